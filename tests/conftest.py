@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from runner import masking
+from runner.text import masking
 from tests import frameworks
 from tests.cluster import Cluster, unavailable
 

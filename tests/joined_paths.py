@@ -14,8 +14,8 @@ from mypy.types import Instance, ProperType, Type, get_proper_type
 
 UNSAFE = ErrorCode("unsafe-path", "Text that others wrote becomes a path", "General")
 ROOMS = tuple(f"/{room}" for room in (
-    *("runner/hosts/answers", "runner/hosts/link", "runner/hosts/load", "runner/hosts/survey", "runner/records"),
-    *("runner/runs/", "runner/render/", "runner/diagnose/", "runner/api/"),
+    *("runner/hosts/answers", "runner/hosts/link", "runner/hosts/load", "runner/hosts/survey"),
+    *("runner/untrusted/records", "runner/runs/", "runner/render/", "runner/diagnose/", "runner/api/"),
     *("runner/cli/", "tui/"),
 ))  # fmt: skip
 """Whatever sees what hosts say."""

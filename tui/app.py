@@ -51,7 +51,7 @@ from textual.screen import Screen
 
 from runner.errors import InputError
 from runner.text import clean_lines
-from runner.user_config import Settings, load_settings
+from runner.user.config import Settings, load_settings
 from tui import theme
 from tui.dialogs.questions import QuestionGate
 from tui.inventory import Shelf

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from runner.errors import InputError
 from runner.paths import inside
 from runner.text import clean
-from runner.user_config import config_file
+from runner.user.config import config_file
 
 if TYPE_CHECKING:
     from runner.api.libraries import LibraryProfile

@@ -11,7 +11,7 @@ from textual.notifications import SeverityLevel
 
 if TYPE_CHECKING:
     from runner.api.viewer import Viewer
-    from runner.user_config import Settings
+    from runner.user.config import Settings
     from tui.inventory import Shelf
     from tui.router import Router
 

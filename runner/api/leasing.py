@@ -10,7 +10,6 @@ from typing import Literal
 
 from runner.api.listing import Place, RunStatus, list_runs, place_of_host
 from runner.api.viewer import Viewer
-from runner.bounded import text, whole
 from runner.errors import DisttuiError, HostError, InputError
 from runner.formatting import number
 from runner.hosts.facts import Gpu, read_gpus
@@ -20,6 +19,7 @@ from runner.ids import short
 from runner.protocol.leases import LATEST, Lease, LinePlace, Wish, in_the_way, person, place_of
 from runner.runs.places import Destination, chosen
 from runner.runs.registry import KnownRun, whoami
+from runner.untrusted.bounded import text, whole
 
 PATIENCE = 30.0
 """Seconds that a host may take, its driver included."""

@@ -14,7 +14,6 @@ from runner.api.viewer import Viewer
 from runner.errors import DisttuiError, InputError
 from runner.formatting import number
 from runner.ids import short
-from runner.records import records
 from runner.runs.backfill import fill
 from runner.runs.follow import LinkNews, LogRead, Notice
 from runner.runs.registry import KnownRun, mirror_of
@@ -23,6 +22,7 @@ from runner.runs.session import CaughtUp, Update, Wishes
 from runner.runs.state import RunState
 from runner.runs.store import HostStore, held, host_folder
 from runner.text import LineMaker, clean, without_colours
+from runner.untrusted.records import records
 
 _RANK_LOG = re.compile(r"attempt-(\d+)/(?:rank-(\d+)|launcher)\.log")
 _LAUNCHER = -1

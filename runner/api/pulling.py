@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, NamedTuple
 from runner.api.beginnings import refuse_sandbox
 from runner.api.news import HostNotice, ignore, problem_of
 from runner.api.viewer import Viewer
-from runner.bounded import each, whole
 from runner.errors import DisttuiError, HostError, InputError
 from runner.formatting import gibibytes, number
 from runner.hosts.link import GONE, Link
@@ -21,6 +20,7 @@ from runner.hosts.survey import HostsError
 from runner.paths import PathError, inside
 from runner.runs.registry import KnownRun
 from runner.text import clean
+from runner.untrusted.bounded import each, whole
 
 _PART = ".part"
 _GROWTH = 64 << 20

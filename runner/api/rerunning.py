@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from runner.api.viewer import Viewer
-from runner.bounded import each, text, whole
 from runner.errors import DisttuiError, InputError
 from runner.ids import short
 from runner.profile import Profile
@@ -16,6 +15,7 @@ from runner.runs.provenance import Provenance, load_provenance
 from runner.runs.registry import KnownRun, profile_of
 from runner.runs.remote import REACH
 from runner.text import clean
+from runner.untrusted.bounded import each, text, whole
 
 if TYPE_CHECKING:
     from runner.api.preparing import Planned

@@ -28,7 +28,7 @@ from runner.private import make_folder, write
 from runner.profile.library import find
 from runner.protocol.names import RUN
 from runner.text import clean
-from runner.user_folders import user_folder
+from runner.user.folders import user_folder
 
 MOST = 256
 """Runs of one sweep."""

@@ -134,8 +134,8 @@ def edit(profile: str) -> None:
     import tempfile
 
     from runner.api.library_edits import read_for_edit, save_profile
-    from runner.editor import editor_command
     from runner.text import clean_lines
+    from runner.user.editor import editor_command
 
     reading = read_for_edit(profile)
     folder = tempfile.mkdtemp(prefix="disttui-edit-")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from runner.cli.render.live import TextPrinter
     from runner.profile import Profile
     from runner.runs.state import RunState
-    from runner.user_config import Settings
+    from runner.user.config import Settings
 
 
 class Sharing(NamedTuple):
@@ -137,7 +137,7 @@ def _run(
 
 def notices_wanted() -> Settings | None:
     """The user's config; None where standard error is no terminal, which gets no notices. Raises InputError."""
-    from runner.user_config import load_settings
+    from runner.user.config import load_settings
 
     return load_settings(os.environ) if sys.stderr.isatty() else None
 
@@ -146,8 +146,8 @@ def notices_wanted() -> Settings | None:
 def announcing(run: str, wanted: Settings | None) -> Iterator[Callable[[RunState], None]]:
     """Yields what takes the states of a run, and announces them through the terminal as the config asks."""
     from runner.ids import short
-    from runner.notices import Notices
     from runner.render.status import run_word
+    from runner.user.notices import Notices
 
     if wanted is None:
         yield lambda state: None

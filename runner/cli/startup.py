@@ -11,8 +11,8 @@ from threading import Thread
 from types import FrameType
 from typing import TextIO
 
-from runner.glyphs import fit
-from runner.masking import masked
+from runner.text.glyphs import fit
+from runner.text.masking import masked
 
 
 def begin() -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from runner.api.viewer import Viewer
 from runner.ids import short
-from runner.masking import masked
 from runner.profile.disclosure import effect_lines, foreign_lines
 from runner.text import clean
+from runner.text.masking import masked
 from runner.transport.prompts import TerminalPrompts, confirm
 
 if TYPE_CHECKING:

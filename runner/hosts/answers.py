@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
-from runner.bounded import text, whole
-from runner.decode import decode
 from runner.formatting import number
 from runner.protocol.cause import Cause
 from runner.protocol.events import Held
 from runner.protocol.files import LeaderPlace, RankStacks
 from runner.protocol.limits import CODE_DIFF, CODE_UNTRACKED
 from runner.protocol.requests import CodeState
+from runner.untrusted.bounded import text, whole
+from runner.untrusted.decode import decode
 
 _NAMES = 100
 _ADDRESSES = 64

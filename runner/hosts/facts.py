@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runner.bounded import MOST, whole
 from runner.errors import HostError
 from runner.formatting import number
 from runner.hosts.leases import blocking, own_gpus, read_leases
 from runner.protocol.leases import Lease
 from runner.text import clean
+from runner.untrusted.bounded import MOST, whole
 
 
 @dataclass(frozen=True)

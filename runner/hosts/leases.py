@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runner.bounded import MOST, each, text, whole
 from runner.formatting import number
 from runner.protocol.leases import LATEST, PRIORITY, Kind, Lease, State, Wish, in_the_way, own_leases, person
+from runner.untrusted.bounded import MOST, each, text, whole
 
 MOST_LEASES = 1000
 """Of one host: each waiting one is compared with all others."""

@@ -19,9 +19,9 @@ from runner.hosts.ship import COMMAND, loader_line, node_parcel, train_parcel
 from runner.paths import PathError
 from runner.protocol.frames import Unpacker, pack_json
 from runner.protocol.limits import MOST_FILES
-from runner.records import message
 from runner.text import clean, clean_lines
 from runner.transport import Connection, Stream
+from runner.untrusted.records import message
 
 NOISE_LIMIT = 64 * 1024
 """Bytes that login scripts may print before the loader's marker."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.bounded import each, text, whole
 from runner.formatting import number
 from runner.ids import short
+from runner.untrusted.bounded import each, text, whole
 
 _MOST_GPUS = 64
 _MOST_PROCESSES = 200

@@ -17,7 +17,7 @@ from runner.profile.composition import Trees
 from runner.profile.library import Library, LibraryEntry
 from runner.profile.nodes import MappingNode, compose
 from runner.text import clean
-from runner.user_folders import user_folder
+from runner.user.folders import user_folder
 
 _FORMAT = f"2 {__version__}"
 

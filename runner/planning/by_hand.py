@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from runner.planning import network
 from runner.planning.plan import HostPlan, Plan
 from runner.profile.references import Reference, split
-from runner.quoting import quote
 from runner.text import clean_lines
+from runner.text.quoting import quote
 
 _TILDE = re.compile(r"~[\w.-]*(?=/|\Z)")
 

@@ -18,8 +18,8 @@ from runner.profile.load import parse
 from runner.profile.problems import ProfileErrors
 from runner.profile.render import render
 from runner.profile.schema import Profile
-from runner.records import json_object
-from runner.user_folders import user_folder
+from runner.untrusted.records import json_object
+from runner.user.folders import user_folder
 
 _LARGEST = 8 * 1024 * 1024
 """Bytes of a record: a profile of 1 MiB as JSON text."""

@@ -13,12 +13,12 @@ from itertools import zip_longest
 from operator import getitem
 from typing import Any, NamedTuple
 
-from runner.masking import MASK, masked
 from runner.profile import leaks
 from runner.profile.disclosure import command_text, effect_lines, logins, shown_words
 from runner.profile.effects import effects as all_effects
 from runner.profile.problems import printable
 from runner.profile.schema import Profile
+from runner.text.masking import MASK, masked
 
 _MOST_LINES = 200
 _LONGEST = 1000

@@ -20,7 +20,7 @@ from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, co
 from runner.profile.problems import ProfileErrors, ProfileProblem, SourceLocation, near_of_few, quoted
 from runner.profile.source import Source, read
 from runner.profile.trust import doubt
-from runner.user_folders import user_folder
+from runner.user.folders import user_folder
 
 _DEEPEST, _MOST_FILES = 8, 64
 _LISTED = 32

@@ -18,7 +18,7 @@ from runner.profile.nodes import compose
 from runner.profile.problems import ProfileErrors, ProfileProblem, printable
 from runner.profile.render import render
 from runner.profile.save import save
-from runner.user_config import config_file, read_config
+from runner.user.config import config_file, read_config
 
 _PATIENCE = 60.0
 """Seconds for which another process may change it."""

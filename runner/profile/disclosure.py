@@ -8,7 +8,7 @@ from runner.profile import Profile
 from runner.profile.effects import JOB, Effect, Secret, effects, secrets
 from runner.profile.problems import printable
 from runner.profile.references import Reference
-from runner.quoting import quote
+from runner.text.quoting import quote
 
 _MOST_NAMES = 8
 _LINES = ("python", "activate", "on_end.webhook")

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from runner import masking
 from runner.profile.nodes import MappingNode, Node, ScalarNode, compose, walk
 from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, quoted
 from runner.profile.references import references
+from runner.text import masking
 
 _TOKENS = (
     ("a token of Hugging Face", r"hf_[A-Za-z0-9]{20,}"),

@@ -14,7 +14,7 @@ from runner.paths import PathError, inside
 from runner.profile.fields import slug
 from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose
 from runner.profile.problems import ProfileErrors, ProfileProblem, near, printable, quoted
-from runner.user_folders import user_folder
+from runner.user.folders import user_folder
 
 Origin = Literal["own", "team", "built in"]
 OWN = "own"

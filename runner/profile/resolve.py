@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from runner import masking, private
+from runner import private
 from runner.profile.problems import printable
 from runner.profile.references import Reference, UnresolvedError, references
 from runner.profile.secret_commands import refusal
-from runner.text import clean
+from runner.text import clean, masking
 
 LONGEST = 64 * 1024
 """Bytes of a value."""

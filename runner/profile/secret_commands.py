@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import yaml
 
 from runner.profile.problems import printable
-from runner.user_config import command_words, config_file
+from runner.user.config import command_words, config_file
 
 _LARGEST = 1024 * 1024
 

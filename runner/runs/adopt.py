@@ -20,12 +20,12 @@ from runner.paths import inside
 from runner.profile import Profile
 from runner.profile.addresses import split_host
 from runner.protocol.names import RUN_DIR
-from runner.records import json_object
 from runner.runs.registry import KnownHost, KnownRun, load_run, refuse_newer, remember
 from runner.runs.remote import REACH, reach_hosts
 from runner.runs.store import mirrors_folder
 from runner.runs.summary import Summary, summaries
 from runner.transport import Connector
+from runner.untrusted.records import json_object
 
 Agree = Callable[[str, str, Sequence[str]], None]
 """Takes a host, the run and the other hosts that it names. Raises InputError where they must not be contacted."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import NamedTuple, cast, get_args, get_type_hints
 
-from runner.decode import MalformedRecordError, decode
 from runner.protocol.events import Event
 from runner.protocol.files import Exit, Stacks
 from runner.protocol.metrics import Metrics
 from runner.protocol.reports import Report
 from runner.protocol.telemetry import Telemetry
+from runner.untrusted.decode import MalformedRecordError, decode
 
 
 class EventLine(NamedTuple):

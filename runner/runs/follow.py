@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from queue import Queue
 from typing import Any
 
-from runner.decode import MalformedRecordError, decode
 from runner.errors import DisttuiError
 from runner.hosts.link import SILENCE, Item, Link
 from runner.paths import PathError
 from runner.protocol.slurm import Queued
-from runner.records import Unfinished
 from runner.runs.contents import Content, read_content
 from runner.runs.store import MOST_OLD, HostStore
+from runner.untrusted.decode import MalformedRecordError, decode
+from runner.untrusted.records import Unfinished
 
 EAGER = 300.0
 """Seconds of reconnecting every 2 s; every 30 s after that."""

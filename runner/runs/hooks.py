@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 from runner.errors import DisttuiError
 from runner.ids import short
-from runner.masking import masked
 from runner.profile import Profile
 from runner.protocol.files import Exit
 from runner.runs.registry import KnownRun, profile_of
 from runner.runs.state import RunState
 from runner.text import clean, clean_lines
+from runner.text.masking import masked
 
 LIMIT = 10.0
 """Seconds that each of them may take."""

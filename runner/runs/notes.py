@@ -9,8 +9,8 @@ from pathlib import Path
 from runner import private
 from runner.errors import InputError
 from runner.paths import inside
-from runner.records import json_object
 from runner.text import clean, is_clean
+from runner.untrusted.records import json_object
 
 FILE = "notes.json"
 MOST_TAGS = 16

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from runner import private
 from runner.hosts.facts import HostFacts
-from runner.masking import masked
 from runner.paths import inside
 from runner.protocol.limits import CODE_DIFF, CODE_UNTRACKED
-from runner.records import json_object
+from runner.text.masking import masked
+from runner.untrusted.records import json_object
 
 NAME = "provenance.json"
 _LARGEST = 64 * 1024 * 1024

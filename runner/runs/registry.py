@@ -27,11 +27,11 @@ from runner.profile.resolve import SecretValues
 from runner.protocol.names import FORMAT, RUN
 from runner.protocol.requests import Run
 from runner.protocol.summary import summarize
-from runner.records import json_object
 from runner.runs.state import RunState, begin, job_nodes
 from runner.runs.store import NO_ROOM, mirrors_folder
 from runner.runs.summary import Summary, summary_of
 from runner.text import clean
+from runner.untrusted.records import json_object
 
 _SEEN: Final = "seen.json"
 _FRESH = 15.0

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from runner.paths import PathError
 from runner.protocol.metrics import Metrics
-from runner.records import LONGEST, Unfinished, records
 from runner.runs.contents import EventLine, NewerEvent, metrics_place, read_content
 from runner.runs.registry import KnownRun
 from runner.runs.state import RunState, fold
 from runner.runs.store import HostStore, host_folder
+from runner.untrusted.records import LONGEST, Unfinished, records
 
 _FOLDED = ("events.jsonl", "telemetry.jsonl", "exit.json")
 

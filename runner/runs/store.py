@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from runner import private
-from runner.bounded import whole
 from runner.errors import DisttuiError
 from runner.paths import PathError, inside
 from runner.protocol.limits import CHECKED, MOST_FILES
 from runner.protocol.names import VIEWER_FILE
-from runner.records import json_object
-from runner.user_folders import user_folder
+from runner.untrusted.bounded import whole
+from runner.untrusted.records import json_object
+from runner.user.folders import user_folder
 
 KEPT: Final = ".mirror.json"
 """Which generation of which file the mirror holds, and from which offset on: name → [generation, start]."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict, cast
 
-from runner.bounded import each, text, whole
 from runner.formatting import number
 from runner.protocol.names import RUN
+from runner.untrusted.bounded import each, text, whole
 
 MOST_HOSTS = 1024
 _MOST_RUNS = 10_000

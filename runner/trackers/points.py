@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from runner.bounded import whole
 from runner.protocol.metrics import Metrics
+from runner.untrusted.bounded import whole
 
 _NO_METRICS = ("t", "step", "steps")
 """The time, the step and the number of all steps."""

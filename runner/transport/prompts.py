@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from runner.glyphs import fit
 from runner.text import clean
+from runner.text.glyphs import fit
 
 
 class TerminalPrompts:

@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets._toast import Toast
 
-from runner.user_config import load_settings
+from runner.user.config import load_settings
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import assert_snapshot, screen_text, until

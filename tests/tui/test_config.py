@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 
 from runner.errors import InputError
 from runner.profile.config_edit import change_config
-from runner.user_config import Settings, config_file, load_settings
+from runner.user.config import Settings, config_file, load_settings
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import screen_text, until

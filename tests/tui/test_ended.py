@@ -12,8 +12,8 @@ from unittest.mock import patch
 import pytest
 from textual.pilot import Pilot
 
-from runner.editor import editor_command
 from runner.runs.registry import known_runs
+from runner.user.editor import editor_command
 from tests.cluster.typed import COMMAND
 from tests.tui.shelf_kit import asked, environ, shows
 from tests.tui.snap import screen_text, until

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from runner.decode import decode
 from runner.diagnose import hang
 from runner.diagnose.hang import Standing, awaited, rank_words, sentences, stacks, standings
 from runner.protocol.files import RankStacks
 from runner.runs.state import begin
+from runner.untrusted.decode import decode
 from tests.unit.state_kit import fold
 
 _DATA = Path(__file__).parents[1] / "data" / "failures"

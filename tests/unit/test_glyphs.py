@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from runner.glyphs import encoding_of, fit, plain
+from runner.text.glyphs import encoding_of, fit, plain
 from tests.tui.synthetic_run import write
 
 ROOT = Path(__file__).parents[2]

@@ -31,7 +31,6 @@ from runner.node.observe.patterns import recognise
 from runner.profile import parse
 from runner.protocol.frames import Unpacker
 from runner.protocol.summary import summarize
-from runner.records import LONGEST, Unfinished, json_object, message
 from runner.render.diagnosis import diagnosis_data, diagnosis_text
 from runner.render.old import old_table
 from runner.render.probe import render_probe
@@ -43,6 +42,7 @@ from runner.runs.follow import HostMirror, Notice
 from runner.runs.registry import KnownHost, KnownRun
 from runner.runs.store import HostStore
 from runner.runs.summary import Summary, summaries
+from runner.untrusted.records import LONGEST, Unfinished, json_object, message
 from tests.unit.liar_kit import connector, liar, lied, viewer
 from tests.unit.planning import FOLDER
 

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from runner.cli.group import cli
 from runner.cli.render.live import TextPrinter
 from runner.errors import DisttuiError
-from runner.records import records
 from runner.render.story import ending
 from runner.runs.contents import read_content
 from runner.runs.state import begin
+from runner.untrusted.records import records
 from tests.unit.state_kit import fold
 
 RUN = "one-1a2b"

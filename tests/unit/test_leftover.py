@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from runner.decode import decode
 from runner.node.supervise.leftover import Leftover
 from runner.protocol.events import Held
 from runner.render.story import held_words
+from runner.untrusted.decode import decode
 from tests.unit.runs_kit import Cluster
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")

@@ -19,8 +19,8 @@ from runner.hosts.facts import HostFacts
 from runner.planning.by_hand import shell_command
 from runner.planning.launchers import torchrun
 from runner.planning.plan import counts_line
-from runner.quoting import quote
 from runner.render.plan import plan_json, render_plan
+from runner.text.quoting import quote
 from tests.unit.planning import Planned, facts, planned
 
 DUMP = """#!{python}

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from runner import masking
 from runner.errors import InputError
 from runner.planning.by_hand import shell_command
 from runner.profile import ProfileErrors, parse
@@ -18,9 +17,9 @@ from runner.profile.disclosure import effect_lines
 from runner.profile.leaks import hidden, refuse
 from runner.profile.resolve import LONGEST, SecretValues
 from runner.profile.save import save
-from runner.quoting import quote
 from runner.render.plan import render_plan
-from runner.text import LineMaker, clean
+from runner.text import LineMaker, clean, masking
+from runner.text.quoting import quote
 from tests.unit.planning import facts, planned
 
 SECRET = 'pa$$w"ord\\of-the-house-ß'

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from runner.decode import decode
 from runner.node import journal, procs
 from runner.node.serve import listing, runs
 from runner.protocol.events import Death
 from runner.render.story import attempt_words, death_words
 from runner.runs.state import begin
+from runner.untrusted.decode import decode
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making
 from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import masking
 from runner.api import library
 from runner.api.library import DistrustError, load_profile, read_profile
 from runner.api.questions import Doubt, Unattended
@@ -24,6 +23,7 @@ from runner.errors import InputError
 from runner.library.git import Repository, _ssh
 from runner.profile import Profile, ProfileText, parse, read
 from runner.profile.changes import Change, bounded, difference
+from runner.text import masking
 from tests.unit.history_kit import kept
 from tests.unit.test_effects import asked, command
 from tui.dialogs.confirm import TrustScreen

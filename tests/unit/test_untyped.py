@@ -8,8 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EDGES = {
-    "runner/bounded.py": "values that strangers have sent",
-    "runner/records.py": "from bytes to parsed JSON",
+    "runner/untrusted/bounded.py": "values that strangers have sent",
+    "runner/untrusted/records.py": "from bytes to parsed JSON",
     "runner/hosts/answers.py": "answers to requests",
     "runner/hosts/facts.py": "answers of a probe",
     "runner/hosts/load.py": "telemetry of `top`",
@@ -40,7 +40,7 @@ EDGES = {
     "runner/train/keeper.py": "torch's states",
     "runner/train/options.py": "argparse's namespace",
     "runner/train/state.py": "torch's states",
-    "runner/user_config.py": "the user's configuration",
+    "runner/user/config.py": "the user's configuration",
     "tui/wizard/draft.py": "profiles that are being written",
     "tui/wizard/job.py": "profiles that are being written",
 }

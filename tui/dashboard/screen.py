@@ -16,11 +16,11 @@ from textual.message import Message
 
 from runner.errors import DisttuiError
 from runner.ids import short
-from runner.notices import Notices
 from runner.render.status import run_word
 from runner.runs.hooks import tell_later
 from runner.runs.registry import KnownRun
 from runner.runs.state import RunState
+from runner.user.notices import Notices
 from tui.dashboard.hosts import HostsPane
 from tui.dashboard.run_screen import RunScreen
 from tui.keys import CHANGE, PANE_KEYS, VIEW, bind

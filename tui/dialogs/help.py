@@ -18,7 +18,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from runner.text import clean
-from runner.user_config import config_file
+from runner.user.config import config_file
 from tui.keys import GROUPS, VIEW, bind
 from tui.screen import DisttuiModal
 from tui.shell_commands import SHELL_COMMANDS

@@ -11,8 +11,8 @@ from typing import Any, cast
 from rich.color import Color
 from rich.style import Style
 
-from runner.masking import masked
 from runner.text import SEQUENCE, UNSAFE
+from runner.text.masking import masked
 
 Run = tuple[str, Style | None]
 """A piece of text in one style; None: the default style."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from runner import private
 from runner.errors import InputError
 from runner.paths import inside
-from runner.user_folders import user_folder
+from runner.user.folders import user_folder
 
 PACKED = Path(__file__).with_name("example.zip")
 

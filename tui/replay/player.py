@@ -16,10 +16,10 @@ from textual.message_pump import MessagePump
 
 from runner.errors import InputError
 from runner.formatting import number
-from runner.records import json_object, records
 from runner.runs.contents import read_content
 from runner.runs.state import RunState, begin, fold, link
 from runner.runs.store import host_folder
+from runner.untrusted.records import json_object, records
 from tui.run.feed import PACE, Feed, Playback, RunChanged, Snapshot, Taker
 
 KEEP = 2048

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from runner.notices import DEAF_TERMS, through_tmux
+from runner.user.notices import DEAF_TERMS, through_tmux
 
 OSC_LIMIT = 74_000
 """The most base64 characters that xterm, tmux and others accept in one OSC 52 sequence."""

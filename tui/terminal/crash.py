@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Mapping
 
 from runner import __version__, private
-from runner.user_folders import user_folder
+from runner.user.folders import user_folder
 
 
 def note(environ: Mapping[str, str], again: str | None) -> str:

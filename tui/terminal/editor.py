@@ -8,8 +8,8 @@ from pathlib import Path
 
 from textual.app import App, SuspendNotSupported
 
-from runner.editor import editor_command
 from runner.errors import InputError
+from runner.user.editor import editor_command
 
 
 def open_editor(app: App[None], environ: Mapping[str, str], path: Path, line: int = 0) -> None:

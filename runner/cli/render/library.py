@@ -12,7 +12,6 @@ from runner.api.library_edits import Compared
 from runner.formatting import amount, duration, when
 from runner.ids import short
 from runner.library.git import Commit
-from runner.masking import masked
 from runner.profile import Profile
 from runner.profile.disclosure import names
 from runner.profile.edit import diff
@@ -21,6 +20,7 @@ from runner.profile.origins import origins
 from runner.profile.problems import printable
 from runner.render.status import GLYPHS
 from runner.text import clean
+from runner.text.masking import masked
 
 _GAP = "  "
 

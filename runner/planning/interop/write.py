@@ -17,8 +17,8 @@ from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.network import LOOPBACK
 from runner.planning.plan import HostPlan, Plan
 from runner.profile.references import references
-from runner.quoting import quote
 from runner.text import clean, clean_lines
+from runner.text.quoting import quote
 
 Target = Literal["accelerate", "hostfile", "sbatch", "script"]
 _HEAD = "#!/bin/bash\n"

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import InputError
-from runner.notices import NOTIFY
 from runner.text import clean
-from runner.user_folders import user_folder
+from runner.user.folders import user_folder
+from runner.user.notices import NOTIFY
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Settings:
     title: bool = False
     bell: bool = False
     notify: str = "none"
-    """One of `runner.notices.NOTIFY`."""
+    """One of `runner.user.notices.NOTIFY`."""
     secret_commands: Sequence[object] = ()
     """What a `${cmd:…}` of a profile may run, as `command_words` reads it."""
     keys: Mapping[str, str] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from runner.masking import masked
+from runner.text.masking import masked
 
 LINE_LIMIT = 64 * 1024
 """Longer lines are cut here, in bytes; the rest continues as a line of its own."""
