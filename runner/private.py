@@ -9,6 +9,8 @@ import stat
 import time
 from pathlib import Path
 
+from runner.protocol.regular import regular
+
 
 class NoRegularFileError(OSError):
     """A pipe, a socket or a device: reading it could wait for ever, or never end."""
@@ -75,6 +77,6 @@ def lock(descriptor: int, patience: float) -> bool:
 
 def write(path: Path, text: str) -> None:
     """Write a file; a new one is private to this user. Raises OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor = regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.errors import InputError
 from runner.paths import inside
+from runner.protocol.regular import open_regular, read_regular
 from runner.text import clean
 from runner.user.config import config_file
 
@@ -219,7 +220,7 @@ def losses(folder: Path, attempt: int) -> tuple[float, ...]:
 @lru_cache(256)
 def _losses(path: Path, changed: int) -> tuple[float, ...]:
     lines: list[bytes] = []
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), open_regular(path) as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - LOOK_BACK))
         lines = file.read(LOOK_BACK).splitlines()[int(size > LOOK_BACK) :]
@@ -241,7 +242,7 @@ def _cause(folder: Path) -> str:
     """The cause in the leader's exit.json, as `rank 3: ValueError: no such token`; empty without one."""
     end: object = None
     with suppress(OSError, ValueError, RecursionError):
-        end = json.loads((folder / "0" / "exit.json").read_bytes())
+        end = json.loads(read_regular(folder / "0" / "exit.json"))
     cause = end.get("cause") if isinstance(end, dict) else None
     if not isinstance(cause, dict):
         return ""

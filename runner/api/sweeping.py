@@ -27,6 +27,7 @@ from runner.paths import inside
 from runner.private import make_folder, write
 from runner.profile.library import find
 from runner.protocol.names import RUN
+from runner.protocol.regular import read_regular
 from runner.text import clean
 from runner.user.folders import user_folder
 
@@ -209,7 +210,7 @@ def load_sweep(environ: Mapping[str, str], name: str) -> Sweep:
         raise InputError(f"no sweep {clean(name)!r} was started here", f"These were: {', '.join(known[:5])}.")
     path = inside(folder, f"{pick(name, known)}.json")
     try:
-        kept = json.loads(path.read_bytes())
+        kept = json.loads(read_regular(path))
         runs = tuple(_swept(one) for one in kept["runs"] if RUN.fullmatch(one["run"]))
         return Sweep(path.stem, runs, _search(kept["search"]) if kept.get("search") else None)
     except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:

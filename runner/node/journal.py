@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Mapping
 
 from ..protocol.jsonl import records
+from ..protocol.regular import open_regular, read_regular, regular
 
 if TYPE_CHECKING:
     from ..protocol.events import Level, Note
@@ -38,7 +39,7 @@ class Journal:
         """Write the waiting records, as many as the disk takes."""
         try:
             if self._fd is None:
-                self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                self._fd = regular(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             while self._waiting:
                 done = os.write(self._fd, self._waiting[0])
                 if done < len(self._waiting[0]):
@@ -77,11 +78,15 @@ def write_json(path: str, data: Any) -> None:
 def read_json(path: str) -> Any:
     """The content of a JSON file; None if it is missing, malformed, not a regular file or too large to be ours."""
     try:
-        # Opening a FIFO in its place would block for ever.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            return json.loads(file.read(_LONGEST_JSON))
+        return json.loads(read_regular(path, _LONGEST_JSON))
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def read_object(path: str) -> dict[str, object]:
+    """The JSON object in a file; empty where `read_json` finds none. The job may have written anything there."""
+    found = read_json(path)
+    return found if isinstance(found, dict) else {}
 
 
 def is_gone(path: str) -> bool:
@@ -98,7 +103,7 @@ def is_gone(path: str) -> bool:
 def prepare_exit(folder: str) -> None:
     """Reserve disk space for exit.json, so that a full disk cannot keep a run from ending. Raises OSError."""
     path = os.path.join(folder, _EXIT_ROOM)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fd = regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         os.write(fd, b" " * _EXIT_SIZE)
     finally:
@@ -109,7 +114,7 @@ def write_exit(folder: str, data: Exit) -> None:
     """Write exit.json, the last file of a run, into the reserved space. Raises OSError."""
     path = os.path.join(folder, _EXIT_ROOM)
     body = json.dumps({"t": round(time.time(), 6), **data}, separators=(",", ":")).encode()
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = regular(path, os.O_WRONLY | os.O_CREAT)
     try:
         os.write(fd, body)
         os.ftruncate(fd, len(body))
@@ -130,7 +135,7 @@ class Tail:
         try:
             if os.stat(self._path).st_size <= self._offset:
                 return []
-            with open(self._path, "rb") as file:
+            with open_regular(self._path) as file:
                 file.seek(self._offset)
                 data = file.read(1 << 20)
         except OSError:

@@ -17,6 +17,7 @@ import sys
 import time
 from typing import Iterator
 
+from ..protocol.regular import read_regular
 from . import procs
 from .problem import Problem
 
@@ -151,8 +152,7 @@ def _token(folder: str) -> str:
     path = os.path.join(folder, _NAME)
     passing = f"{path}.{os.urandom(8).hex()}"
     try:
-        with open(path, encoding="ascii") as file:
-            return file.read(32)
+        return read_regular(path, 32).decode("ascii", "replace")
     except FileNotFoundError:
         pass
     fd = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -169,8 +169,7 @@ def _token(folder: str) -> str:
         os.close(fd)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(passing)
-    with open(path, encoding="ascii") as file:
-        return file.read(32)
+    return read_regular(path, 32).decode("ascii", "replace")
 
 
 def is_remote(folder: str) -> bool:

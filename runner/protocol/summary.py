@@ -13,6 +13,7 @@ from typing import Any, Callable
 from .events import IN_LINE
 from .jsonl import records
 from .metrics import updated
+from .regular import open_regular, read_regular
 
 _END = 64 * 1024
 _BEGINNING = 4096
@@ -121,7 +122,7 @@ def newest_metrics(folder: str) -> dict[str, object]:
 def ends(path: str) -> list[dict[str, object]]:
     """The records at the beginning and at the end of a JSON-lines file, without malformed ones."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             data = file.read(_BEGINNING)
             if size > len(data):
@@ -135,8 +136,7 @@ def ends(path: str) -> list[dict[str, object]]:
 def load(path: str) -> Any:
     """The JSON value of a file, None where there is none. Raises PermissionError."""
     try:
-        with open(path, "rb") as file:
-            return json.loads(file.read(4 << 20))
+        return json.loads(read_regular(path, 4 << 20))
     except PermissionError:
         raise
     except (OSError, ValueError, RecursionError):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from runner import private
 from runner.formatting import number
 from runner.paths import inside
+from runner.protocol.regular import open_regular
 from runner.text import clean_lines
 
 NAME = "diagnoses.json"
@@ -41,7 +42,7 @@ def keep(folder: Path, new: Diagnosis) -> None:
 def kept(folder: Path) -> Sequence[Diagnosis]:
     """The stored diagnoses of a run, by attempt; unreadable ones are left out."""
     try:
-        with inside(folder, NAME).open("rb") as file:
+        with open_regular(inside(folder, NAME)) as file:
             data = json.loads(file.read(8 * ATTEMPTS * LONGEST))
     except (OSError, ValueError, RecursionError):
         return []

@@ -9,6 +9,7 @@ from pathlib import Path
 from runner import private
 from runner.errors import InputError
 from runner.paths import inside
+from runner.protocol.regular import open_regular
 from runner.text import clean, is_clean
 from runner.untrusted.records import json_object
 
@@ -31,7 +32,7 @@ class Notes:
 def read_notes(folder: Path) -> Notes:
     """The notes in a run's folder; missing, malformed and too long values are empty."""
     try:
-        with inside(folder, FILE).open("rb") as file:
+        with open_regular(inside(folder, FILE)) as file:
             data = file.read(_LONGEST_FILE + 1)
     except (OSError, InputError):
         return Notes()

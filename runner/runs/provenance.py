@@ -13,6 +13,7 @@ from runner import private
 from runner.hosts.facts import HostFacts
 from runner.paths import inside
 from runner.protocol.limits import CODE_DIFF, CODE_UNTRACKED
+from runner.protocol.regular import open_regular
 from runner.text.masking import masked
 from runner.untrusted.records import json_object
 
@@ -81,7 +82,7 @@ class Provenance:
 def load_provenance(folder: Path) -> Provenance | None:
     """What is kept of a run; None where there is nothing that can be read."""
     try:
-        with inside(folder, NAME).open("rb") as file:
+        with open_regular(inside(folder, NAME)) as file:
             data = json_object(file.read(_LARGEST))
     except OSError:
         return None

@@ -25,6 +25,7 @@ from runner.profile import Host, Profile, leaks, parse
 from runner.profile.fields import slug
 from runner.profile.resolve import SecretValues
 from runner.protocol.names import FORMAT, RUN
+from runner.protocol.regular import read_regular, regular
 from runner.protocol.requests import Run
 from runner.protocol.summary import summarize
 from runner.runs.state import RunState, begin, job_nodes
@@ -229,7 +230,7 @@ def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:
 def mirror_of(run: KnownRun) -> Iterator[Path]:
     """The folder to mirror a run into: its own, or a temporary one while another viewer of this machine uses that."""
     private.make_folder(run.folder)
-    with os.fdopen(os.open(run.folder / ".viewer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)) as lock:
+    with os.fdopen(regular(run.folder / ".viewer", os.O_RDWR | os.O_CREAT)) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -344,7 +345,7 @@ def is_known(text: str, environ: Mapping[str, str]) -> bool:
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:
     part = inside(path.parent, path.name + ".part")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = regular(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(descriptor, "w") as file:
         json.dump(data, file)
     part.replace(path)
@@ -353,6 +354,6 @@ def _write(path: Path, data: Mapping[str, Any]) -> None:
 def read_object(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file, None where there is none."""
     try:
-        return json_object(path.read_bytes())
+        return json_object(read_regular(path))
     except OSError:
         return None

@@ -17,6 +17,7 @@ from runner.errors import DisttuiError
 from runner.paths import PathError, inside
 from runner.protocol.limits import CHECKED, MOST_FILES
 from runner.protocol.names import VIEWER_FILE
+from runner.protocol.regular import open_regular, read_regular, regular
 from runner.untrusted.bounded import whole
 from runner.untrusted.records import json_object
 from runner.user.folders import user_folder
@@ -74,7 +75,7 @@ class HostStore:
             if length - start < before:
                 continue
             try:
-                with inside(self.folder, name).open("rb") as file:
+                with open_regular(inside(self.folder, name)) as file:
                     file.seek(length - before)
                     answer[name] = [generation, length, zlib.crc32(file.read(before))]
             except (OSError, PathError):
@@ -89,7 +90,7 @@ class HostStore:
     def read(self, name: str, start: int = 0) -> Iterator[tuple[int, bytes]]:
         """The mirrored bytes of a file from `start` on, as (offset, piece)."""
         first, end = self.files().get(name, (0, 0))
-        with inside(self.folder, name).open("rb") as file:
+        with open_regular(inside(self.folder, name)) as file:
             offset = file.seek(max(first, start))
             while offset < end and (data := file.read(min(PIECE, end - offset))):
                 yield offset, data
@@ -180,8 +181,8 @@ class HostStore:
         if handle is None:
             path = inside(self.folder, name)
             path.parent.mkdir(exist_ok=True, mode=0o700)
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            handle = os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            handle = os.fdopen(regular(path, flags), "r+b", buffering=0)
             self._open[name] = handle
         return handle
 
@@ -216,7 +217,7 @@ def held(folder: Path) -> dict[str, list[int]]:
     """The content of a host's mirror: name → [generation, start, length]. Malformed entries are left out."""
     found: dict[str, list[int]] = {}
     try:
-        noted = json_object((folder / KEPT).read_bytes()) or {}
+        noted = json_object(read_regular(folder / KEPT)) or {}
         for name, (generation, start) in noted.items():
             path = inside(folder, _safe_name(name))
             # An announced file that is still empty has no copy yet.

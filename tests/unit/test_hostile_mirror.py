@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import io
 import json
+import os
 import re
+import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from runner.runs.contents import read_content
 from runner.runs.state import begin
 from runner.untrusted.records import records
 from tests.unit.state_kit import fold
+from tui.inventory import read_shelf
 
 RUN = "one-1a2b"
 T = 1.7e9
@@ -172,6 +175,43 @@ def test_what_is_not_damaged_is_reported(base: Path, monkeypatch: pytest.MonkeyP
     assert f"✗ {RUN} failed" in said[f"attach --plain {RUN}"] and "hello" in said[f"attach --plain {RUN}"]
     assert "hello" in said[f"logs --since 2020-01-01 {RUN}"] and "n1,2,0" in said[f"metrics --csv {RUN}"]
     assert "no record" not in "".join(said.values()) and "malformed" not in "".join(said.values())
+
+
+@pytest.fixture
+def patience() -> Iterator[None]:
+    """An end for what would wait for ever."""
+
+    def give_up(*_: object) -> None:
+        raise AssertionError("it waits for a pipe that nobody writes into")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(150)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("patience")
+@pytest.mark.parametrize("plant", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_a_pipe_or_a_folder_in_place_of_a_file_of_a_run_is_not_waited_for(
+    plant: Callable[[Path], None], base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job on this machine runs as the same user, and may have put it there."""
+    write(base, {})
+    folder = base / "disttui/runs" / RUN
+    own = [folder / name for name in ("seen.json", "notes.json", "diagnoses.json", "provenance.json", "run.json")]
+    for path in [*(path for path in (folder / "0").rglob("*") if path.is_file()), *own]:
+        path.unlink(missing_ok=True)
+        plant(path)
+        said = typed(["ps", "--local"], monkeypatch) + typed(["show", RUN], monkeypatch)
+        assert RUN in said and "Traceback (most" not in said, (path, said)
+        shelf = read_shelf(dict(os.environ), T)
+        assert len(shelf.runs) + len(shelf.problems) == 1, path
+        if path in own[:-1]:
+            continue
+        for words in COMMANDS[2:]:
+            said = typed(words, monkeypatch)
+            assert "Traceback (most" not in said, (path, words, said)
 
 
 @pytest.mark.slow

@@ -302,12 +302,12 @@ def test_ranks_that_leave_mpi_finalize_out_have_ended_well(
 def test_mpiruns_temporary_files_are_removed_after_a_killed_supervisor_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (attempt := tmp_path / "attempt-1").mkdir()
-    (tmp_path / "spec.json").write_text(json.dumps({"run": uuid.uuid4().hex, "node_rank": 0}))
+    folder = tmp_path / uuid.uuid4().hex / "0"
+    (attempt := folder / "attempt-1").mkdir(parents=True)
     monkeypatch.setenv("DISTTUI_DIR", str(attempt))
     made = {Path(path) for path in mpi_session.make().values()}
     (own := tmp_path / "own").mkdir()
-    warden.conclude(str(tmp_path), "the supervisor was killed", None)
+    warden.conclude(str(folder), "the supervisor was killed", None)
     assert made and not any(path.exists() for path in made)
     (attempt / "mpirun.tmp").symlink_to(own)  # as any job could
     mpi_session.remove(str(attempt))

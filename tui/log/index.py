@@ -10,6 +10,7 @@ from itertools import accumulate, count, pairwise
 from operator import add
 from pathlib import Path
 
+from runner.protocol.regular import regular
 from runner.text import LINE_LIMIT
 
 CHUNK = 256 * 1024
@@ -145,7 +146,7 @@ class LineIndex:
             return kept[start - begin : start - begin + length]
         # Opened for every read: a thousand ranks would use up the descriptors that a login may hold.
         try:
-            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            file = regular(self.path, os.O_RDONLY)
         except OSError:
             return b""
         try:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from runner.protocol.regular import read_regular
 from runner.runs.store import KEPT
 from runner.text import clean
 from tui.log.index import LineIndex
@@ -242,7 +243,7 @@ def _inode(path: Path) -> int:
 def _base(folder: Path, name: str) -> int:
     """Offset in the original of the first byte mirrored; 0 if the mirror does not record it."""
     try:
-        held = json.loads((folder.parent / KEPT).read_text())
+        held = json.loads(read_regular(folder.parent / KEPT))
         return int(held[f"{folder.name}/{name}"][1])
     except (OSError, ValueError, KeyError, IndexError, TypeError):
         return 0

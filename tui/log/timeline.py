@@ -8,6 +8,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.protocol.regular import open_regular
+
 STEP = 0.25
 """Seconds between two records of a growing file."""
 
@@ -70,7 +72,7 @@ class GrowthReader:
     def look(self) -> bool:
         """Read new records; True if there were any."""
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 file.seek(self._read)
                 data = file.read()
         except OSError:

@@ -16,6 +16,7 @@ from textual.message_pump import MessagePump
 
 from runner.errors import InputError
 from runner.formatting import number
+from runner.protocol.regular import read_regular
 from runner.runs.contents import read_content
 from runner.runs.state import RunState, begin, fold, link
 from runner.runs.store import host_folder
@@ -129,7 +130,7 @@ class Tape:
         """Note the time and the place of every record of a file."""
         name = path.relative_to(host_folder(self.mirror, node)).as_posix()
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except OSError:
             return
         self._files.append((node, name, data))
@@ -146,7 +147,7 @@ class Tape:
     def _offsets(self) -> dict[int, float]:
         found: dict[int, float] = {}
         try:
-            data = (self.mirror / "0" / "events.jsonl").read_bytes()
+            data = read_regular(self.mirror / "0" / "events.jsonl")
         except OSError:
             return found
         for _, record in records(data, 0):
@@ -289,6 +290,6 @@ def _time_of(data: bytes, start: int, end: int) -> float | None:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError:
         return b""

@@ -15,6 +15,7 @@ import time
 from types import FrameType
 from typing import Iterable, List, Mapping, Optional, Sequence, Set
 
+from ...protocol.regular import open_regular, read_regular, regular
 from .patterns import LONGEST, Record, by_pattern
 from .recogniser import Recogniser, may_tell
 from .scalars.finding import ScalarFiles
@@ -197,7 +198,7 @@ class _RankFiles:
         """The new complete lines, only the newest where there are more than `share` bytes."""
         skip = self.behind > share
         try:
-            with open(self._log, "rb") as file:
+            with open_regular(self._log) as file:
                 if skip:
                     self._offset = self._size - min(share, _NEWEST)
                 file.seek(self._offset)
@@ -237,7 +238,7 @@ class _RankFiles:
         self._newest = when
         text = "".join(json.dumps({"t": when, **record}) + "\n" for record in records)
         try:
-            file = os.open(self._metrics, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = regular(self._metrics, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
                 self._written += os.write(file, text.encode())
             finally:
@@ -301,8 +302,7 @@ def _counts_from_0(paths: Iterable[str]) -> bool:
 def _first_epoch(path: str) -> object:
     """That of a metrics file, None where it has none."""
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            lines = (file.read(_HEAD) or b"").split(b"\n")
+        lines = read_regular(path, _HEAD).split(b"\n")
     except OSError:
         return None
     for line in lines[:-1]:

@@ -8,6 +8,8 @@ import re
 import signal
 from typing import TypedDict
 
+from ...protocol.regular import open_regular
+
 _TAIL = 64 * 1024
 _LONGEST_MESSAGE = 8
 """Lines of an error message; beyond these the text is later output."""
@@ -56,7 +58,7 @@ def said(path: str, code: int) -> str:
 
 def _tail(path: str) -> str:
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
             return file.read().decode("utf-8", "replace")
     except OSError:

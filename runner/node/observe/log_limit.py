@@ -8,6 +8,7 @@ import sys
 from typing import Callable
 
 from ...protocol.events import Event
+from ...protocol.regular import regular
 from ..journal import note
 
 _KEEP_SIZE_PUNCH_HOLE = 0x03
@@ -65,7 +66,7 @@ def _punch(path: str, offset: int, length: int) -> None:
         raise OSError(95, "only Linux can")
     libc = ctypes.CDLL(None, use_errno=True)
     libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = regular(path, os.O_WRONLY | os.O_NOFOLLOW)
     try:
         if libc.fallocate(fd, _KEEP_SIZE_PUNCH_HOLE, offset, length):
             number = ctypes.get_errno()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import threading
 import time
 from typing import Any, Dict, List
 
 from ...protocol.files import RankStacks, Stacks
 from ...protocol.jsonl import records
+from ...protocol.regular import open_regular
 from ...protocol.reports import Report
 from .. import sockets
 from ..journal import Tail, write_json
@@ -144,7 +146,7 @@ def _knock(door: str) -> RankStacks:
 def _signal(path: str, rank: Report) -> RankStacks:
     """Have faulthandler print the stacks into the rank's file for them, if it still listens, and read them there."""
     number, pid = rank["signal"], rank["pid"]
-    if not number or not pid:
+    if not number or not pid or number < signal.SIGRTMIN:  # the job may name any process, and a signal that ends it
         return {"note": "this rank is not instrumented: it has no door to ask at"}
     if not _catches(pid, number):
         return {"note": "the rank does not answer, and its program has taken the signal that would print its stack"}
@@ -182,6 +184,6 @@ def _grown(path: str, before: int) -> str:
         if now == size > before:
             break
         size = now
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         file.seek(before)
         return file.read(_LONGEST_TEXT).decode("utf-8", "replace")

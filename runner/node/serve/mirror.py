@@ -10,6 +10,7 @@ from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...protocol.limits import CHECKED, CHUNK
 from ...protocol.names import HOST_FILE
+from ...protocol.regular import regular
 from ..journal import is_gone
 from ..observe.log_limit import data_from
 from .watch import Watch
@@ -136,7 +137,7 @@ class Mirror:
             same = seen.st_size == file.sent and (seen.st_dev, seen.st_ino) == file.identity
             if file.announced and same and not self._shared:
                 return False
-            handle = os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW)
+            handle = regular(file.path, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:
             return False
         try:

@@ -8,10 +8,11 @@ import select
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Mapping, TypedDict, cast
 
 from ...protocol.leases import LATEST, PRIORITY
 from ...protocol.names import RUN, RUN_DIR
+from ...protocol.regular import regular
 from .. import folders, journal, leases, locks, procs
 from ..problem import Problem
 from ..supervise import control, warden
@@ -20,7 +21,7 @@ from .leasing import Claims
 
 if TYPE_CHECKING:
     from ...protocol import requests
-    from ...protocol.files import Given, LeaderPlace, Spec
+    from ...protocol.files import Exit, Given, LeaderPlace
 
 _UP = 30.0
 _LOOK = 0.2
@@ -73,12 +74,13 @@ def start(
         _make_folder(folder)
         with locks.hold("start", folder):
             known = journal.read_json(os.path.join(folder, "spec.json"))
-            up = journal.read_json(os.path.join(folder, "supervisor.json"))
-            if known is not None and _content(known) != _content(spec):
+            earlier = control.read_up(folder)
+            if known is not None and not (isinstance(known, dict) and _content(known) == _content(spec)):
                 raise Problem(f"{folder} holds another run of this name", "choose another run id")
-            if known is not None and up is not None:
+            if known is not None and earlier:
                 _settle(folder)
-                return {"dir": folder, "pid": up["pid"], "already": True, "gang": up["gang"]}
+                found = cast("Up", earlier)
+                return {"dir": folder, "pid": found["pid"], "already": True, "gang": found.get("gang")}
             if os.path.exists(os.path.join(folder, "exit.json")):
                 os.unlink(os.path.join(folder, "exit.json"))  # from a supervisor that could not begin
             held, unleased = (claims or Claims()).for_start(spec)
@@ -171,11 +173,14 @@ def _place(folder: str) -> tuple[int, float] | None:
 
     While it takes its turn on several hosts its lease here may be held already.
     """
-    spec = journal.read_json(os.path.join(folder, "spec.json")) or {}
+    spec = journal.read_object(os.path.join(folder, "spec.json"))
     if not spec.get("queue") or os.path.exists(os.path.join(folder, "attempt-1")):
         return None
     for lease in leases.look().leases:
-        if lease["uid"] == os.getuid() and (lease["run"], lease["node_rank"]) == (spec["run"], spec["node_rank"]):
+        if lease["uid"] == os.getuid() and (lease["run"], lease["node_rank"]) == (
+            spec.get("run"),
+            spec.get("node_rank"),
+        ):
             return lease["priority"], lease["order"]
     return None
 
@@ -229,16 +234,16 @@ def _require(folder: str) -> None:
 
 
 def _look(folder: str) -> requests.Alive:
-    up = journal.read_json(os.path.join(folder, "supervisor.json")) or {}
-    alive = procs.alive(up) or procs.alive(up.get("warden", {}))
+    up = control.read_up(folder)
+    alive = procs.alive(up) or procs.alive(up.get("warden"))
     # Read last: a supervisor that ends normally between the two checks has written it before.
-    end = journal.read_json(os.path.join(folder, "exit.json"))
-    return {"alive": alive and end is None, "pid": up.get("pid"), "exit": end}
+    end = cast("Exit | None", journal.read_object(os.path.join(folder, "exit.json")) or None)
+    return {"alive": alive and end is None, "pid": cast("int | None", up.get("pid")), "exit": end}
 
 
 def _settle(folder: str) -> requests.Alive:
     found = _look(folder)
-    up = journal.read_json(os.path.join(folder, "supervisor.json")) or {}
+    up = control.read_up(folder)
     if found["exit"] is None and not found["alive"] and up:
         try:
             warden.conclude(folder, listing.lost_by(up), None)
@@ -268,7 +273,7 @@ def _check_ours(folder: str) -> None:
             raise Problem(f"{folder} cannot be used: {foreign}", "it must be yours, with mode 0700")
 
 
-def _content(spec: Spec) -> str:
+def _content(spec: Mapping[str, object]) -> str:
     """What makes two specs the same run: everything except the leader's address."""
     return json.dumps({**spec, "leader": None}, sort_keys=True)
 
@@ -284,7 +289,7 @@ def _spawn(folder: str, node_zip: str, given: Given) -> Up:
     # Neither the user's PYTHONPATH nor a locale may change what runs here.
     command = [sys.executable, "-I", "-X", "utf8", node_zip, "warden", folder]
     path = os.path.join(folder, "supervisor.log")
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as log:
+    with open(regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as log:
         child = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

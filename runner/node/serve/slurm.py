@@ -13,9 +13,10 @@ import re
 import shutil
 import threading
 import time
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, cast
 
 from ...protocol.events import Verdict
+from ...protocol.regular import open_regular
 from ...protocol.slurm import LIVING, UNSEEN_FOLDER, WAITING, Queued, program, script, submission
 from .. import journal, locks, parcel, slurm
 from ..gang.membership import of_host
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ...protocol import requests
     from ...protocol.cause import Cause
     from ...protocol.events import State
-    from ...protocol.files import Given
+    from ...protocol.files import Exit, Given
 
 PACE, _CALM = 2.0, 30.0
 """Seconds between two questions to Slurm about a job; the second of one that runs, and is not about to end."""
@@ -39,6 +40,8 @@ _PATH = re.compile(r"[A-Za-z0-9_/.,:=@+-]+")
 """Paths that mean the same to Slurm (`%j`), to a shell and to us."""
 _LATE = 15.0
 """Seconds beyond twice the grace after which a job that was asked to stop is cancelled."""
+_LONGEST_GRACE = 86400.0
+"""Seconds of a grace that are waited for; no spec of ours has more."""
 _UNWRITABLE_OUTPUT = 53
 """The signal in a job's exit code where Slurm could not open its output file."""
 
@@ -229,7 +232,7 @@ def _copy(path: str, to: str) -> None:
 def status(folder: str, watch: JobWatch, settle: bool) -> requests.Alive:
     """Whether a run's part is alive, by its job, and its end. With `settle`, the end is written where it lacks."""
     alive = watch.alive(settle)
-    end = journal.read_json(os.path.join(folder, "exit.json"))
+    end = cast("Optional[Exit]", journal.read_object(os.path.join(folder, "exit.json")) or None)
     found = watch.now()
     # Slurm still cleans up after what the supervisors have ended, and checked.
     over = end is not None and (found is None or found["state"] == "COMPLETING")
@@ -241,7 +244,7 @@ def request_stop(folder: str, watch: JobWatch, now: bool, reason: str) -> reques
 
     Raises Problem where the job cannot be cancelled.
     """
-    end = journal.read_json(os.path.join(folder, "exit.json"))
+    end = cast("Optional[Exit]", journal.read_object(os.path.join(folder, "exit.json")) or None)
     if not watch.alive():
         return {"stopped": False, "state": end.get("state") if end else None}
     control.write_stop(folder, reason[:200], now)
@@ -249,8 +252,8 @@ def request_stop(folder: str, watch: JobWatch, now: bool, reason: str) -> reques
         if watch.waits() or not os.path.exists(os.path.join(folder, "supervisor.json")):
             watch.cancel()
         else:
-            spec = journal.read_json(os.path.join(folder, "spec.json")) or {}
-            grace = 0.0 if now else float(spec.get("launch", {}).get("grace", 0.0))
+            spec = journal.read_object(os.path.join(folder, "spec.json"))
+            grace = 0.0 if now else _grace(spec.get("launch"))
             watch.cancel_late(2 * grace + _LATE)
             # Clients of a shared file system may see the file `stop` up to a minute later.
             words = ("now" if now else "", reason[:200])
@@ -261,10 +264,11 @@ def request_stop(folder: str, watch: JobWatch, now: bool, reason: str) -> reques
 def stacks(folder: str, watch: JobWatch) -> requests.StacksAnswer:
     """Where the ranks of a part are, asked on its node. Raises Problem."""
     node = os.path.basename(folder)
-    spec = journal.read_json(os.path.join(folder, "spec.json")) or {}
-    if "job" not in spec or not watch.alive(settle=False):
+    spec = journal.read_object(os.path.join(folder, "spec.json"))
+    hosts = spec.get("hosts")
+    if "job" not in spec or not isinstance(hosts, list) or len(hosts) <= int(node) or not watch.alive(settle=False):
         return {"ranks": {}}
-    said = watch.on_nodes("slurm-stacks", (node,), str(spec["hosts"][int(node)]))
+    said = watch.on_nodes("slurm-stacks", (node,), str(hosts[int(node)]))
     try:
         found: requests.StacksAnswer = json.loads(said.splitlines()[-1])  # a site's own words may come before it
     except (ValueError, IndexError, RecursionError):
@@ -272,6 +276,12 @@ def stacks(folder: str, watch: JobWatch) -> requests.StacksAnswer:
             f"node {node} of job {watch.job} has not said where its ranks are", "see what srun prints there"
         ) from None
     return found
+
+
+def _grace(launch: object) -> float:
+    """Seconds; 0 for what is none, as the job may have written anything into its spec."""
+    grace = launch.get("grace") if isinstance(launch, dict) else None
+    return min(max(0.0, grace), _LONGEST_GRACE) if isinstance(grace, (int, float)) else 0.0
 
 
 def _try_on_nodes(watch: JobWatch, part: str, words: Sequence[str]) -> None:
@@ -377,7 +387,7 @@ def _why(run_folder: str, found: Queued, begun: bool) -> str:
 def _last_words(run_folder: str) -> str:
     """The end of the batch script's output, below the sentence."""
     try:
-        with open(os.path.join(run_folder, "0", "slurm.log"), "rb") as file:
+        with open_regular(os.path.join(run_folder, "0", "slurm.log")) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
             said = file.read().decode("utf-8", "replace").strip()
     except OSError:

@@ -13,6 +13,7 @@ from ...protocol.cause import FailureReport
 from ...protocol.events import Event, LaunchBegins, LauncherEnds
 from ...protocol.files import LauncherEnd
 from ...protocol.gang import AttemptProgress, MpiPlace
+from ...protocol.regular import open_regular, regular
 from .. import ports, procs
 from ..gang.messages import is_mpi_place
 from ..host import HostPart
@@ -68,7 +69,7 @@ class LauncherProcess:
         reader, self._word = os.pipe()
         # Not on standard input: shells behave differently where that is a socket.
         self._gift, gift = socket.socketpair()
-        log = os.open(self._path("launcher.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = regular(self._path("launcher.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             cwd = os.fsencode(host.workdir)
             self._pid = spawn.start(command, host.environment(number), cwd, host.umask, reader, log, gift.fileno())
@@ -213,7 +214,7 @@ class LauncherProcess:
 
     def _last_words(self) -> str:
         try:
-            with open(self._path("launcher.log"), "rb") as file:
+            with open_regular(self._path("launcher.log")) as file:
                 file.seek(0, os.SEEK_END)
                 file.seek(max(0, file.tell() - _LOG_TAIL))
                 return file.read().decode("utf-8", "replace").strip()

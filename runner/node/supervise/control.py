@@ -9,7 +9,7 @@ import time
 from typing import Callable, Mapping
 
 from .. import sockets
-from ..journal import read_json, write_json
+from ..journal import read_object, write_json
 from ..loop import Loop
 
 
@@ -40,16 +40,21 @@ class Control:
             self._take(request)
 
 
+def read_up(folder: str) -> dict[str, object]:
+    """supervisor.json; empty where there is none, or where the job has put something else in its place."""
+    found = read_object(os.path.join(folder, "supervisor.json"))
+    return found if isinstance(found.get("pid"), int) else {}
+
+
 def ask(folder: str, request: Mapping[str, object]) -> bool:
     """Send a request to the supervisor of a folder; False when there is none."""
-    up = read_json(os.path.join(folder, "supervisor.json"))
-    address = up.get("control") if isinstance(up, dict) else None
+    address = read_up(folder).get("control")
     if not isinstance(address, str):
         return False
     try:
         with sockets.connect(address, 2.0) as client:
             client.sendall(json.dumps(request).encode())
-    except OSError:
+    except (OSError, ValueError):
         return False
     return True
 
@@ -62,7 +67,7 @@ def write_stop(folder: str, reason: str, now: bool) -> None:
     path = os.path.join(folder, "stop")
     record = {"t": time.time(), "reason": reason, "now": now}
     if now:
-        if not _stopped(path).get("now"):
+        if not read_object(path).get("now"):
             write_json(path, record)
         return
     passing = f"{path}.{os.getpid()}.{threading.get_ident()}"
@@ -71,13 +76,7 @@ def write_stop(folder: str, reason: str, now: bool) -> None:
         os.link(passing, path)  # unlike a rename it never replaces one with `now`
     except OSError:
         # A stop file exists already, or the file system has no hard links.
-        if not _stopped(path):
+        if not read_object(path):
             os.rename(passing, path)
             return
     os.unlink(passing)
-
-
-def _stopped(path: str) -> dict[str, object]:
-    """The content of a stop file, empty where it is missing or malformed."""
-    found = read_json(path)
-    return found if isinstance(found, dict) else {}

@@ -10,6 +10,7 @@ import time
 from typing import Optional
 
 from ...protocol.files import Given, LeaderPlace, NodeSpec
+from ...protocol.regular import regular
 from ...protocol.requests import StacksAnswer
 from .. import journal, slurm
 from ..observe.stacks import collect
@@ -54,7 +55,7 @@ def node(run_folder: str, node_zip: str) -> None:
     if given is None or spec is None:
         sys.exit(f"disttui: {path} is not there: the run has begun before, or this node does not see its folder")
     os.unlink(path)
-    log = os.open(os.path.join(folder, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log = regular(os.path.join(folder, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 2)
     if len(names) == len(spec["hosts"]):
         spec["hosts"] = names

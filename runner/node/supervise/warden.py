@@ -96,8 +96,8 @@ def conclude(folder: str, why: str, root: int | None) -> None:
     from ..rank import mpi_session
     from . import stop
 
-    spec = journal.read_json(os.path.join(folder, "spec.json")) or {}
-    run, node = str(spec.get("run")), int(spec.get("node_rank", 0))
+    # By the folder's name: the job may have written another run's id into the spec.
+    run, node = os.path.basename(os.path.dirname(folder)), int(os.path.basename(folder))
     last = _last_word(folder)
     left = stop.sweep(lambda: stop.attempt_processes(run, node, root, everything=True) | descent.noted(folder))
     blamed = of_host(node, "supervisor lost", why, last)
