@@ -2,13 +2,141 @@
 
 from __future__ import annotations
 
-from tests.tui.scenes import Scene, in_leased_top
+import json
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from runner.runs.notes import Notes, write_notes
+from runner.runs.watch import HostNow
+from tests.tui import shelf_kit as kit
+from tests.tui import top_kit
+from tests.tui.scenes import Scene, in_leased_top, in_replay, in_wizard
+from tui.app import DisttuiApp
+from tui.home.screen import HomeScreen
+from tui.top.feed import TopChanged
+
+
+def one_profile(folder: Path) -> None:
+    """Somebody who has saved a profile, and run nothing yet."""
+    kit.add_profile(folder, "pair", "disttui: 1\nhosts: [ada, grace]\nnum_processes: 4\njob: {builtin: bytegpt}\n")
+
+
+def many_runs(folder: Path) -> None:
+    """More runs than rows, of every state, some with tags."""
+    kit.busy_machine(folder)
+    ends = ("finished", "failed", "stopped", "finished", "lost")
+    for number in range(60):
+        place = kit.add_run(
+            folder, f"sweep-lr-{number:02}-{number * 997 % 65536:04x}", {"ada": 4, "grace": 4, "edsger": 2},
+            ago=100_000 + 7919 * number, heard=90_000 + 7919 * number, end=ends[number % 5],
+            step=1000 * number, steps=60_000, loss=4 - number / 20,
+        )  # fmt: skip
+        if number % 3 == 0:
+            write_notes(place, Notes(("baseline", "lr3e-4")[: 1 + number % 2], "compare with the one of Ada's paper"))
+
+
+def queued(folder: Path) -> None:
+    """A run in line on its hosts, and one in Slurm's queue."""
+    kit.busy_machine(folder)
+    place = kit.add_run(folder, "vit-7f3a", {"ada": 4, "grace": 4}, ago=3800)
+    spec = json.loads((place / "0" / "spec.json").read_text())
+    (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"priority": 0}}))
+    event = {"t": kit.NOW - 5, "e": "note", "level": "info", "text": "in line: ada: bob's llama-02c1 holds GPU 1"}
+    (place / "0" / "events.jsonl").write_text(f"{json.dumps(event)}\n")
+    os.utime(place / "0" / "events.jsonl", (kit.NOW - 5, kit.NOW - 5))
+    job = kit.add_run(folder, "batch-91bd", {"login.cluster.example": 2}, ago=200)
+    (job / "0" / "events.jsonl").unlink()
+    said = {"state": "queued", "job": "4711", "waits": "Resources", "started": kit.NOW - 200}
+    (job / "seen.json").write_text(json.dumps(said))
+    os.utime(job / "seen.json", (kit.NOW - 5, kit.NOW - 5))
+
+
+def failed(folder: Path) -> None:
+    """A run that failed with a cause, after a while of losses."""
+    kit.busy_machine(folder)
+    place = kit.add_run(folder, "vit-5e20", {"ada": 4, "grace": 4}, ago=900, heard=100, end="failed", step=1, loss=4.0)
+    metrics = [{"t": 1, "step": step, "loss": 4.0 - step / 100} for step in range(300)]
+    (place / "0" / "attempt-1" / "rank-0.metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in metrics))
+    end = json.loads((place / "0" / "exit.json").read_text())
+    words = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB, 1.32 GiB are free"
+    cause = {"node": 0, "rank": 3, "kind": "exception", "type": "torch.OutOfMemoryError", "message": words}
+    (place / "0" / "exit.json").write_text(json.dumps({**end, "cause": cause}))
+
+
+async def _read_only(pilot: Pilot[None]) -> None:
+    app = pilot.app
+    assert isinstance(app, DisttuiApp) and isinstance(app.screen, HomeScreen)
+    app.read_only = True
+    app.screen._show(app.shelf)
+    app.screen.refresh_bindings()
+
+
+async def _toasts(pilot: Pilot[None]) -> None:
+    app = pilot.app
+    assert isinstance(app, DisttuiApp)
+    app.notify("pair-7f3a stopped after 0:04")
+    app.notify("library team: 2 of its files could not be read", severity="warning")
+    app.notify("10.0.0.14:22 refuses the connection", title="pair-7f3a was not stopped", severity="error")
+
+
+def _top(*states: Callable[[float], tuple[HostNow, ...]], keys: Sequence[str] = ()) -> Callable[..., Awaitable[None]]:
+    """The screen `top` after 90 s of hosts in a state, the last of `states`."""
+
+    async def play(pilot: Pilot[None]) -> None:
+        screen = top_kit.MadeUpTop()
+        await pilot.app.push_screen(screen)
+        for second in range(90):
+            at = top_kit.NOW + second
+            screen.post_message(TopChanged(states[0 if second < 80 else -1](at), at))
+            await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+
+    return play
+
+
+def _hosts(count: int, gpus: int) -> Callable[[float], tuple[HostNow, ...]]:
+    return lambda t: top_kit.hosts(count, gpus, t)
+
 
 SCENES = (
     Scene("profile-error", (80, 24), ["2", "enter"]),
     Scene("confirm", (80, 24), ["x"]),
     Scene("help", (100, 30), ["question_mark"]),
     Scene("palette", (100, 30), ["ctrl+p", "p", "a"]),
+    Scene("palette-all", (80, 24), ["ctrl+p"]),
+    Scene("themes", (80, 24), ["ctrl+p", *"theme", "enter"]),
     Scene("top-leased", (120, 36), act=in_leased_top),
     Scene("help-shell", (80, 24), ["question_mark", "slash", *"lease"]),
+    Scene("one-profile", (80, 24), prepare=one_profile),
+    Scene("many-runs", (80, 24), prepare=many_runs),
+    Scene("queued", (80, 24), ["d"], prepare=queued),
+    Scene("home-failed", (80, 24), ["j", "j", "d"], prepare=failed),
+    Scene("home-profiles", (80, 24), ["2", "j", "d"]),
+    Scene("home-hosts", (80, 24), ["3", "d"]),
+    Scene("home-filter", (80, 24), ["slash", *"pair"]),
+    Scene("home-marked", (80, 24), ["j", "j", "space", "space", "o"], prepare=many_runs),
+    Scene("notes", (80, 24), ["a"], prepare=many_runs),
+    Scene("delete", (80, 24), ["j", "j", "space", "space", "space", "D"]),
+    Scene("clean-up", (80, 24), ["j", "j", "C"]),
+    Scene("run-profile", (80, 24), ["2", "j", "r"]),
+    Scene("read-only", (80, 24), act=_read_only),
+    Scene("toasts", (80, 24), act=_toasts),
+    Scene("top-cpu", (80, 24), act=_top(_hosts(3, 0))),
+    Scene("top-16", (80, 24), act=_top(_hosts(16, 8))),
+    Scene("top-trouble", (80, 24), act=_top(_hosts(2, 2), top_kit.troubled)),
+    Scene("top-host", (80, 24), act=_top(_hosts(2, 8), keys=["enter"])),
+    Scene("top-gpu", (80, 24), act=_top(_hosts(2, 8), keys=["enter", "j", "enter"])),
+    Scene("top-processes", (80, 24), act=_top(_hosts(2, 8), keys=["tab", "s", "z"])),
+    Scene("top-filter", (80, 24), act=_top(_hosts(2, 8), keys=["tab", "slash", *"bob"])),
+    Scene("help-wizard", (80, 24), act=in_wizard(1, ["gpu1"], "question_mark")),
+    Scene("help-processes", (80, 24), act=in_wizard(3, ["gpu1", "gpu2"], "question_mark")),
+    Scene("help-replay", (80, 24), act=in_replay("question_mark")),
+    Scene("help-log", (80, 24), act=in_replay("l", "question_mark", "slash", *"find")),
+    Scene("help-top", (80, 24), act=_top(_hosts(2, 8), keys=["question_mark"])),
+    Scene("home-no-colour", (80, 24), prepare=failed, environ={"NO_COLOR": "1"}),
 )
