@@ -327,6 +327,19 @@ def test_a_terminal_of_120_columns_has_room_for_the_names_of_runs() -> None:
         assert plan.who >= min(12, width // 10) and plan.trend == trend
 
 
+def test_users_of_a_gpu_are_named_in_full_on_80_columns(tmp_path: Path) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        screen.show(kit.leased(), kit.NOW)
+        for width in (79, 80, 100, 119):
+            await pilot.resize_terminal(width, 24)
+            await snap.until(pilot, lambda: app.size.width == width)  # noqa: B023
+            rows = [row for row in screen_text(app).splitlines() if "°C" in row]
+            assert len(rows) == 6 and all(re.search(r"(alice|bob|carol)", row) for row in rows), rows
+            assert width > 100 or all(re.search(r" (alice|bob, alice|carol, alice)$", row) for row in rows), rows
+
+    play(tmp_path, scenario, (80, 24))
+
+
 def test_heads_stand_over_their_columns_at_every_width(tmp_path: Path) -> None:
     async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
         load = screen.query_one(HostsTable)

@@ -12,7 +12,7 @@ from textual.binding import BindingType
 from textual.strip import Strip
 
 from runner.formatting import duration
-from runner.hosts.load import GpuLoad, Load, ProcessLoad
+from runner.hosts.load import GpuLoad, Load
 from runner.runs.watch import HostNow
 from runner.text import clean
 from tui.keys import VIEW, bind
@@ -29,6 +29,8 @@ STATES = {"seen": "running", "connecting": "connecting", "failed": "failed", "no
 MODES = ("auto", "open", "folded")
 _SENTENCE = 16
 """The least cells for more than names of users."""
+_MEASURED = 64
+"""The most rows whose users are measured for the width."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class HostsTable(RowList[LoadRow]):
         self._hosts: tuple[HostNow, ...] = ()
         self._plan = ColumnLayout(6, 6, 0, 0, 0, of=True, net=True)
         self._now = 0.0
+        self._users = 0
+        """Cells of the longest names of users at the end of a GPU's row."""
 
     def show(self, hosts: tuple[HostNow, ...], now: float) -> None:
         """Show the hosts at a time."""
@@ -135,7 +139,11 @@ class HostsTable(RowList[LoadRow]):
     def _laid_out(self, width: int) -> ColumnLayout:
         gpus = max([0, *(len(entry.host.load.gpus) for entry in self.items if entry.host.load)])
         labels = [len(entry.host.name) if entry.gpu is None else len(self._label(entry)) for entry in self.items]
-        return lay_out(width, max([6, *labels]), min(16, gpus), any(entry.host.leases for entry in self.items))
+        users = [len(_who(entry.host, entry.gpu, 0)) for entry in self.items[:_MEASURED] if entry.gpu is not None]
+        # Never narrower again, so that a process that comes or goes moves no column.
+        self._users = max([self._users, *(min(most, _SENTENCE - 1) for most in users)])
+        leased = any(entry.host.leases for entry in self.items)
+        return lay_out(width, max([6, *labels]), min(16, gpus), leased, self._users)
 
     def _label(self, entry: LoadRow) -> str:
         """The name of a row: the host's, or the GPU's index and model."""
@@ -242,8 +250,7 @@ class HostsTable(RowList[LoadRow]):
         pieces += [(f"{temp:>5}", _heat(gpu.temp, 95.0, ink))]
         pieces += [(" ▲" if gpu.throttle else "  ", self.component(look("slow").css))]
         room = width - cells(pieces) - 1
-        on_it = [process for process in item.host.load.processes if gpu.index in process.gpus] if item.host.load else []
-        whose = meters.fit(_who(item.host, gpu, on_it, room), max(0, room))
+        whose = meters.fit(_who(item.host, gpu, room), max(0, room))
         return [*pieces, " ", (whose, self.component("top--quiet"))]
 
     def _trend(self, host: str, gpu: int | None) -> list[Piece]:
@@ -294,8 +301,9 @@ def _heat(value: float | None, limit: float | None, ink: meters.Paint) -> Style:
     return ink(meters.ramp(value / limit)) if limit else Style.null()
 
 
-def _who(host: HostNow, gpu: GpuLoad, on_it: Sequence[ProcessLoad], room: int) -> str:
+def _who(host: HostNow, gpu: GpuLoad, room: int) -> str:
     """Whose GPU it is by lease, then who computes on it without: each user once, users only in little room."""
+    on_it = [process for process in host.load.processes if gpu.index in process.gpus] if host.load else []
     lease = sums.lease_of(host, gpu.index)
     words = [] if lease is None else [sums.lease_words(host, lease) if room >= _SENTENCE else lease["user"]]
     others = (one for one in on_it if lease is None or one.user != lease["user"])

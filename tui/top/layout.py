@@ -11,6 +11,8 @@ _LEAST = 4
 _WIDE = 106
 """The least width for the columns of the last minutes, the load, and runs."""
 
+_GPU = 39
+"""Cells of a GPU's row beside its name, its bars, the last minutes, total memory and users."""
 _RUN = 12
 """The least cells for the runs, as far as the last minutes can give them: names that are cut off say nothing."""
 _TREND = len("last 3:00")
@@ -32,13 +34,14 @@ class ColumnLayout(NamedTuple):
     net: bool
 
 
-def lay_out(width: int, longest: int, gpus: int, leased: bool = False) -> ColumnLayout:
+def lay_out(width: int, longest: int, gpus: int, leased: bool = False, users: int = 0) -> ColumnLayout:
     """Fit the columns: leave out columns that do not fit, give remaining room to the bars.
 
     Args:
         longest: Cells of the longest name.
         gpus: The largest number of GPUs of any host.
         leased: Whether a row ends with a lease, which is a sentence: the last minutes leave it half of their room.
+        users: Cells of the names at the end of a GPU's row; the bars leave them room.
     """
     space, wide = len(SPACE), width >= _WIDE
     name = min(longest, 26 if wide else 10 + max(0, width - 76) // 4)
@@ -56,5 +59,7 @@ def lay_out(width: int, longest: int, gpus: int, leased: bool = False) -> Column
     room = width - fixed - 2 * _LEAST
     of, strip, net = (room >= least for least in (6, 6 + (gpus + 8 if gpus else 0), 6 + gpus + 8 + 14))
     fixed += (6 if of else 0) + (gpus + 6 + space if gpus and strip else 0) + (12 + space if net else 0)
-    bar = max(_LEAST, min(24, (width - fixed) // 2))
+    beside = name + _GPU + (6 if of else 0) + (trend + space if trend else 0) + users
+    most = (width - beside) // 2
+    bar = max(_LEAST, min(24, (width - fixed) // 2, most if most >= _LEAST else 24))
     return ColumnLayout(name, bar, trend, gpus if strip else 0, who, of, net)
