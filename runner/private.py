@@ -75,6 +75,26 @@ def lock(descriptor: int, patience: float) -> bool:
             return True
 
 
+def in_use(path: Path) -> bool:
+    """Whether a process has locked a file that only this user can have put there."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if {os.fstat(descriptor).st_uid, path.parent.lstat().st_uid} != {os.getuid()}:
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
 def write(path: Path, text: str) -> None:
     """Write a file; a new one is private to this user. Raises OSError."""
     descriptor = regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -37,7 +37,7 @@ def fetch_beginnings(viewer: Viewer, run: KnownRun, wanted: Sequence[Beginning])
         InputError: Another viewer of this machine writes the mirror, or the run's hosts are gone.
         DisttuiError: The first error; all other parts have been fetched where possible.
     """
-    refuse_sandbox(viewer, run)
+    refuse_sandbox(run)
     with mirror_of(run) as folder:
         if folder != run.folder:
             raise InputError(f"another disttui is writing {folder}", "Look for them there.")
@@ -64,11 +64,10 @@ def fetch(viewer: Viewer, run: KnownRun, wanted: Sequence[Beginning], store: Cal
         raise first
 
 
-def refuse_sandbox(viewer: Viewer, run: KnownRun) -> None:
-    """Raise InputError for a run of a sandbox, whose hosts are gone."""
-    if run.sandbox and viewer.sandbox is None:
+def refuse_sandbox(run: KnownRun) -> None:
+    """Raise InputError for a run of a sandbox whose hosts are gone."""
+    if run.gone:
         raise InputError(
             f"{short(run.run)} was played in a sandbox, which lives only as long as its command",
-            ("Ctrl-C in that command stops it. " if run.summary()["state"] in ("running", "joining", "unknown") else "")
-            + "Its records stay here: disttui show, logs, metrics.",
+            "Its records stay here: disttui show, logs, metrics.",
         )

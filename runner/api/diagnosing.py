@@ -43,7 +43,7 @@ def diagnose(viewer: Viewer, run: KnownRun, words: Callable[[Diagnosed], str] | 
     """
     warnings: list[str] = []
     with mirror_of(run) as folder:
-        nodes = [] if (run.sandbox and viewer.sandbox is None) or run.problem else missing(run, folder)
+        nodes = [] if run.gone or run.problem else missing(run, folder)
         with viewer.reach(run, nodes) as reached:
             if nodes:
                 reached.refuse_none()

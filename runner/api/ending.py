@@ -75,7 +75,7 @@ def stop(
     Raises:
         DisttuiError: No host can be reached, or the run does not end in time.
     """
-    refuse_sandbox(viewer, run)
+    refuse_sandbox(run)
     sent: dict[int, Future[Any]] = {}
 
     def send(node: int, link: Link) -> None:
@@ -111,13 +111,13 @@ def forget_here(environ: Mapping[str, str], text: str) -> str:
 
 
 def forget(viewer: Viewer, run: KnownRun) -> None:
-    """Remove a run's folders on all hosts and here; of a sandbox, here.
+    """Remove a run's folders on all hosts and here; of a sandbox that is gone, here.
 
     Raises:
         InputError: The run lives.
         DisttuiError: A host cannot be reached: nothing has been removed.
     """
-    if not run.sandbox or viewer.sandbox is not None:
+    if not run.gone:
         with viewer.reach(run) as reached:
             _forget_on_hosts(run, reached)
     _remove(run.folder)

@@ -65,7 +65,7 @@ def list_runs(
         runs = [run for run in runs if not {place_of_host(host) for host in run.hosts}.isdisjoint(at)]
     rows = {run.run: {**run.summary(), "note": "sandbox" if run.sandbox else ""} for run in runs}
     if not local:
-        open_runs = [run for run in runs if not (rows[run.run].get("ended") or run.sandbox or run.problem)]
+        open_runs = [run for run in runs if not (rows[run.run].get("ended") or run.gone or run.problem)]
         _refresh_all(viewer, open_runs, rows, LIMIT)
     silent = _others(hosts, viewer.connector(), run_dir, rows) if hosts else []
     newest = sorted(rows.values(), key=lambda row: -(number(row.get("started")) or 0.0))

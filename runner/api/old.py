@@ -77,7 +77,7 @@ def _look(viewer: Viewer, run: KnownRun) -> Old | None:
     """A run's end and size, None while it is running. Raises DisttuiError when a host cannot be reached."""
     here = disk_use(str(run.folder))
     known: dict[str, object] = run.summary()
-    if run.sandbox:
+    if run.gone:
         return None if known["state"] in ("running", "joining", "queued") else Old(run, _ended(known, run), here)
     with viewer.reach(run, limit=LIMIT) as reached:
         reached.refuse_some()

@@ -95,7 +95,7 @@ def pull(
         DisttuiError: A host cannot be reached or sends a harmful name, a file changed while it was read, or the disk is
             full. The files of the other hosts have been copied then.
     """
-    refuse_sandbox(viewer, run)
+    refuse_sandbox(run)
     total, fetched = 0, []
     problems: list[DisttuiError] = []
     with viewer.reach(run) as reached:

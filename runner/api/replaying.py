@@ -22,7 +22,7 @@ def replay(viewer: Viewer, run: KnownRun, *, local: bool = False) -> Replay:
     """
     warnings: list[str] = []
     with mirror_of(run) as folder:
-        nodes = [] if local or run.sandbox or run.problem else missing(run, folder)
+        nodes = [] if local or run.gone or run.problem else missing(run, folder)
         if nodes:
             with viewer.reach(run, nodes, LIMIT) as reached:
                 warnings += [f"{error.sentence}; only the records here are used" for error in reached.errors.values()]

@@ -13,7 +13,7 @@ from runner.api.questions import Questions, Unattended
 from runner.errors import HostError
 from runner.hosts.survey import open_link
 from runner.profile.resolve import SecretValues
-from runner.runs.remote import REACH, Reached, reach, reach_hosts
+from runner.runs.remote import REACH, Reached, reach
 from runner.transport import Connector
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Viewer:
 
     def link_to(self, run: KnownRun, node: int) -> Link:
         """Reach one host of a run. Raises HostError."""
-        if run.sandbox and self.sandbox is None and not (run.ssh_config and os.path.isfile(run.ssh_config)):  # noqa: PTH113
+        if run.gone:
             raise HostError(run.hosts[node].name, "a host of a sandbox lives only as long as its command")
         return self.open_link(run.hosts[node].as_host(), run.ssh_config)
 
@@ -114,11 +114,7 @@ class Viewer:
         Args:
             at_once: Takes each link when it is open, while others are still being opened, from several threads.
         """
-        connector = self.connector(run.ssh_config)
-        if self.sandbox is None:
-            return reach(run, connector, nodes, limit, at_once)
-        chosen = range(len(run.hosts)) if nodes is None else nodes
-        return reach_hosts({node: run.hosts[node] for node in chosen}, connector, limit, at_once)
+        return reach(run, self.connector(run.ssh_config), nodes, limit, at_once)
 
     def close(self) -> None:
         """Close every connection, and end the sandbox."""

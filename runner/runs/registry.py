@@ -35,8 +35,6 @@ from runner.text import clean
 from runner.untrusted.records import json_object
 
 _SEEN: Final = "seen.json"
-_FRESH = 15.0
-"""Seconds without a record after which a sandbox, which writes telemetry every second, must have ended."""
 
 _KINDS: dict[str, Any] = {
     "run": str,
@@ -105,6 +103,11 @@ class KnownRun:
         return begin(self.run, tuple(host.name for host in self.hosts), tuple(host.nproc for host in self.hosts))
 
     @property
+    def gone(self) -> bool:
+        """Whether its hosts have ended with their sandbox, which holds a lock on its ssh configuration."""
+        return self.sandbox and not (self.ssh_config and private.in_use(Path(self.ssh_config)))
+
+    @property
     def one_way(self) -> bool:
         """Whether all its hosts are reached by one: a login node of Slurm."""
         return len({(host.host, host.user, host.port) for host in self.hosts}) == 1
@@ -145,7 +148,7 @@ class KnownRun:
         stored = [mirrored, seen] if seen else [mirrored]
         newest = max(stored, key=lambda one: (bool(one.get("ended")), one.get("step", -1), one is seen))
         found = {**known, **newest}
-        if self.sandbox and not found.get("ended") and not self._fresh():
+        if self.gone and not found.get("ended"):
             found["state"] = "lost"
         return found
 
@@ -153,11 +156,6 @@ class KnownRun:
         """Store the summary that a host has just answered."""
         with suppress(OSError):
             _write(self.folder / _SEEN, dict(summary))
-
-    def _fresh(self) -> bool:
-        with suppress(OSError):
-            return time.time() - max(path.stat().st_mtime for path in self.folder.rglob("*")) < _FRESH
-        return False
 
 
 def whoami() -> str:

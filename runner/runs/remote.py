@@ -72,7 +72,7 @@ def reach(
 ) -> Reached:
     """Open a link to every host of a run (or to some), concurrently. Arguments as of `reach_hosts`."""
     chosen = range(len(run.hosts)) if nodes is None else nodes
-    if run.sandbox:
+    if run.gone:
         what = "a host of a sandbox lives only as long as its command"
         return Reached(errors={node: HostError(run.hosts[node].name, what) for node in chosen})
     return reach_hosts({node: run.hosts[node] for node in chosen}, connector, limit, at_once)

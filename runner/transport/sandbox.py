@@ -54,7 +54,10 @@ class Sandbox:
     homes: dict[str, Path]
     """Host name → its home folder."""
     config: Path
-    """The ssh configuration that leads to the hosts while the sandbox lives; as ssh's -F, for further connectors."""
+    """The ssh configuration that leads to the hosts; as ssh's -F, for further connectors.
+
+    It is locked while the sandbox lives, so that others can see whether it does.
+    """
 
     def __init__(self, names: Sequence[str], folder: Path | None = None) -> None:
         self._private = Path(tempfile.mkdtemp(prefix="disttui-sandbox-"))
@@ -64,6 +67,8 @@ class Sandbox:
         self._servers: list[LoopbackServer] = []
         try:
             self._build(list(dict.fromkeys(names)), root)
+            self._held = os.open(self.config, os.O_RDONLY | os.O_CLOEXEC)
+            private.lock(self._held, 0.0)
         except BaseException:
             self.close()
             raise
@@ -89,6 +94,9 @@ class Sandbox:
             self._connector.close()
         for server in self._servers:
             server.close()
+        if hasattr(self, "_held"):
+            os.close(self._held)
+            del self._held
         shutil.rmtree(self._private, ignore_errors=True)
 
     def _build(self, names: list[str], root: Path) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import paramiko
 import pytest
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL
+from textual.pilot import Pilot
 from textual.widgets import Input
 
 from runner.runs.registry import known_runs
@@ -28,6 +31,7 @@ from tui.app import DisttuiApp
 from tui.dashboard.screen import DashboardScreen
 from tui.dialogs.confirm import TrustScreen
 from tui.dialogs.secret import SecretScreen
+from tui.home.screen import HomeScreen
 from tui.wizard import WizardScreen
 
 
@@ -245,6 +249,27 @@ def test_from_host_names_to_a_running_training(cluster: Callable[..., Cluster], 
     asyncio.run(play())
 
 
+async def _start_in_sandbox(folder: Path, pilot: Pilot[None], opened: WizardScreen) -> None:
+    """Choose the sandbox, and start the built-in job there."""
+    await until(pilot, lambda: opened.focused is not None)
+    opened.query_one("#hosts-table").focus()
+    await pilot.press("G", "space")
+    await until(pilot, lambda: opened._view.draft.sandbox)
+    await until(pilot, lambda: states(opened) == {"node1": "ready", "node2": "ready"}, 120)
+    for step in (1, 2, 3, 4):
+        await pilot.press("enter")
+        await until(pilot, lambda step=step: opened._at == step)  # type: ignore[misc]
+    await until(pilot, lambda: "it ends when disttui ends" in screen_text(pilot.app), 120)
+    await start(pilot, opened)
+    await until(pilot, lambda: not isinstance(pilot.app.screen, WizardScreen), 120)
+    (run,), _ = known_runs(environ(folder))
+    assert run.sandbox and [host.name for host in run.hosts] == ["node1", "node2"]
+    events = run.folder / "0" / "events.jsonl"
+    await until(pilot, lambda: events.exists() and '"rank"' in events.read_text(), 120)
+    other = run.folder / "1" / "events.jsonl"
+    await until(pilot, lambda: other.exists() and '"supervisor"' in other.read_text(), 120)
+
+
 @pytest.mark.torch
 def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tui.wizard import sandbox
@@ -253,28 +278,45 @@ def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, monkeyp
 
     async def play() -> None:
         async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
-            await until(pilot, lambda: opened.focused is not None)
-            opened.query_one("#hosts-table").focus()
-            await pilot.press("G", "space")
-            await until(pilot, lambda: opened._view.draft.sandbox)
-            await until(pilot, lambda: states(opened) == {"node1": "ready", "node2": "ready"}, 120)
-            for step in (1, 2, 3, 4):
-                await pilot.press("enter")
-                await until(pilot, lambda step=step: opened._at == step)  # type: ignore[misc]
-            await until(pilot, lambda: "it ends when disttui ends" in screen_text(pilot.app), 120)
-            await start(pilot, opened)
-            await until(pilot, lambda: not isinstance(pilot.app.screen, WizardScreen), 120)
-            (run,), _ = known_runs(environ(tmp_path))
-            assert run.sandbox and [host.name for host in run.hosts] == ["node1", "node2"]
-            events = run.folder / "0" / "events.jsonl"
-            await until(pilot, lambda: events.exists() and '"rank"' in events.read_text(), 120)
-            other = run.folder / "1" / "events.jsonl"
-            await until(pilot, lambda: other.exists() and '"supervisor"' in other.read_text(), 120)
+            await _start_in_sandbox(tmp_path, pilot, opened)
 
     asyncio.run(play())
     assert all(_alive(tmp_path))
     sandbox.close()
     wait_for(lambda: not any(_alive(tmp_path)), "the end of the supervisors")
+
+
+@pytest.mark.torch
+def test_a_run_of_a_sandbox_that_lives_is_reached_and_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Home asks its hosts, and its dashboard can be opened again, until the sandbox ends."""
+    from tui.wizard import sandbox
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+    async def play() -> None:
+        async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+            await _start_in_sandbox(tmp_path, pilot, opened)
+            await pilot.press("q")
+            await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
+            (run,), _ = known_runs(environ(tmp_path))
+            for path in run.folder.rglob("*"):
+                with suppress(OSError):
+                    os.utime(path, (1, 1))  # nobody has heard of it for long
+            await pilot.press("R")
+            await pilot.app.workers.wait_for_complete()
+            await pilot.pause()
+            assert "✗ lost" not in screen_text(pilot.app)
+            well = re.compile("● running|✓ finished")
+            await until(pilot, lambda: well.search(screen_text(pilot.app)), 120)
+            await pilot.press("1", "enter")
+            await until(pilot, lambda: well.search(screen_text(pilot.app).splitlines()[0]), 120)
+
+    asyncio.run(play())
+    (run,), _ = known_runs(environ(tmp_path))
+    assert not run.gone
+    sandbox.close()
+    wait_for(lambda: not any(_alive(tmp_path)), "the end of the supervisors")
+    assert run.gone
 
 
 def _alive(folder: Path) -> list[bool]:

@@ -11,11 +11,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from runner import private
+from runner.api.viewer import Viewer
 from runner.errors import InputError
+from runner.runs.registry import KnownHost, KnownRun
 from runner.transport import Address, Connection
 from runner.transport.sandbox import Sandbox
 from tests.unit.sshd import wait_for
@@ -193,3 +198,31 @@ def test_hosts_are_there_at_once() -> None:
     with Sandbox([f"n{index}" for index in range(16)]) as played:
         assert output(played.connect(Address("n15")), "echo in") == "in\n"
     assert time.monotonic() - start < 20
+
+
+def test_a_run_knows_whether_its_sandbox_lives(tmp_path: Path) -> None:
+    """So it is reached from elsewhere while it does, and is lost when it ends, also by a kill, which leaves files."""
+    with Sandbox(["node1"]) as played:
+        run = KnownRun("r-1", tmp_path, (KnownHost("node1", "node1"),), {}, "~/.disttui/runs", 1.0, "me",
+                       ssh_config=str(played.config), sandbox=True)  # fmt: skip
+        assert run.summary()["state"] == "unknown"
+        with Viewer({}) as viewer, closing(viewer.link_to(run, 0)) as link:
+            assert link.request("list", run_dir=run.run_dir) == {"runs": []}
+        left = tmp_path / "config"
+        left.write_text(played.config.read_text())
+    assert run.summary()["state"] == "lost"
+    assert replace(run, ssh_config=str(left)).gone
+
+
+@pytest.mark.root
+def test_a_configuration_that_another_user_has_put_there_is_no_sandbox(tmp_path: Path) -> None:
+    """It could name a command to run."""
+    config = tmp_path / "config"
+    with config.open("w") as file:
+        assert private.lock(file.fileno(), 0.0)
+        assert private.in_use(config)
+        os.chown(config, 65534, 65534)
+        assert not private.in_use(config)
+        os.chown(config, 0, 0)
+        os.chown(tmp_path, 65534, 65534)
+        assert not private.in_use(config)

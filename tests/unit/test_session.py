@@ -181,7 +181,9 @@ def test_logs_that_are_followed_show_every_line_once(tmp_path: Path, monkeypatch
 
 def test_a_host_of_a_sandbox_that_is_gone_is_never_looked_for_by_its_name(tmp_path: Path) -> None:
     """The user's own configuration may know a host of that name."""
-    for config in (None, str(tmp_path / "gone")):
+    config_left = tmp_path / "config"
+    config_left.write_text("")
+    for config in (None, str(tmp_path / "gone"), str(config_left)):
         played = (KnownHost("here", "local"),)
         run = KnownRun("r-1", tmp_path, played, {}, "~", 1.0, "me", ssh_config=config, sandbox=True)
         with Viewer({}) as viewer, pytest.raises(HostError, match="lives only as long as its command"):

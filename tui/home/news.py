@@ -14,7 +14,7 @@ def ask_hosts(environ: Mapping[str, str], ssh_config: str | None) -> Mapping[str
     """Ask as `disttui ps` does, and keep the answers; call it in a thread. Returns run → why there is no new state."""
     from runner.runs.registry import known_runs
 
-    runs = [run for run in known_runs(environ)[0] if not (run.sandbox or run.problem or run.summary().get("ended"))]
+    runs = [run for run in known_runs(environ)[0] if not (run.gone or run.problem or run.summary().get("ended"))]
     if not runs:
         return {}
     from runner.api.listing import refresh
