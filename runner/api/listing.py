@@ -109,6 +109,9 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dic
         if answers:
             seen, note = _unless_unseen(answers[0], [host.name for host in run.hosts if place_of_host(host) in failed])
             run.note_seen(seen)
+            if seen.get("attempt") != rows[run.run].get("attempt"):
+                for name in ("step", "steps", "loss"):  # of the attempt before
+                    rows[run.run].pop(name, None)
             rows[run.run].update(seen)
             rows[run.run]["name"] = run.name
             rows[run.run]["note"] = note or rows[run.run]["note"]

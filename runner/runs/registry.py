@@ -146,7 +146,9 @@ class KnownRun:
             read = {}
         mirrored = summary_of({**read, "run": self.run}) or Summary()
         stored = [mirrored, seen] if seen else [mirrored]
-        newest = max(stored, key=lambda one: (bool(one.get("ended")), one.get("step", -1), one is seen))
+        newest = max(
+            stored, key=lambda one: (bool(one.get("ended")), one.get("attempt", 0), one.get("step", -1), one is seen)
+        )
         found = {**known, **newest}
         if self.gone and not found.get("ended"):
             found["state"] = "lost"

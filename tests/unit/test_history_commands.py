@@ -72,6 +72,33 @@ def test_ps_says_stopped_when_it_is_known_of_every_host(
     assert bool(made.summary().get("ended")) == ("ended" in row)
 
 
+def test_ps_shows_no_step_of_the_attempt_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hosts have been asked in attempt 1, and this machine's copy is of then; attempt 2 has made no step yet."""
+    made = kept(tmp_path)
+    place = listing.place_of_host(made.hosts[0])
+    spec = {"disttui": 1, "run": made.run, "node_rank": 0, "hosts": ["a", "b"], "nproc": [1, 2]}
+    steps = lines(*({"t": 1.0, "step": n, "steps": 5000, "loss": 0.5} for n in range(90)))
+    mirrored(made, 0, {"spec.json": json.dumps(spec), "events.jsonl": lines({"t": 10, "e": "launch", "attempt": 1}),
+                       "attempt-1/rank-0.metrics.jsonl": steps})  # fmt: skip
+    shown = []
+    for figures in (
+        {"attempt": 1, "step": 70, "steps": 5000, "loss": 0.6},
+        {"attempt": 2},
+        {"attempt": 2, "step": 3, "steps": 5000, "loss": 0.75},
+    ):
+        said = {"run": made.run, "node_rank": 0, "state": "running", **figures}
+        monkeypatch.setattr(listing, "_ask", lambda *_, said=said: ({(place, made.run_dir): [said]}, {}))
+        for local in (False, True):
+            [row] = listing.list_runs(Viewer(environ(tmp_path)), local=local).rows
+            shown.append((row.get("attempt"), row.get("step"), row.get("steps"), row.get("loss")))
+    assert shown == [
+        (1, 70, 5000, 0.6),
+        (1, 89, 5000, 0.5),
+        *[(2, None, None, None)] * 2,
+        *[(2, 3, 5000, 0.75)] * 2,
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "10", "m", "1.5h", "yesterday", "99999999999d", "2026-13-01"])
 def test_bad_spans_of_time(text: str) -> None:
     with pytest.raises(InputError, match="--since"):
