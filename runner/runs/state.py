@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from runner.formatting import number
@@ -96,11 +95,6 @@ class Story:
     """By text, while it lasts."""
     verdict: Verdict | None = None
     last: float = 0.0
-
-
-_LEAP = 4
-"""How many times faster than the later steps a bar must have passed the first ones, and must say that the steps are,
-so that the first ones count as those of a checkpoint."""
 
 
 class Mark(NamedTuple):
@@ -319,22 +313,7 @@ def job_nodes(spec: Mapping[str, object], count: int) -> tuple[str, ...]:
 def _fold_metrics(series: Series, record: Metrics) -> Series:
     # Most records have no new names of metrics: they share one `first`.
     first = series.first if record.keys() <= series.first.keys() else {**record, **series.first}
-    marks = _marked(series.marks, record)
-    latest = updated(series.latest, record)
-    shown = number(latest.get("steps_per_s"))
-    if shown is not None and _leapt(first, marks, shown):
-        latest = {name: value for name, value in latest.items() if name != "steps_per_s"}
-    return Series(first, latest, series.count + 1, marks)
-
-
-def _leapt(first: Metrics, marks: tuple[Mark, ...], shown: float) -> bool:
-    """Whether a bar has gone from 0 to the step of a checkpoint, and the speed that it shows counts those steps."""
-    began = number(first.get("t"))
-    if first.get("step") != 0 or began is None or len(marks) < 2:
-        return False
-    # The faster part of the time: in the other one may have been a long evaluation.
-    pace = max((later.step - mark.step) / (later.t - mark.t) for mark, later in pairwise(marks))
-    return pace > 0 and min(marks[0].step / max(1.0, marks[0].t - began), shown) > _LEAP * pace
+    return Series(first, updated(series.latest, record), series.count + 1, _marked(series.marks, record))
 
 
 def _marked(marks: tuple[Mark, ...], record: Metrics) -> tuple[Mark, ...]:

@@ -38,9 +38,9 @@ def harvested(name: str, folder: Path) -> list[dict[str, Any]]:
         ("imagenet_end", 6.9555, {"step": 36, "epoch": 1, "loss": 7.0298, "val_loss": 1221.2, "step_time": 0.32}),
         ("trainer", 4.033, {"step": 150, "steps": 150, "epoch": 3, "val_loss": 4.03}),
         ("run_clm", 5.596, {"step": 465, "steps": 465, "epoch": 3, "loss": 4.739, "val_loss": 4.727}),
-        ("lightning_tqdm", 0.693, {"step": 50, "epoch": 1, "loss": 0.682, "val_loss": 0.689, "steps_per_s": 13.99}),
+        ("lightning_tqdm", 0.693, {"step": 50, "epoch": 1, "loss": 0.682, "val_loss": 0.689}),
         ("lightning_rich", 0.734, {"step": 100, "steps": 100, "loss": 0.734, "val_loss": 0.694}),
-        ("lightning_rich_tty", 0.674, {"step": 150, "steps": 150, "epoch": 2, "loss": 0.658, "steps_per_s": 21.76}),
+        ("lightning_rich_tty", 0.674, {"step": 150, "steps": 150, "epoch": 2, "loss": 0.658}),
         ("uneven", 2.0, {"step": 4, "loss": 2.0}),
     ],
 )

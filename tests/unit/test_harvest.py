@@ -101,10 +101,43 @@ def test_a_trainers_losses_get_the_step_of_its_bar(tmp_path: Path) -> None:
     harvest.poll({})
     assert rank.records() == [
         {"step": 0, "steps": 20},
-        {"step": 10, "steps": 20, "steps_per_s": 9.8},
+        {"step": 10, "steps": 20},
         {"loss": 1.5, "epoch": 0.5, "step": 10},
         {"val_loss": 1.25, "step": 10},
     ]
+
+
+def test_a_bar_counts_when_it_is_drawn(tmp_path: Path) -> None:
+    """tqdm begins its lines with \\r and ends none; what ends one later is the next bar, or a line of the script."""
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
+    seen = []
+    for text in (
+        "\r  0%|          | 0/20 [00:00<?, ?it/s]",
+        "\r 50%|█████     | 10/20 [00:01<00:01,  9.80it/s, los",
+        "s=1.5]",
+        " \n",
+        "\r 55%|█████▌    | 11/20 [00:02<00:01,  9.80it/s, loss=1.25]\r 60%|██████    | 12/20 [00:02<",
+        "00:01,  9.80it/s, loss=1]",
+    ):
+        rank.print(text)
+        harvest.poll({})
+        seen.append([(one["step"], one.get("loss")) for one in rank.records()])
+    bars = [(0, None), (10, 1.5), (11, 1.25), (12, 1)]
+    assert seen == [bars[:1], bars[:1], bars[:2], bars[:2], bars[:3], bars]
+
+
+def test_the_steps_per_second_of_a_bar_are_those_of_this_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tqdm divides all steps by the time since it was made, also those that a checkpoint has made before."""
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
+    rates = {}
+    for now, step in [(0, 0), (1, 500), (2, 501), (3, 504), (5, 508), *((t, 2 * t + 498) for t in range(6, 100))]:
+        monkeypatch.setattr("runner.node.observe.harvest.time.monotonic", lambda now=now: 1e6 + now)
+        rank.print(f"\r 50%|#####     | {step}/1000 [00:01<00:01, 250.00it/s]")
+        harvest.poll({})
+        rates[now] = rank.records()[-1].get("steps_per_s")
+    assert [rates[now] for now in (0, 1, 2, 3, 5, 99)] == [None, None, None, 2, 2, 2]
 
 
 @pytest.mark.parametrize(("epoch", "step"), [(0, 5), (1, 5), (3, 65)])
@@ -117,7 +150,7 @@ def test_lightning_that_goes_on_from_a_checkpoint_counts_on(epoch: int, step: in
         f"Epoch {epoch}:  25%|██▌       | 5/20 [00:00<00:00, 16.70it/s, loss=0.012]",
     ):
         found = bars.recognise(line)
-    assert found == {"loss": 0.012, "step": step, "epoch": epoch, "steps_per_s": 16.7}
+    assert found == {"loss": 0.012, "step": step, "epoch": epoch}
 
 
 def test_a_bar_per_epoch_counts_on() -> None:
@@ -194,7 +227,6 @@ def test_a_table_of_losses_has_its_names_from_its_head() -> None:
         "step": 8,
         "epoch": 2,
         "steps": 800,
-        "steps_per_s": 3.5,
     }
 
 

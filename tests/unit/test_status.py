@@ -52,7 +52,7 @@ def paced(*marks: tuple[float, int]) -> RunState:
     word = {"t": 0.0, "e": "attempt", "attempt": 1, "master": "10.0.0.1", "port": 29501, "world_size": 1}
     state = fold(state, 0, "events.jsonl", word)
     for t, step in marks:
-        values = {"t": t, "step": step, "steps": 100_000, "steps_per_s": step / (t + 0.1)}
+        values = {"t": t, "step": step, "steps": 100_000}
         state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", values)
     return state
 
@@ -71,26 +71,6 @@ def test_the_steps_before_a_checkpoint_do_not_shorten_the_eta() -> None:
     passed = [(float(t), 1000 * t) for t in range(1, 51)]
     trained = [(float(t), 50_000 + t - 50) for t in range(51, 240)]
     assert eta(paced(*passed, *trained)) == 100_000 - trained[-1][1]
-
-
-def test_the_speed_of_a_bar_that_counts_the_steps_before_a_checkpoint_is_not_shown() -> None:
-    """tqdm divides all steps by the time since it was made: Trainer's bar shows 1572 it/s after 2 steps."""
-    leapt = paced((0, 0), (0.2, 180), (1.2, 182), (2.2, 184))
-    assert "steps/s" not in status_line(leapt, 3, 200)
-    assert "2 steps/s" in status_line(paced((0, 0), (0.2, 1), (1.2, 3), (2.2, 5)), 3, 200)
-
-
-def test_a_run_that_slowed_down_or_was_evaluated_for_long_shows_its_speed() -> None:
-    """20 steps a second, then 2, as tqdm says it; and 5 a second with an evaluation of 10 minutes between."""
-    slow = paced((0, 0))
-    for t, step in [(t, 20 * t) for t in range(1, 6)] + [(t, 100 + 2 * (t - 5)) for t in range(6, 400)]:
-        slow = fold(slow, 0, "attempt-1/rank-0.metrics.jsonl", {"t": float(t), "step": step, "steps_per_s": 2.0})
-        assert "2 steps/s" in status_line(slow, t, 200)
-    evaluated = paced((0, 0))
-    for t, step in [(1, 5), (2, 10), (602, 11), (802, 1011), (1202, 3011), (1802, 6011)]:
-        values = {"t": float(t), "step": step, "steps_per_s": 5.0}
-        evaluated = fold(evaluated, 0, "attempt-1/rank-0.metrics.jsonl", values)
-    assert "5 steps/s" in status_line(evaluated, 1802, 200)
 
 
 def test_the_eta_counts_the_pauses_of_the_later_part() -> None:

@@ -10,12 +10,12 @@ from .patterns import LONGEST, Record, pairs, put
 # Epoch 1/3:  12%|█▏  | 12/100 [00:01<00:10, 8.1it/s, loss=1.2], and 12it [00:01, 8.1it/s] where the end is not known.
 _BAR = re.compile(
     r"(?:^|\||: )\s{0,12}(\d{1,12})(?:/(\d{1,12})|it)\s{1,12}\[[^\],]{1,40},\s{0,12}"
-    r"(\d{1,12}(?:\.\d{1,12})?|\?)\s?(it|step|batch|s)/(it|step|batch|s)(?:,([^\]]*))?\]"
+    r"(?:\d{1,12}(?:\.\d{1,12})?|\?)\s?(?:it|step|batch|s)/(?:it|step|batch|s)(?:,([^\]]*))?\]"
 )
 # The same by rich: Epoch 0/9 ━━━━╸ 12/100 0:00:01 • 0:00:10 8.10it/s train_loss: 1.20
 _RICH = re.compile(
     r"[━╸╺─ ]{4,400}\s(\d{1,12})/(\d{1,12})\s{1,4}[\d:]{4,12} • [\d:-]{4,12}\s{1,4}"
-    r"(\d{1,12}(?:\.\d{1,12})?)(it)/(s)(.*)"
+    r"\d{1,12}(?:\.\d{1,12})?it/s(.*)"
 )
 # torchtune shows epoch, step and loss in front of its bar: 1|25|Loss: 1.2345678:   2%|
 _HEADED = re.compile(r"(\d{1,6})\|\d{1,12}\|")
@@ -34,6 +34,8 @@ EPOCH = re.compile(r"epoch\s{0,4}\[?(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECA
 class Bars:
     """The bars of one rank. A script also shows bars for downloads and evaluation: a bar counts if it shows a loss, or
     if its title is empty or a training's and its length is that of the bars that counted before.
+
+    The speed that a bar shows is not read: after a checkpoint it may count the steps before it.
 
     Args:
         from_0: Whether an earlier attempt has shown that the script counts its epochs from 0.
@@ -60,7 +62,7 @@ class Bars:
             if columns:
                 self._columns = columns.group(1).split()
             return None
-        done, total, speed, per, of, rest = bar.groups()
+        done, total, rest = bar.groups()
         title = _title(line[: bar.start()])
         found = pairs(rest or "") or self._in_title(title)
         found.pop(_OWN_NUMBER, None)
@@ -71,8 +73,6 @@ class Bars:
             found.update(self._by_lightning(int(done), int(total or 0), *map(int, epochs.groups())))
         else:
             found.update(self._progress(int(done), int(total or 0), title))
-        if speed != "?" and float(speed) > 0 and (per == "s") != (of == "s"):
-            found["steps_per_s"] = round(1 / float(speed), 6) if per == "s" else float(speed)
         return found
 
     def step_at(self, line: str) -> Optional[int]:
@@ -129,6 +129,14 @@ class Bars:
         elif total and not self._earlier and (epochs or not epoch):
             found["steps"] = total
         return found
+
+
+def is_drawn(line: str) -> bool:
+    """Whether a line that nothing has ended yet holds a whole bar: tqdm begins its lines with \\r, and ends none.
+
+    What rich draws has no end of its own by which to know that it is whole.
+    """
+    return len(line) <= LONGEST and _BAR.search(line) is not None
 
 
 def _title(head: str) -> str:

@@ -13,11 +13,11 @@ import signal
 import threading
 import time
 from types import FrameType
-from typing import Iterable, List, Mapping, Optional, Sequence, Set
+from typing import Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ...protocol.regular import open_regular, read_regular, regular
 from .patterns import LONGEST, Record, by_pattern
-from .recogniser import Recogniser, may_tell
+from .recogniser import Recogniser, may_tell, shows_bar
 from .scalars.finding import ScalarFiles
 from .scalars.sample import Sample
 
@@ -35,6 +35,10 @@ _TIMERS = (
     (signal.ITIMER_PROF, signal.SIGPROF, _MATCH_LIMIT),
     (signal.ITIMER_REAL, signal.SIGALRM, _MATCH_PATIENCE),
 )
+_PACE_OVER = 10.0
+"""Seconds over which the steps that a bar shows are counted, for its steps per second …"""
+_PACE_LEAST = 2.0
+"""… and at the beginning at least."""
 _BREAKS = re.compile(rb"[\r\n]+")
 
 
@@ -177,6 +181,11 @@ class _RankFiles:
         """The newest step found in the log."""
         self._newest = 0.0
         """Time of the newest record."""
+        self._counted = b""
+        """The newest line, where it is a bar that has been read before its line ended."""
+        self._seen: List[Tuple[float, int]] = []
+        """When (monotonic seconds) the bar was seen at which step, without those at 0: from there it may go to the step
+        of a checkpoint at once."""
 
     def grown(self) -> bool:
         """Whether there is anything new to read."""
@@ -195,7 +204,7 @@ class _RankFiles:
         return self._size - self._offset
 
     def read(self, share: int) -> List[bytes]:
-        """The new complete lines, only the newest where there are more than `share` bytes."""
+        """The new lines that are complete or a whole bar; only the newest where there are more than `share` bytes."""
         skip = self.behind > share
         try:
             with open_regular(self._log) as file:
@@ -209,15 +218,34 @@ class _RankFiles:
         # The rest of a line whose beginning was skipped is made too long to be parsed.
         lines = _BREAKS.split((b" " * LONGEST + b" " if skip else self.tail) + data)
         self.tail = lines.pop()[: LONGEST + 1]
-        return [line for line in lines if 0 < len(line) <= LONGEST]
+        lines = [line for line in lines if 0 < len(line) <= LONGEST]
+        counted, self._counted = self._counted, b""
+        if shows_bar(self.tail):
+            self._counted = self.tail
+            lines.append(self.tail)
+        return lines[1:] if counted and lines and lines[0].startswith(counted) else lines
 
     def take(self, records: List[Record]) -> None:
         """Append metrics found in the log."""
+        self._add_pace(records)
         for record in records:
             self._logged.update(record)
             step = record.get("step")
             self._step = max(self._step, step) if isinstance(step, int) else self._step
         self._write(records, time.time())
+
+    def _add_pace(self, records: List[Record]) -> None:
+        """Add the steps per second of a bar, as they were seen here, to the newest record."""
+        step = self.known.bar_step
+        if not records or not step or (self._seen and step == self._seen[-1][1]):
+            return
+        now = time.monotonic()
+        self._seen.append((now, step))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= _PACE_OVER:
+            del self._seen[0]
+        begun, first = self._seen[0]
+        if now - begun >= _PACE_LEAST and step > first:
+            records[-1].setdefault("steps_per_s", float("%.4g" % ((step - first) / (now - begun))))
 
     def add(self, sample: Sample) -> None:
         """Append metrics of a file, without names found in the log: the log is up to date, files lag behind."""

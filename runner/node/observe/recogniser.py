@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from .bars import EPOCH, Bars
+from .bars import EPOCH, Bars, is_drawn
 from .patterns import HINTS, Record, first_epoch, recognise
 
 # Colours and cursor moves; titles and links (OSC), whose addresses hold names and numbers of their own.
@@ -16,6 +16,11 @@ def may_tell(line: bytes) -> bool:
     """Whether a line may hold metrics: a cheap check before the expressions are applied."""
     lower = line.lower()
     return any(hint in lower for hint in HINTS)
+
+
+def shows_bar(tail: bytes) -> bool:
+    """Whether the newest line, which nothing has ended yet, holds a whole bar."""
+    return may_tell(tail) and is_drawn(_text(tail))
 
 
 class Recogniser:
@@ -55,6 +60,11 @@ class Recogniser:
             ahead = self._bars.step_at(_text(following))
             record["step"] = self._bars.step if ahead is None else ahead
         return record
+
+    @property
+    def bar_step(self) -> Optional[int]:
+        """The step that the training's bar stands at, None before the first bar."""
+        return self._bars.step
 
     def _count_on(self, record: Record, text: str) -> None:
         step, total, epoch = record["step"], record.get("steps"), record.get("epoch")
