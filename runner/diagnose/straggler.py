@@ -10,7 +10,7 @@ from runner.runs.state import RunState
 from runner.text import clean
 
 SLOW = 1.5
-"""A rank is slow whose step takes this many times the median of the others."""
+"""A rank is slow whose steps take this many times the median of the others."""
 
 
 def straggler_sentence(event: Straggler, host: str) -> str:
@@ -35,17 +35,18 @@ def step_times(state: RunState) -> dict[int, float]:
 
 
 def spread_sentence(state: RunState) -> str | None:
-    """Median and spread of the ranks' last steps, and who is far off; None where nothing is known."""
+    """Median and spread of the ranks' last steps; None where they are not known.
+
+    It calls no rank slow, since any step may be late once: the leader says who is slow for long.
+    """
     times = step_times(state)
     if len(times) < 2:
         return None
     low, high = min(times, key=times.__getitem__), max(times, key=times.__getitem__)
     usual = _time(median(times.values()))
     if _time(times[low]) == _time(times[high]):
-        return f"a step takes {usual} on every rank"
-    words = f"a step takes {usual} (rank {low} {_time(times[low])}, rank {high} {_time(times[high])})"
-    others = median(value for rank, value in times.items() if rank != high)
-    return f"{words}: rank {high} is slow" if times[high] > SLOW * others else words
+        return f"the last step took {usual} on every rank"
+    return f"the last step took {usual} (rank {low} {_time(times[low])}, rank {high} {_time(times[high])})"
 
 
 def _time(seconds: float | None) -> str:

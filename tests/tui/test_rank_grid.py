@@ -21,7 +21,9 @@ from tui.run.ranks import ranks_now
 from tui.run.series import MetricHistory, Track
 
 
-def running(hosts: int, per_host: int, slow: int | None = None, name: str = "node{}", pace: float = 0.2) -> Snapshot:
+def running(
+    hosts: int, per_host: int, slow: int | None = None, name: str = "node{}", pace: float = 0.2, steps: int = 3
+) -> Snapshot:
     """A run that makes steps of 100 ms, one rank of which is slow: its steps take `pace` seconds."""
     state = begin("run-1", tuple(name.format(node) for node in range(hosts)), (per_host,) * hosts)
     history = MetricHistory(hosts * per_host)
@@ -31,7 +33,8 @@ def running(hosts: int, per_host: int, slow: int | None = None, name: str = "nod
         for rank in range(node * per_host, (node + 1) * per_host):
             record = {"t": 2.0, "step": 1, "steps": 9, "step_time": pace if rank == slow else 0.1}
             state = fold(state, node, f"attempt-1/rank-{rank}.metrics.jsonl", record)
-            history.metrics(2.0, 1, rank, record)
+            for _ in range(steps):
+                history.metrics(2.0, 1, rank, record)
     return Snapshot(state, history, Path("/nowhere"), now=3.0)
 
 
@@ -45,12 +48,17 @@ def test_a_rank_far_over_the_median_is_slow() -> None:
     assert ranks[3].ratio == pytest.approx(2.0)
 
 
+def test_one_late_step_makes_no_rank_slow() -> None:
+    for steps in (1, 2):
+        assert {one.word for one in ranks_now(running(2, 2, slow=3, steps=steps))} == {"running"}
+
+
 def test_ranks_may_appear_while_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """The feed's thread puts their first records while the event loop draws."""
     snapshot, recent = running(2, 2), Track.recent
     appearing = iter(range(4, 9))
 
-    def looked_at(track: Track, count: int, at: float) -> float | None:
+    def looked_at(track: Track, count: int, at: float) -> list[float]:
         for rank in islice(appearing, 1):
             snapshot.history.metrics(2.0, 1, rank, {"t": 2.0, "step": 1, "step_time": 0.1})
         return recent(track, count, at)

@@ -154,10 +154,24 @@ def test_signs_tell_silence_and_the_usual_step() -> None:
     signs = Signs([4, 5], 100.0)
     signs.steps(4, [{"step": 1, "step_time": 9.0, "forward_time": 2.0}, {"step": 2, "forward_time": 4.0}], 110.0)
     signs.steps(5, [{"step": 1, "step_time": "nan"}, {"step": 2, "step_time": True}], 111.0)
-    seen = signs.message(112.0, ["x"])
-    assert seen == {"silent": {"4": 2.0, "5": 1.0}, "times": {"4": 3.0}, "shows": ["x"]}
-    signs.steps(4, [], 200.0)
-    assert signs.message(200.0, [])["times"] == {}
+    assert signs.message(112.0, ["x"]) == {"silent": {"4": 2.0, "5": 1.0}, "times": {}, "shows": ["x"]}
+    signs.steps(4, [{"step": 3, "step_time": 3.0}], 112.0)
+    assert signs.message(112.0, [])["times"] == {"4": 3.0}
+    signs.steps(4, [{"step": step, "step_time": 1.0} for step in (4, 5)], 200.0)
+    assert signs.message(200.0, [])["times"] == {"4": 1.0}
+
+
+def test_one_late_step_of_many_seconds_makes_no_rank_slow() -> None:
+    """Each step is the newest for longer than a straggler must be slow."""
+    gang = Watched()
+    ranks = [Signs([rank], gang.now) for rank in range(2)]
+    for step in range(12):
+        for rank, signs in enumerate(ranks):
+            late = (rank, step) in ((0, 4), (0, 8))
+            signs.steps(rank, [{"step": step, "forward_time": 90.0 if late else 40.0}], gang.now)
+            gang.times.update({int(name): time for name, time in signs.message(gang.now, [])["times"].items()})
+        gang.live(40, every=1)
+    assert gang.events == []
 
 
 def test_growth_is_noted_where_something_grew(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from tui.run.feed import Snapshot
 
 RECENT = 5
 """A rank's pace is the median of this many steps, because a single late step is noise."""
+LEAST = 3
+"""Steps without which no rank is called slow."""
 _PACED = ("running", "slow", "finished", "stopping")
 PACES = ("forward_time", "step_time")
 """Under DDP every rank waits for the slowest, so that only the forward pass shows who it is."""
@@ -88,7 +90,7 @@ def ranks_now(snapshot: Snapshot) -> list[RankNow]:
     tracks = snapshot.history.each.get(pace_name(snapshot), {})
     # A copy: the feed's thread may add another rank's first record meanwhile.
     recent = {rank: track.recent(RECENT, snapshot.now) for rank, track in tracks.copy().items()}
-    paces = {rank: pace for rank, pace in recent.items() if pace is not None and pace > 0}
+    paces = {rank: times[len(times) // 2] for rank, times in recent.items() if times and times[len(times) // 2] > 0}
     middle = sorted(paces.values())[len(paces) // 2] if paces else None
     reported = snapshot.state.hosts[0].story.slow
     found, first = [], 0
@@ -97,7 +99,8 @@ def ranks_now(snapshot: Snapshot) -> list[RankNow]:
         for rank in range(first, first + host.nproc):
             word, pace = words[rank - first], paces.get(rank)
             ratio = pace / middle if pace and middle else 1.0
-            if word == "running" and (ratio >= SLOW or rank in reported):
+            late = ratio >= SLOW and len(recent.get(rank, ())) >= LEAST
+            if word == "running" and (late or rank in reported):
                 word = "slow"
             if rank in roles.culprits and stalled and word in ("running", "slow"):
                 word = "awaited"

@@ -102,12 +102,11 @@ class Track:
         place = bisect_right(data.times, time, 0, len(data.mean))
         return data.mean[place - 1] if place else None
 
-    def recent(self, count: int, time: float) -> float | None:
-        """The median of the last `count` values up to a time."""
+    def recent(self, count: int, time: float) -> list[float]:
+        """The last `count` values up to a time, sorted."""
         data = self._data
         end = bisect_right(data.times, time, 0, len(data.mean))
-        values = sorted(data.mean[max(0, end - count) : end])
-        return values[len(values) // 2] if values else None
+        return sorted(data.mean[max(0, end - count) : end])
 
     def when(self, value: float, otherwise: float) -> float:
         """The first time at which a track of rising values reached `value`; `otherwise` if it never did."""

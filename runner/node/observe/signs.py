@@ -9,6 +9,8 @@ from ...protocol.metrics import Metrics
 
 _RECENT = 30.0
 """Seconds of steps that a rank's usual step time is taken from."""
+_REPEATED = 3
+"""Steps that it takes at least: one that is late says nothing of the next."""
 _OWN_TIME = ("forward_time", "step_time")
 """Metrics that distinguish a slow rank from a waiting one, best first: under DDP all ranks have the same step time."""
 
@@ -36,7 +38,8 @@ class Signs:
         self.alive(rank, now)
         found = [next((time for name in _OWN_TIME if (time := _time(r.get(name))) is not None), None) for r in records]
         times = [*self._times[rank], *((now, time) for time in found if time is not None)]
-        self._times[rank] = [(when, time) for when, time in times if now - when <= _RECENT][-500:]
+        recent = sum(now - when <= _RECENT for when, _ in times)
+        self._times[rank] = times[-min(max(recent, _REPEATED), 500) :]
 
     def begins(self, rank: int, record: Metrics) -> None:
         """A rank has written its first metrics: where in the training it is."""
@@ -54,7 +57,8 @@ class Signs:
             shows: Conditions of the host that may slow its ranks down, as sentences.
         """
         silent = {str(rank): round(now - last, 2) for rank, last in self._last.items()}
-        times = {str(rank): median([time for _, time in found]) for rank, found in self._times.items() if found}
+        enough = {rank: found for rank, found in self._times.items() if len(found) >= _REPEATED}
+        times = {str(rank): median([time for _, time in found]) for rank, found in enough.items()}
         found = SignsOfLife(silent=silent, times=times, shows=list(shows)[:8])
         if self._first["step"]:
             found["first_steps"] = self._first["step"]
