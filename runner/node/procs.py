@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
 from typing import Any, NamedTuple, TypedDict
 
@@ -38,6 +39,14 @@ class Proc(NamedTuple):
 def exit_code(status: int) -> int:
     """The exit code in a status as waitpid gives it, negative for a signal."""
     return -(status & 0x7F) if status & 0x7F else status >> 8
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL`, or `signal 35` for those without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def read(pid: int) -> Proc | None:

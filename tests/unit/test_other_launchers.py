@@ -263,6 +263,27 @@ def test_which_of_mpirun_and_its_daemons_was_killed_is_said(
         assert codes == [-15] or (follows["code"], follows["error"]) == (-15, "orted lost mpirun of the first host")
 
 
+_ENDED = """
+import signal, sys
+from runner.node.rank import by_mpirun
+ended = f"import os, signal; os.kill(os.getpid(), {sys.argv[1]})"
+by_mpirun._Joining([sys.executable, "-c", ended], "").run()
+"""
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (50, "signal 50")])
+def test_a_launcher_that_a_signal_without_a_name_has_ended_is_told_as_any_other(
+    tmp_path: Path, number: int, name: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _ENDED, str(number)], env={**launcher_kit.PLAIN, "DISTTUI_DIR": str(tmp_path)},
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    end = json.loads((tmp_path / "launcher.json").read_text())
+    assert end["code"] == -number and end["error"].endswith(f"was ended by {name}")
+
+
 @pytest.mark.openmpi
 def test_ranks_that_leave_mpi_finalize_out_have_ended_well(
     tmp_path: Path, started: list[Launch], monkeypatch: pytest.MonkeyPatch

@@ -257,7 +257,7 @@ class Ranks:
             self._add_why_killed(death, pid, at)
         self._say(death)
         if code is not None and code < 0:
-            self._fail_once(rank, "signal", signal_name(-code), f"killed by {signal_name(-code)}", code, at)
+            self._fail_once(rank, "signal", procs.signal_name(-code), f"killed by {procs.signal_name(-code)}", code, at)
         else:
             self._fail_once(rank, "exit", "", f"ended with exit code {code}{said and ': ' + said}", code, at)
 
@@ -296,11 +296,3 @@ class Ranks:
         if fd is not None:
             self._loop.forget(fd)
             os.close(fd)
-
-
-def signal_name(number: int) -> str:
-    """`SIGKILL`, or `signal 35` for those without a name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

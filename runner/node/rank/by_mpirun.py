@@ -212,7 +212,7 @@ class _OfWorld(_Mpirun):
             return 0  # where mpirun ends otherwise, ranks of other hosts have failed
         code = self._child.returncode
         if code < 0:
-            self._end_of_signal(-code, "%s was ended by %s" % (self._program, signal.Signals(-code).name))
+            self._end_of_signal(-code, "%s was ended by %s" % (self._program, procs.signal_name(-code)))
         return code or 1
 
     def _end_of_signal(self, number: int, error: str) -> NoReturn:

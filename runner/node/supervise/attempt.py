@@ -21,7 +21,7 @@ from ..journal import note, read_json, stamp
 from ..loop import Loop
 from ..observe import saves
 from ..observe.harvest import Harvest
-from ..observe.ranks import MESSAGE_LIMIT, Ranks, signal_name
+from ..observe.ranks import MESSAGE_LIMIT, Ranks
 from ..observe.reports import launcher_end
 from ..observe.scalars.finding import ScalarFiles
 from ..rank import mpi_session, mpi_world
@@ -144,7 +144,7 @@ class LauncherProcess:
         code = end["code"]
         if code < 0:
             # A killed launcher prints nothing about its end: its log ends with something else.
-            words = end.get("error") or f"{self._host.launcher} was ended by {signal_name(-code)}"
+            words = end.get("error") or f"{self._host.launcher} was ended by {procs.signal_name(-code)}"
         else:
             last = self._last_words()
             words = end.get("error") or f"{self._host.launcher} ended with exit code {code}\n{last}".rstrip()
