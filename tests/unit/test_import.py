@@ -232,6 +232,15 @@ def test_a_script_of_one_endless_line_costs_no_time(text: str) -> None:
     assert time.process_time() - began < 1
 
 
+def test_of_endless_lines_that_nobody_understands_some_are_noted_and_the_rest_is_counted() -> None:
+    script = "#!/bin/sh\n" + "abc\n" * 250_000 + "srun python train.py $FAST\n"
+    imported = read_foreign(script, "f", "sbatch", ["gpu1"])
+    assert len(imported.notes) < 1100 and parse(imported.text, "imported.yaml").job.script == "train.py"
+    said = notes(imported)
+    assert "0: …: ambiguous: 249,001 more notes on lines that were dropped or not understood" in said
+    assert "250002: srun: translated: train.py → job.script" in said
+
+
 def typed(*words: str) -> Result:
     return CliRunner().invoke(cli, ["import", *words], catch_exceptions=True)
 

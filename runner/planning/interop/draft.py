@@ -19,6 +19,8 @@ from runner.text import clean
 Fate = Literal["translated", "dropped", "ambiguous"]
 SCRIPT = "train.py"
 """Stands in the place of a script that a file does not name."""
+_MOST_NOTES = 1000
+"""On lines of the file: of one with more nobody reads each."""
 
 
 class LineNote(NamedTuple):
@@ -53,6 +55,8 @@ class Translation:
 
     source: str
     notes: list[LineNote] = field(default_factory=list)
+    unsaid: int = 0
+    """How many notes there are beside them."""
     problems: list[ProfileProblem] = field(default_factory=list)
     name: str = ""
     hosts: list[Machine] = field(default_factory=list)
@@ -89,7 +93,10 @@ class Translation:
         self._note(line, key, "ambiguous", what)
 
     def _note(self, line: int, key: str, fate: Fate, what: str) -> None:
-        self.notes.append(LineNote(line, clean(key), fate, clean(what)))
+        if fate != "translated" and line and len(self.notes) >= _MOST_NOTES:
+            self.unsaid += 1
+        else:
+            self.notes.append(LineNote(line, clean(key), fate, clean(what)))
 
     def wrong(self, line: int, column: int, what: str, expected: str) -> None:
         """Note what makes the file unusable."""
@@ -121,6 +128,8 @@ def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Impo
     except ProfileErrors as errors:
         reasons = "; ".join(problem.reason for problem in errors.problems[:5])
         raise InputError(f"no profile can be made of it: {reasons}", place=draft.source) from None
+    if draft.unsaid:
+        draft.ambiguous(0, "…", f"{draft.unsaid:,} more notes on lines that were dropped or not understood")
     head = f"# Imported from {clean(draft.source)}. disttui plan shows what would run where.\n"
     return Imported(head + text, tuple(sorted(draft.notes, key=lambda note: note.line)), missing)
 
