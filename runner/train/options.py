@@ -67,11 +67,18 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
         return action.help if action.default is None else super()._get_help_string(action)
 
 
+_MOST_WORDS, _LONGEST_WORD = 24, 80
+"""Of an error, which repeats every argument that nobody knows."""
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong as a Problem."""
 
     def error(self, message: str) -> NoReturn:
-        raise Problem(f"{message} (disttui bytegpt lists the options)")
+        words = [word if len(word) <= _LONGEST_WORD else word[: _LONGEST_WORD - 1] + "…" for word in message.split(" ")]
+        if (more := len(words) - _MOST_WORDS) > 0:
+            words[_MOST_WORDS:] = [f"… and {more:,} more"]
+        raise Problem(f"{' '.join(words)} (disttui bytegpt lists the options)")
 
 
 def help_text() -> str:

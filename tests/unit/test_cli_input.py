@@ -45,6 +45,14 @@ def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tm
     assert not done.stdout
 
 
+def test_of_thousands_of_unknown_arguments_some_are_named_and_the_rest_is_counted(tmp_path: Path) -> None:
+    args = ", ".join([f"--a{number}" for number in range(9000)] + [f"--{'b' * 9000}"])
+    (tmp_path / "bad.yaml").write_text(PROFILE.replace("--stepz, 3", args))
+    done = disttui("validate", "bad.yaml", cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)})
+    assert done.returncode == 2 and len(done.stderr) < 500
+    assert "arguments: --a0 --a1 " in done.stderr and " … and 8,979 more (disttui" in done.stderr, done.stderr
+
+
 def test_a_variable_that_names_no_file_is_named(tmp_path: Path) -> None:
     env = {**os.environ, "DISTTUI_SSH_CONFIG": str(tmp_path / "gone")}
     done = disttui("ps", env=env)
