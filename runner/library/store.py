@@ -142,8 +142,11 @@ def save(
 
 
 @contextmanager
-def lock(name: str, environ: Mapping[str, str]) -> Iterator[None]:
+def lock(name: str, environ: Mapping[str, str], *, to_fetch: bool = False) -> Iterator[None]:
     """Let one process at a time change the library of this name.
+
+    Args:
+        to_fetch: Let one at a time fetch, which may take long and changes none of its files.
 
     Raises:
         InputError: Another one has done so for a minute.
@@ -151,7 +154,8 @@ def lock(name: str, environ: Mapping[str, str]) -> Iterator[None]:
     folder = clones_folder(environ)
     try:
         private.make_folder(folder)
-        descriptor = os.open(inside(folder, f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = inside(folder, f"{name}{'~fetch' * to_fetch}.lock")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", place=clean(str(folder))) from None
     with os.fdopen(descriptor):

@@ -83,7 +83,8 @@ def sync(library: Library, environ: Mapping[str, str]) -> Synced:
     kept: dict[str, str] = {}
     received: dict[str, None] = {}
     for attempt in range(_TRIES):
-        repository.fetch()
+        with lock(library.name, environ, to_fetch=True):  # one that is killed removes all that is unfinished
+            repository.fetch()
         with lock(library.name, environ):
             upstream = repository.commit_of(f"refs/remotes/origin/{branch}")
             head = repository.commit_of("HEAD")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from runner.api.library_edits import compare, history_of, read_for_edit, restore_profile
 from runner.errors import DisttuiError, InputError
-from runner.library.git import RemoteError
+from runner.library.git import RemoteError, Repository
 from runner.library.store import save
 from runner.render.library import synced_lines
 from tests.unit.library_kit import PROFILE, User, bare
@@ -60,6 +62,32 @@ def test_of_the_same_key_both_versions_are_kept(users: tuple[User, User]) -> Non
         assert user.read("two") == PROFILE.replace('"100"', '"200"')
         assert user.read("two@bob") == PROFILE.replace('"100"', '"300"').replace("restarts: 1", "restarts: 2")
         assert "<<<<" not in "".join(path.read_text() for path in user.library.folder.glob("*.yaml"))
+
+
+def test_of_two_syncs_of_one_clone_a_killed_one_removes_nothing_that_the_other_fetches(
+    users: tuple[User, User], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch, inside, most = Repository.fetch, [0], []
+    both = threading.Barrier(2)
+
+    def fetched(repository: Repository) -> None:
+        inside[0] += 1
+        most.append(inside[0])
+        time.sleep(0.5)  # for the other one, which must not come
+        fetch(repository)
+        inside[0] -= 1
+
+    def synced() -> None:
+        both.wait(60)
+        users[0].sync()
+
+    monkeypatch.setattr(Repository, "fetch", fetched)
+    threads = [threading.Thread(target=synced) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert most == [1, 1]
 
 
 def test_an_edit_wins_over_a_removal(users: tuple[User, User]) -> None:
