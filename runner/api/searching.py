@@ -56,6 +56,8 @@ POLL = 10.0
 """Seconds between two looks at the runs."""
 _HOPELESS = 3
 """So many trials that fail, and none before that has not, are no accident."""
+_ASKS = 100
+"""How often Optuna is asked for values that no check has refused: it may propose the same ones again."""
 _OVER = ("finished", "failed", "stopped", "lost", "gone")
 
 
@@ -184,6 +186,8 @@ class _Searching:
         self._asked: _Asked | None = None
         self._failed: list[SweptRun] = []
         """The trials of this session that have failed."""
+        self._refused: list[Mapping[str, str]] = []
+        """Values that a check has refused in this session."""
         self._said: set[HostNotice] = set()
         """Since a trial was last queued or has ended."""
 
@@ -210,24 +214,26 @@ class _Searching:
     def _begin(self) -> SweptRun:
         """Queue the next trial; where its hosts cannot be used now, Optuna is not asked again.
 
-        A trial whose values are refused on any host has failed.
+        A trial whose values are refused, by whatever host, has failed, and they are not tried again.
         """
-        self._asked = asked = self._asked or self._study.ask()
+        self._asked = asked = self._asked or self._ask()
         plain, arguments = single(self._search.settings)
         settings = (*plain, *overrides({**arguments, **asked.values}, self._base.job.target.args))
         try:
             profile = load_again(self._base, self._source, settings)
         except InputError as error:
-            return self._end(self._add(asked), "failed", why=clean(_first(error.sentence)))
+            return self._refuse(asked, error.sentence)
         resolve_secrets(self._viewer, profile)
         with prepare(self._viewer, profile, queued=True) as prepared:
             try:
                 refuse(prepared.planned)
             except PreflightError as error:
-                of_values = [finding for finding in error.findings if finding.host is None]
+                words = {word for key in asked.values for word in key.split(".")}
+                of_values = [one for one in error.findings if one.host is None or words & {*one.keys}]
                 if not of_values:
                     raise
-                return self._end(self._add(asked), "failed", why=clean(_first(of_values[0].what)))
+                host = f"{of_values[0].host}: " if of_values[0].host else ""
+                return self._refuse(asked, f"{host}{of_values[0].what}")
             with self._whole():
                 made = self._add(asked)
                 try:
@@ -236,6 +242,21 @@ class _Searching:
                     self._end(made, "failed", why=error.sentence)
                     raise
         return made
+
+    def _ask(self) -> _Asked:
+        """Values that no check has refused. Raises DisttuiError where Optuna proposes no others."""
+        for _ in range(_ASKS):
+            asked = self._study.ask()
+            if asked.values not in self._refused:
+                return asked
+            self._study.tell(asked.number, "failed", None)
+        why = next(one.why for one in reversed(self._failed) if one.values in self._refused)
+        what = f"there are no values left to try: the checks have refused {len(self._refused)} of them, the last: {why}"
+        raise DisttuiError(what, f"Search other values, or go on all the same: {_again(self._sweep.name)}")
+
+    def _refuse(self, asked: _Asked, why: str) -> SweptRun:
+        self._refused.append(asked.values)
+        return self._end(self._add(asked), "failed", why=clean(_first(why)))
 
     def _add(self, asked: _Asked) -> SweptRun:
         """Keep a trial, before its run starts."""

@@ -48,6 +48,8 @@ class Finding:
     host: str | None
     what: str
     cure: str
+    keys: tuple[str, ...] = ()
+    """Of one host: the keys that ask for what this host does not have, so that waiting does not help."""
 
 
 def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Mapping[str, str]) -> tuple[Finding, ...]:
@@ -150,7 +152,9 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
     for index in listed:
         if index not in by_index:
             there = ", ".join(map(str, by_index)) or "none"
-            yield Finding("error", host.name, f"there is no GPU {index}", f"Correct `gpus`; there are: {there}")
+            yield Finding(
+                "error", host.name, f"there is no GPU {index}", f"Correct `gpus`; there are: {there}", ("gpus",)
+            )
         elif by_index[index].busy and by_index[index].lease is None:
             what = f"GPU {index} is held by {who_uses(by_index[index], facts.time)}"
             yield Finding("warning", host.name, what, "Take another by `gpus`, or ask its user")
@@ -158,13 +162,17 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
         return
     _, python, _ = find_python(profile, profile.hosts[host.node_rank], facts)
     if not facts.gpus:
-        yield Finding("error", host.name, "backend nccl, but there is no GPU", "Set launch.backend to gloo or auto")
+        what, cure = "backend nccl, but there is no GPU", "Set launch.backend to gloo or auto"
+        yield Finding("error", host.name, what, cure, ("backend",))
     elif python and python.torch and not python.cuda:
         what = f"backend nccl, but torch {python.torch} of {python.path} has no CUDA"
         yield Finding("error", host.name, what, "Install a torch with CUDA, or set launch.backend to gloo")
     elif host.num_processes > len(host.gpus or ()):
         what = f"num_processes is {host.num_processes}, but there are {len(host.gpus or ())} GPUs for them"
-        yield Finding("error", host.name, what, "Lower num_processes, or add to `gpus`: nccl needs one for each")
+        cure = "Lower num_processes, or add to `gpus`: nccl needs one for each"
+        most = len(listed or facts.gpus)  # others may use some of them now
+        asking = ("num_processes", "gpus", "backend") if host.num_processes > most else ()
+        yield Finding("error", host.name, what, cure, asking)
 
 
 def _mpi(profile: Profile, host: HostPlan, python: Interpreter | None) -> Iterator[Finding]:
@@ -194,7 +202,9 @@ def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
     quota = given.quota
     if quota is not None and len(host.gpus or ()) > quota:
         what = f"this run uses {len(host.gpus or ())} GPUs, and each user may have {quota} (its `quota`)"
-        yield Finding("error", host.name, what, "Use fewer by `gpus` or num_processes")
+        yield Finding(
+            "error", host.name, what, "Use fewer by `gpus` or num_processes", ("num_processes", "gpus", "quota")
+        )
     elif _is_over(quota, host, facts) or (any_gpu and free_gpus(facts) and not offered_gpus(given, facts, (0, 1))):
         own = ", ".join(map(str, facts.own_gpus))
         what = f"each user may have {quota} of its GPUs (its `quota`), and you hold {own}"
@@ -263,7 +273,7 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
             continue
         if program in ("mpirun", "orted") and launcher.startswith("mpirun"):
             what = f"launch.launcher is {launcher}, and {program} is not in PATH{after}"
-            yield Finding("error", host.name, what, mpirun_versions.INSTALL)
+            yield Finding("error", host.name, what, mpirun_versions.INSTALL, ("launcher",))
             continue
         key = "job.wrap" if profile.job.wrap else "job.command"
         cure = f"Install it, or correct `{key}`" + ("" if after else ", or set `activate` to what puts it into PATH")
@@ -271,9 +281,8 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
         yield Finding("error", host.name, f"the program {program} of `{key}` is not there{where}", cure)
     if package := facts.needs.package:
         cure = f"Install it there: {host.python} -m pip install {package}; or choose another `launch.launcher`"
-        yield Finding(
-            "error", host.name, f"launch.launcher is {launcher}, and {host.python}{after} has no {package}", cure
-        )
+        what = f"launch.launcher is {launcher}, and {host.python}{after} has no {package}"
+        yield Finding("error", host.name, what, cure, ("launcher",))
     if missing := facts.needs.module:
         top = "." not in missing
         what = f"no module {missing} for {host.python}{after}"
@@ -363,7 +372,7 @@ def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
         if own.interface and own.interface not in {nic.name for nic in found.nics}:
             there = ", ".join(nic.name for nic in found.nics if nic.up and not nic.loopback)
             what = f"there is no interface {own.interface}"
-            yield Finding("error", host.name, what, f"Correct `interface`; there are: {there}")
+            yield Finding("error", host.name, what, f"Correct `interface`; there are: {there}", ("interface",))
 
 
 def _nccl(profile: Profile, plan: Plan, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:

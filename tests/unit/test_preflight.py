@@ -81,6 +81,14 @@ def test_one_error_with_host_and_cure(host: HostFacts, rest: dict[str, Any], par
     one_error(planned(host, **rest), *parts)
 
 
+def test_more_processes_than_a_host_has_gpus_is_told_from_gpus_that_others_use_now() -> None:
+    nccl: dict[str, Any] = {"launch": {"backend": "nccl"}}
+    for host, many, keys in (("a100_all_busy", 1, False), ("a100_all_busy", 64, True)):
+        rest = {**nccl, "hosts": [{"num_processes": many}]}
+        found = planned(facts(host), **rest).findings
+        assert [bool(one.keys) for one in found if "num_processes is" in one.what] == [keys]
+
+
 def test_only_loopback_is_an_error_between_machines_alone() -> None:
     desk = facts("cpu_desk")
     alone = replace(desk, nics=desk.nics[:1])

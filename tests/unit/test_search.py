@@ -309,7 +309,7 @@ def test_values_that_a_check_refuses_are_failed_trials_and_three_of_them_end_the
     hosts.jobs = [SLEEP]
     session = hosts.go_on(name)
     assert next(session).outcome is None
-    of_host = Finding("error", "host0", "its disk is full", "Make room")
+    of_host = Finding("error", "host0", "its disk is full", "Make room", ("run_dir",))
     found = [of_host, Finding("error", None, "3 does not divide 4", "Correct it")]
 
     def refused(planned: Any) -> None:
@@ -331,6 +331,33 @@ def test_values_that_a_check_refuses_are_failed_trials_and_three_of_them_end_the
         next(session)
     assert error.value.cure == f"Go on all the same: disttui sweep --resume {name}"
     assert [state for state, _ in states(name, hosts)] == ["RUNNING", "FAIL", "FAIL", "FAIL"]
+
+
+@pytest.mark.search
+def test_a_value_that_one_host_will_never_take_is_tried_once_and_none_left_ends_the_search(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = [1]
+    found = Finding("error", "host0", "16 processes, but 4 GPUs", "Lower it", ("num_processes",))
+
+    def refused(planned: Profile) -> None:
+        if planned.hosts[0].num_processes not in taken:
+            raise PreflightError([found])
+
+    monkeypatch.setattr(searching, "refuse", refused)
+    space = ["hosts.0.num_processes=1,16"]
+    good = "step(1, loss=1.0)\n"
+    name = begin_search(hosts.viewer, str(hosts.profile), space, "min:loss", trials=8)
+    hosts.jobs = [good] * 8
+    ended = [one for one in trials(hosts.go_on(name)) if one.outcome]
+    tried = [one.values["hosts.0.num_processes"] for one in ended]
+    assert len(tried) == 8 and tried.count("16") <= 1
+    assert {one.why for one in ended if one.outcome == "failed"} <= {"host0: 16 processes, but 4 GPUs"}
+    taken.clear()
+    name = begin_search(hosts.viewer, str(hosts.profile), space, "min:loss", trials=8)
+    with pytest.raises(DisttuiError, match="no values left to try: the checks have refused 2 of them, the last: host0"):
+        list(hosts.go_on(name))
+    assert [one.outcome for one in load_sweep(hosts.viewer.environ, name).runs] == ["failed", "failed"]
 
 
 @pytest.mark.search
