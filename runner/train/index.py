@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import pickles
 from .problem import Problem
 
 NAME = ".metadata"
@@ -24,12 +25,8 @@ DTYPES = {
     "bool": 1,
 }  # fmt: skip
 """Types of numbers that are read, with their bytes."""
-_LARGEST = 2**30
-"""Bytes of an index: some hundred for each part of a tensor."""
 MOST_SHARED = 16
 """How often the bytes of a file may count: tensors may share them, and a small file must not become an endless one."""
-_FEW, _NUMBER = 64, 2**63
-"""The most dimensions of a tensor, as in torch, and fields of a record; one more than the largest number of a shape."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +55,32 @@ class _Record:
     def __init__(self, *_: object) -> None:
         pass
 
+    key: tuple[str, tuple[int, ...] | None] | None = None
+    """Of a MetadataIndex; its hash takes no time."""
+
     def __setstate__(self, state: object) -> None:
-        if isinstance(state, dict) and len(state) <= _FEW:
+        if isinstance(state, dict) and len(state) <= pickles.FEW:
             self.__dict__.update(state)
+            fqn, offset = self.__dict__.get("fqn"), self.__dict__.get("offset")
+            self.key = (fqn, None if offset is None else counts(offset)) if isinstance(fqn, str) else None
         elif isinstance(state, tuple) and state:
             self.dtype = state[0]  # of TensorProperties
 
+    @property
+    def is_key(self) -> bool:
+        """Whether it may be a key."""
+        return self.key is not None
+
     def __hash__(self) -> int:
-        return hash(self._key)
+        return hash(self.key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Record) and self._key == other._key
-
-    @property
-    def _key(self) -> tuple[object, object]:
-        """Of a MetadataIndex."""
-        return self.__dict__.get("fqn"), self.__dict__.get("offset")
+        return isinstance(other, _Record) and self.key == other.key
 
 
 def counts(values: Any) -> tuple[int, ...]:
     """Numbers of a shape or of a place in a file. Raises ValueError where they cannot be such."""
-    if len(values) > _FEW or not all(isinstance(one, int) and 0 <= one < _NUMBER for one in values):
+    if len(values) > pickles.FEW or not all(isinstance(one, int) and 0 <= one < pickles.NUMBER for one in values):
         raise ValueError("no numbers of a tensor")
     return tuple(values)
 
@@ -111,7 +113,7 @@ _KNOWN: Mapping[tuple[str, str], Any] = {
 }
 
 
-class _IndexUnpickler(pickle.Unpickler):
+class _IndexUnpickler(pickles.Unpickler):
     """Knows the names in an index and no others: a checkpoint may come from anybody."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -129,8 +131,8 @@ def read(folder: Path) -> dict[str, StoredTensor]:
     path = folder / NAME
     try:
         with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size > _LARGEST:
-                raise Problem(f"checkpoint {folder}: {NAME} is larger than {_LARGEST >> 20} MiB")
+            if os.fstat(file.fileno()).st_size > pickles.LARGEST:
+                raise Problem(f"checkpoint {folder}: {NAME} is larger than {pickles.LARGEST >> 20} MiB")
             metadata = _IndexUnpickler(file).load()
         tensors = {
             str(name): _stored(str(name), described, metadata.storage_data)
@@ -153,17 +155,19 @@ def _stored(name: str, described: Any, storage: Any) -> StoredTensor:
     for chunk in described.chunks:
         place = storage[_place_of(name, chunk.offsets)]
         file = place.relative_path
-        if not isinstance(file, str) or {"/", "\0"} & {*file} or file in ("", ".", ".."):
-            raise Problem(f"a part of {name} lies outside, in {file!r}")
+        if not isinstance(file, str):
+            raise ValueError(f"a part of {name} has no file")
+        if {"/", "\0"} & {*file} or file in ("", ".", ".."):
+            raise Problem(f"a part of {name} lies outside, in {file[:200]!r}")
         if getattr(place, "transform_descriptors", None):
-            raise Problem(f"a part of {name} is stored by an extension ({place.transform_descriptors[0]})")
+            raise Problem(f"a part of {name} is stored by an extension")
         begin, length = counts((place.offset, place.length))
         parts.append(StoredPart(counts(chunk.offsets), counts(chunk.sizes), file, begin, length))
     dtype = described.properties.dtype
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError(f"{name} has no type")
     shape = counts(described.size)
-    if math.prod(size or 1 for size in shape) >= _NUMBER:
+    if math.prod(size or 1 for size in shape) >= pickles.NUMBER:
         raise ValueError(f"{name} is larger than any tensor")
     if any({len(part.offsets), len(part.sizes)} != {len(shape)} for part in parts):
         raise ValueError(f"a part of {name} has other dimensions")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from . import folder, index
+from . import folder, index, pickles
 from .problem import Problem
 
 SUFFIXES = (".safetensors", ".pt")
@@ -155,11 +155,14 @@ class _Stored(tuple[str, str]):
     __slots__ = ()
 
 
-class _TensorUnpickler(pickle.Unpickler):
+class _TensorUnpickler(pickles.Unpickler):
     """Reads what torch.save makes of tensors, as tuples of storage, offset, shape and strides; knows nothing else."""
 
     def persistent_load(self, pid: Any) -> _Stored:
-        return _Stored((pid[1], pid[2]))
+        _, kind, record, *_ = pid
+        if not (isinstance(kind, str) and isinstance(record, str)):
+            raise pickle.UnpicklingError("a tensor has no storage")
+        return _Stored((kind, record))
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
@@ -175,8 +178,10 @@ class _Array:
     """A tensor as its pickle describes it."""
 
     def __init__(self, storage: _Stored, offset: int, shape: Sequence[int], strides: Sequence[int], *_: object) -> None:
+        if not isinstance(storage, _Stored):
+            raise pickle.UnpicklingError("a tensor has no storage")
         self.dtype, self.record = storage
-        self.offset = int(offset)
+        (self.offset,) = index.counts((offset,))
         self.shape = index.counts(shape)
         self.strides = index.counts(strides)
 
@@ -219,6 +224,8 @@ class _Archive:
         root = name[: -len("data.pkl")]
         if f"{root}byteorder" in zipped.namelist() and zipped.read(f"{root}byteorder") != b"little":
             raise ValueError("its bytes are in the order of another machine")
+        if zipped.getinfo(name).file_size > pickles.LARGEST:
+            raise ValueError(f"what it says of its tensors is larger than {pickles.LARGEST >> 20} MiB")
         with zipped.open(name) as pickled:
             content = _TensorUnpickler(pickled).load()
         if isinstance(content, dict):

@@ -345,6 +345,34 @@ def test_an_index_that_a_stranger_made_gives_one_line(tmp_path: Path, change: An
         export(tmp_path, tmp_path / "model.pt")
 
 
+_TWICE = b")" + 60 * b"2\x86"
+"""A tuple that holds another one twice, which holds another one twice …"""
+_REMEMBERED = b")" + b"".join(b"\x94h%c\x86" % number for number in range(60))
+_KEY = b"ctorch.distributed.checkpoint.metadata\nMetadataIndex\n)\x81}(X\x03\0\0\0fqnX\x01\0\0\0wX\x06\0\0\0offset"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("pickled", "named"),
+    [
+        (b"\x80\x02}" + _TWICE + b"K\x01s.", "has no place in a checkpoint"),
+        (b"\x80\x04}" + _REMEMBERED + b"K\x01s.", "a key is no text, number or short list"),
+        (b"\x80\x04}(" + _REMEMBERED + b"K\x01u.", "a key is no text, number or short list"),
+        (b"\x80\x04(" + _REMEMBERED + b"\x91.", "a key is no text, number or short list"),
+        (b"\x80\x04}" + _KEY + _REMEMBERED + b"ubK\x01s.", "no numbers of a tensor"),
+    ],
+    ids=["twice", "remembered", "several", "set", "record"],
+)
+def test_a_few_bytes_whose_key_nests_without_end_take_no_time(tmp_path: Path, pickled: bytes, named: str) -> None:
+    (cut(tmp_path) / ".metadata").write_bytes(pickled)
+    with pytest.raises(Problem, match=f"is damaged .*{named}"):
+        export(tmp_path, tmp_path / "model.pt")
+    with zipfile.ZipFile(tmp_path / "step-000009-a1.pt", "w") as file:
+        file.writestr("a/data.pkl", pickled)
+    with pytest.raises(Problem, match="is incomplete or damaged"):
+        export(tmp_path, tmp_path / "model.pt")
+
+
 def test_bad_names_are_said(tmp_path: Path) -> None:
     with pytest.raises(Problem, match=r"must end with \.safetensors or \.pt"):
         export(cut(tmp_path), tmp_path / "model.bin")
