@@ -132,6 +132,19 @@ def test_times_beyond_every_clock_end_nothing(tmp_path: Path) -> None:
     tape_of(mirror)
 
 
+def test_a_time_that_a_script_makes_up_does_not_lengthen_the_run(tmp_path: Path) -> None:
+    mirror = write(tmp_path / "run-1", hosts=1, per_host=1, steps=5)
+    before = tape_of(mirror)
+    with (mirror / "0" / "attempt-1" / "rank-0.metrics.jsonl").open("a") as metrics:
+        metrics.writelines(f'{{"t": {t}, "step": 6, "loss": 0.25}}\n' for t in ("1e11", "-7", "NaN", "99999999999"))
+    tape = tape_of(mirror)
+    assert (tape.times[-1], tape.times[1]) == (before.times[-1], before.times[1])
+    end = tape.at(tape.times[-1])
+    assert end.state.metrics["step"] == 6 and end.began == before.at(0.0).began
+    track = end.history.each["loss"][0]
+    assert track.latest <= tape.times[-1] and track.at(tape.times[-1]) == 0.25
+
+
 def test_a_time_is_found_wherever_it_stands_in_a_record(tmp_path: Path) -> None:
     mirror = write(tmp_path / "run-1", hosts=1, per_host=1, steps=5)
     with (mirror / "0" / "attempt-1" / "rank-0.metrics.jsonl").open("a") as metrics:

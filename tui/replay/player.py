@@ -17,7 +17,7 @@ from textual.message_pump import MessagePump
 from runner.errors import InputError
 from runner.formatting import number
 from runner.protocol.regular import read_regular
-from runner.runs.contents import read_content
+from runner.runs.contents import MetricsLine, read_content
 from runner.runs.state import RunState, begin, fold, link
 from runner.runs.store import host_folder
 from runner.untrusted.records import json_object, records
@@ -67,17 +67,20 @@ class Tape:
         self._last = (0, self.empty)
         """How many records were folded by the last call of `at`, and the state then."""
         self.times = array("d")
+        self._shifts: dict[int, float] = {}
+        """Node → how far its clock is ahead of the leader's."""
 
     def load(self) -> Iterator[float]:
         """Read all files; yields the share that is done, from 0 to 1."""
-        offsets = self._offsets()
+        self._shifts = self._offsets()
         paths = [(node, path) for node in range(len(self.empty.hosts)) for path in self._paths(node)]
         for done, (node, path) in enumerate(paths):
-            self._scan(node, path, offsets.get(node, 0.0))
+            self._scan(node, path, self._shifts.get(node, 0.0))
             yield SCANNED * (done + 1) / len(paths)
         count = len(self.times)
         if not count:
             raise InputError(f"{self.mirror}: nothing was recorded", "Give the folder of a run's mirror, or its id.")
+        self._clamp()
         order = sorted(range(count), key=self.times.__getitem__)
         self.times = array("d", map(self.times.__getitem__, order))
         self._file = array("L", map(self._file.__getitem__, order))
@@ -119,6 +122,9 @@ class Tape:
             return state
         try:
             content = read_content(name, record)
+            if isinstance(content, MetricsLine):
+                now = self.times[at] + self._shifts.get(node, 0.0)
+                content = content._replace(metrics={**content.metrics, "t": now})
             state = fold(state, node, content)
         except ValueError:
             return state
@@ -143,6 +149,16 @@ class Tape:
                 self._file.append(len(self._files) - 1)
                 self._start.append(start)
             start = end + 1
+
+    def _clamp(self) -> None:
+        """Put records of ranks whose time is outside of the run at its nearest end: any script writes those."""
+        of_rank = [name.endswith(".metrics.jsonl") for _, name, _ in self._files]
+        known = [now for now, file in zip(self.times, self._file, strict=True) if now > 0 and not of_rank[file]]
+        if known:
+            first, last = min(known), max(known)
+            for at, file in enumerate(self._file):
+                if of_rank[file]:
+                    self.times[at] = max(first, min(last, self.times[at]))
 
     def _offsets(self) -> dict[int, float]:
         found: dict[int, float] = {}
