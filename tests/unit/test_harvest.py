@@ -199,6 +199,21 @@ def test_an_attempt_that_goes_on_in_a_later_epoch_counts_the_ones_before(line: s
     assert {name: value for name, value in found.items() if name in ("step", "steps")} == step
 
 
+def test_a_counter_of_an_epoch_whose_first_step_lies_in_its_share_of_the_run_is_not_the_runs_own() -> None:
+    known = Recogniser()
+    lines = [(2, 150), (2, 200), (2, 210), (2, 1000), (3, 50), (3, 250)]
+    found = [known.read(b"Epoch %d/10 | Step %d/1000 | loss 0.5" % line) for line in lines]
+    assert [one and one["step"] for one in found] == [150, 200, 1210, 2000, 2050, 2250]
+    known = Recogniser()
+    lines = [(2, 150), (3, 50), (3, 250)]
+    found = [known.read(b"Epoch %d/10 | Step %d/1000 | loss 0.5" % line) for line in lines]
+    assert [one and one["step"] for one in found] == [150, 2050, 2250]
+    known = Recogniser()
+    lines = [(2, 334), (2, 667), (3, 668), (3, 1000)]
+    found = [known.read(b"Epoch %d/3 | Step %d/1000 | loss 0.5" % line) for line in lines]
+    assert [(one and one["step"], one and one.get("steps")) for one in found] == [(step, 1000) for _, step in lines]
+
+
 def test_an_attempt_that_goes_on_in_epoch_1_counts_epoch_0_where_the_first_attempt_had_one(tmp_path: Path) -> None:
     (tmp_path / "attempt-1").mkdir()
     (tmp_path / "attempt-2").mkdir()

@@ -39,6 +39,8 @@ class Recogniser:
         self._step = 0
         self._total = 0
         self._earlier = 0
+        self._lay_in_share = False
+        """Whether the steps so far were taken for those of the run."""
 
     def read(self, line: bytes, following: bytes = b"") -> Optional[Record]:
         """The metrics in one line; None or an empty record where it holds none.
@@ -77,15 +79,21 @@ class Recogniser:
             first = 0
         before = 0 if first is None else epoch - first
         # The step lies in the part of the whole that is this epoch's: it counts the run.
-        whole = epochs and before > 0 and not self._earlier and before * total <= step * epochs <= (before + 1) * total
-        if self._total == 0 and not whole and first is not None and (0 if self._from_0 else 1) < epoch < 1e6:
-            # Goes on from a checkpoint; with 1, that is not known by itself.
+        # Within one step: shares need not be whole numbers.
+        share = (before * total - epochs, (before + 1) * total + epochs)
+        whole = epochs and before > 0 and not self._earlier and share[0] <= step * epochs <= share[1]
+        goes_on = self._total == 0 and (0 if self._from_0 else 1) < epoch < 1e6
+        if (goes_on or self._lay_in_share) and not whole and first is not None:
+            # Goes on from a checkpoint; with 1, that is not known by itself. Or the first steps of an epoch happened to
+            # lie in its part of the whole.
             self._earlier = int(before) * total
+            self._lay_in_share = False
         elif epoch > self._epoch and step < self._step:
             self._earlier += self._total
         self._epoch, self._step, self._total = float(epoch), step, total
         record["step"] = self._earlier + step
         if whole and not self._earlier:
+            self._lay_in_share = True
             return
         if epochs:
             record["steps"] = total * epochs
