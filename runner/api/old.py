@@ -1,18 +1,21 @@
-"""Ended runs that can be removed."""
+"""Ended runs, and sweeps of such, that can be removed."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from runner.api.ending import forget
+from runner.api.sweeping import load_sweep, sweeps_folder
 from runner.api.viewer import Viewer
-from runner.errors import DisttuiError
+from runner.errors import DisttuiError, InputError
 from runner.ids import short
+from runner.paths import inside
 from runner.protocol.summary import disk_use
-from runner.runs.registry import KnownRun, known_runs
+from runner.runs.registry import KnownRun, known_runs, run_names
 from runner.runs.summary import summaries
 from runner.text import clean
 
@@ -71,6 +74,29 @@ def remove(viewer: Viewer, chosen: Iterable[Old]) -> Iterator[tuple[KnownRun, Di
             yield old.run, error
         else:
             yield old.run, None
+
+
+def old_sweeps(viewer: Viewer, older: float, without: Iterable[Old] = ()) -> tuple[str, ...]:
+    """The sweeps that ended more than `older` seconds ago and have no run left, not counting those in `without`."""
+    left = {*run_names(viewer.environ)} - {old.run.run for old in without}
+    found = []
+    for path in sorted(sweeps_folder(viewer.environ).glob("*.json")):
+        with suppress(OSError, InputError):  # a damaged one is left alone
+            if time.time() - path.stat().st_mtime > older:
+                sweep = load_sweep(viewer.environ, path.stem)
+                if sweep.ended and not left & {one.run for one in sweep.runs}:
+                    found.append(sweep.name)
+    return tuple(found)
+
+
+def remove_sweep(viewer: Viewer, name: str) -> None:
+    """Remove the files of a sweep; its runs stay. Raises InputError where one cannot be removed."""
+    for suffix in (".journal", ".lock", ".part", ".json"):
+        path = inside(sweeps_folder(viewer.environ), name + suffix)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}", "Remove it by hand.") from None
 
 
 def _look(viewer: Viewer, run: KnownRun) -> Old | None:

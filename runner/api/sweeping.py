@@ -71,6 +71,13 @@ class Sweep:
     search: Search | None = None
     """None: every combination of some values."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether no more runs will be queued: a search may have trials left."""
+        if self.search is None:
+            return True
+        return len(self.runs) >= self.search.trials and all(one.outcome for one in self.runs)
+
 
 def combinations(settings: Sequence[str]) -> tuple[tuple[str, ...], tuple[Mapping[str, str], ...]]:
     """Split `KEY=VALUE` into those of all runs, and every combination of those with several values (`KEY=A,B`).

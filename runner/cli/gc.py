@@ -41,9 +41,9 @@ def parse_size(text: str) -> int:
 def gc(older: str | None, over: str | None, yes: bool, ssh_config: str | None, accept_new_host_keys: bool) -> None:
     """Remove old runs, on their hosts and here, after showing which.
 
-    Runs that live are never touched.
+    Runs that live are never touched. Sweeps of that age whose runs are all removed go, too; not with --over alone.
     """
-    from runner.api.old import old_runs, remove
+    from runner.api.old import old_runs, old_sweeps, remove, remove_sweep
     from runner.cli.viewing import viewing
     from runner.ids import short
     from runner.render.old import forgotten, old_table
@@ -56,14 +56,21 @@ def gc(older: str | None, over: str | None, yes: bool, ssh_config: str | None, a
     with viewing(ssh_config, accept_new_host_keys) as viewer:
         chosen, problems = old_runs(viewer, older=age, over=size)
         warn(problems)
-        if not chosen:
+        sweeps = old_sweeps(viewer, age, chosen) if age is not None else ()
+        if not chosen and not sweeps:
             click.echo("nothing to remove")
             return
-        click.echo(old_table(chosen))
+        if chosen:
+            click.echo(old_table(chosen))
+        for name in sweeps:
+            click.echo(f"  {name}: a sweep without runs, its table is lost")
         if not yes and not (sys.stdin.isatty() and click.confirm("Remove them?")):
             click.echo("nothing is removed; add --yes to remove them")
             return
         for known, error in remove(viewer, chosen):
             click.echo(forgotten(known) if error is None else f"{short(known.run)}: {error.sentence}")
             code = error.exit_code if error else code
+        for name in old_sweeps(viewer, age) if age is not None else ():
+            remove_sweep(viewer, name)
+            click.echo(f"{name}: removed")
     raise SystemExit(code)

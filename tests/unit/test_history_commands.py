@@ -6,6 +6,7 @@ import json
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from runner.api import listing
 from runner.api.log_lines import LineFilter
+from runner.api.search_space import Search
+from runner.api.sweeping import Sweep, SweptRun, keep_sweep, sweeps_folder
 from runner.api.viewer import Viewer
 from runner.cli.gc import parse_age, parse_size
 from runner.cli.logs import parse_grep, parse_since
@@ -127,6 +130,34 @@ def test_gc_shows_before_it_removes(tmp_path: Path) -> None:
     assert command(tmp_path, "gc", "--over", "100MiB").stdout == "nothing to remove\n"
     done = command(tmp_path, "gc", "--over", "400KiB", "--yes")
     assert done.returncode == 0 and not old.folder.exists() and new.folder.exists()
+
+
+def test_gc_removes_sweeps_that_ended_and_have_no_run_left(tmp_path: Path) -> None:
+    run = kept(tmp_path, "two-0001", sandbox=True)
+    ended = time.time() - 40 * 86400
+    end = lines({"t": ended, "state": "finished", "code": 0})
+    mirrored(run, 0, {"spec.json": json.dumps({"disttui": 1}), "exit.json": end})
+    search = Search("p.yaml", (), ("a=1..2",), "min:loss", best=False, trials=2, parallel=1, digest="")
+    done = SweptRun("gone-0001", {}, trial=0, outcome="failed")
+    kinds = {
+        "left": Sweep("left", (SweptRun("two-0001", {}),)),
+        "gone": Sweep("gone", (SweptRun("gone-0001", {}),)),
+        "new": Sweep("new", (SweptRun("gone-0001", {}),)),
+        "over": Sweep("over", (done, replace(done, run="gone-0002")), search),
+        "open": Sweep("open", (done,), search),
+    }
+    folder = sweeps_folder(environ(tmp_path))
+    for name, sweep in kinds.items():
+        keep_sweep(environ(tmp_path), sweep)
+        (folder / f"{name}.journal").touch()
+        os.utime(folder / f"{name}.json", (ended, ended) if name != "new" else None)
+    asked = command(tmp_path, "gc", "--older", "50d")
+    assert asked.stdout == "nothing to remove\n"
+    asked = command(tmp_path, "gc")
+    assert "  left: a sweep without runs, its table is lost" in asked.stdout and len([*folder.iterdir()]) == 10
+    done_ = command(tmp_path, "gc", "--yes")
+    assert done_.returncode == 0 and "gone: removed\nleft: removed\nover: removed\n" in done_.stdout, done_
+    assert {path.stem for path in folder.iterdir()} == {"new", "open"}
 
 
 def test_run_ids_complete(tmp_path: Path) -> None:
