@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.formatting import count, duration, number
-from runner.protocol.events import Ungrouped
+from runner.protocol.events import Stall, Ungrouped
 from runner.protocol.metrics import Metrics
 from runner.runs.state import Attempt, HostState, RunState
 from runner.text import clean
@@ -93,6 +93,14 @@ def ungrouped_words(event: Ungrouped) -> str:
     if event.get("over"):
         return "its ranks have joined a process group"
     return "none of its ranks was seen in a process group: each may be training by itself"
+
+
+def stall_words(event: Stall) -> str:
+    """The text for a `stall` event: what is known, since a rank that is silent may well work."""
+    if event.get("over"):
+        return "the ranks go on"
+    silent = min(event.get("silent", {}).values(), default=0.0)
+    return f"no rank has logged or stepped for {silent:.0f} s"
 
 
 def progress(state: RunState) -> tuple[float, float] | None:

@@ -11,7 +11,7 @@ import pytest
 from runner.cli.render.live import TextPrinter
 from runner.cli.render.run_story import _event_words
 from runner.formatting import amount, count, duration, gibibytes, when
-from runner.protocol.events import Death
+from runner.protocol.events import Death, Stall
 from runner.protocol.slurm import Queued
 from runner.render.signals import code_words
 from runner.render.status import eta, host_words, progress, run_word, status_line
@@ -20,6 +20,7 @@ from runner.render.waiting import stage
 from runner.runs.contents import read_content
 from runner.runs.state import RunState, begin, link, queue_up
 from tests.unit.state_kit import fold
+from tui.run.events import moment
 
 
 def training(nodes: int = 2) -> RunState:
@@ -239,6 +240,14 @@ def test_the_timeline_says_how_ranks_ended() -> None:
     assert str(_event_words(state, 0, Death(t=1.0, e="death", attempt=1, rank=1, code=-6))).startswith(
         "rank 1 ended with SIGABRT ("
     )
+
+
+def test_silent_ranks_are_not_said_to_make_no_progress() -> None:
+    """They may import modules from a slow disk, or work without a word."""
+    state = training()
+    stall = Stall(t=1.0, e="stall", attempt=1, since=0.0, silent={"0": 43.4, "1": 60.0}, stacks="stacks-1.json")
+    shown = moment(stall, 0, 1.0, state)
+    assert shown and shown.text == _event_words(state, 0, stall) == "no rank has logged or stepped for 43 s"
 
 
 def test_a_failed_attempt_is_reported_when_the_next_begins() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from runner.diagnose.straggler import straggler_sentence
 from runner.protocol.events import Event, Unhandled
-from runner.render.status import ungrouped_words
+from runner.render.status import stall_words, ungrouped_words
 from runner.render.story import attempt_words, death_words
 from runner.runs.state import RunState
 from runner.text import clean
@@ -104,10 +104,7 @@ def _described(event: Event, state: RunState) -> tuple[str, str] | None:  # noqa
             reason = event.get("reason", "")
             return "stopping", f"stopping: {_REASONS.get(reason, reason)}"
         case "stall":
-            if event.get("over"):
-                return "running", "the ranks go on"
-            count = len(event.get("silent", {}))
-            return "warning", f"no progress: {count} rank{'' if count == 1 else 's'} silent"
+            return ("running" if event.get("over") else "warning"), stall_words(event)
         case "straggler":
             words = straggler_sentence(event, "").replace(" on  ", " ")
             return ("running" if event.get("over") else "slow"), words

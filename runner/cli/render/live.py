@@ -18,7 +18,7 @@ from runner.formatting import duration, when
 from runner.hosts.link import SILENCE
 from runner.ids import short
 from runner.protocol.events import AttemptBegins, Event, Stall, Unhandled
-from runner.render.status import metric_words, progress, status_line, ungrouped, ungrouped_words
+from runner.render.status import metric_words, progress, stall_words, status_line, ungrouped, ungrouped_words
 from runner.runs.contents import Content, EventLine, StacksFile
 from runner.runs.registry import KnownRun
 from runner.runs.state import RunState
@@ -224,12 +224,11 @@ class TextPrinter:
 
     def _say_stall(self, event: Stall) -> None:
         if event.get("over"):
-            self.say("the ranks go on")
+            self.say(stall_words(event))
             return
         pace = event.get("pace")
         usual = f" (usual: every {pace:.0f} s)" if pace else ""
-        silent = min(event.get("silent", {}).values(), default=0.0)
-        self.say(f"no rank has logged or stepped for {silent:.0f} s{usual}; asking every rank where it is")
+        self.say(f"{stall_words(event)}{usual}; asking every rank where it is")
         self._stall = event.get("stacks", "")
 
     def _say_stacks(self, state: RunState) -> None:

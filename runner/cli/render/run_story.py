@@ -12,7 +12,7 @@ from runner.diagnose.cause import causes, find
 from runner.diagnose.straggler import straggler_sentence
 from runner.formatting import clock, duration
 from runner.protocol.events import Event, Unhandled
-from runner.render.status import ungrouped_words
+from runner.render.status import stall_words, ungrouped_words
 from runner.render.story import attempt_words, death_words, ending, root_words
 from runner.runs.contents import EventLine
 from runner.runs.hooks import end_summary
@@ -124,7 +124,7 @@ def _event_words(state: RunState, node: int, event: Event) -> str | None:  # noq
         case "ungrouped":
             return ungrouped_words(event)
         case "stall":
-            return "the ranks go on" if event.get("over") else "no rank makes progress any more"
+            return stall_words(event)
         case "straggler":
             return straggler_sentence(event, state.host_of(event["rank"]))
         case "verdict":
