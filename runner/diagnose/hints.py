@@ -254,9 +254,12 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     found = re.search(r"No such file or directory: ['\"]([^'\"]+)|can't open file ['\"]([^'\"]+)", _words(failure))
     path = clean(next((group for group in found.groups() if group), "")) if found else ""
     where = _only_where(state, cause, path or "No such file or directory")
+    lack = "do not have" if ", " in where else "does not have"
+    # Attempt 1 had all that it needs from the beginning on.
+    written = f"attempt {cause.attempt - 1} may have ended before it was written; else " if cause.attempt > 1 else ""
     return Hint(
         "file missing",
-        f"{where} does not have {path or 'the file'}: copy it there, or use a folder that all hosts share.",
+        f"{where} {lack} {path or 'the file'}: {written}copy it there, or use a folder that all hosts share.",
     )
 
 

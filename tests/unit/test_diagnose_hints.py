@@ -149,7 +149,15 @@ def test_no_cure_names_a_key_that_is_not_there() -> None:
 
 def test_a_file_that_all_hosts_lack_is_said_of_all() -> None:
     report = json.loads((_DATA / "file_missing.json").read_text())
-    assert "node1, node2 does not have" in hinted(failed({0: report, 1: report}))[1]
+    assert "node1, node2 do not have" in hinted(failed({0: report, 1: report}))[1]
+
+
+def test_a_checkpoint_that_attempt_1_did_not_live_to_write_is_not_sought_on_other_hosts_alone() -> None:
+    """nanoGPT, killed in attempt 1 before its first checkpoint, with `resume_args: [--init_from=resume]`."""
+    said = "[Errno 2] No such file or directory: '/out/ckpt.pt'"
+    report = {"attempt": 2, "type": "FileNotFoundError", "message": said}
+    text = hinted(failed({0: report, 1: report}))[1]
+    assert text.startswith("node1, node2 do not have /out/ckpt.pt: attempt 1 may have ended before it was written; ")
 
 
 def test_a_world_of_one() -> None:
