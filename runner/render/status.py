@@ -136,9 +136,10 @@ def metric_words(metrics: Metrics) -> list[str]:
 
 
 def accuracy(metrics: Metrics) -> list[str]:
-    """The newest accuracy; empty if none is known."""
-    values = (number(metrics.get(name)) for name in ("accuracy", "val_accuracy", "eval_accuracy"))
-    return next(([f"accuracy {value:.4g}"] for value in values if value is not None), [])
+    """The newest accuracy, in training before that of a validation; empty if none is known."""
+    names = (("accuracy", "accuracy"), ("val_accuracy", "val accuracy"), ("eval_accuracy", "val accuracy"))
+    known = ((words, number(metrics.get(name))) for name, words in names)
+    return next(([f"{words} {value:.4g}"] for words, value in known if value is not None), [])
 
 
 def throughput(metrics: Metrics) -> list[str]:

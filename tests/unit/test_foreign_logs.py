@@ -13,7 +13,7 @@ from runner.diagnose.cause import find
 from runner.diagnose.hints import hint
 from runner.node.observe import last_words
 from runner.node.observe.harvest import Harvest
-from runner.render.status import eta, progress
+from runner.render.status import eta, metric_words, progress
 from runner.render.story import attempt_words, ending
 from runner.runs.state import RunState, begin
 from tests.unit.state_kit import fold
@@ -100,6 +100,11 @@ def test_the_closing_line_has_the_newest_accuracy(tmp_path: Path) -> None:
     state = fold(state, 0, "exit.json", {"state": "finished", "code": 0})
     line = ending(state, 34.0, tmp_path, {})[0]
     assert line == "✓ t-1 finished in 0:34: 1 rank on 1 host  accuracy 0.5156"
+
+
+def test_the_accuracy_of_a_validation_is_not_told_as_that_of_the_training() -> None:
+    assert metric_words({"val_loss": 4.417, "eval_accuracy": 0.02581}) == ["val loss 4.417", "val accuracy 0.02581"]
+    assert metric_words({"val_accuracy": 0.5, "accuracy": 0.75}) == ["accuracy 0.75"]
 
 
 def test_the_evaluations_of_accelerates_example(tmp_path: Path) -> None:
