@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import TextIO
@@ -46,8 +47,8 @@ def _tell_usage(error: click.ClickException) -> int:
 
 
 def _lost(stream: TextIO, name: str) -> bool:
-    """Check whether this stream cannot be written; if so, report it."""
+    """Check whether this stream cannot be written; if so, report it, unless its reader has gone."""
     error = failure(stream)
-    if error is not None:
+    if error is not None and error.errno != errno.EPIPE:
         put(sys.stderr, f"disttui: {name} cannot be written: {error.strerror}\n")
     return error is not None

@@ -19,7 +19,7 @@ from runner.hosts.ship import COMMAND, loader_line, node_parcel, train_parcel
 from runner.paths import PathError
 from runner.protocol.frames import Unpacker, pack_json
 from runner.protocol.limits import MOST_FILES
-from runner.text import clean, clean_lines
+from runner.text import clean, clean_lines, set_apart
 from runner.transport import Connection, Stream
 from runner.untrusted.records import message
 
@@ -236,8 +236,9 @@ class Link:
                 if "error" not in frame:
                     future.set_result(read_answer(op, frame.get("ok")))
                 elif isinstance(given, dict) and isinstance(given.get("what"), str):
-                    what, cure = clean_lines(given["what"][:_PROBLEM]), clean(str(given.get("cure") or "")[:_PROBLEM])
-                    future.set_exception(HostError(self.host, what, cure))
+                    first, _, more = given["what"][:_PROBLEM].strip().partition("\n")
+                    cure = clean(str(given.get("cure") or "")[:_PROBLEM])
+                    future.set_exception(HostError(self.host, clean(first) + _below(more), cure))
                 else:
                     raise ValueError
             except ValueError:
@@ -249,13 +250,11 @@ class Link:
             self._mirrored = {file: taker for file, taker in self._mirrored.items() if taker is not ended}
 
     def _end(self, reason: str) -> None:
-        errors = clean_lines(self._stream.errors().strip())[-2000:]
+        errors = self._stream.errors().strip()[-2000:]
         self.close()
         for _, future in list(self._waiting.values()):
             if not future.done():
-                future.set_exception(
-                    LinkLostError(self.host, f"the link broke: {reason}" + (f"\n{errors}" if errors else ""))
-                )
+                future.set_exception(LinkLostError(self.host, f"the link broke: {reason}" + _below(errors)))
 
 
 def _read_answer(stream: Stream, host: str, marker: bytes, python: str) -> tuple[Mapping[str, Any], bytes]:
@@ -321,6 +320,9 @@ def _no_start(stream: Stream, host: str, heard: bytes, python: str, what: str) -
         )
     else:
         cure = f"See what `{python} -V` says there, or name a Python 3.8 or later as `python:` in the profile."
-    return HostError(
-        host, f"the node program could not be started with {python}: {what}" + (f"\n{said}" if said else ""), cure
-    )
+    return HostError(host, f"the node program could not be started with {python}: {what}" + _below(said), cure)
+
+
+def _below(said: str) -> str:
+    """A host's own words, on lines of their own."""
+    return "".join(f"\n{line}" for line in set_apart(said)) if said else ""

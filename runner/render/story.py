@@ -18,7 +18,7 @@ from runner.protocol.files import LauncherPart
 from runner.render.signals import code_words
 from runner.render.status import accuracy, throughput, ungrouped
 from runner.runs.state import RunState
-from runner.text import clean, clean_lines
+from runner.text import clean, set_apart
 
 _SHOWN = 5
 """The most entries that are shown of a long list."""
@@ -223,12 +223,12 @@ def end_words(code: int | None, grace: float | None) -> str:
 
 def _detail(failure: Failure, launcher_tails: Mapping[str, str]) -> list[str]:
     if failure.kind == "exception":
-        traceback = fold_traceback(failure.traceback)
-        return ["", *traceback] if any(traceback) else ["", clean(f"{failure.type}: {failure.message}")]
-    rest = clean_lines(failure.message.strip()).split("\n")[1:]
+        traceback = "\n".join(fold_traceback(failure.traceback))
+        return ["", *set_apart((traceback.strip() and traceback) or clean(f"{failure.type}: {failure.message}"))]
+    rest = failure.message.strip().split("\n")[1:]
     if failure.kind == "launch" and (failure.code or 0) >= 0 and not rest and launcher_tails.get(failure.host):
         rest = launcher_tails[failure.host].rstrip().split("\n")[-15:]
-    return ["", *rest] if rest else []
+    return ["", *set_apart("\n".join(rest))] if rest else []
 
 
 def _left(state: RunState) -> list[str]:

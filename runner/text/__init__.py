@@ -75,6 +75,11 @@ def clean_lines(text: str, *, guesses: bool = True) -> str:
     return "\n".join(clean(line, guesses=guesses) for line in text.removesuffix("\n").split("\n"))
 
 
+def set_apart(text: str) -> list[str]:
+    """Lines of a rank or a host, each behind a bar, so that none of them passes for a line of disttui."""
+    return [f"│ {line}" for line in clean_lines(text).split("\n")]
+
+
 class LineMaker:
     """Turns the bytes of one log, in chunks of any size, into safe lines of text.
 

@@ -50,7 +50,7 @@ dist.all_reduce(torch.ones(1))
     [headline] = [line for line in lines if line.startswith("✗")]
     assert headline.endswith("rank 1 on node2 raised KeyError"), shown
     assert "stopped because of it: rank 0 on node1" in shown
-    assert lines[-1] == "KeyError: 'no such column: labels'"
+    assert lines[-1] == "│ KeyError: 'no such column: labels'"
 
 
 def test_both_hosts_claim_the_cause_in_the_same_second(user: Callable[..., User]) -> None:
@@ -66,7 +66,7 @@ except RuntimeError as error:
     shown = _failed(user, body)
     [headline] = [line for line in shown.splitlines() if line.startswith("✗")]
     assert headline.endswith("rank 1 on node2 raised ValueError"), shown
-    assert shown.rstrip().splitlines()[-1] == "ValueError: the loss is nan"
+    assert shown.rstrip().splitlines()[-1] == "│ ValueError: the loss is nan"
 
 
 def test_a_sigkill_without_a_python_traceback(user: Callable[..., User]) -> None:

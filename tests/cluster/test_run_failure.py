@@ -41,7 +41,7 @@ def test_one_rank_raises(user: Callable[..., User], args: list[str], grace: floa
     assert running.wait() == 1
     shown = running.stdout
     assert shown.count("boom of rank 1") == 1, shown
-    assert shown.rstrip().splitlines()[-1] == "ValueError: boom of rank 1"
+    assert shown.rstrip().splitlines()[-1] == "│ ValueError: boom of rank 1"
     assert took <= limit, shown
 
 
@@ -68,5 +68,5 @@ def test_the_disk_fills_up_on_the_way(user: Callable[..., User]) -> None:
         host.run("mkdir small && mount -t tmpfs -o size=40m tmpfs small", check=True)
     running = me.run(me.profile({"script": str(me.script(_FILL))}, launch={"run_dir": "~/small"}), code=1, merged=True)
     assert "rank 1 on node2 raised OSError" in running.stdout
-    assert running.stdout.rstrip().splitlines()[-1] == "OSError: [Errno 28] No space left on device"
+    assert running.stdout.rstrip().splitlines()[-1] == "│ OSError: [Errno 28] No space left on device"
     assert me.cluster[1].run("ls small/t-*/1/exit.json").returncode == 0

@@ -71,7 +71,7 @@ def test_an_exception_that_no_rank_reports_is_reported_once_and_last(user: Calla
     script = str(me.script(text))
     job = {"script": script, "args": ["never"]} if by == "script" else {"command": [sys.executable, script, "never"]}
     running = me.run(me.profile(job, launch={"instrument": False}), code=1)
-    assert running.stderr.rstrip().endswith("\nValueError: boom"), running.stderr
+    assert running.stderr.rstrip().endswith("\n│ ValueError: boom"), running.stderr
     assert "rank 1 on node2 raised ValueError" in running.stderr
     assert (running.stdout + running.stderr).count("ValueError: boom") == 1, running.stdout[-3000:] + running.stderr
 

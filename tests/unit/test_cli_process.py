@@ -52,6 +52,18 @@ def test_a_reader_that_has_gone_is_no_word_worth() -> None:
     assert done.stderr == ""
 
 
+def test_a_reader_of_a_followed_log_that_has_gone_is_no_word_worth() -> None:
+    """As of `disttui logs -f RUN | head`, where the pipe breaks outside of what click looks after."""
+    code = "from runner.cli import process\nprocess.cli.main = lambda **_: print('line', flush=True)\nprocess.run()"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_a_run_that_cannot_be_kept_is_refused_before_its_hosts_are_reached(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     env = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "file")}

@@ -35,7 +35,7 @@ class Place:
     def type(self, *words: str) -> tuple[int, str]:
         env = {**os.environ, "XDG_DATA_HOME": str(self._folder), "HOME": str(self._folder)}
         done = disttui(*words, env=env)
-        assert "Traceback" not in done.stderr.replace('\nTraceback (most recent call last):\n  File "/home/me/', "")
+        assert "Traceback" not in done.stderr.replace('\n│ Traceback (most recent call last):\n│   File "/home/me/', "")
         return done.returncode, done.stdout + done.stderr
 
 

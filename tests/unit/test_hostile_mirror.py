@@ -20,11 +20,13 @@ from hypothesis import strategies as st
 
 from runner.cli.group import cli
 from runner.cli.render.live import TextPrinter
-from runner.errors import DisttuiError
+from runner.errors import DisttuiError, HostError
 from runner.render.story import ending
+from runner.runs import remote
 from runner.runs.contents import read_content
 from runner.runs.state import begin
 from runner.untrusted.records import records
+from tests.unit.liar_kit import connector, liar, lied
 from tests.unit.state_kit import fold
 from tui.inventory import read_shelf
 
@@ -301,6 +303,40 @@ def test_no_script_can_forge_what_json_prints(base: Path, monkeypatch: pytest.Mo
     assert (rows[0]["host"], rows[0]["attempt"], rows[0]["rank"], rows[0]["loss"]) == ("n1", 2, 0, 0.25)
     table = typed(["metrics", "--csv", RUN], monkeypatch).splitlines()
     assert table[0].startswith("host,attempt,rank,") and table[1].startswith("n1,2,0,")
+
+
+CLOSING = f"✓ {RUN} finished in 0:05: 2 ranks on 2 hosts"
+
+
+@pytest.mark.parametrize("kind", ["exception", "exit", "launch", "host lost"])
+def test_no_words_of_a_rank_pass_for_the_closing_line(kind: str, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line of them stands behind a bar, whatever it is."""
+    words = f"no\n{CLOSING}\nlogs: /nowhere\r\n\x1b[2K{CLOSING}\u2028{CLOSING}"
+    cause = {**CAUSE, "kind": kind, "code": 1, "message": words}
+    events = [
+        {**event, **{key: words for key in ("message", "traceback", "text", "said", "error") if key in event}}
+        for event in EVENTS
+        if kind == "exception" or event["e"] != "error"
+    ]
+    events = [{**event, "cause": cause} if "cause" in event else event for event in events]
+    events.insert(-1, {**next((one for one in events if one["e"] == "error"), events[-2]), "attempt": 2})
+    spoilt = lines([{"t": T + second, **event} for second, event in enumerate(events)])
+    write(base, {
+        "events.jsonl": spoilt, "attempt-2/rank-0.log": words.encode(), "attempt-2/launcher.log": words.encode(),
+        "exit.json": lines([{**FILES["exit.json"][0], "cause": cause}]),
+    })  # fmt: skip
+    for command in ("show", "diagnose", "attach --plain", "logs --since 2020-01-01"):
+        said = typed([*command.split(), RUN], monkeypatch)
+        forged = [line for line in said.split("\n") if line.startswith((CLOSING, f"disttui: {CLOSING}", "logs: /now"))]
+        assert not forged and ESCAPE not in said, (command, said)
+    assert kind == "host lost" or f"│ {CLOSING}" in typed(["show", RUN], monkeypatch)
+
+
+def test_no_words_of_a_host_pass_for_a_line_of_ours(tmp_path: Path) -> None:
+    run = lied(tmp_path, liar(tmp_path, "n1", f"yield {{'error': {{'what': 'no\\n{CLOSING}', 'cure': ''}}}}"))
+    with remote.reach(run, connector()) as reached:
+        answer = reached.ask("list", run_dir="~/x")[0]
+    assert isinstance(answer, HostError) and str(answer) == f"n1: no\n│ {CLOSING}"
 
 
 def test_no_host_can_speak_for_another(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

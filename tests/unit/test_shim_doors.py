@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,28 @@ def test_a_door_that_answers_nonsense_costs_the_stacks_of_its_rank_alone(answer:
         found = stacks.collect(str(tmp_path))
         script.join()
     assert [one["note"] for one in found.values()] == ["this rank is not instrumented: it has no door to ask at"] * 2
+
+
+def test_a_door_that_says_a_byte_at_a_time_is_left(tmp_path: Path) -> None:
+    (tmp_path / "attempt-1").mkdir()
+    process = procs.read(os.getpid())
+    assert process
+    said = 0
+    with sockets.listen() as door:
+        start = {"e": "start", "rank": 0, "pid": process.pid, "start_time": process.start}
+        (tmp_path / "attempt-1/ranks.jsonl").write_text(json.dumps({**start, "door": sockets.address_of(door)}) + "\n")
+
+        def trickle() -> None:
+            nonlocal said
+            with door.accept()[0] as visitor, suppress(OSError):
+                while said < 5 << 20:
+                    said += visitor.send(b" ")
+
+        script = threading.Thread(target=trickle)
+        script.start()
+        found = stacks.collect(str(tmp_path))
+        script.join()
+    assert "note" in found["0"] and said < 4 << 20, said
 
 
 def test_a_run_without_ranks_has_no_stacks(tmp_path: Path) -> None:

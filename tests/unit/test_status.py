@@ -177,7 +177,7 @@ def test_the_story_of_a_failure_ends_with_the_true_exception() -> None:
     lines = ending(state, 30, Path("logs"), {})
     assert lines[0] == "✗ demo-1a2b failed after 0:30 at step 20: rank 1 on node2 raised ValueError"
     assert lines[1] == "  stopped because of it: rank 0 on node1"
-    assert lines[-1] == "ValueError: boom "
+    assert lines[-1] == "│ ValueError: boom "
     assert "\x1b" not in "\n".join(lines)
 
 
@@ -320,7 +320,7 @@ def test_a_failed_launch_shows_what_torchrun_said() -> None:
     cause = {"node": 1, "kind": "launch", "message": "torchrun ended with 1"}
     state = finish(training(), {"state": "failed", "code": 1, "cause": cause})
     lines = ending(state, 3, Path("logs"), {"node2": "usage: …\nerror: unrecognised\n"})
-    assert lines[-1] == "error: unrecognised"
+    assert lines[-1] == "│ error: unrecognised"
 
 
 def test_one_is_no_plural() -> None:
