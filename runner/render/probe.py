@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -98,17 +98,21 @@ def _cpu_limits(facts: HostFacts) -> Iterator[str]:
 
 def _gpu_lines(gpus: Sequence[Gpu], now: float) -> Iterator[str]:
     for (name, memory), group in groupby(gpus, key=lambda gpu: (gpu.name, gpu.memory_total)):
-        same = [gpu.index for gpu in group]
-        numbers = f"GPU {same[0]}" if len(same) == 1 else f"GPUs {same[0]}-{same[-1]}"
-        yield from _wrapped(f"{numbers}: {clean(name)}, {_gib(memory)} GiB")
+        yield from _wrapped(f"{_numbers(group)}: {clean(name)}, {_gib(memory)} GiB")
+    for who, group in groupby(gpus, key=lambda gpu: gpu.lease and who_has(gpu.lease, now)):
+        if who:
+            yield from _wrapped(f"{_numbers(group)}: leased: {who}")
     for gpu in gpus:
-        if gpu.lease is not None:
-            yield from _wrapped(f"GPU {gpu.index}: leased: {who_has(gpu.lease, now)}")
         if gpu.in_use:
             use = "" if gpu.use is None else f", {gpu.use:.0f} % busy"
             taken = f"GPU {gpu.index}: {_gib(gpu.memory_used)} GiB taken{use}"
             who = ", ".join(f"{clean(item.user)} ({clean(item.command)} {item.pid})" for item in gpu.processes)
             yield from _wrapped(f"{taken}, by {who or 'a process that is not visible from here'}")
+
+
+def _numbers(group: Iterable[Gpu]) -> str:
+    first, *more = (gpu.index for gpu in group)
+    return f"GPUs {first}-{more[-1]}" if more else f"GPU {first}"
 
 
 def _failed(name: str, error: DisttuiError) -> Iterator[str]:

@@ -34,7 +34,7 @@ async def test_where_others_have_leased_the_gpus_one_key_has_the_run_wait_for_th
     monkeypatch.setattr(Router, "open_run", lambda *_, **__: None)
     async with wizard(tmp_path, size=(120, 40)) as (pilot, opened):
         await walk(pilot, opened, ["gpu1"], 2)
-        assert "GPU 3: leased: bob" in screen_text(pilot.app), "the hardware says who has it"
+        assert "GPUs 0-7: leased: bob" in screen_text(pilot.app), "the hardware says who has it"
         await pilot.press("enter", "enter", "enter")
         await until(pilot, lambda: "none of its GPUs is free" in screen_text(pilot.app))
         shown = screen_text(pilot.app)

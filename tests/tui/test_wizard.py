@@ -430,7 +430,7 @@ def test_errors_of_many_hosts_are_folded_and_one_key_leaves_them_all_out(
         async with wizard(tmp_path) as (pilot, opened):
             await walk(pilot, opened, list(hosts), 1)
             await until(pilot, lambda: "✗ 9 n0, n1, n2, n3, n4, n5 and 3 more: refuses" in screen_text(pilot.app))
-            assert "tab X leaves out all 9" in screen_text(pilot.app)
+            assert "tab X leaves out the 9" in screen_text(pilot.app)
             await pilot.press("tab", "X")
             await until(pilot, lambda: opened._view.draft.hosts == ["ok"])
             assert "1 host ticked, 1 ready" in screen_text(pilot.app)
@@ -479,7 +479,7 @@ def test_what_an_empty_line_offers_is_not_taken_for_a_value(tmp_path: Path, monk
             await walk(pilot, opened, list(CPUS), 4)
             lines = [line for line in opened.query(Field) if line.placeholder]
             assert len(lines) >= 9
-            assert all(line.placeholder.startswith(("for example ", "when empty: ")) for line in lines)
+            assert all(line.placeholder.startswith(("e.g. ", "when empty: ")) for line in lines)
             assert lines[0].get_component_rich_style("input--placeholder").italic
             assert "folder       when empty: ~" in screen_text(pilot.app).replace("   when", " when")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 from rich.segment import Segment
 from textual.color import Color
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from tests.tui.shelf_kit import shows
-from tests.tui.snap import assert_snapshots, until
+from tests.tui.snap import assert_snapshots, screen_text, until
 from tests.tui.test_theme import _contrast
 from tests.tui.wizard_kit import HOSTS, called, record, walk, wizard
 from tui.app import DisttuiApp
@@ -99,6 +101,93 @@ def test_a_file_with_errors_looks_so(tmp_path: Path) -> None:
             await assert_snapshots(pilot, "profile-error-{}")
 
     asyncio.run(play())
+
+
+def seen(size: tuple[int, int], act: Act, look: Callable[[Pilot[None], str], None], folder: Path) -> None:
+    """Look at what is on the screen after an act."""
+
+    async def play() -> None:
+        async with wizard(folder, size=size) as (pilot, opened):
+            await act(pilot, opened)
+            await pilot.pause()
+            look(pilot, screen_text(pilot.app))
+
+    asyncio.run(play())
+
+
+def test_on_the_smallest_terminal_the_form_of_a_host_shows_its_values(tmp_path: Path) -> None:
+    def look(_: Pilot[None], shown: str) -> None:
+        assert re.search(r"processes +8", shown) and "GPU 3      [x] A100" in shown, shown
+
+    seen((40, 12), keys(("gpu1", "gpu2"), 3, "e"), look, tmp_path)
+
+
+def test_a_column_that_is_cut_off_gives_way_before_the_gpus_are(tmp_path: Path) -> None:
+    def look(_: Pilot[None], shown: str) -> None:
+        assert "8 × A100-SXM4 80 GiB " in shown and "address" not in shown, shown
+
+    seen((80, 24), keys(("gpu1", "gpu2"), 2), look, tmp_path)
+
+
+def test_a_host_has_as_much_memory_in_the_list_as_in_its_details(tmp_path: Path) -> None:
+    def look(_: Pilot[None], shown: str) -> None:
+        assert "8 × A100-SXM4 80 GiB · 128 cores · 1008 GiB" in shown, shown
+
+    seen((80, 24), keys(("gpu1",), 1), look, tmp_path)
+
+
+def test_the_name_of_the_line_with_the_cursor_stands_out(tmp_path: Path) -> None:
+    def look(pilot: Pilot[None], _: str) -> None:
+        names = {line.id: line.query(Static).first().rich_style.color for line in pilot.app.screen.query(".line")}
+        assert names["line-args"] != names["line-kind"] == names["line-workdir"]
+
+    seen((80, 24), keys(("gpu1",), 4, "down"), look, tmp_path)
+
+
+def test_a_question_that_is_up_is_not_covered_by_how_to_come_to_it(tmp_path: Path) -> None:
+    def look(_: Pilot[None], shown: str) -> None:
+        assert "Trust its key" in shown and "asks something" not in shown, shown
+
+    seen((40, 12), SCENES["key"], look, tmp_path)
+
+
+def test_with_errors_the_footer_offers_no_launch(tmp_path: Path) -> None:
+    def look(_: Pilot[None], shown: str) -> None:
+        assert "nothing would be started" in shown and "enter launch" not in shown and "s save" in shown, shown
+
+    seen((80, 24), keys(("gpu1", "desk"), 5), look, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("step", "place"), [(1, "the list of hosts"), (3, "the list of hosts"), (4, "the form"), (5, "the panes")]
+)
+def test_the_help_names_the_place_of_the_cursor_in_words(tmp_path: Path, step: int, place: str) -> None:
+    pressed = ("down", "question_mark") if step == 1 else ("question_mark",)
+
+    def look(_: Pilot[None], shown: str) -> None:
+        assert f"In {place}, where the cursor is" in shown, shown
+        assert step != 3 or re.search(r"0-9 +type a number", shown), shown
+        assert "in runs" not in shown, "a title of the notes is the name of no place"
+
+    seen((100, 70), keys(("gpu1", "gpu2"), step, *pressed), look, tmp_path)
+
+
+def test_on_the_smallest_terminal_the_help_begins_with_keys(tmp_path: Path) -> None:
+    def look(_: Pilot[None], shown: str) -> None:
+        assert "space" in shown and "take this host" in shown, shown
+
+    seen((40, 12), keys(("gpu1",), 1, "down", "question_mark"), look, tmp_path)
+
+
+def test_how_to_mend_a_wrong_path_stands_on_a_line_of_its_own(tmp_path: Path) -> None:
+    async def act(pilot: Pilot[None], opened: WizardScreen) -> None:
+        await keys(("gpu1",), 5, "s", *["backspace"] * 5, "enter")(pilot, opened)
+        await until(pilot, lambda: "ends in .yaml" in screen_text(pilot.app))
+
+    def look(_: Pilot[None], shown: str) -> None:
+        assert re.search(r"\n +→ Write bytegpt\.yaml\.", shown), shown
+
+    seen((80, 24), act, look, tmp_path)
 
 
 @pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}], ids=["dark", "light"])

@@ -65,7 +65,7 @@ class TrustScreen(ConfirmScreen, inherit_bindings=False):
     """Asks whether to trust a host's word. No printable key is an answer."""
 
     UNINVITED = True
-    KEYS = ("ctrl+t", "esc")
+    KEYS = ("^t", "esc")
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("trust.yes", "ctrl+t", "answer(True)", "trust"),
         bind("trust.no", "escape", "answer(False)", "do not trust"),

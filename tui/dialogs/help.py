@@ -48,6 +48,7 @@ class HelpScreen(DisttuiModal[None]):
     AUTO_FOCUS = ".box"
     DEFAULT_CSS = """
     HelpScreen #help-search { margin: 0 0 1 0; }
+    HelpScreen.-short .prose { display: none; }
     """
 
     def __init__(self, over: Screen[Any]) -> None:
@@ -182,7 +183,7 @@ class HelpScreen(DisttuiModal[None]):
         return [
             _Line(
                 binding,
-                " ".join(sorted(keys, key=lambda key: (len(key), not key.isascii()))[:2]),
+                "0-9" if "0" in keys else " ".join(sorted(keys, key=lambda key: (len(key), not key.isascii()))[:2]),
                 re.sub(r"(?i)\brank \d\b", "a rank by its number", binding.tooltip or binding.description),
                 nodes,
                 list(self._others(name, keys, nodes, found)),
@@ -243,12 +244,14 @@ def _everywhere(node: DOMNode) -> bool:
 
 
 def _place(node: DOMNode) -> str:
-    """The name of a pane: its title, else its type."""
+    """The name of a pane: what its class calls it, its title, or its type."""
     if isinstance(node, Screen):
         return "the screen"
     if not isinstance(node, Widget):
         return "every screen"
     for one in node.ancestors_with_self:
+        if place := getattr(one, "PLACE", ""):
+            return str(place)
         if isinstance(one, Widget) and not isinstance(one, Screen) and one.border_title:
             words = re.sub(
                 r"\[\d\]|· .*|  .*", "", clean(str(one.border_title)).strip()

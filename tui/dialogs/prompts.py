@@ -39,7 +39,8 @@ class AppPrompts:
 
     def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
         """Ask whether to trust an unknown host key."""
-        words = f"{key_type}\n{fingerprint}\nCompare it with the host's own: ssh-keygen -lf /etc/ssh/ssh_host_*.pub"
+        own = "Compare it with what the host says:\nssh-keygen -lf /etc/ssh/ssh_host_*.pub"
+        words = f"{key_type}\n{fingerprint}\n{own}"
         answer = self._ask(host, TrustScreen(f"{host} is unknown. Trust its key and remember it?", words, "trust"))
         return answer is True
 

@@ -41,7 +41,8 @@ class QuestionGate:
                 self._app.screen.refresh_bindings()
             return False
         self._called = False
-        self._waiting.pop(question, None)
+        if self._waiting.pop(question, None):
+            self._app.clear_notifications()  # how to come to the question, over its own words
         self._app.push_screen(question, answer)
         return True
 

@@ -31,8 +31,8 @@ class Column(NamedTuple):
     """Its greatest width in cells."""
     grows: bool = False
     """Whether it takes the room that is left."""
-    whole: bool = False
-    """Whether it keeps its width when there is little room: text to type or copy is useless when cut off."""
+    least: int | None = None
+    """Its width in cells where there is little room, and it has more to show; None: 12 if it grows, else all of it."""
 
 
 class Row(NamedTuple):
@@ -187,16 +187,20 @@ class Table(RowList[Row]):
         shown = {index for index, width in enumerate(self._grown) if width}
         while len(shown) > 1 and self._needed(shown) > room:
             shown.discard(max(shown, key=lambda index: (self._columns[index].rank, index)))
-        self._widths = [width if index in shown else 0 for index, width in enumerate(self._grown)]
-        for index in [index for index in shown if self._columns[index].grows][:1]:
-            self._widths[index] = self._least(index) + max(0, room - barred - self._needed(shown))
+        self._widths = [0] * len(self._grown)
+        left = max(0, room - barred - self._needed(shown))
+        for index in sorted(shown, key=lambda index: self._columns[index].grows):
+            full = self._least(index) + left if self._columns[index].grows else self._grown[index]
+            self._widths[index] = min(full, self._least(index) + left)
+            left -= self._widths[index] - self._least(index)
 
     def _needed(self, shown: set[int]) -> int:
         return sum(map(self._least, shown)) + self.GAP * (len(shown) - 1)
 
     def _least(self, index: int) -> int:
         column, grown = self._columns[index], self._grown[index]
-        return min(grown, 12) if column.grows and not column.whole else grown
+        least = column.least or (12 if column.grows else grown)
+        return min(grown, least)
 
     def head(self, width: int) -> list[Piece]:
         """The titles."""

@@ -40,6 +40,8 @@ _DIFF = {"+": "$state-done", "-": "$state-failed", "@": "$muted"}
 class Pane(Pages):
     """A pane with one of the three texts."""
 
+    PLACE = "the panes"
+
     def __init__(self, name: str) -> None:
         super().__init__(f"pane-{name}")
         self.label = f"[{PANES.index(name) + 1}] {name}"

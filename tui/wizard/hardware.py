@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
@@ -25,6 +26,7 @@ from tui.wizard.step import Step, StepNotes, count, trouble
 class HardwareTable(Table):
     """One row per host."""
 
+    PLACE = "the list of hosts"
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("hardware.retry", "r", "ask('retry')", "look again", "probe this host once more", group=VIEW),
         bind("hardware.leave_out", "x", "ask('drop')", "leave out", "leave this host out of the run", group=OPEN),
@@ -52,7 +54,7 @@ class HardwareStep(Step):
 
     TITLE = "Hardware"
     COLUMNS: ClassVar[Sequence[Column]] = (
-        Column(""), Column("host", most=28), Column("GPUs", most=60, grows=True), Column("free", "right"),
+        Column(""), Column("host", most=28), Column("GPUs", most=60, grows=True, least=24), Column("free", "right"),
         Column("cores", "right"), Column("GiB", "right"), Column("torch", most=24),
         Column("address", rank=1, most=40),
     )  # fmt: skip
@@ -157,11 +159,12 @@ def _joined(lines: Iterable[str], indent: str) -> Iterator[str]:
 
 
 def gpu_kinds(facts: HostFacts) -> str:
-    """`6 × A100-SXM4-80GB 80 GiB`."""
+    """`6 × A100-SXM4 80 GiB`."""
     kinds = Counter(map(gpu_name, facts.gpus))
     return ", ".join(f"{number} × {name}" for name, number in kinds.items()) or "none"
 
 
 def gpu_name(gpu: Gpu) -> str:
-    """`A100-SXM4-80GB 80 GiB`."""
-    return f"{gpu.name.removeprefix('NVIDIA ').removeprefix('GeForce ')} {round(gpu.memory_total / 2**30)} GiB"
+    """`A100-SXM4 80 GiB`: a size in the name would say it twice."""
+    name = re.sub(r"[- ]\d+GB\b", "", gpu.name.removeprefix("NVIDIA ").removeprefix("GeForce "))
+    return f"{name} {round(gpu.memory_total / 2**30)} GiB"

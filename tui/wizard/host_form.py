@@ -84,7 +84,8 @@ class HostForm(DisttuiModal[None]):
                 Key("a", "a", "auto"), Key("escape", "esc", "done"))  # fmt: skip
         host = self._draft.hosts[self._rank]
         columns = (
-            Column(clean(host), most=16), Column("", most=32), Column("", most=6), Column("", most=120, grows=True),
+            Column(clean(host), most=16), Column("", most=32, least=23), Column("", most=6, rank=1),
+            Column("", most=120, grows=True, rank=2),
         )  # fmt: skip
         with VerticalScroll(classes="box whole", can_focus=False):
             yield FormTable(columns)

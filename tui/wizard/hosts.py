@@ -13,7 +13,6 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input
 
-from runner.formatting import gibibytes
 from runner.hosts.discovery import Candidate, typed_hosts
 from tui.keys import OPEN, VIEW, bind
 from tui.run.again import SANDBOX
@@ -27,13 +26,15 @@ PLAYED = "sandbox"
 """Key of the row for the sandbox hosts on this machine."""
 _HERE = (
     Candidate("local", "here", "this machine, without SSH"),
-    Candidate(PLAYED, "here", f"{' and '.join(SANDBOX)} played on this machine, for trying things out"),
+    Candidate(PLAYED, "here", f"{len(SANDBOX)} hosts played here, to try things out"),
 )
 _KEY = "bold $accent"
 
 
 class HostTable(Table):
     """The table of hosts to tick."""
+
+    PLACE = "the list of hosts"
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("hosts.tick", "space", "tick", "tick", "take this host, or leave it out", group=OPEN),
@@ -89,6 +90,8 @@ class HostTable(Table):
 class NameInput(Input):
     """Takes host names, and filters the list as the user types."""
 
+    PLACE = "the line for host names"
+
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("names.list", "down,tab", "to_list", "choose", "to the list of hosts", group=OPEN),
         bind("names.go", "enter", "submit", "add, go on", "add what is typed; go on where nothing is", group=OPEN),
@@ -136,7 +139,7 @@ class HostsStep(Step):
     def compose(self) -> ComposeResult:
         """Yield input, list and notes."""
         with Vertical(classes="main"):
-            yield NameInput(placeholder="host names, or words to filter, or a hostfile or inventory", id="names")
+            yield NameInput(placeholder="host names, a filter, or a hostfile", id="names")
             yield HostTable(self.COLUMNS, id="hosts-table")
         yield StepNotes()
 
@@ -192,7 +195,7 @@ class HostsStep(Step):
         dead = [state for state in states if state.error]
         to_list = "" if table.has_focus else "tab "
         if len(dead) > 1:
-            yield Point(f"leaves out all {len(dead)} that cannot be used", mark=f"{to_list}X ", mark_style=_KEY)
+            yield Point(f"leaves out the {len(dead)} that cannot be used", mark=f"{to_list}X ", mark_style=_KEY)
             yield from () if about else folded(dead)
         elif dead and not table.has_focus and dead[0].error:
             yield from trouble(dead[0].error)
@@ -319,7 +322,7 @@ def _what(one: Candidate, states: Sequence[HostCheck]) -> Cell:
 
 
 def summary(state: HostCheck) -> str:
-    """`8 × A100-SXM4-80GB 80 GiB · 64 cores · 512.0 GiB`."""
+    """`8 × A100-SXM4 80 GiB · 64 cores · 512 GiB`."""
     assert state.facts is not None
     gpus = gpu_kinds(state.facts) if state.facts.gpus else "no GPU"
-    return f"{gpus} · {count(state.facts.cpu.available, 'core')} · {gibibytes(state.facts.memory.total)}"
+    return f"{gpus} · {count(state.facts.cpu.available, 'core')} · {round(state.facts.memory.total / 2**30)} GiB"

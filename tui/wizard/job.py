@@ -30,26 +30,26 @@ _PATIENCE = 5.0
 _FIELDS: Mapping[str, tuple[str, str, str]] = {
     "name": ("name", "", "Ids of runs begin with it: a-z 0-9 . _ -"),
     "script": (
-        "script", "for example train.py",
+        "script", "e.g. train.py",
         "A file on the hosts, from the folder below; → takes what is offered.",
     ),
-    "module": ("module", "for example package.train", "As after python -m."),
+    "module": ("module", "e.g. package.train", "As after python -m."),
     "command": (
-        "command", "for example ./train.sh fast",
+        "command", "e.g. ./train.sh fast",
         "As in a shell; rank and world size are in its environment.",
     ),
-    "args": ("arguments", "for example --steps 300", "Words as in a shell; they reach the job exactly as written."),
+    "args": ("arguments", "e.g. --steps 300", "Words as in a shell; they reach the job exactly as written."),
     "workdir": (
         "folder", "when empty: ~",
         "Where it runs on every host: an absolute path, or one that starts with ~/.",
     ),
     "env": (
-        "environment", "for example NCCL_DEBUG=WARN",
+        "environment", "e.g. NCCL_DEBUG=WARN",
         "NAME=value …; ${env:NAME} comes from your shell, stored nowhere.",
     ),
     "python": ("Python", "when empty: auto", "The interpreter on the hosts; auto takes the first that has torch."),
     "activate": (
-        "activate", "for example conda activate torch",
+        "activate", "e.g. conda activate torch",
         "A shell line that is run first on every host.",
     ),
     "restarts": ("restarts", "when empty: 0", "Attempts after a failure, each from the last checkpoint."),
@@ -107,12 +107,13 @@ class Choice(Cycle):
 class JobStep(Step):
     """The job: built-in, or the user's own, with its arguments and environment."""
 
+    PLACE = "the form"
     TITLE = "Job"
     DEFAULT_CSS = """
     JobStep VerticalScroll { padding: 0 1; scrollbar-size: 1 1; }
-    JobStep .line { height: 1; }
-    JobStep .line > Static { width: 13; color: $muted; }
-    JobStep .line:focus-within > Static { color: $accent; text-style: bold; }
+    JobStep .line { height: 1; color: $muted; }
+    JobStep .line:focus-within { color: $accent; }
+    JobStep .line > Static { width: 13; }
     JobStep .line.-off { display: none; }
     JobStep Field { width: 1fr; }
     JobStep StepNotes { height: 5; }

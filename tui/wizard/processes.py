@@ -30,6 +30,7 @@ _SHOWN = ("num_processes", "gpus", "omp_num_threads", "python", "interface", "ad
 class HostValues(ValueTable):
     """The values of each host."""
 
+    PLACE = "the list of hosts"
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("values.edit", "e", "edit", "edit host", "this host's GPUs, interface, address, Python", group=OPEN),
     ]
@@ -54,7 +55,7 @@ class ProcessesStep(Step):
     HOSTS: ClassVar[Sequence[Column]] = (
         Column("host", most=28), Column("processes", "right"), Column("", most=6), Column("ranks", "right"),
         Column("GPUs", most=18), Column("threads", "right", rank=1), Column("cores", "right", rank=2),
-        Column("interface", rank=3, most=12), Column("Python", rank=4, most=80, grows=True),
+        Column("interface", rank=3, most=12), Column("Python", rank=4, most=80, grows=True, least=24),
     )  # fmt: skip
     RUN: ClassVar[Sequence[Column]] = (
         Column("whole run"), Column("is", most=24), Column("because", most=200, grows=True)

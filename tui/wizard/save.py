@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from runner.profile.library import EXAMPLES, libraries
-from runner.text import clean
+from runner.text import clean, clean_lines
 from tui.keys import bind
 from tui.screen import DisttuiModal
 from tui.widgets.cycle import Cycle
@@ -65,7 +65,7 @@ class SaveScreen(DisttuiModal[Path | None]):
         self._tell("")
 
     def _tell(self, flaw: str) -> None:
-        self.query_one("#flaw", Static).update(Content(f"✗ {clean(flaw)}" if flaw else ""))
+        self.query_one("#flaw", Static).update(Content(f"✗ {clean_lines(flaw)}" if flaw else ""))
         self.query_one("#flaw").set_class(bool(flaw), "-on")
 
     @on(Input.Submitted)

@@ -150,6 +150,7 @@ class WizardScreen(HostsScreen):
             if action == "when_free" and not (self._view.may_wait or self._view.queued):
                 return False
             here = self._at == LAST and not self._launching and not self._hurry
+            here &= action != "launch" or self._view.startable
             return here and super().check_action(action, parameters) is True
         return super().check_action(action, parameters)
 
@@ -230,11 +231,11 @@ class WizardScreen(HostsScreen):
         self._go(LAST)
 
     def _show(self) -> None:
-        offered = self._view.may_wait
+        offered = self._view.may_wait, self._view.startable
         weighed = planned(self._view, self.disttui.environ)
         view = replace(self._view, weighed=weighed)
         self._view = view = replace(view, may_wait=may_wait(view, self.disttui.environ))
-        if view.may_wait != offered:
+        if (view.may_wait, view.startable) != offered:
             self.refresh_bindings()
         facts = [count(len(view.draft.hosts), "host")] if view.draft.hosts else []
         if view.weighed:
@@ -312,17 +313,10 @@ class WizardScreen(HostsScreen):
 
     def action_launch(self) -> None:
         """Start the run, if the key was typed after the checks could be read."""
-        weighed, check = self._view.weighed, self.query_one(CheckStep)
-        if self._launching:
-            return
-        if weighed is not None and weighed.errors:
-            self.notify("Errors keep it from starting: see the checks", severity="warning")
-        elif not self._view.startable:
-            self.notify("Not all hosts have answered yet", severity="warning")
-        elif self._calm.heeds(self.disttui.typed_at):
+        if self._calm.heeds(self.disttui.typed_at):
             self._begin()
         else:
-            check.too_soon = True
+            self.query_one(CheckStep).too_soon = True
             self._show()
 
     def action_when_free(self) -> None:

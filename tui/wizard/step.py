@@ -63,6 +63,8 @@ class Step(Vertical):
 class StepNotes(Pages):
     """Points about the row under the cursor, below a rule. They take the focus if they need scrolling."""
 
+    PLACE = "the notes"
+
     DEFAULT_CSS = """
     StepNotes { height: 1fr; padding: 0 1; border-top: solid $rule; color: $muted;
             border-title-color: $foreground; border-title-style: none; }

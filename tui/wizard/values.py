@@ -25,6 +25,7 @@ LABELS = {
 class ValueTable(Table, inherit_bindings=False):
     """Rows whose value can be changed."""
 
+    PLACE = "the list of values"
     BINDINGS: ClassVar[list[BindingType]] = [
         # All of a table's keys, because the footer has room for the first ones only.
         bind("values.less", "left,minus,h", "change(-1)", "less", "one less, or the choice before", group=OPEN),
