@@ -2,7 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from textual.pilot import Pilot
+
 from tests.tui.scenes import KEY, Scene, in_wizard, question_asked
+from tests.tui.shelf_kit import add_profile, busy_machine
+from tests.tui.snap import until
+from tui.app import DisttuiApp
+from tui.dialogs.question import Question
+from tui.wizard import WizardScreen
+
+
+def profile_of(text: str, mode: int = 0o644) -> Callable[[Path], object]:
+    """A user whose one profile, `pair`, has this text."""
+
+    def prepare(folder: Path) -> None:
+        add_profile(folder, "pair", f"disttui: 1\nname: pair\n{text}").chmod(mode)
+
+    return prepare
+
+
+def opened(*keys: str, launch: bool = False) -> Callable[[Pilot[None]], Awaitable[None]]:
+    """Open the profile, as `e` or `r` on the home screen does."""
+
+    async def play(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        assert isinstance(app, DisttuiApp)
+        (profile,) = [row.path for row in app.shelf.profiles if row.name == "pair"]
+        app.router.open_wizard(profile, launch=launch)
+        await until(pilot, lambda: isinstance(app.screen, (WizardScreen, Question)))
+        await pilot.pause(0.3)
+        await pilot.press(*keys)
+
+    return play
+
+
+def shared(folder: Path) -> None:
+    """A library of a team, whose folder is there, and one that is not."""
+    busy_machine(folder)
+    for name in ("resnet", "llama-7b"):
+        path = folder / "team" / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("disttui: 1\ndescription: of the team\nhosts: [gpu1]\njob: {script: train.py}\n")
+    config = folder / "config" / "disttui" / "config.yaml"
+    config.write_text("libraries: [{name: team, folder: ~/team}, {name: lab, git: 'git@hub:lab/profiles.git'}]\n")
+
+
+_TWO = "hosts: [gpu1, gpu2]\n"
 
 SCENES = (
     Scene("hosts-none", (80, 24), act=in_wizard(1, [])),
@@ -32,4 +80,65 @@ SCENES = (
     Scene("hardware-leased", (80, 24), act=in_wizard(2, ["gpu3"])),
     Scene("check-leased", (80, 24), act=in_wizard(5, ["gpu3"])),
     Scene("check-queued", (80, 24), act=in_wizard(5, ["gpu3"], "w")),
+    Scene("hosts-help", (80, 24), act=in_wizard(1, ["gpu1", "gpu2"], "down", "question_mark")),
+    Scene("hosts-palette", (80, 24), act=in_wizard(1, ["gpu1"], "ctrl+p", *"step")),
+    Scene("hosts-filter", (80, 24), act=in_wizard(1, ["gpu1", "gpu2"], *"sand")),
+    Scene("hosts-leaving-out", (80, 24), act=in_wizard(1, ["gpu1", "down", "changed"])),
+    Scene("hardware-cpu", (80, 24), act=in_wizard(2, ["desk"])),
+    Scene("hardware-help", (80, 24), act=in_wizard(2, ["gpu1", "gpu2"], "question_mark")),
+    Scene("processes-run", (80, 24), act=in_wizard(3, ["gpu1", "gpu2"], "tab", "j", "j", "right")),
+    Scene("processes-help", (80, 24), act=in_wizard(3, ["gpu1", "gpu2"], "question_mark")),
+    Scene("job-module", (80, 24), act=in_wizard(4, ["gpu1", "gpu2"], "right", "right", "down", *"train")),
+    Scene("job-command", (80, 24), act=in_wizard(4, ["gpu1", "gpu2"], "left", "down", *"./train.sh")),
+    Scene("job-help", (80, 24), act=in_wizard(4, ["gpu1", "gpu2"], "question_mark")),
+    Scene("check-help", (80, 24), act=in_wizard(5, ["gpu1", "gpu2"], "question_mark")),
+    Scene("check-wrong-path", (80, 24), act=in_wizard(5, ["gpu1"], "s", "end", *["backspace"] * 17, "enter")),
+    *(
+        Scene(
+            f"check-{launcher}",
+            (80, 24),
+            prepare=profile_of(f"{_TWO}job: {{script: train.py}}\nlaunch: {{launcher: {launcher}}}\n"),
+            act=opened("3"),
+        )
+        for launcher in ("mpirun", "deepspeed", "accelerate")
+    ),
+    Scene(
+        "check-parallel",
+        (80, 24),
+        prepare=profile_of("hosts: [gpu1]\njob: {builtin: bytegpt}\nparallel: {tp: 4}\n"),
+        act=opened(),
+    ),
+    Scene(
+        "check-edited",
+        (80, 24),
+        prepare=profile_of(f"{_TWO}job: {{builtin: bytegpt}}\n"),
+        act=opened("escape", "escape", "right", "enter", "enter", "2"),
+    ),
+    Scene(
+        "check-slurm-job",
+        (80, 24),
+        prepare=profile_of("hosts: [desk]\njob: {builtin: bytegpt}\nslurm: {nodes: 3, partition: gpu}\n"),
+        act=opened("3"),
+    ),
+    Scene(
+        "processes-slurm-job",
+        (80, 24),
+        prepare=profile_of("hosts: [desk]\njob: {builtin: bytegpt}\nslurm: {nodes: 3, partition: gpu}\n"),
+        act=opened("escape", "escape"),
+    ),
+    Scene(
+        "shared-profile",
+        (80, 24),
+        prepare=profile_of(f"{_TWO}job: {{script: train.py}}\nactivate: source v/bin/activate\n", 0o666),
+        act=opened(),
+    ),
+    Scene(
+        "launching",
+        (80, 24),
+        prepare=profile_of("hosts: [gpu1, silent]\njob: {builtin: bytegpt}\n"),
+        act=opened(launch=True),
+    ),
+    Scene("library", (80, 24), ["2"], prepare=shared),
+    Scene("library-details", (80, 24), ["2", "j", "d"], prepare=shared),
+    Scene("library-empty", (80, 24), ["2"], prepare=lambda folder: folder.mkdir(exist_ok=True)),
 )
