@@ -31,6 +31,7 @@ import io
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -51,6 +52,7 @@ from textual.screen import Screen
 
 from runner.errors import InputError
 from runner.text import clean_lines
+from runner.text.glyphs import reduced
 from runner.user.config import Settings, load_settings
 from tui import theme
 from tui.dialogs.questions import QuestionGate
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from tui.dialogs.prompts import AppPrompts
 
 _KEY_NAMES = {"enter": "enter", "escape": "esc", "space": "space", "tab": "tab", "shift+tab": "shift+tab"}
+_ARROWS = ("←", "→", "↑", "↓")
 
 
 _ALONE = ("run", "replay", "top")
@@ -289,7 +292,9 @@ class DisttuiApp(TextualInside):
 
     def get_key_display(self, binding: Binding) -> str:
         """Show keys by the names printed on a keyboard."""
-        return _KEY_NAMES.get(binding.key) or super().get_key_display(binding)
+        shown = _KEY_NAMES.get(binding.key) or super().get_key_display(binding)
+        # An arrow that is drawn as `<` or `v` would be taken for that key.
+        return binding.key if shown in _ARROWS and reduced(sys.__stderr__) else shown
 
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
         """Say once which bindings share a key in the config."""

@@ -61,6 +61,11 @@ def fit(stream: TextIO, environ: Mapping[str, str], *, utf8_mode: bool) -> None:
         stream.reconfigure(errors="replace")
 
 
+def reduced(stream: TextIO | None) -> bool:
+    """Whether `fit` has found that a stream cannot show all our glyphs."""
+    return stream is not None and str(stream.encoding).startswith(_PREFIX)
+
+
 def plain(text: str, base: str) -> str:
     """The text with characters that the encoding `base` has, as wide as before.
 

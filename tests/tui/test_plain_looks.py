@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ from textual.app import App, ComposeResult
 from textual.color import Color
 
 from tests.tui.shelf_kit import environ
-from tests.tui.snap import screen_text
+from tests.tui.snap import screen_text, until
 from tests.tui.synthetic_run import write
 from tests.tui.tmux import tmux
 from tests.tui.widget_kit import asynchronous, text_of
+from tests.tui.wizard_kit import HOSTS, record, walk, wizard
 from tui.dashboard.diagnosis import DiagnosisText
 from tui.dashboard.story import StoryPane
 from tui.widgets.wrap import wrapped
@@ -68,6 +71,22 @@ def test_a_broken_line_fits_and_loses_nothing(width: int) -> None:
         rows = wrapped([text], width)
         assert max(map(len, rows)) <= width
         assert "".join("".join(rows).split()) == "".join(text.split())
+
+
+def test_where_an_arrow_is_drawn_as_another_character_its_key_is_named_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+    monkeypatch.setattr(sys, "__stderr__", TextIOWrapper(BytesIO(), "disttui_ascii"))
+
+    async def play() -> None:
+        async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+            await walk(pilot, opened, ["gpu1"], 3)
+            assert "left less  right more  enter go on" in screen_text(pilot.app)
+            await pilot.press("e")
+            await until(pilot, lambda: "space tick   left less   right more" in screen_text(pilot.app))
+
+    asyncio.run(play())
 
 
 @pytest.mark.tmux

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 
 from runner.api.preparing import Planned
@@ -80,7 +80,8 @@ class HostForm(DisttuiModal[None]):
 
     def compose(self) -> ComposeResult:
         """Yield name, values, their consequences, keys."""
-        keys = (Key("space", "space", "tick"), Key("left", "←", "less"), Key("right", "→", "more"),
+        less, more = (self.app.get_key_display(Binding(key, "")) for key in ("left", "right"))
+        keys = (Key("space", "space", "tick"), Key("left", less, "less"), Key("right", more, "more"),
                 Key("a", "a", "auto"), Key("escape", "esc", "done"))  # fmt: skip
         host = self._draft.hosts[self._rank]
         columns = (
@@ -113,7 +114,7 @@ class HostForm(DisttuiModal[None]):
         if not self._draft.sandbox:
             names = [nic.name for nic in facts.nics if nic.up]
             yield self._row("interface", "interface", host.interface or "by route", ", ".join(names))
-            yield self._row("address", "address", next(iter(choice.addresses), "none"), "where the others reach it")
+            yield self._row("address", "address", next(iter(choice.addresses), "none"), "for the other hosts")
         yield self._row("python", "Python", host.python, "")
 
     def _row(self, key: str, label: str, value: Cell, what: str) -> Row:
