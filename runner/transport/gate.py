@@ -9,27 +9,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 PATIENCE = 3.0
-"""Seconds after which a connect to a host that says nothing does not count: it costs nobody anything, and waits."""
+"""Seconds after which a connect to a host that says nothing does not count: it costs nobody anything, and waits. So
+does a login that goes no further."""
 _LOOK = 1.0
-"""Seconds after which those that wait look again: a login may have ended, and its connect goes on."""
+"""Seconds after which those that wait look again: a question may have been answered, and its connect goes on."""
 
 
 class GateEntry:
     """One connect that goes on."""
 
     def __init__(self) -> None:
-        self.came = time.monotonic()
-        self.logs_in = False
-        """Whether the server waits for its login, and maybe a person is asked: it ends logins that take long."""
+        self.moved = time.monotonic()
+        self.asks = False
+        """Whether a person is asked: the servers that wait for answers end logins that take long."""
+
+    def move(self) -> None:
+        """Count it again from now on."""
+        self.moved = time.monotonic()
 
     @contextmanager
-    def login(self) -> Iterator[None]:
+    def asking(self) -> Iterator[None]:
         """Count it however long this takes."""
-        self.logs_in = True
+        self.asks = True
         try:
             yield
         finally:
-            self.logs_in, self.came = False, time.monotonic()
+            self.asks = False
+            self.move()
 
 
 class Gate:
@@ -45,7 +51,7 @@ class Gate:
         """Wait for a turn, and have it."""
         with self._changed:
             while len(counted := self._counted()) >= self._most:
-                soonest = min(math.inf if turn.logs_in else turn.came for turn in counted) + PATIENCE - time.monotonic()
+                soonest = min(math.inf if turn.asks else turn.moved for turn in counted) + PATIENCE - time.monotonic()
                 self._changed.wait(max(0.01, min(soonest, _LOOK)))
             mine = GateEntry()
             self._inside.append(mine)
@@ -58,4 +64,4 @@ class Gate:
 
     def _counted(self) -> list[GateEntry]:
         now = time.monotonic()
-        return [turn for turn in self._inside if turn.logs_in or now - turn.came < PATIENCE]
+        return [turn for turn in self._inside if turn.asks or now - turn.moved < PATIENCE]

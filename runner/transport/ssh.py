@@ -189,11 +189,13 @@ class SshConnector:
         link = _Link(transport, proxy)
         try:
             address = connection.getpeername()[0] if isinstance(connection, socket.socket) and not proxy else None
-            check = HostKeyCheck(target, self._prompts, self._accept_new, address)
+            prompts = _CountedPrompts(self._prompts, turn)
+            check = HostKeyCheck(target, prompts, self._accept_new, address)
             key_type, blob = self._shake_hands(transport, target, proxy, check)
-            with turn.login():
-                check.verify(key_type, blob, transport.shown_key)
-                Login(transport, target, self._prompts, self._secrets).run()
+            turn.move()
+            check.verify(key_type, blob, transport.shown_key)
+            Login(transport, target, prompts, self._secrets).run()
+            turn.move()
         except BaseException:
             link.close()
             connection.close()
@@ -216,6 +218,22 @@ class SshConnector:
             return key.get_name(), key.asbytes()
         except Exception as error:
             raise _no_greeting(target, error, proxy, transport.packetizer.first) from None
+
+
+class _CountedPrompts:
+    """Questions of one connect, which keeps its place at the gate while a person thinks."""
+
+    def __init__(self, prompts: Prompts, turn: GateEntry) -> None:
+        self._prompts = prompts
+        self._turn = turn
+
+    def secret(self, host: str, question: str) -> str | None:
+        with self._turn.asking():
+            return self._prompts.secret(host, question)
+
+    def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
+        with self._turn.asking():
+            return self._prompts.accept_host_key(host, key_type, fingerprint)
 
 
 def _spent(future: Future[_Link]) -> bool:

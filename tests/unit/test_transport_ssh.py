@@ -16,6 +16,8 @@ import pytest
 
 from runner.errors import HostError, InputError
 from runner.transport import Address, Prompts, RefusePrompts
+from runner.transport.auth import Login
+from runner.transport.gate import Gate
 from runner.transport.known_hosts import fingerprint
 from runner.transport.ssh import SshConnector
 from tests.unit.sshd import Answers, Place, Sshd, new_key, public, wait_for
@@ -306,30 +308,65 @@ def test_connects_that_wait_keep_no_other_host_out_for_long(place: Place, monkey
     connector.close()
 
 
+def test_a_host_that_hangs_in_its_login_keeps_no_other_out_for_long(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.transport.gate.PATIENCE", 0.2)
+    begun, let_go, run = threading.Event(), threading.Event(), Login.run
+
+    def hangs(login: Login) -> None:
+        if login._target.name == "stuck":
+            begun.set()
+            assert let_go.wait(120)
+        run(login)
+
+    monkeypatch.setattr(Login, "run", hangs)
+    config = place.write("".join(place.sshd(name).block(name) for name in ("stuck", "well")))
+    connector = SshConnector(config, RefusePrompts(), limit=1)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            stuck = pool.submit(output, connector, "stuck", "echo in")
+            try:
+                assert begun.wait(60)
+                assert pool.submit(output, connector, "well", "echo in").result(60) == "in\n"
+                assert not stuck.done()
+            finally:
+                let_go.set()
+            assert stuck.result(60) == "in\n"
+    finally:
+        connector.close()
+
+
 def test_logins_that_wait_for_a_person_keep_others_from_beginning_theirs(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server ends a login that takes long: 120 s by LoginGraceTime."""
-    monkeypatch.setattr("runner.transport.gate.PATIENCE", 0.1)
-    answered, asked = threading.Event(), threading.Semaphore(0)
+    counted: list[bool] = []
 
     class Slow(RefusePrompts):
         def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
-            asked.release()
-            assert answered.wait(30)
+            counted.extend(turn.asks for turn in connector._gate._inside)
             return True
 
-    config = place.write("".join(place.sshd(name).block(name) for name in ("one", "two")), trusted="")
-    connector = SshConnector(config, Slow(), limit=1)
+    connector = SshConnector(place.write(place.sshd("one").block("one"), trusted=""), Slow())
     try:
-        with ThreadPoolExecutor(2) as pool:
-            done = [pool.submit(output, connector, name, "echo in") for name in ("one", "two")]
-            assert asked.acquire(timeout=30)
-            assert not asked.acquire(timeout=0.5), "the other one has not begun"
-            answered.set()
-            assert [each.result(30) for each in done] == ["in\n", "in\n"]
+        assert output(connector, "one", "echo in") == "in\n" and counted == [True]
     finally:
         connector.close()
+    monkeypatch.setattr("runner.transport.gate.PATIENCE", 0.1)
+    gate, came = Gate(1), threading.Event()
+
+    def come() -> None:
+        with gate.turn():
+            came.set()
+
+    other = threading.Thread(target=come)
+    with gate.turn() as turn:
+        with turn.asking():
+            other.start()
+            assert not came.wait(0.5), "the other one has not begun"
+        assert came.wait(60)
+    other.join(60)
 
 
 def test_nothing_reaches_the_terminal(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
