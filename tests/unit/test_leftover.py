@@ -108,6 +108,36 @@ def test_a_port_is_waited_for_and_reported_with_who_has_it() -> None:
     assert seen(leftover) == {}
 
 
+_LISTENS = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("tag", "words", "ours"),
+    [
+        ("mine-1/0/1", [], True),
+        ("other-2/0/1", [], False),
+        ("", ["warden", "/home/ada/.disttui/runs/other-2"], False),
+        ("", ["warden", "/home/ada/.disttui/runs/mine-1"], True),
+        ("", [], True),
+    ],
+    ids=["a rank", "another run's rank", "another run's supervisor", "its own supervisor", "a stranger"],
+)
+def test_another_run_that_has_got_the_port_is_no_leftover(tag: str, words: list[str], ours: bool) -> None:
+    command = [sys.executable, "-c", _LISTENS, *words]
+    env = {**os.environ, "DISTTUI_TAG": tag}
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as listens:
+        assert listens.stdout is not None and listens.stdin is not None
+        port = int(listens.stdout.readline())
+        held = seen(Leftover(set(), port, False, run="mine-1"))
+        listens.stdin.close()
+    assert (held.get("port", {}).get("pid") == listens.pid) is ours, held
+
+
 def test_what_is_held_after_a_stop_is_in_the_runs_end(tmp_path: Path) -> None:
     """A stranger listens on the port that the run's launcher had: it is named, and left alone."""
     run = Cluster(tmp_path, [1], "step(1)\ntime.sleep(600)")

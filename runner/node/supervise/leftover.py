@@ -24,9 +24,13 @@ class Leftover:
         pids: Processes that have ended.
         port: The port that one of them listened on, None: the port was on another host.
         gpus: Whether to ask the driver; this is done in a thread, since it may hang.
+        run: Whose they were: another run of this user may have got the port meanwhile.
     """
 
-    def __init__(self, pids: set[int], port: int | None, gpus: bool | None = None, library: str = LIBRARY) -> None:
+    def __init__(
+        self, pids: set[int], port: int | None, gpus: bool | None = None, library: str = LIBRARY, run: str = ""
+    ) -> None:
+        self._run = run
         self._pids = pids
         self._port = port
         self._library = library
@@ -40,6 +44,8 @@ class Leftover:
     def look(self) -> Held | None:
         """Return the `held` of exit.json (docs/formats.md), empty: nothing; None: ask again in a moment."""
         holder = None if self._port is None else ports.own_listener(self._port)
+        if holder and self._is_of_another_run(holder):
+            holder = None
         memory = self._memory
         if (holder is not None or memory or memory is None) and time.monotonic() < self._deadline:
             return None
@@ -49,6 +55,12 @@ class Leftover:
         if memory:
             held["gpu_memory"] = [{"pid": pid, "bytes": size} for pid, size in sorted(memory.items())]
         return held
+
+    def _is_of_another_run(self, pid: int) -> bool:
+        if tag := procs.tag(pid):
+            return not tag.startswith(f"{self._run}/")
+        *_, part, folder = ["", "", *procs.command(pid).split(" ")]
+        return part == "warden" and self._run not in folder
 
     def _ask(self) -> None:
         while time.monotonic() < self._deadline:

@@ -320,7 +320,7 @@ class Member:
             attempt.look(last=True)
             pids |= set(attempt.ranks.pids.values())
             attempt.ranks.close()
-        self._verify(Leftover(pids, attempt.port if attempt else None))
+        self._verify(Leftover(pids, attempt.port if attempt else None, run=self._host.run))
 
     def _verify(self, leftover: Leftover) -> None:
         held = leftover.look()
