@@ -94,7 +94,7 @@ def free_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
 
 
 def who_uses(gpu: Gpu, now: float) -> str:
-    """Who holds a busy GPU: `alice (python, 11.2 GiB)`, `alice's llama-7f3a, 41 % done, about 3 h`."""
+    """Who holds a busy GPU: `alice (python, 11.2 GiB)`, `alice's llama-7f3a, 41 % done, about 3 h left`."""
     if gpu.lease is not None:
         return who_has(gpu.lease, now)
     if not gpu.processes:

@@ -10,7 +10,7 @@ _YEARS = 2 * 365 * 86400.0
 
 
 def holder(lease: Lease, now: float) -> str:
-    """Who has what: `alice's llama-7f3a holds GPUs 0, 1, 41 % done, about 3 h`."""
+    """Who has what: `alice's llama-7f3a holds GPUs 0, 1, 41 % done, about 3 h left`."""
     user, what = lease["user"], what_of(lease)
     if lease["state"] == "waiting":
         return f"{user}'s {short(lease['run'])} is in line for {what}"
@@ -21,7 +21,7 @@ def holder(lease: Lease, now: float) -> str:
 
 
 def who_has(lease: Lease, now: float) -> str:
-    """Whose a lease is and how long it lasts: `alice's llama-7f3a, 41 % done, about 3 h`."""
+    """Whose a lease is and how long it lasts: `alice's llama-7f3a, 41 % done, about 3 h left`."""
     user = lease["user"]
     if lease["state"] == "waiting":
         return f"{user}'s {short(lease['run'])}, which is in line"
@@ -39,12 +39,12 @@ def what_of(lease: Lease) -> str:
 
 
 def progress(lease: Lease, now: float) -> str:
-    """`, 41 % done, about 3 h`, as far as the run's owner has written it."""
+    """`, 41 % done, about 3 h left`, as far as the run's owner has written it."""
     step, steps = lease["step"], lease["steps"]
     if not step or not steps or step > steps:
         return ""
     left = max(0.0, now - lease["since"]) * (steps - step) / step
-    return f", {100 * step // steps} % done, about {span(left)}"
+    return f", {100 * step // steps} % done, about {span(left)} left"
 
 
 def span(seconds: float) -> str:

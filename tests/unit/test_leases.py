@@ -172,7 +172,7 @@ def test_who_waits_sees_how_far_the_run_is(place: Path) -> None:
     held = leases.take(leases.new_text("llama-7f3a000011112222", 0, [0], "a@b", since=time.time() - 3600))
     for step, steps in ((True, 100), ("41", 100), (-1, 100), (None, None), (41, 100)):
         held.note_progress(step, steps)
-    assert "'s llama-7f3a holds GPU 0, 41 % done, about 86 min" in leases.holders(leases.look().leases)
+    assert "'s llama-7f3a holds GPU 0, 41 % done, about 86 min left" in leases.holders(leases.look().leases)
     held.release()
 
 
@@ -689,7 +689,9 @@ def test_a_start_on_leased_gpus_says_whom_to_ask_and_what_is_free() -> None:
     leased = with_leases(host, "bob@desk")
     listed = planned(leased, hosts=[{"gpus": [1, 2]}])
     (error,) = [line for line in listed.found("error") if "GPU" in line]
-    assert error.startswith("node1: GPU 1 is held by alice's llama-7f3a, 41 % done, about 3 h → Ask alice, take others")
+    assert error.startswith(
+        "node1: GPU 1 is held by alice's llama-7f3a, 41 % done, about 3 h left → Ask alice, take others"
+    )
     assert "wait (`disttui run --when-free`), or start all the same (`disttui run --ignore-leases`)" in error
     assert "free: 2, 3, 4, 5, 6, 7" in error
     assert planned(leased).recommendation.hosts[0].gpus == (2, 3, 4, 5, 6, 7)
@@ -734,7 +736,7 @@ def test_a_clock_that_no_host_has_costs_its_figures_alone() -> None:
         host = HostLeases("box1", found, (), "", moment, 0)
         shown = f"{render_who([host])}\n{render_queue(queue([host]))}"
         assert ("about years" in shown) == (moment > 0) and max(map(len, shown.splitlines())) < 120
-    assert "% done, about years" in holder(found[0], found[0]["since"] + 1)
+    assert "% done, about years left" in holder(found[0], found[0]["since"] + 1)
 
 
 def test_a_host_that_tells_of_thousands_of_waiting_runs_costs_seconds_at_most() -> None:

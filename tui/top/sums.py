@@ -52,7 +52,7 @@ def lease_of(host: HostNow, gpu: int) -> Lease | None:
 
 
 def lease_words(host: HostNow, lease: Lease) -> str:
-    """`alice's llama-7f3a, 41 % done, about 3 h`."""
+    """`alice's llama-7f3a, 41 % done, about 3 h left`."""
     return who_has(lease, _now(host))
 
 
