@@ -30,6 +30,7 @@ def test_a_profile_for_slurm_is_walked_to_its_batch_script(tmp_path: Path, monke
             await until(pilot, lambda: opened._at == 4)
             shown = screen_text(pilot.app)
             assert "#SBATCH --nodes=3" in shown and "#SBATCH --partition=gpu" in shown
+            assert "3 nodes" in shown.splitlines()[0] and "1 host" not in shown.splitlines()[0], shown
             await pilot.press("escape", "escape")
             await until(pilot, lambda: opened._at == 2)
             shown = screen_text(pilot.app)

@@ -238,6 +238,8 @@ class WizardScreen(HostsScreen):
         if (view.may_wait, view.startable) != offered:
             self.refresh_bindings()
         facts = [count(len(view.draft.hosts), "host")] if view.draft.hosts else []
+        if view.weighed and view.weighed.plan.batch is not None:
+            facts = [count(len(view.weighed.plan.hosts), "node")]
         if view.weighed:
             facts.append(count(view.weighed.plan.world_size, "process"))
             facts.append(view.weighed.plan.backend)
