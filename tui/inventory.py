@@ -63,6 +63,8 @@ class RunRow:
     """What it waits for in a queue."""
     waited: bool = False
     """Whether it has only waited in a queue: none of its processes has begun."""
+    sandbox: bool = False
+    """Whether its hosts were played by this machine, and are gone."""
 
     @property
     def over(self) -> bool:
@@ -192,7 +194,7 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
         losses=losses(run.folder, _number(summary.get("attempt"), int) or 1),
         cause=_dropped(summary) or _cause(run.folder),
         tags=noted.tags, note=noted.note, waits=_waits(summary) if state == "queued" else "",
-        waited=state == "queued" or "dropped" in summary,
+        waited=state == "queued" or "dropped" in summary, sandbox=run.sandbox,
     )  # fmt: skip
 
 

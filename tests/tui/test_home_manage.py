@@ -93,7 +93,13 @@ def test_deleting_marked_runs_says_what_goes_where_and_asks(tmp_path: Path) -> N
         await pilot.press("D")
         await kit.asked(pilot)
         text = screen_text(app)
-        for words in ("Delete 3 runs?", "played-0003: on no-such-host.invalid", "~/data/disttui/runs/", "checkpoints"):
+        for words in (
+            "Delete 3 runs?",
+            "played-0001: here ",
+            "played-0003: on no-such-host.invalid",
+            "~/data/disttui/runs/",
+            "checkpoints",
+        ):
             assert words in text, text
         await pilot.press("y")
         await until(pilot, lambda: kit.shows(app, "2 runs deleted"))

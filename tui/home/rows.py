@@ -225,7 +225,8 @@ def delete_consequence(chosen: Sequence[RunRow], home: str) -> str:
     lines = []
     for row in chosen[:_SHOWN]:
         by = "" if len({one.by for one in chosen}) == 1 else f", started by {row.by}"
-        lines.append(f"{row.run}: on {_names(row.hosts)}, and here {_short(row.folder, home)}{by}")
+        where = "" if row.sandbox else f"on {_names(row.hosts)}, and "
+        lines.append(f"{row.run}: {where}here {_short(row.folder, home)}{by}")
     if len(chosen) > _SHOWN:
         lines.append(f"and {_count(len(chosen) - _SHOWN, 'run')} more")
     return "\n".join(
