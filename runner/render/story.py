@@ -111,7 +111,8 @@ def _failed(state: RunState, cause: RootCause, elapsed: float) -> list[str]:
 def stall_lines(state: RunState) -> list[str]:
     """Where the ranks stood, if the newest attempt ended in a stall, or failed with an error that ends one.
 
-    NCCL's watchdog logs for a minute before it ends a rank that has waited for too long.
+    NCCL's watchdog logs for a minute before it ends a rank that has waited for too long. Where all ranks went on
+    without a word, as in long imports, none stood still.
     """
     stood = state.hosts[0].story.stood
     if stood is None:
@@ -124,8 +125,11 @@ def stall_lines(state: RunState) -> list[str]:
             return []
     elif over:
         return []
+    ranks = standings(state)
+    if all(one.moved for one in ranks):
+        return []
     words = "before that it stood still" if over else "it stood still"
-    return [f"{words}: {line}" for line in sentences(standings(state))]
+    return [f"{words}: {line}" for line in sentences(ranks)]
 
 
 def others(state: RunState, cause: RootCause) -> list[str]:

@@ -259,12 +259,13 @@ def test_a_failed_attempt_is_reported_when_the_next_begins() -> None:
     assert err.getvalue() == "disttui: attempt 1 failed: rank 1 on node2 raised ValueError: boom\n"
 
 
-def stalled() -> RunState:
-    """Two ranks that stand still, as they were asked at time 50."""
+def stalled(*, moved: bool = False) -> RunState:
+    """Two ranks that stand still, or go on without a word, as they were asked at time 50."""
     state = fold(training(), 0, "events.jsonl", {"t": 50.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json"})
     for rank in (0, 1):
         frames = [{"file": "data.py", "line": 3 + rank, "function": "load_batch"}]
         ranks = {str(rank): {"threads": [{"main": True, "frames": frames}], "recorder": {}, "silent": 31.0}}
+        ranks[str(rank)]["moved"] = moved
         state = fold(state, rank, "stacks-1.json", {"t": 51.0, "attempt": 1, "ranks": ranks})
     return state
 
@@ -276,6 +277,13 @@ def test_why_a_run_stood_still_is_known_after_it_was_stopped() -> None:
         "  it stood still: rank 0 is in load_batch (data.py:3) for 31 s",
         "  it stood still: rank 1 is in load_batch (data.py:4) for 31 s",
     ]
+
+
+def test_ranks_that_went_on_without_a_word_are_not_said_to_have_stood_still() -> None:
+    """As in imports of half a minute, one of whose ranks was killed soon after."""
+    for end in ("stopped", "failed"):
+        lines = ending(finish(stalled(moved=True), {"state": end, "code": 1, "attempt": 1}), 65, Path("logs"), {})
+        assert not any("stood still" in line for line in lines)
 
 
 @pytest.mark.parametrize(
