@@ -126,6 +126,16 @@ def test_a_bar_counts_when_it_is_drawn(tmp_path: Path) -> None:
     assert seen == [bars[:1], bars[:1], bars[:2], bars[:2], bars[:3], bars]
 
 
+def test_a_bar_that_is_drawn_twice_for_a_step_tells_its_own_loss_alone(tmp_path: Path) -> None:
+    """Lightning draws it when the step is made, and once more when the loss is known."""
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
+    for step, losses in ((56, (0.65, 0.694)), (57, (0.694, 0.607))):
+        for loss in losses:
+            rank.print(f"\rEpoch 0:  56%|█████▌    | {step}/100 [00:32<00:25,  1.71it/s, v_num=1, train_loss={loss}]")
+    harvest.poll({})
+    assert [(one["step"], one["loss"]) for one in rank.records()] == [(56, 0.694), (57, 0.607)]
+
+
 def test_the_steps_per_second_of_a_bar_are_those_of_this_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,6 +227,9 @@ class _RankFiles:
 
     def take(self, records: List[Record]) -> None:
         """Append metrics found in the log."""
+        # Lightning draws its bar twice for each step, at first with the loss of the step before.
+        behind: List[Record] = [*records[1:], {}]
+        records = [one for one, later in zip(records, behind) if not _redrawn(one, later)]  # noqa: B905 (Python 3.8)
         self._add_pace(records)
         for record in records:
             self._logged.update(record)
@@ -273,6 +276,11 @@ class _RankFiles:
                 os.close(file)
         except OSError:
             pass
+
+
+def _redrawn(record: Record, later: Record) -> bool:
+    """Whether the next record has each value of this one anew, at the same step."""
+    return "step" in record and record["step"] == later.get("step") and record.keys() <= later.keys()
 
 
 class _TooSlowError(Exception):
