@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -47,6 +47,7 @@ while not asked:
 time.sleep(1)
 """
 _INIT = 'import ctypes\nmpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)\nmpi.MPI_Init(None, None)\n'
+_TWO = ("-np", "2", "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE", "--allow-run-as-root")
 _SHARES = """
 import os
 folder = os.environ["OMPI_MCA_btl_vader_backing_directory"]
@@ -59,8 +60,13 @@ _PARTS = [
 ]
 
 
-def start(folder: Path, part: str, *job: str, processes: int = 2) -> Launch:
-    """Start a launcher with the options of its plan, and send it the start line."""
+def early(*args: str) -> dict[str, str]:
+    """The variable by which mpirun starts before the start line."""
+    return {mpi_world.EARLY: json.dumps({"args": args, "env": {}})}
+
+
+def start(folder: Path, part: str, *job: str, processes: int = 2, met: Callable[[Launch], object] = bool) -> Launch:
+    """Start a launcher with the options of its plan, and send it the start line once the hosts have `met`."""
     text = f"{{disttui: 1, hosts: [a], job: {{script: job.py}}, launch: {{launcher: {part}}}}}"
     profile, port = parse(text, "x.yaml"), free_port()
     place = Place(
@@ -68,8 +74,10 @@ def start(folder: Path, part: str, *job: str, processes: int = 2) -> Launch:
     )
     options = LAUNCHERS[part].launcher_args(place)
     python = sys.executable if part == "mpirun" else str(frameworks.PYTHON)
-    one = Launch(folder, *job, part=part, options=options, python=python, env={"DS_ACCELERATOR": "cpu"})
+    env = {"DS_ACCELERATOR": "cpu", **(early() if part == "mpirun" else {})}
+    one = Launch(folder, *job, part=part, options=options, python=python, env=env)
     one.ready()
+    met(one)
     meeting = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
@@ -107,11 +115,12 @@ def start_world(folder: Path, *jobs: str, each: Sequence[dict[str, str]] = ({}, 
             **dict.fromkeys(mpi_world.INTERFACE, "lo"),
             "OMPI_MCA_btl": "self,tcp",
             "LOCAL_WORLD_SIZE": "1",
+            **({} if node else early(mpi_world.LEADS)),
             **each[node],
         }
         found.append(Launch(own, "script", script(own, job), part="mpirun", options=options, env=env))
         found[-1].ready()
-    found[0].send([mpi_world.LEADS], {})
+    found[0].send([mpi_world.LEADS], {"MASTER_ADDR": "127.0.0.1"})
     asked = found[0].attempt / mpi_world.PLACE
     wait_for(asked.exists)
     place_of_mpirun = json.loads(asked.read_text())
@@ -185,6 +194,48 @@ def test_mpirun_starts_ranks_here_alone_inside_of_a_batch_job_too(
     one.process.wait(100)
 
 
+def below(pid: int) -> set[int]:
+    return procs.descendants(procs.table(), pid)
+
+
+@pytest.mark.openmpi
+def test_mpirun_starts_before_the_hosts_have_met_and_its_ranks_wait_for_that(
+    tmp_path: Path, started: list[Launch]
+) -> None:
+    tell = "import os\nprint(*(os.environ[name] for name in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR')))"
+
+    def both_shells_wait(one: Launch) -> None:
+        wait_for(lambda: len(below(one.process.pid)) == 3)  # mpirun, and a shell for each rank
+        assert not (one.attempt / "ranks.jsonl").exists()
+
+    started.append(one := start(tmp_path, "mpirun", "script", script(tmp_path, tell), met=both_shells_wait))
+    assert one.end()["code"] == 0, one.log("launcher")
+    assert [one.log(f"rank-{rank}") for rank in (0, 1)] == ["0 0 2 127.0.0.1\n", "1 1 2 127.0.0.1\n"]
+
+
+@pytest.mark.openmpi
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_mpirun_that_waits_for_the_other_hosts_ends_with_its_launcher(
+    tmp_path: Path, started: list[Launch], number: signal.Signals
+) -> None:
+    started.append(one := Launch(tmp_path, "script", script(tmp_path, ""), part="mpirun", options=_TWO, env=early()))
+    one.ready()
+    waiting = wait_for(lambda: len(found := below(one.process.pid)) == 3 and found)
+    one.process.send_signal(number)
+    one.process.wait(100)
+    wait_for(lambda: not any(map(alive, waiting)))
+    assert not (one.attempt / "ranks.jsonl").exists()
+
+
+def test_daemons_come_to_mpirun_by_the_address_that_all_hosts_reach() -> None:
+    uri = "1.0;tcp://10.0.0.1,172.17.0.1:45523;tcp6://[fd00::2,fd01::2]:50601"
+    assert mpi_world.only_at(uri, "10.0.0.1") == "1.0;tcp://10.0.0.1:45523"
+    assert mpi_world.only_at(uri, "fd01::2") == "1.0;tcp6://[fd01::2]:50601"
+    assert mpi_world.only_at(uri, "192.0.2.1") == uri  # one in front of the host leads to any of them
+    sound = MpiPlace(version="4", job="1", nodes="a", uri=mpi_world.only_at(uri, "fd01::2"))
+    assert mpi_world.wrong_field(sound) is None
+
+
 _STOPPED = """
 import os, signal
 from runner.node.procs import Proc
@@ -198,9 +249,9 @@ def ask(pid, number):
     kill(this, signal.SIGTERM)
 by_mpirun.procs.table, os.kill = table, ask
 by_mpirun.die_with_parent = lambda: kill(os.getppid(), signal.SIGTERM)
-one = by_mpirun._Mpirun(["sleep", "1.5"])
+one = by_mpirun._Mpirun(["sleep", "1.5"], dict(os.environ))
 try:
-    one.run()
+    one.run([])
 finally:
     print(asked)
 """
@@ -377,20 +428,21 @@ def test_mpirun_gives_its_place_for_a_hundred_hosts(tmp_path: Path, started: lis
     options = LAUNCHERS["mpirun"].launcher_args(place)
     started.append(one := Launch(tmp_path, "script", script(tmp_path, ""), part="mpirun", options=options))
     one.ready()
-    one.send([mpi_world.LEADS], {"LOCAL_WORLD_SIZE": "1"})
+    one.send([mpi_world.LEADS], {"LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"})
     found = one.attempt / mpi_world.PLACE
     wait_for(lambda: found.exists() or one.process.poll() is not None)
     assert is_mpi_place(given := json.loads(found.read_text())) and given["nodes"].endswith("@0(100)"), given
 
 
 _APART = """
-import sys
+import os, sys
 from runner.node.rank import by_mpirun, mpi_world
 by_mpirun._MEETING, by_mpirun._LATER = 0.3, 0.1
 mpi_world.asked = lambda: {"orte_hnp_uri": "", "orte_node_regex": "a", "ess_base_jobid": "1"}
 which, *command = sys.argv[1:]
-one = by_mpirun._Leading(command, "4") if which == "leads" else by_mpirun._Joining(command, which)
-one.run()
+env = dict(os.environ)
+one = by_mpirun._Leading(command, env, "4") if which == "leads" else by_mpirun._Joining(command, env, which)
+one.run([])
 """
 
 
@@ -412,8 +464,8 @@ def test_a_host_apart_from_mpirun_of_the_first_one_says_why(
     tmp_path: Path, which: str, command: list[str], code: int, said: str
 ) -> None:
     subprocess.run(
-        [sys.executable, "-c", _APART, which, *command], env={**launcher_kit.PLAIN, "DISTTUI_DIR": str(tmp_path)},
-        capture_output=True, timeout=100, check=False,
+        [sys.executable, "-c", _APART, which, *command], capture_output=True, timeout=100, check=False,
+        env={**launcher_kit.PLAIN, "DISTTUI_DIR": str(tmp_path), "MASTER_ADDR": "127.0.0.1"},
     )  # fmt: skip
     end = json.loads((tmp_path / "launcher.json").read_text())
     assert end["code"] == code and said in end["error"], end

@@ -3,17 +3,21 @@
 By itself mpirun ends all ranks two seconds after one has failed, and after a SIGTERM, whatever they still have to save;
 and it says only in prose which rank failed. So it is asked to leave the others alone, a shell above each rank notes its
 exit code, and this process asks the ranks to end, each once.
+
+mpirun starts while the hosts still join. What ranks need of that is in a file that their shells read: ranks of one
+world start when the daemons of all hosts have come, which is later, and those of a host that is a world wait at a gate.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
 
 from ...protocol import open_mpi
 from .. import procs
@@ -65,64 +69,79 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
     version = open_mpi.version_of(said.decode("utf-8", "replace"))
     if not open_mpi.is_open_mpi(version):
         raise UnusableError("%s is not that of Open MPI: it says %r" % (program, version[:200]))
+    early = json.loads(os.environ.pop(mpi_world.EARLY, "null"))
+    begun = None
+    if early is not None:
+        os.environ.update(early["env"])
+        begun = _make(program, version, [*early["args"], *sys.argv[2:]])
+        begun.start()
 
     def run(args: List[str], _listener: Optional[int]) -> None:
         # The ranks are not our own children: those of their shells.
         os.environ.pop(VARIABLE, None)
         try:
-            _run(program, version, args)
+            one = begun or _make(program, version, args)
+            # mpirun starts any program, not only Python.
+            one.run([sys.executable, "-u", *args[args.index(sys.argv[0]) :]])
+        except UnusableError as problem:
+            _refuse(str(problem))
         finally:
             mpi_session.remove(os.environ["DISTTUI_DIR"])
 
     return run
 
 
-def _run(program: str, version: str, args: List[str]) -> None:
+def _make(program: str, version: str, args: List[str]) -> "_Mpirun":
     try:
         os.environ.update(mpi_session.make())
+        gate = None if args[0] in (mpi_world.LEADS, mpi_world.JOINS) else mpi_session.make_gate()
     except OSError as error:
-        _refuse("there is no folder for Open MPI's temporary files: %s" % error)
-    # mpirun starts any program, not only Python.
+        raise UnusableError("there is no folder for Open MPI's temporary files: %s" % error) from None
     at = args.index(sys.argv[0])
-    rank = [sys.executable, "-u", *args[at:]]
-    own = mpi_world.own_settings()
-    os.environ.update({**mpi_world.default_ports(own), **_SETTINGS})
+    env = {**os.environ, **mpi_world.default_ports(mpi_world.own_settings()), **_SETTINGS}
+    if gate is not None:
+        return _Alone([program, *args[:at], "sh", "-c", mpi_session.WAIT + mpi_world.RANK], {**env, **_ALONE}, gate)
     if args[0] == mpi_world.LEADS:
         _require_tried(version)
-        os.environ.update(mpi_world.LEADER)
-        mpi_world.write_rank(own, rank, _EACH)
-        _Leading([program, *args[1:at], "sh", "-c", mpi_world.RANK], version).run()
-    elif args[0] == mpi_world.JOINS:
-        _require_same(version, args[1])
-        os.environ.update({**mpi_world.MEMBER, **mpi_world.daemon(args[2:at])})
-        mpi_world.write_rank(own, rank, _EACH)
-        _Joining([_orted(program)], args[4]).run()
-    else:
-        os.environ.update(_ALONE)
-        _Mpirun([program, *args[:at], "sh", "-c", _EACH, "rank", *rank]).run()
+        return _Leading([program, *args[1:at], "sh", "-c", mpi_world.RANK], {**env, **mpi_world.LEADER}, version)
+    _require_same(version, args[1])
+    return _Joining([_orted(program)], {**env, **mpi_world.MEMBER, **mpi_world.daemon(args[2:at])}, args[4])
 
 
 class _Mpirun:
     """The process of mpirun, or of orted: from its start to its end, with the ranks below it."""
 
-    def __init__(self, command: List[str]) -> None:
+    def __init__(self, command: List[str], env: Dict[str, str]) -> None:
+        self._program = os.path.basename(command[0])
+        self._command = command
+        self._env = env
         self._stopped: Optional[int] = None
         self._failures: List[LauncherFailure] = []
         self._asked: "set[int]" = set()
         self._scan_at = 0.0
         self._well_at: Optional[float] = None
         self._pause = _LOOK
-        signal.signal(signal.SIGTERM, self._stop)
-        # By a name with a slash, mpirun would put its own folder before all others of the ranks' PATH.
-        words = [os.path.basename(command[0]), *command[1:]]
+        self._started = False
+
+    def start(self) -> None:
+        """Start it."""
+        self._started = True
         self._messages = Messages()
         self._child = subprocess.Popen(  # there is one thread
-            words, executable=command[0], preexec_fn=die_with_parent, stderr=self._messages.writer
-        )
+            # By a name with a slash, mpirun would put its own folder before all others of the ranks' PATH.
+            [self._program, *self._command[1:]], executable=self._command[0], env=self._env,
+            stdin=subprocess.DEVNULL, stderr=self._messages.writer, preexec_fn=die_with_parent,
+        )  # fmt: skip
         os.close(self._messages.writer)
 
-    def run(self) -> None:
-        """Wait for its end, and exit."""
+    def run(self, rank: Sequence[str]) -> None:
+        """Have it run this host's ranks, each the command `rank`; wait for its end, and exit."""
+        signal.signal(signal.SIGTERM, self._stop)
+        new = {name: value for name, value in os.environ.items() if self._env.get(name) != value}
+        mpi_world.write_rank({**mpi_world.own_settings(), **new}, rank, _EACH)
+        if not self._started:
+            self.start()
+        self._let_go()
         while self._child.poll() is None:
             self._look()
             time.sleep(self._pause)
@@ -136,6 +155,9 @@ class _Mpirun:
             code, error = 1, "mpirun has ended, and not every rank's exit code is known"
         tell_end(code=code, error=error, signal=self._stopped, failures=self._failures)
         sys.exit(code)
+
+    def _let_go(self) -> None:
+        """The ranks have all that they need."""
 
     def _code(self) -> int:
         """The exit code where no rank of this host has failed."""
@@ -180,13 +202,27 @@ class _Mpirun:
                 pass
 
 
+class _Alone(_Mpirun):
+    """mpirun of a host that is an MPI world of its own."""
+
+    def __init__(self, command: List[str], env: Dict[str, str], gate: int) -> None:
+        super().__init__(command, env)
+        self._gate = gate
+
+    def _let_go(self) -> None:
+        mpi_session.open_gate(self._gate, int(os.environ["LOCAL_WORLD_SIZE"]))
+
+
 class _OfWorld(_Mpirun):
     """This host's part of one MPI world. Each host answers for its own ranks."""
 
-    def __init__(self, command: List[str]) -> None:
-        super().__init__(command)
-        self._program = os.path.basename(command[0])
-        self._late: Optional[float] = time.monotonic() + _MEETING
+    def __init__(self, command: List[str], env: Dict[str, str]) -> None:
+        super().__init__(command, env)
+        self._patience = _MEETING
+        self._late: Optional[float] = None
+
+    def _let_go(self) -> None:
+        self._late = time.monotonic() + self._patience
 
     def _look(self) -> None:
         super()._look()
@@ -223,18 +259,20 @@ class _OfWorld(_Mpirun):
 class _Leading(_OfWorld):
     """mpirun of the first host."""
 
-    def __init__(self, command: List[str], version: str) -> None:
-        super().__init__(command)
+    def __init__(self, command: List[str], env: Dict[str, str], version: str) -> None:
+        super().__init__(command, env)
         self._version = version
         self._asked_for = False
         self._pause = _SOON
         # A host that cannot reach this one says so before.
-        self._late = time.monotonic() + _MEETING + _LATER
+        self._patience = _MEETING + _LATER
 
     def _look(self) -> None:
         super()._look()
         if not self._asked_for and (given := mpi_world.asked()):
             found = mpi_world.place_of(self._version, given)
+            if not any(name in self._env for name in mpi_world.OF_DAEMONS):
+                found["uri"] = mpi_world.only_at(found["uri"], os.environ["MASTER_ADDR"])
             wrong = mpi_world.wrong_field(found)
             if wrong:
                 self._give_up("mpirun gives a value for %s that other hosts would refuse: %.200r" % wrong)
@@ -251,8 +289,8 @@ class _Leading(_OfWorld):
 class _Joining(_OfWorld):
     """orted of another host."""
 
-    def __init__(self, command: List[str], uri: str) -> None:
-        super().__init__(command)
+    def __init__(self, command: List[str], env: Dict[str, str], uri: str) -> None:
+        super().__init__(command, env)
         self._uri = uri
         """Where mpirun of the first host listens."""
 

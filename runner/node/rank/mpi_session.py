@@ -16,6 +16,9 @@ _SHARED_MEMORY = "/dev/shm"
 _LINKS = ("mpirun.tmp", "mpirun.shm")
 """The links in the attempt's folder to the two folders."""
 _PREFIX = "disttui-mpi-"
+_GATE = "gate"
+WAIT = f'read -r DISTTUI_GATE < "$DISTTUI_DIR/{_LINKS[0]}/{_GATE}" || exit 1; '
+"""What the shell above a rank does until the gate is open: it takes one line out of it."""
 
 
 def make() -> Dict[str, str]:
@@ -40,6 +43,21 @@ def _make(link: str, parent: Optional[str]) -> str:
         os.rmdir(path)
         raise
     return path
+
+
+def make_gate() -> int:
+    """Make a gate for the ranks of this host, after the folders; returns its descriptor. Raises OSError.
+
+    While we have that, who waits there waits; when we have ended, it is let go without a line.
+    """
+    path = os.path.join(os.environ["DISTTUI_DIR"], _LINKS[0], _GATE)
+    os.mkfifo(path, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+def open_gate(gate: int, ranks: int) -> None:
+    """Let them go, those that come later, too."""
+    os.write(gate, b"\n" * ranks)
 
 
 def remove(attempt_folder: str) -> None:

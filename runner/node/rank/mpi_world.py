@@ -16,11 +16,15 @@ import socket
 import time
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from .identity import FIRST_RANK
+
 if TYPE_CHECKING:
     from ...protocol.gang import MpiPlace
 
 LEADS, JOINS = "leads", "joins"
 """The first word of the start line: mpirun for all hosts, or the daemon of this one."""
+EARLY = "DISTTUI_EARLY"
+"""The variable with words and variables (JSON) of the start line by which mpirun can start before that comes."""
 PLACE = "mpirun.place"
 """The file with what the daemons of the other hosts need."""
 DAEMON = "mpirun.daemon"
@@ -45,6 +49,8 @@ INTERFACE = ("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include")
 """The variables that name the interface of daemons and of ranks."""
 _OTHERS = {name: name.replace("_include", "_exclude") for name in INTERFACE}
 """Open MPI ends where both of a pair are set."""
+OF_DAEMONS = (INTERFACE[0], _OTHERS[INTERFACE[0]])
+"""Those by which mpirun gives some of its addresses alone."""
 _PLACE = {
     "version": re.compile(r"[ -~]{1,200}", re.ASCII),
     "job": re.compile(r"[0-9]{1,10}", re.ASCII),
@@ -53,6 +59,7 @@ _PLACE = {
 }
 """What each field of `MpiPlace` must be."""
 _OWN = "OMPI_MCA_"
+_NUMBERS = "export RANK=$OMPI_COMM_WORLD_RANK LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE"
 _REACHED = 3.0
 """Seconds that a connection to mpirun may take."""
 
@@ -89,6 +96,17 @@ def place_of(version: str, given: Dict[str, str]) -> "MpiPlace":
         "nodes": given.get("orte_node_regex", ""),
         "uri": given.get("orte_hnp_uri", ""),
     }
+
+
+def only_at(uri: str, address: str) -> str:
+    """The same place by one of its addresses alone, by all of them where that is none."""
+    job, *ways = uri.split(";")
+    for way in ways:
+        family, _, place = way.partition("://")
+        hosts, _, port = place.rpartition(":")
+        if address in hosts.strip("[]").split(","):
+            return "%s;%s://%s:%s" % (job, family, "[%s]" % address if ":" in address else address, port)
+    return uri
 
 
 def wrong_field(found: "MpiPlace") -> Optional[Tuple[str, str]]:
@@ -146,19 +164,20 @@ def reaches(uri: str) -> bool:
     return False
 
 
-def write_rank(own: Mapping[str, str], words: Sequence[str], then: str) -> None:
+def write_rank(variables: Mapping[str, str], words: Sequence[str], then: str) -> None:
     """Write what a rank of this host is.
 
     Args:
-        own: This host's own settings of Open MPI.
+        variables: This host's own settings of Open MPI, and what else mpirun has not given to its rank.
         then: Shell code that runs `"$@"` and notes its end.
     """
     lines = [
         "cd %s || exit 1" % shlex.quote(os.getcwd()),
         # mpirun has given the ranks of all hosts those of its own.
         "unset %s" % " ".join(one for pair in _OTHERS.items() for one in pair),
-        *("export %s=%s" % (name, shlex.quote(value)) for name, value in own.items() if name.isidentifier()),
-        "export RANK=$OMPI_COMM_WORLD_RANK LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE",
+        *("export %s=%s" % (name, shlex.quote(value)) for name, value in variables.items() if name.isidentifier()),
+        # Where a host is a world of its own, the shim makes them.
+        *(() if FIRST_RANK in os.environ else (_NUMBERS,)),
         "set -- %s" % " ".join(map(shlex.quote, words)),
         then,
     ]

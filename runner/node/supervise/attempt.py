@@ -60,6 +60,7 @@ class LauncherProcess:
         self.port: int | None = None
         """The master port, on the first host; None on all others."""
         self._host = host
+        self._interface = host.spec["interface"]
         self._folder = host.attempt_folder(number)
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         for name in ("launcher.json", "launcher.ready"):
@@ -72,7 +73,8 @@ class LauncherProcess:
         log = regular(self._path("launcher.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             cwd = os.fsencode(host.workdir)
-            self._pid = spawn.start(command, host.environment(number), cwd, host.umask, reader, log, gift.fileno())
+            env = {**host.environment(number), **self._early()}
+            self._pid = spawn.start(command, env, cwd, host.umask, reader, log, gift.fileno())
         except OSError:
             os.close(self._word)
             self._gift.close()
@@ -83,7 +85,6 @@ class LauncherProcess:
             os.close(reader)
             os.close(log)
         self.launcher: int | None = self._pid
-        self._interface = host.spec["interface"]
         self._shown = [word.decode("utf-8", "replace") for word in command]
         self._say = say
 
@@ -102,8 +103,7 @@ class LauncherProcess:
             env.update({"NCCL_SOCKET_IFNAME": "=" + interface, "GLOO_SOCKET_IFNAME": interface})
             if start_line.is_mpi_world(self._host):
                 env.update(dict.fromkeys(mpi_world.INTERFACE, interface))
-        own = {**self._host.spec["env"], **self._host.secrets.get("env", {})}
-        env = {name: value for name, value in env.items() if name not in own}
+        env = self._not_the_profiles(env)
         # Other words before it may be the same: of `activate`, of `wrap`.
         at = self._shown.index(self._host.launcher, self._shown.index(self._host.node_zip)) + 1
         command = [*self._shown[:at], *args, *self._shown[at:]]
@@ -198,6 +198,22 @@ class LauncherProcess:
         late = self._went is not None and time.monotonic() - self._went > _READY
         ready = late or os.path.exists(self._path("launcher.ready"))
         return ready and ports.is_listening(port, lambda: {self._pid, *procs.descendants(procs.table(), self._pid)})
+
+    def _early(self) -> dict[bytes, bytes]:
+        """What mpirun needs to start before the hosts have met."""
+        words = start_line.early_words(self._host)
+        if words is None:
+            return {}
+        master = self._host.spec["master"]
+        # Where the master is not known yet, mpirun listens on all interfaces, and names them all.
+        interface = self._interface or (routes.interface_towards(master) if master else None)
+        env = dict.fromkeys(mpi_world.INTERFACE, interface) if interface and words else {}
+        early = json.dumps({"args": words, "env": self._not_the_profiles(env)})
+        return {mpi_world.EARLY.encode(): early.encode()}
+
+    def _not_the_profiles(self, env: Dict[str, str]) -> Dict[str, str]:
+        own = {**self._host.spec["env"], **self._host.secrets.get("env", {})}
+        return {name: value for name, value in env.items() if name not in own}
 
     def _give(self, server: socket.socket) -> bool:
         """Pass a socket to the launcher; False where it has not inherited the descriptor for that."""

@@ -25,6 +25,13 @@ def is_mpi_world(host: HostPart) -> bool:
     return host.launcher == "mpirun" and len(host.spec["hosts"]) > 1
 
 
+def early_words(host: HostPart) -> Optional[List[str]]:
+    """The words with which mpirun starts while the hosts still join, None: this launcher waits for the start line."""
+    if is_mpi_world(host):
+        return None if host.node else [mpi_world.LEADS]
+    return [] if host.launcher in ("mpirun", "mpirun-per-host") else None
+
+
 def start_line(
     host: HostPart, attempt: int, master: str, port: int, mpi: Optional[MpiPlace] = None
 ) -> Tuple[List[str], Dict[str, str]]:
