@@ -60,9 +60,9 @@ _PARTS = [
 ]
 
 
-def early(*args: str) -> dict[str, str]:
+def early(*args: str, **env: str) -> dict[str, str]:
     """The variable by which mpirun starts before the start line."""
-    return {mpi_world.EARLY: json.dumps({"args": args, "env": {}})}
+    return {mpi_world.EARLY: json.dumps({"args": args, "env": env})}
 
 
 def start(folder: Path, part: str, *job: str, processes: int = 2, met: Callable[[Launch], object] = bool) -> Launch:
@@ -106,26 +106,22 @@ def start_world(folder: Path, *jobs: str, each: Sequence[dict[str, str]] = ({}, 
         each: The variables of each host.
     """
     profile = parse("{disttui: 1, hosts: [a, b], job: {script: job.py}, launch: {launcher: mpirun}}", "x.yaml")
+    interface = dict.fromkeys(mpi_world.INTERFACE, "lo")
     found = []
     for node, job in enumerate(jobs):
         (own := folder / f"host {node}").mkdir()
         place = Place(profile, (1, 1), (None, None), node, sys.executable, profile.job.target, "gloo", "", 0)
         options = LAUNCHERS["mpirun"].launcher_args(place)
-        env = {
-            **dict.fromkeys(mpi_world.INTERFACE, "lo"),
-            "OMPI_MCA_btl": "self,tcp",
-            "LOCAL_WORLD_SIZE": "1",
-            **({} if node else early(mpi_world.LEADS)),
-            **each[node],
-        }
+        env = {**each[node], **({} if node else early(mpi_world.LEADS, **interface))}
         found.append(Launch(own, "script", script(own, job), part="mpirun", options=options, env=env))
         found[-1].ready()
-    found[0].send([mpi_world.LEADS], {"MASTER_ADDR": "127.0.0.1"})
+    meeting = {"MASTER_ADDR": "127.0.0.1", "OMPI_MCA_btl": "self,tcp", "LOCAL_WORLD_SIZE": "1", **interface}
+    found[0].send([mpi_world.LEADS], meeting)
     asked = found[0].attempt / mpi_world.PLACE
     wait_for(asked.exists)
     place_of_mpirun = json.loads(asked.read_text())
     assert is_mpi_place(place_of_mpirun), place_of_mpirun
-    found[1].send(mpi_world.start_words(place_of_mpirun, 1, 2), {})
+    found[1].send(mpi_world.start_words(place_of_mpirun, 1, 2), meeting)
     return found
 
 
@@ -412,6 +408,10 @@ def test_ranks_of_mpirun_have_the_path_and_the_settings_of_their_own_host(
     assert (tells[0][into], tells[1][out], out in tells[0], into in tells[1]) == ("lo", "eth7", False, False)
     assert "OMPI_MCA_mpi_preconnect_mpi" not in tells[0] and tells[1]["OMPI_MCA_mpi_preconnect_mpi"] == "1"
     assert tells[0]["OMPI_MCA_btl_tcp_port_min_v4"] == "40000" and tells[0]["OMPI_MCA_btl_tcp_port_min_v6"] == "32768"
+    (turned := tmp_path / "turned").mkdir()
+    started += (world := start_world(turned, _TELL, _TELL, each=(other, {})))
+    tells = [json.loads(one.log(f"rank-{rank}")) for rank, one in enumerate(world) if one.end()["code"] == 0]
+    assert (tells[0][out], tells[1][into], into in tells[0], out in tells[1]) == ("eth7", "lo", False, False)
     monkeypatch.setitem(launcher_kit.PLAIN, "PATH", path)
     (alone := tmp_path / "alone").mkdir()
     started.append(one := start(alone, "mpirun", "script", script(alone, _TELL)))

@@ -98,7 +98,8 @@ def _make(program: str, version: str, args: List[str]) -> "_Mpirun":
     except OSError as error:
         raise UnusableError("there is no folder for Open MPI's temporary files: %s" % error) from None
     at = args.index(sys.argv[0])
-    env = {**os.environ, **mpi_world.default_ports(mpi_world.own_settings()), **_SETTINGS}
+    own = mpi_world.own_settings()
+    env = {**os.environ, **mpi_world.default_ports(own), **_SETTINGS}
     if gate is not None:
         return _Alone([program, *args[:at], "sh", "-c", mpi_session.WAIT + mpi_world.RANK], {**env, **_ALONE}, gate)
     if args[0] == mpi_world.LEADS:
@@ -137,8 +138,9 @@ class _Mpirun:
     def run(self, rank: Sequence[str]) -> None:
         """Have it run this host's ranks, each the command `rank`; wait for its end, and exit."""
         signal.signal(signal.SIGTERM, self._stop)
+        own = mpi_world.own_settings()
         new = {name: value for name, value in os.environ.items() if self._env.get(name) != value}
-        mpi_world.write_rank({**mpi_world.own_settings(), **new}, rank, _EACH)
+        mpi_world.write_rank({**own, **new}, rank, _EACH)
         if not self._started:
             self.start()
         self._let_go()
