@@ -311,10 +311,10 @@ def test_which_of_mpirun_and_its_daemons_was_killed_is_said(
 
 
 _ENDED = """
-import signal, sys
+import os, sys
 from runner.node.rank import by_mpirun
 ended = f"import os, signal; os.kill(os.getpid(), {sys.argv[1]})"
-by_mpirun._Joining([sys.executable, "-c", ended], "").run()
+by_mpirun._Joining([sys.executable, "-c", ended], dict(os.environ), "").run([])
 """
 
 
