@@ -45,7 +45,10 @@ OF_DISTTUI = {
     "DISTTUI_PROFILES": "Further folders of profiles, with `:` between them: the team's, used after a yes.",
     "DISTTUI_LEASES": "On a host: the folder of its leases in place of /var/tmp, the same for all its users.",
 }
-INSIDE = {"DISTTUI_OVERLAY", "DISTTUI_PARENT", "DISTTUI_COMPLETE", "DISTTUI_FIRST_RANK", "DISTTUI_AGENT"}
+INSIDE = {
+    *("DISTTUI_OVERLAY", "DISTTUI_PARENT", "DISTTUI_COMPLETE", "DISTTUI_FIRST_RANK", "DISTTUI_AGENT"),
+    *("DISTTUI_EARLY", "DISTTUI_GATE"),
+}
 """Variables between disttui's own processes."""
 
 _NAMES = {("hosts", "host"), ("hosts", "name"), ("hosts", "user"), ("hosts", "address")}
