@@ -28,14 +28,15 @@ def write(
     ended: bool = True,
     log_lines: int = 20,
     names: str = "synthetic{:03}",
+    of: int | None = None,
 ) -> Path:
-    """Write the mirror of one attempt with a second a step; returns the folder."""
+    """Write the mirror of one attempt with a second a step, and the last of `of` steps; returns the folder."""
     chance = random.Random(1)
     world = hosts * per_host
     called = [names.format(node) for node in range(hosts)]
     run = {"disttui": 1, "run": folder.name, "hosts": [], "run_dir": "~", "started": BEGIN, "by": "nobody@nowhere"}
     run["hosts"] = [{"name": name, "host": name, "nproc": per_host} for name in called]
-    run["profile"] = {"name": "synthetic", "hosts": called}
+    run["profile"] = {"disttui": 1, "name": "synthetic", "hosts": called, "job": {"script": "train.py"}}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(json.dumps(run))
     for node in range(hosts):
@@ -48,8 +49,8 @@ def write(
         _lines(place / "events.jsonl", _events(node, hosts, ranks, world))
         _lines(place / "telemetry.jsonl", _telemetry(ranks, steps, chance, gpus=gpus))
         for rank in ranks:
-            _lines(place / "attempt-1" / f"rank-{rank}.metrics.jsonl", _metrics(rank, steps, chance))
-            text = "".join(f"step {line}/{steps}  loss {3 - line / 100:.4f}\n" for line in range(log_lines))
+            _lines(place / "attempt-1" / f"rank-{rank}.metrics.jsonl", _metrics(rank, steps, of or steps, chance))
+            text = "".join(f"step {line}/{of or steps}  loss {3 - line / 100:.4f}\n" for line in range(log_lines))
             (place / "attempt-1" / f"rank-{rank}.log").write_text(text)
         if ended:
             end = {"t": BEGIN + 12 + steps, "state": "finished", "code": 0, "cause": None, "attempt": 1, "left": []}
@@ -75,11 +76,11 @@ def _events(node: int, hosts: int, ranks: range, world: int) -> Iterable[Mapping
     yield {"t": BEGIN + 11, "e": "step", "attempt": 1}
 
 
-def _metrics(rank: int, steps: int, chance: random.Random) -> Iterable[Mapping[str, Any]]:
+def _metrics(rank: int, steps: int, of: int, chance: random.Random) -> Iterable[Mapping[str, Any]]:
     for step in range(1, steps + 1):
         forward = chance.gauss(0.3, 0.01) * (1.6 if rank == SLOW else 1.0)
         yield {
-            "t": BEGIN + 10 + step + chance.random() / 10, "step": step, "steps": steps,
+            "t": BEGIN + 10 + step + chance.random() / 10, "step": step, "steps": of,
             "loss": 2 + 3 * math.exp(-step / 20) + chance.gauss(0, 0.02), "lr": 3e-4 * min(1, step / 20),
             "grad_norm": abs(chance.gauss(0.8, 0.1)), "step_time": 1.0 + chance.gauss(0, 0.01),
             "forward_time": forward, "tokens_per_s": 4.1e6 + chance.gauss(0, 2e4),
