@@ -67,7 +67,7 @@ def test_an_expression_that_takes_for_ever_holds_up_nobody(writer: Writer) -> No
         await pilot.press("escape")
         await type_in(pilot, "ampersand", FOR_EVER)
         await until(pilot, lambda: "✗ & " in screen_text(app) and "it takes too long" in screen_text(app))
-        assert "No line fits the filter" in screen_text(app)
+        assert "No line fits" in screen_text(app)
         await pilot.press("escape", "g", "slash", *"checkpoint.at", "enter")
         await until(pilot, lambda: "/ “checkpoint.at” (regex) 1 of" in screen_text(app))
         writer.write({0: ["fresh news"]})
@@ -188,3 +188,16 @@ def test_an_expression_finds_lines_that_are_longer_than_one_may_be(tmp_path: Pat
         pass
     assert list(Stretch(index, [Pattern("e[n]d", regex=True)], 1).lines(0, len(index))) == [2]
     TRIALS.close()
+
+
+def test_that_nothing_is_found_is_said_in_40_columns(writer: Writer) -> None:
+    writer.steps(0, 10)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        await type_in(pilot, "slash", "nosuch")
+        await until(pilot, lambda: "/ “nosuch” not found" in screen_text(app))
+        await pilot.press("escape")
+        await type_in(pilot, "ampersand", "nosuch")
+        await until(pilot, lambda: "No line fits; esc drops the filter." in screen_text(app))
+
+    play(writer, scenario, size=(40, 12))

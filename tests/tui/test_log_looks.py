@@ -25,7 +25,7 @@ def test_nothing_yet(writer: Writer) -> None:
         for key in (*"kjGgvyYoexnNtwa5[", "escape", "pagedown", "end", "left", "right"):
             await pilot.press(key)
             await pilot.press("escape")
-        assert "No lines yet" in screen_text(app)
+        assert "printed nothing yet" in screen_text(app)
 
     play(writer, scenario)
 

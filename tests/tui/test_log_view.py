@@ -95,7 +95,7 @@ def test_a_bad_regular_expression_is_said_in_the_prompt(writer: Writer) -> None:
 
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
         await pilot.press("slash", "ctrl+r", "(", "enter")
-        await until(pilot, lambda: "not a regular expression" in screen_text(app))
+        await until(pilot, lambda: "✗ missing ), unterminated subpattern" in screen_text(app))
         await pilot.resize_terminal(44, 12)
         await until(pilot, lambda: "/ ( " in screen_text(app) and "✗ missing ), " in screen_text(app))
         await pilot.resize_terminal(100, 30)

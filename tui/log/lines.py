@@ -66,18 +66,18 @@ class LogBody(Widget, can_focus=True):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f,G,end", "follow", "follow", id="log.follow", tooltip="Show the end, and stay there"),
-        Binding("down,j", "move(1)", "down", show=False, id="log.down", tooltip="Next line"),
-        Binding("up,k", "move(-1)", "up", show=False, id="log.up", tooltip="Line before"),
+        Binding("f,G,end", "follow", "follow", id="log.follow", tooltip="show the end, and stay there"),
+        Binding("down,j", "move(1)", "down", show=False, id="log.down", tooltip="next line"),
+        Binding("up,k", "move(-1)", "up", show=False, id="log.up", tooltip="line before"),
         Binding("pagedown,space,ctrl+f", "page(1)", "page down", show=False, id="log.page_down"),
         Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, id="log.page_up"),
         Binding("ctrl+d", "page(0.5)", "half a page down", show=False, id="log.half_down"),
         Binding("ctrl+u", "page(-0.5)", "half a page up", show=False, id="log.half_up"),
-        Binding("g,home", "begin", "begin", show=False, id="log.begin", tooltip="First line"),
-        Binding("left,h", "sideways(-1)", "left", show=False, id="log.left", tooltip="Scroll to the left"),
-        Binding("right,l", "sideways(1)", "right", show=False, id="log.right", tooltip="Scroll to the right"),
-        Binding("w", "wrap", "wrap", show=False, id="log.wrap", tooltip="Wrap long lines, or scroll them sideways"),
-        Binding("v", "mark", "range", show=False, id="log.range", tooltip="Begin or end a range of lines"),
+        Binding("g,home", "begin", "begin", show=False, id="log.begin", tooltip="first line"),
+        Binding("left,h", "sideways(-1)", "left", show=False, id="log.left", tooltip="scroll to the left"),
+        Binding("right,l", "sideways(1)", "right", show=False, id="log.right", tooltip="scroll to the right"),
+        Binding("w", "wrap", "wrap", show=False, id="log.wrap", tooltip="wrap long lines, or scroll them sideways"),
+        Binding("v", "mark", "range", show=False, id="log.range", tooltip="begin or end a range of lines"),
     ]
 
     class Moved(Message):
@@ -128,8 +128,10 @@ class LogBody(Widget, can_focus=True):
 
     def show_until(self, time: float) -> None:
         """Hide lines that came after a time (unix time, s)."""
-        self.contents.until = time
+        changed, self.contents.until = time != self.contents.until, time
         self.take(self.progress)
+        if changed:
+            self.post_message(self.Moved(self))
 
     def take(self, progress: SearchProgress) -> None:
         """Show a report of the engine."""
@@ -228,7 +230,7 @@ class LogBody(Widget, can_focus=True):
 
     def _said_of_nothing(self) -> str:
         filtered = self.contents.choice.patterns and self.progress.total
-        return "No line fits the filter; esc drops it." if filtered else self.nothing
+        return "No line fits; esc drops the filter." if filtered else self.nothing
 
     def _looks(self) -> object:
         """All that determines the drawing besides the view: if it changes, draw again."""

@@ -29,10 +29,10 @@ class LogPrompt(Horizontal):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "close", id="log.prompt.close"),
         Binding(
-            "ctrl+r", "switch('regex')", "regex", id="log.prompt.regex", tooltip="A regular expression, or plain text"
+            "ctrl+r", "switch('regex')", "regex", id="log.prompt.regex", tooltip="a regular expression, or plain text"
         ),
-        Binding("ctrl+t", "switch('case')", "case", id="log.prompt.case", tooltip="Whether capitals matter"),
-        Binding("ctrl+n", "switch('inverse')", "not", id="log.prompt.not", tooltip="Lines that do not have it"),
+        Binding("ctrl+t", "switch('case')", "case", id="log.prompt.case", tooltip="whether capitals matter"),
+        Binding("ctrl+n", "switch('inverse')", "not", id="log.prompt.not", tooltip="lines that do not have it"),
     ]
     DEFAULT_CSS = """
     LogPrompt {
@@ -81,7 +81,7 @@ class LogPrompt(Horizontal):
         box.value = current.text if current else ""
         # Typing replaces the current pattern instead of extending it.
         box.select_all()
-        box.placeholder = "12:03:05, or +1:30 after the beginning" if kind == "time" else ""
+        box.placeholder = "12:03:05 or +1:30 from the start" if kind == "time" else ""
         self.display = True
         # At once, because keys typed ahead belong to the prompt.
         self.screen.set_focus(box)
@@ -106,7 +106,8 @@ class LogPrompt(Horizontal):
             flags.append(("not", self.inverse))
         if self.problem:
             # In little room the part that says what is wrong with this text.
-            words = self.problem.partition(": ")[2] if narrow and ": " in self.problem else self.problem
+            short = len(self.problem) + 4 > self.size.width * 7 // 10 and ": " in self.problem
+            words = self.problem.partition(": ")[2] if short else self.problem
             shown = Content.assemble((f"✗ {words}", "$error"))
         elif self.kind == "time":
             shown = Content("")
@@ -127,10 +128,13 @@ class LogPrompt(Horizontal):
         cursor = Region(cell_len(box.value[: box.cursor_position]), 0, 1, 1)
         box.scroll_to_region(cursor, force=True, animate=False)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer the switches that this answer has."""
+        return action != "switch" or self.kind == "filter" or (self.kind == "find" and parameters != ("inverse",))
+
     def action_switch(self, name: str) -> None:
         """Switch regex, case or inverse."""
-        if name != "inverse" or self.kind == "filter":
-            setattr(self, name, not getattr(self, name))
+        setattr(self, name, not getattr(self, name))
         self.problem = ""
         self._say()
 

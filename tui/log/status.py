@@ -53,15 +53,15 @@ def parts(lines: LogBody, *, older: bool, loading: bool) -> list[Part]:
     said: list[Part] = [(badge(lines), "bold $success" if view.following else "bold $warning")]
     if loading:
         said.append(("loading earlier lines …", "$accent"))
-    said.append((_ranks(view.choice.ranks), "bold"))
     if view.mark is not None:
         count = len(chosen(view, lines.lines))
         said.append((f"{count:,} line{'s' * (count != 1)} chosen, y copies", "$accent"))
     said += _found(lines)
     if view.choice.patterns:
-        filtered = f"& {view.choice.patterns[0]} {lines.lines.count:,}{'' if progress.complete else '…'}"
+        filtered = f"& {view.choice.patterns[0]}{'' if progress.complete else ' …'}"
         problem = progress.work.rows.problem
         said.append((f"✗ {filtered}: it {problem}", "bold $error") if problem else (filtered, "$accent"))
+    said.append((_ranks(view.choice.ranks), "bold"))
     said.append((_where(lines), ""))
     said += [(word, "") for word, on in (("wrap", view.wrap), ("fold ×N", view.choice.fold)) if on]
     log = progress.work.log

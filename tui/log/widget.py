@@ -52,26 +52,26 @@ class LogView(Vertical):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "ask('find')", "find", key_display="/", id="log.find", tooltip="Find text"),
-        Binding("n", "hit(1)", "next", show=False, id="log.next", tooltip="Next place found"),
-        Binding("N", "hit(-1)", "previous", show=False, id="log.previous", tooltip="Place found before"),
+        Binding("slash", "ask('find')", "find", key_display="/", id="log.find", tooltip="find text"),
+        Binding("n", "hit(1)", "next", show=False, id="log.next", tooltip="next place found"),
+        Binding("N", "hit(-1)", "previous", show=False, id="log.previous", tooltip="place found before"),
         Binding(
-            "ampersand", "ask('filter')", "filter", key_display="&", id="log.filter", tooltip="Show only some lines"
+            "ampersand", "ask('filter')", "filter", key_display="&", id="log.filter", tooltip="show only some lines"
         ),
-        Binding("e", "error", "first error", id="log.error", tooltip="Go to the first error; n for the next"),
-        Binding("y", "yank", "copy", id="log.copy", tooltip="Copy the line, or the range"),
-        Binding("Y", "yank_shown", "copy all", show=False, id="log.copy_shown", tooltip="Copy all lines on the screen"),
+        Binding("e", "error", "first error", id="log.error", tooltip="go to the first error; n for the next"),
+        Binding("y", "yank", "copy", id="log.copy", tooltip="copy the line, or the range"),
+        Binding("Y", "yank_shown", "copy all", show=False, id="log.copy_shown", tooltip="copy all lines on the screen"),
         Binding(
-            "x", "fold", "fold", show=False, id="log.fold", tooltip="Show what several ranks printed once, with ×N"
+            "x", "fold", "fold", show=False, id="log.fold", tooltip="show what several ranks printed once, with ×N"
         ),
-        Binding("t", "ask('time')", "time", show=False, id="log.time", tooltip="Go to a time"),
+        Binding("t", "ask('time')", "time", show=False, id="log.time", tooltip="go to a time"),
         Binding("right_square_bracket", "attempt(1)", "next attempt", show=False, key_display="]", id="log.later"),
         Binding("left_square_bracket", "attempt(-1)", "attempt before", show=False, key_display="[", id="log.earlier"),
-        *(Binding(str(rank), f"rank({rank})", f"Rank {rank}", show=False, id=f"log.rank_{rank}") for rank in range(10)),
-        Binding("a", "all_ranks", "all ranks", show=False, id="log.all", tooltip="Lines of all ranks, by time"),
-        Binding("o", "pager", "pager", show=False, id="log.pager", tooltip="Open the file in $PAGER"),
+        *(Binding(str(rank), f"rank({rank})", f"rank {rank}", show=False, id=f"log.rank_{rank}") for rank in range(10)),
+        Binding("a", "all_ranks", "all ranks", show=False, id="log.all", tooltip="lines of all ranks, by time"),
+        Binding("o", "pager", "pager", show=False, id="log.pager", tooltip="open the file in $PAGER"),
         Binding(
-            "escape", "back", "back", show=False, id="log.back", tooltip="Drop the range, or the search, or the filter"
+            "escape", "back", "back", show=False, id="log.back", tooltip="drop the range, or the search, or the filter"
         ),
     ]
 
@@ -145,7 +145,7 @@ class LogView(Vertical):
         """A rank whose failing line to show when its lines are known, and how often the user had moved."""
         self.reading = Reading(sources, attempt, self._tell)
         self.lines = LogBody(self.reading.nothing_yet)
-        self.lines.nothing = "No lines yet: the ranks have printed nothing."
+        self.lines.nothing = "The ranks have printed nothing yet."
 
     def compose(self) -> ComposeResult:
         """Yield the lines, the status and the prompt."""
@@ -368,8 +368,9 @@ class LogView(Vertical):
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Do not offer the pager under --read-only."""
-        return not (action == "pager" and self._read_only)
+        """Do not offer the pager under --read-only, nor the keys of the lines while the prompt has the focus."""
+        asking = any(prompt.display for prompt in self.query(LogPrompt))
+        return not asking and not (action == "pager" and self._read_only)
 
     def action_ask(self, kind: str) -> None:
         """Open the prompt."""

@@ -139,7 +139,8 @@ class ReplayScreen(RunScreen):
         over = snapshot.playback is None or snapshot.now >= snapshot.playback.end or snapshot.state.result is not None
         view.lines.show_until(math.inf if over else snapshot.now)
         progress = view.lines.progress
-        log, attempt = progress.work.log, snapshot.state.attempt
+        log = progress.work.log
+        attempt = snapshot.state.attempt or min(log.attempts, default=0)
         if attempt and attempt == self._turning and attempt != log.attempt:
             return
         if attempt and attempt != log.attempt and attempt in log.attempts:
