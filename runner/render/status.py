@@ -41,7 +41,8 @@ def run_word(state: RunState) -> str:
     attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
     if any(attempt and attempt.stopping for attempt in attempts):
         return "stopping"
-    return "running" if any(True for _ in state.ranks()) else "starting"
+    works = any(True for _ in state.ranks()) or all(host_word(host, state) == "running" for host in state.hosts)
+    return "running" if works else "starting"
 
 
 def host_word(host: HostState, state: RunState) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from runner.formatting import number
 from runner.protocol.events import IN_LINE
 from runner.render.slurm import queue_words
+from runner.render.status import run_word
 from runner.runs.state import RunState
 from runner.text import clean
 
@@ -47,4 +48,4 @@ def stage(state: RunState) -> str:
         return f"step {step:,.0f}"
     if not state.attempt:
         return "waiting for the hosts to join"
-    return "no step yet" if any(True for _ in state.ranks()) else "starting the ranks"
+    return "no step yet" if run_word(state) == "running" else "starting the ranks"
