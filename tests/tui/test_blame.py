@@ -97,7 +97,7 @@ async def test_a_rank_that_others_wait_for_is_awaited_in_ranks_hosts_and_log(tmp
         await pilot.press("end")
         await until(pilot, lambda: "▲ 1 awaited" in shown(pilot))
         assert "node0 ▲ awaited" in shown(pilot) and "node1 ◌ waiting" in shown(pilot)
-        assert "◌ 3 waiting" in shown(pilot) and "no rank makes steps" in shown(pilot) and "eta" not in shown(pilot)
+        assert "◌ 3 waiting" in shown(pilot) and "no rank has made a step" in shown(pilot) and "eta" not in shown(pilot)
         await until(pilot, lambda: "node0:1▲│ step" in shown(pilot))
         await pilot.press("w")
         await until(pilot, lambda: "rank 1 ▲ awaited" in shown(pilot) and "Log · rank 1" in shown(pilot))

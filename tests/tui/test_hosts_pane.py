@@ -7,6 +7,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from runner.runs.state import begin
 from tests.tui.snap import until
 from tests.tui.synthetic_run import BEGIN, write
@@ -15,6 +17,7 @@ from tests.tui.widget_kit import asynchronous, text_of
 from tests.unit.state_kit import fold
 from tui.dashboard.hosts import HostsPane
 from tui.run.feed import Snapshot
+from tui.run.names import short_names
 from tui.run.series import MetricHistory
 
 
@@ -51,3 +54,42 @@ async def test_figures_of_a_host_out_of_sight_are_dim_and_have_their_age(tmp_pat
         quiet = pane.component("rows--quiet")
         loads = [next(part for part in strip if part.text.strip() == "50 %") for strip in pane.draw(100, 5)[1:]]
         assert [load.style == quiet for load in loads] == [False, True]
+
+
+def _moment(names: tuple[str, ...], folder: Path) -> Snapshot:
+    state = begin("run-1", names, (8,) * len(names))
+    gpu = {"index": 0, "use": 94, "mem_used": 1 << 30, "mem_total": 2 << 30}
+    for node in range(len(names)):
+        record = {"t": BEGIN, "cpu": 50.0, "mem_used": 1 << 30, "mem_total": 2 << 30, "gpus": [gpu]}
+        state = fold(state, node, "telemetry.jsonl", record)
+    return Snapshot(state, MetricHistory(8 * len(names)), folder, now=BEGIN)
+
+
+@asynchronous
+async def test_in_little_room_the_load_of_the_gpus_comes_first(tmp_path: Path) -> None:
+    pane = HostsPane()
+    async with text_of(pane, (40, 5)) as (pilot, text):
+        pane.show(_moment(("synthetic000", "synthetic001"), tmp_path))
+        await pilot.pause()
+        assert "gpu" in text() and "94 %" in text() and "mem" not in text()
+
+
+@asynchronous
+async def test_hosts_of_one_domain_are_told_apart_in_little_room(tmp_path: Path) -> None:
+    pane = HostsPane()
+    async with text_of(pane, (40, 5)) as (pilot, text):
+        pane.show(_moment(("gpu00.cluster.example.org", "gpu01.cluster.example.org"), tmp_path))
+        await pilot.pause()
+        assert "gpu00 " in text() and "gpu01 " in text() and "94 %" in text()
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["a.x.org", "b.x.org"], ["a", "b"]), (["a.x.org", "b.y.org"], ["a.x.org", "b.y.org"]),
+        (["10.0.0.1", "11.0.0.1"], ["10.0.0.1", "11.0.0.1"]), (["a", "b"], ["a", "b"]), (["a.x.org"], ["a.x.org"]),
+        (["a.x.org", "a.x.org"], ["a.x.org", "a.x.org"]), ([], []),
+    ],
+)  # fmt: skip
+def test_a_domain_is_left_out_where_all_hosts_share_it(names: list[str], short: list[str]) -> None:
+    assert short_names(names) == short

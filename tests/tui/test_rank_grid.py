@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from runner.render.status import run_word
+from runner.render.waiting import stage
 from runner.runs.state import RunState, begin, link
+from tests.tui.snap import until
 from tests.tui.widget_kit import asynchronous, text_of
 from tests.unit.state_kit import fold
 from tui.dashboard.hosts import HostsPane
@@ -128,6 +131,28 @@ async def test_the_cursor_walks_finds_the_slowest_and_opens_its_log() -> None:
 
 
 @asynchronous
+async def test_a_narrow_title_counts_what_is_wrong_first() -> None:
+    grid = RankGrid()
+    async with text_of(grid, (36, 12)) as (pilot, text):
+        grid.show(running(1, 8, slow=5))
+        await pilot.pause()
+        assert "Ranks   ▲ 1 slow  ● 7 running" in text()
+        await pilot.resize_terminal(60, 12)
+        await until(pilot, lambda: "Ranks · step time   ▲ 1 slow  ● 7 running" in text())
+        grid.choose(5)
+        await until(pilot, lambda: "─rank 5 ▲ slow 200 ms on node0" in text())
+
+
+@asynchronous
+async def test_ranks_without_a_pace_leave_no_room_for_one() -> None:
+    grid = RankGrid()
+    async with text_of(grid, (40, 12)) as (pilot, text):
+        grid.show(replace(running(1, 8), history=MetricHistory(8)))
+        await pilot.pause()
+        assert "0 ● 1 ● 2 ● 3 ● 4 ● 5 ● 6 ● 7 ●" in text()
+
+
+@asynchronous
 async def test_rows_that_do_not_fit_follow_the_cursor() -> None:
     grid = RankGrid()
     async with text_of(grid, (40, 6)) as (pilot, text):
@@ -203,7 +228,7 @@ def test_the_time_of_a_stall_goes_on_and_there_is_no_eta_beside_it() -> None:
     stall = {"t": 10.0, "e": "stall", "attempt": 1, "since": 5.0, "pace": 0.1, "silent": {"0": 30.0, "1": 31.0}}
     stalled = replace(snapshot, state=fold(snapshot.state, 0, "events.jsonl", stall))
     seen = [story(replace(stalled, now=now))[0][0] for now in (10.0, 70.0)]
-    assert seen == ["▲ no rank makes steps, for 0:31 by now", "▲ no rank makes steps, for 1:31 by now"]
+    assert seen == ["▲ no rank has made a step for 0:31", "▲ no rank has made a step for 1:31"]
     later = {"t": 4.0, "step": 3, "steps": 9, "step_time": 0.1}
     paced = fold(snapshot.state, 0, "attempt-1/rank-0.metrics.jsonl", later)
     assert time_left(paced) == pytest.approx(6.0)
@@ -216,3 +241,24 @@ def test_no_eta_stands_beside_a_run_that_is_being_stopped() -> None:
     assert time_left(paced) == pytest.approx(6.0)
     stopping = {"t": 5.0, "e": "stopping", "attempt": 1, "why": "stop"}
     assert time_left(fold(paced, 0, "events.jsonl", stopping)) is None
+
+
+def test_many_hosts_out_of_sight_are_counted() -> None:
+    snapshot = running(6, 2)
+    state = snapshot.state
+    for node in range(1, 6):
+        state = link(state, node, "not seen", "no answer for 30 s")
+    lines, _ = story(replace(snapshot, state=state))
+    assert [line.split(" not seen")[0] for line in lines[:3]] == ["◇ node1", "◇ node2", "◇ and 3 more hosts"]
+    assert lines[3:] == ["  A lost link ends no run; what goes on there is not known until it is back."]
+
+
+def test_a_run_whose_ranks_are_all_up_is_running_before_its_first_step() -> None:
+    state = begin("run-1", ("a",), (2,))
+    go = {"t": 1.0, "e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": 2}
+    state = fold(link(state, 0, "seen"), 0, "events.jsonl", go)
+    for rank in (0, 1):
+        assert (run_word(state), stage(state)) == ("starting", "starting the ranks")
+        state = fold(state, 0, "events.jsonl", {"t": 2.0, "e": "rank", "attempt": 1, "rank": rank, "pid": 1})
+        state = fold(state, 0, "events.jsonl", {"t": 3.0, "e": "group", "attempt": 1, "rank": rank, "backend": "gloo"})
+    assert (run_word(state), stage(state)) == ("running", "no step yet")

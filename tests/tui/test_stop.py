@@ -91,6 +91,7 @@ async def test_a_second_stop_kills_what_is_deaf_to_the_first(tmp_path: Path) -> 
             await pilot.press("y")
             await until(pilot, lambda: not run.pids())
             await until(pilot, lambda: shows(app, "■ stopped"))
+            await until(pilot, lambda: not shows(app, "killing") and not shows(app, "s again kills"))
 
 
 @asynchronous

@@ -16,6 +16,7 @@ from runner.runs.state import HostState
 from runner.text import clean
 from tui.keys import MOVE, OPEN, VIEW, bind
 from tui.run.feed import Snapshot
+from tui.run.names import short_names
 from tui.run.ranks import blamed
 from tui.theme import FULL, look
 from tui.widgets.drawn import Piece
@@ -38,6 +39,8 @@ class HostStatusRow(NamedTuple):
     """A host, and its state in a word."""
 
     host: HostState
+    name: str
+    """Its name, without a domain that all hosts share."""
     word: str
     """A word that `tui.theme.look` knows."""
 
@@ -108,7 +111,7 @@ class HostsPane(RowList[HostStatusRow]):
         bind("hosts.last", "G", "last", "last", "to the last row", group=MOVE, show=False),
     ]
     COLUMNS: ClassVar[tuple[tuple[str, int, int], ...]] = (
-        ("ranks", 8, 6), ("cpu", 7, 1), ("mem", 10, 2), ("gpu", 7, 3), ("gpu mem", 10, 5), ("power", 8, 7),
+        ("ranks", 8, 6), ("cpu", 7, 2), ("mem", 10, 3), ("gpu", 7, 1), ("gpu mem", 10, 5), ("power", 8, 7),
         ("rx/s", 10, 8), ("tx/s", 10, 9), ("seen", 10, 4),
     )  # fmt: skip
     """Name, width, and rank: with too little room the highest rank is left out first."""
@@ -154,8 +157,9 @@ class HostsPane(RowList[HostStatusRow]):
         """All hosts; equal ones in the order of the profile."""
         if self._snapshot is None:
             return []
-        words = _words(self._snapshot)
-        return self.by_choice([HostStatusRow(host, words[host.node]) for host in self._snapshot.state.hosts])
+        words, hosts = _words(self._snapshot), self._snapshot.state.hosts
+        names = short_names([clean(host.name) for host in hosts])
+        return self.by_choice([HostStatusRow(host, names[host.node], words[host.node]) for host in hosts])
 
     def redraw(self) -> None:
         """Redraw, and show in the title which rows are visible."""
@@ -169,7 +173,7 @@ class HostsPane(RowList[HostStatusRow]):
         if not self.items:
             return []
         hosts = [row.host for row in self.items]
-        names = max([4, *(len(clean(host.name)) for host in hosts)])
+        names = max([4, *(len(row.name) for row in self.items)])
         wide = max([9, *(len(row.word) + 2 for row in self.items)])
         names = min(names, max(4, width - wide - 8), 24)
         gpus = any(host.telemetry and host.telemetry.get("gpus") for host in hosts)
@@ -189,7 +193,7 @@ class HostsPane(RowList[HostStatusRow]):
             return []
         names, wide, shown = self._columns
         host, seen, quiet = item.host, look(item.word), self.component("rows--quiet")
-        pieces: list[Piece] = [f"{clean(host.name)[:names]:<{names}} "]
+        pieces: list[Piece] = [f"{_fitted(item.name, names):<{names}} "]
         pieces.append((f"{seen.glyph} {item.word:<{wide - 2}} ", self.component(seen.css)))
         values, stale = self._values(host, self._snapshot), is_stale(host, self._snapshot)
         for name, cells, _ in shown:
@@ -248,6 +252,10 @@ class HostsPane(RowList[HostStatusRow]):
     def sort_at(self, x: int) -> None:
         """Take the next order, for a click on any heading."""
         self.action_sort(1)
+
+
+def _fitted(name: str, width: int) -> str:
+    return name if len(name) <= width else f"{name[: width - 1]}…"
 
 
 def _words(snapshot: Snapshot) -> dict[int, str]:

@@ -59,7 +59,7 @@ class PaneLayout:
         stack = not alone and self.stacked
         top, beside = self._stacked(height)
         one = self.pane if alone else top if stack else None
-        rows = 1 if height < 36 else 2 if height < 70 else 3
+        rows = 1 if height < 34 else 2 if height < 70 else 3
         columns = 1 if width < 130 else 2
         for chart in screen.query(Chart):
             number = int(str(chart.id)[5:])

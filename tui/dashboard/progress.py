@@ -48,7 +48,7 @@ class ProgressLine(Drawn):
         ends: list[list[Piece]] = []
         if left_time is not None:
             ends.append([("  eta ", quiet), f"{duration(left_time):>5}"])
-        if snapshot.setup.attempts > 1 or state.attempt > 1:
+        if state.attempt and (snapshot.setup.attempts > 1 or state.attempt > 1):
             most = max(snapshot.setup.attempts, state.attempt)
             ends.append([("  attempt ", quiet), f"{state.attempt}", (f" of {most}", quiet)])
         if state_done is None:

@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple
 
 from textual import events
 from textual.binding import BindingType
+from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
 
@@ -18,6 +19,10 @@ from tui.widgets.drawn import Drawn, Piece, line
 
 CALM = 0.1
 """Ranks whose pace differs less than this share from the median are drawn alike: steps always vary a little."""
+
+
+_ORDER = ("failed", "unseen", "slow", "waiting", "running", "stopped", "done")
+"""Kinds of looks as the title counts them: a narrow pane cuts off the end."""
 
 
 class GridLayout(NamedTuple):
@@ -89,6 +94,12 @@ class RankGrid(Drawn):
         """Number of rows with the widest cells; with less room the cells become smaller."""
         return max(1, -(-len(self._ranks) // self._columns(width)))
 
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Rows in the room that the grid gets at most: with little, the cells become smaller."""
+        limit = self.styles.max_height
+        most = container.height if limit is None else int(limit.resolve(container, viewport)) - 1
+        return max(1, -(-len(self._ranks) // self._layout(width, max(1, most)).columns))
+
     def choose(self, rank: int | None) -> None:
         """Put the cursor on a rank; None: remove it."""
         self.cursor = None if rank is None or not self._ranks else max(0, min(rank, len(self._ranks) - 1))
@@ -107,7 +118,7 @@ class RankGrid(Drawn):
     def _layout(self, width: int, height: int) -> GridLayout:
         count = len(self._ranks)
         digits = len(str(count - 1))
-        plan = GridLayout(digits + 12, self._columns(width), 0)
+        plan = GridLayout(self._widest(), self._columns(width), 0)
         if -(-count // plan.columns) <= height:
             return plan
         plan = GridLayout(digits + 3, max(1, (width + 1) // (digits + 3)), 0)
@@ -121,7 +132,11 @@ class RankGrid(Drawn):
         return plan
 
     def _columns(self, width: int) -> int:
-        return max(1, (width + 2) // (len(str(max(0, len(self._ranks) - 1))) + 12))
+        return max(1, (width + 2) // self._widest())
+
+    def _widest(self) -> int:
+        """Width of the widest cells: with the paces, where any is known."""
+        return len(str(max(0, len(self._ranks) - 1))) + (12 if any(one.pace for one in self._ranks) else 3)
 
     def _row(self, row: int, plan: GridLayout) -> Strip:
         first = row * plan.columns
@@ -155,13 +170,15 @@ class RankGrid(Drawn):
             host = clean(self._snapshot.state.hosts[one.node].name)
             # The most important first: a narrow pane cuts off the end.
             pace, ratio = (f" {_pace(one).strip()}", f", {one.ratio:.2f}× median {name}") if one.pace else ("", "")
-            self.set_title("Ranks", f"rank {one.rank} {look(one.word).glyph} {clean(one.word)}{pace} on {host}{ratio}")
+            self.set_title(f"rank {one.rank} {look(one.word).glyph} {clean(one.word)}{pace} on {host}{ratio}")
             return
         words: dict[str, int] = {}
         for one in self._ranks:
             words[one.word] = words.get(one.word, 0) + 1
-        counts = "  ".join(f"{look(word).glyph} {count} {clean(word)}" for word, count in sorted(words.items()))
-        self.set_title(f"Ranks · {name}", counts)
+        ordered = sorted(words.items(), key=lambda one: (_ORDER.index(look(one[0]).kind), one[0]))
+        counts = "  ".join(f"{look(word).glyph} {count} {clean(word)}" for word, count in ordered)
+        paced = any(one.pace for one in self._ranks) and len(f"Ranks · {name}   {counts}") <= self.size.width
+        self.set_title(f"Ranks · {name}" if paced else "Ranks", counts)
 
     def _keep_in_sight(self) -> None:
         width, height = self.size
@@ -195,6 +212,10 @@ class RankGrid(Drawn):
         """Show the chosen rank's log."""
         if self.cursor is not None:
             self.post_message(self.RankChosen(self.cursor))
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Fit the title, too."""
+        self._say()
 
     def on_click(self, event: events.Click) -> None:
         """Choose the rank under the pointer."""

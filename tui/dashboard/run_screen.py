@@ -14,6 +14,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import DescendantFocus, Resize
 from textual.widget import Widget
+from textual.widgets import Input
 
 from runner.api.rerunning import Checkpoint
 from runner.formatting import duration
@@ -38,6 +39,7 @@ from tui.run.again import run_again
 from tui.run.events import Moment
 from tui.run.feed import Snapshot
 from tui.run.metrics import available, charted
+from tui.run.names import short_names
 from tui.run.ranks import blamed
 from tui.screen import DisttuiScreen
 from tui.startup import settle, unsettle
@@ -60,12 +62,12 @@ class RunScreen(DisttuiScreen):
     RunScreen {
         #upper { height: 3fr; }
         #left { width: 40%; max-width: 76; margin: 0 2 0 0; }
-        #hosts { height: auto; max-height: 35%; }
-        #ranks { height: auto; max-height: 50%; }
+        #hosts { height: auto; max-height: 42%; }
+        #ranks { height: auto; max-height: 47%; }
         &.-many #ranks { height: 1fr; max-height: 100%; }
         &.-alone #ranks { height: 1fr; max-height: 100%; }
         #load { height: auto; }
-        #events { height: 1fr; min-height: 4; }
+        #events { height: 1fr; min-height: 2; }
         #charts { width: 1fr; }
         .-off { display: none; }
         .row { height: 1fr; }
@@ -204,7 +206,7 @@ class RunScreen(DisttuiScreen):
 
     def show_log(self, mirror: Path, names: Sequence[str], offsets: Mapping[int, float]) -> None:
         """Open the run's log in its pane, with the known failures marked."""
-        self.log_place.open(mirror, names, offsets)
+        self.log_place.open(mirror, short_names(names), offsets)
         if self.snapshot is not None:
             self._blame(self.snapshot)
 
@@ -288,7 +290,9 @@ class RunScreen(DisttuiScreen):
         """Say that the run continues, if it does; called on leaving."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer the actions on an ended run only after its end."""
+        """Offer the actions on an ended run only after its end, and no prompt of the log in another."""
+        if action == "log" and isinstance(self.focused, Input):
+            return False
         if action in ("again", "resume"):
             usable = self.over and self.known is not None and (action == "again" or self._ended.checkpoint is not None)
             return usable and super().check_action(action, parameters) is True

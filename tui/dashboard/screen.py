@@ -113,6 +113,10 @@ class DashboardScreen(RunScreen):
     def on_run_changed(self, event: RunChanged) -> None:
         """Show it."""
         self.show(event.snapshot)
+        if self.over and self._stops:
+            # What was said of the stop is no longer so.
+            self._stops = 0
+            self.app.clear_notifications()
         self._tell_terminal(event.snapshot)
         if event.snapshot.ended and event.snapshot.state.result is not None and not self.disttui.read_only:
             self._tell_end(event.snapshot.state)

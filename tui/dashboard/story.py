@@ -10,6 +10,7 @@ from textual.strip import Strip
 
 from runner.diagnose.hang import sentences, standings
 from runner.formatting import duration
+from runner.ids import short
 from runner.protocol.events import Stall
 from runner.render.story import ending, stall_lines
 from runner.render.waiting import waits_for
@@ -56,6 +57,9 @@ class StoryPane(Drawn):
         bold = len(wrapped(self._lines[:1], max(10, width)))
         if len(lines) > height > 3:
             lines, bold = [*lines[:2], "  …", *lines[-(height - 3) :]], min(bold, 2)
+        elif len(lines) > height == 3 and self._kind == "failed":
+            # What was raised; its first row has the type.
+            lines, bold = [*lines[:2], wrapped(self._lines[-1:], max(10, width))[0]], min(bold, 2)
         first = self.component(look(self._kind).css) + Style(bold=True)
         return [line([(text, first)] if at < bold else [text]) for at, text in enumerate(lines)]
 
@@ -66,7 +70,9 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
     result = state.result
     if result is not None and result.get("state") in ("failed", "lost"):
         texts = ending(state, snapshot.elapsed, snapshot.mirror, {})
-        return [clean(text) for text in texts if text and not text.startswith("logs: ")], "failed"
+        head, *rest = (clean(text) for text in texts if text and not text.startswith("logs: "))
+        # The header has the run's name.
+        return [head.replace(f"{short(state.run)} ", "", 1), *rest], "failed"
     stall = state.hosts[0].story.stall
     if result is None and stall is not None:
         return [*_stall(state, stall, snapshot.now), "  d asks every rank again"], "warning"
@@ -74,14 +80,17 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
         return [clean(text) for text in texts], "warning"
     unseen = [host for host in state.hosts if host.link == "not seen"]
     if result is None and unseen and snapshot.playback is None:
+        shown = unseen if len(unseen) <= 3 else unseen[:2]
         lines = []
-        for host in unseen[:4]:
+        for host in shown:
             last = snapshot.seen.get(host.node)
             since = f" since {time.strftime('%H:%M:%S', time.localtime(last))}" if last else ""
             note = f": {clean(host.link_note).removeprefix(f'{clean(host.name)}: ')}" if host.link_note else ""
             lines.append(f"◇ {clean(host.name)} not seen{since}{note}")
-        more = f" and {len(unseen) - 4} more hosts." if len(unseen) > 4 else ""
-        lines.append(f"{more}  A lost link ends no run, but what goes on there is not known until it is back.".strip())
+        if len(unseen) > len(shown):
+            lines.append(f"◇ and {len(unseen) - len(shown)} more hosts")
+        # The last line is never cut out.
+        lines.append("  A lost link ends no run; what goes on there is not known until it is back.")
         return lines, "not seen"
     if waits := waits_for(state):
         then = ["  It begins by itself when its turn comes."] if snapshot.playback is None else []
@@ -93,7 +102,7 @@ def _stall(state: RunState, stall: Stall, now: float) -> list[str]:
     """What is known of a stall at a moment: it lasts since it was seen."""
     longest = max(stall.get("silent", {}).values(), default=None)
     since = max(0.0, now - stall["t"])
-    lasted = f", for {duration(longest + since)} by now" if longest is not None else ""
-    lines = [f"▲ no rank makes steps{lasted}"]
+    lasted = f" has made a step for {duration(longest + since)}" if longest is not None else " makes steps"
+    lines = [f"▲ no rank{lasted}"]
     texts = sentences(standings(state))
     return [*lines, *(f"  {clean(text)}" for text in texts)]

@@ -71,16 +71,19 @@ class TimelinePane(Drawn):
         top = max(0, min(last - height + 1, cursor - height // 2))
         several = len({moment.host for moment in self._moments}) > 1
         names = min(12, max(len(moment.host) for moment in self._moments)) if several and width > 50 else 0
+        shown = self._moments[top : top + height]
+        times = max(len(duration(moment.time - self._began)) for moment in shown)
         return [
-            self._line(moment, width, names, chosen=self.has_focus and at == cursor)
-            for at, moment in enumerate(self._moments[top : top + height], top)
+            self._line(moment, width, (times, names), chosen=self.has_focus and at == cursor)
+            for at, moment in enumerate(shown, top)
         ]
 
-    def _line(self, moment: Moment, width: int, names: int, *, chosen: bool) -> Strip:
+    def _line(self, moment: Moment, width: int, columns: tuple[int, int], *, chosen: bool) -> Strip:
+        times, names = columns
         seen = look(moment.look)
         count = f"{moment.count} " if moment.count > 1 else ""
         text = count + moment.text
-        when = f"{duration(moment.time - self._began):>7} "
+        when = f"{duration(moment.time - self._began):>{times}} "
         host = f"{moment.host[:names]:<{names}} " if names else ""
         room = max(4, width - len(when) - len(host) - 2)
         text = text if len(text) <= room else text[: room - 1] + "…"

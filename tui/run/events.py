@@ -112,7 +112,7 @@ def _described(event: Event, state: RunState) -> tuple[str, str] | None:  # noqa
             over = event.get("over", False)
             return ("ok" if over else "warning"), f"{'over: ' if over else ''}{event['text'] or event.get('kind')}"
         case "note":
-            look = {"warning": "warning", "error": "failed"}.get(event.get("level", ""), "stopped")
+            look = {"warning": "warning", "error": "failed"}.get(event.get("level", ""), "waiting")
             return None if _BEGINS.fullmatch(event["text"]) else (look, event["text"])
         case "ungrouped":
             return ("ok" if event.get("over") else "warning"), ungrouped_words(event)
