@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
@@ -83,6 +86,8 @@ class _Log:
         """The number of each line with metrics, and the metrics."""
         known = Recogniser()
         with self._path.open("rb") as file:
+            if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):  # /dev/zero has no end; a pipe has one
+                raise OSError(errno.EINVAL, "this is a device, and no log")
             for (number, line), (_, following) in pairwise(chain(_lines(file), [(0, b"")])):
                 self.count = (self.count or 0) + 1
                 for record in self._reader.read([line], known, 1, following):

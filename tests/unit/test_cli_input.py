@@ -31,6 +31,7 @@ WRONG = [
     ("ps --host a$b", "'a$b' is no host: 'a$b' holds '$'\n  → Give an ssh alias, user@host:port or local."),
     ("gc --older=", "--older '': no age\n  → Give 30d or 12h."),
     ("gc --over=", "--over '': no size\n  → Give 500MiB or 10GiB."),
+    ("metrics --try /dev/zero", "/dev/zero: this is a device, and no log"),
     ("pss", "No such command 'pss'. Did you mean 'ps'?"),
 ]
 
