@@ -14,7 +14,9 @@ def updated(known: Metrics, record: Metrics) -> Dict[str, object]:
     A total of steps that the step has passed was not that of the run, but of an epoch: it is left out.
     """
     found = {**known, **record}
-    step, steps = found.get("step"), found.get("steps")
-    if "steps" not in record and isinstance(step, (int, float)) and isinstance(steps, (int, float)) and step > steps:
+    if "steps" in record or "steps" not in found:
+        return found
+    step, steps = found.get("step"), found["steps"]
+    if isinstance(step, (int, float)) and isinstance(steps, (int, float)) and step > steps:
         del found["steps"]
     return found

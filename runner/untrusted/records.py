@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
+_SPACE = " \t\n\r"
 _MOST = 1 << 63
 _MOST_PIECES = 128
 """The most pieces of a JSON file of that length, as the node program cuts it, with a margin."""
@@ -92,11 +93,12 @@ def message(data: bytes) -> dict[str, Any] | None:
 
 def _object(data: bytes, decoder: json.JSONDecoder) -> dict[str, Any] | None:
     try:
-        record = decoder.decode(data.decode())
+        text = data.decode().strip(_SPACE)
+        record, end = decoder.raw_decode(text)  # decode looks for spaces with two expressions
     except (ValueError, RecursionError):
         # A line cut by a full disk: the next one is complete again.
         return None
-    if not isinstance(record, dict):
+    if end < len(text) or not isinstance(record, dict):
         return None
     return None if data.count(b"[") + data.count(b"{") > DEEPEST and _is_deep(record) else record
 

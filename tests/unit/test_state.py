@@ -97,7 +97,6 @@ def test_the_first_value_of_a_metric_is_kept_whenever_it_comes() -> None:
     series = state.hosts[0].series[1, 0]
     assert series.first == {"loss": 5.0, "val_loss": 1.0}
     assert series.latest == {"loss": 3.0, "val_loss": 0.5}
-    assert series.count == 3
 
 
 def test_the_result_waits_for_the_leader_or_for_all() -> None:

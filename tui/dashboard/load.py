@@ -68,7 +68,7 @@ class LoadPane(Drawn):
         before = self.rows(0)
         self.room = room
         snapshot = self._snapshot
-        offered = [way(snapshot) for way in (_all, _gpus, _sums, _hosts)] if snapshot is not None else []
+        offered = (way(snapshot) for way in (_all, _gpus, _sums, _hosts)) if snapshot is not None and room else ()
         self._measures = next((found for found in offered if 0 < len(found) <= room), ())
         self._each = max(1, min(TALL, room // len(self._measures))) if self._measures else 1
         self.display = bool(self._measures)
@@ -132,10 +132,10 @@ def _memory(host: HostState, snapshot: Snapshot) -> list[Measure]:
 
 
 def _gpu_tracks(host: HostState, snapshot: Snapshot) -> list[tuple[int, Track]]:
-    known = snapshot.history.each.get("gpu.use", {}).copy()
-    return sorted(
-        (place[1], track) for place, track in known.items() if isinstance(place, tuple) and place[0] == host.node
-    )
+    known = snapshot.history.each.get("gpu.use", {})
+    # A copy: the feed's thread may add another GPU meanwhile.
+    gpus = sorted(snapshot.history.gpus.get(host.node, {}).copy())
+    return [(index, track) for index in gpus if (track := known.get((host.node, index))) is not None]
 
 
 def _each_gpu(host: HostState, snapshot: Snapshot) -> list[Measure]:

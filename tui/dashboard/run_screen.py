@@ -217,7 +217,7 @@ class RunScreen(DisttuiScreen):
             blame = Blame(snapshot.state.attempt, roles.culprits, roles.victims, roles.said, roles.stalled)
             self.log_view.blame(blame)
 
-    @work(group="large", exclusive=True)
+    @work(group="large", exclusive=True, description="large panes")  # else of the whole snapshot's repr: 50 ms
     async def _show_large_in_turn(self, snapshot: Snapshot) -> None:
         """Draw the large panes one by one, so that a key waits for one of them at most."""
         self._drawn_at = time.monotonic()

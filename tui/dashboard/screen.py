@@ -85,7 +85,7 @@ class DashboardScreen(RunScreen):
         if self._notices is not None:
             self._notices.close()
 
-    @work(thread=True, group="end", exit_on_error=False)
+    @work(thread=True, group="end", exit_on_error=False, description="end")
     def _tell_end(self, state: RunState) -> None:
         """Run the profile's command for the end of a run; the user may leave the screen meanwhile."""
         if self.known:

@@ -258,6 +258,8 @@ class LiveFeed(Feed):
 
 def _time(content: Content) -> object:
     match content:
+        case MetricsLine() as line:  # first: nearly all records of a large run
+            return line.metrics.get("t")
         case EventLine(event):
             return event["t"]
         case TelemetryLine(telemetry):
@@ -270,7 +272,7 @@ def _time(content: Content) -> object:
             return stacks["t"]
         case ExitFile(end):
             return end.get("t")
-        case MetricsLine(_, _, record) | OtherFile(_, record):
+        case OtherFile(_, record):
             return record.get("t")
 
 

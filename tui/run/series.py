@@ -217,6 +217,8 @@ class MetricHistory:
         """Attempt → when it began (unix time, s)."""
         self.steps: dict[int, Track] = {}
         """Attempt → the highest step of any rank over time."""
+        self.gpus: dict[int, dict[int, None]] = {}
+        """Node → the GPUs that have tracks."""
         self._tracks: dict[Place, dict[str, tuple[Track, Aggregate]]] = {}
         self._limit = max(256, min(1 << 15, BUDGET // (8 * max(1, world_size))))
 
@@ -271,5 +273,7 @@ class MetricHistory:
                 return None
             self.each[name] = {}
             self.all[name] = Aggregate(self._limit)
+        if isinstance(place, tuple):
+            self.gpus.setdefault(place[0], {})[place[1]] = None
         pair = known[name] = (self.each[name].setdefault(place, Track(self._limit)), self.all[name])
         return pair
