@@ -43,6 +43,8 @@ class RunRow:
     steps: int | None
     loss: float | None
     started: float
+    began: float | None
+    """By its first host; it may have waited in a queue before."""
     ended: float | None
     seen: float
     """When this machine last received data of it (unix time, s)."""
@@ -181,20 +183,21 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
     noted = read_notes(run.folder)
     summary = run.summary()
     seen = _newest(run.folder)
-    state = clean(str(summary.get("state") or "unknown"))
-    if state not in ENDED and now - seen > QUIET:
-        state = "not seen"
+    known = clean(str(summary.get("state") or "unknown"))
+    state = "not seen" if known not in ENDED and now - seen > QUIET else known
+    began = _number(summary.get("began"), float)
     return RunRow(
         run=run.run, state=state, hosts=tuple(clean(host.name) for host in run.hosts),
         processes=sum(host.nproc for host in run.hosts),
         step=_number(summary.get("step"), int), steps=_number(summary.get("steps"), int),
         loss=_number(summary.get("loss"), float),
-        started=run.started, ended=_number(summary.get("ended"), float), seen=seen, by=clean(run.by),
+        started=run.started, began=began, ended=_number(summary.get("ended"), float), seen=seen, by=clean(run.by),
         folder=run.folder, profile=run.name, source=run.source, problem=clean(run.problem),
         losses=losses(run.folder, _number(summary.get("attempt"), int) or 1),
         cause=_dropped(summary) or _cause(run.folder),
         tags=noted.tags, note=noted.note, waits=_waits(summary) if state == "queued" else "",
-        waited=state == "queued" or "dropped" in summary, sandbox=run.sandbox,
+        waited=known == "queued" or "dropped" in summary or (began is None and "slurm" in run.profile),
+        sandbox=run.sandbox,
     )  # fmt: skip
 
 

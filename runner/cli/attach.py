@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,8 +60,7 @@ def _look_in(viewer: Viewer, run: KnownRun, *, as_json: bool, read_only: bool) -
             for update in following:
                 show_update(printer, following.state, update)
                 announce(following.state)
-        ended = following.state.result.get("t") if following.state.result else None
-        finish(printer, following.state, (time.time() if ended is None else ended) - run.started, run.folder)
+        finish(printer, following.state, run.folder)
     if not read_only:
         tell_later(run, following.state, printer.say)
     return following.exit_code

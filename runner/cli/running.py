@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -70,7 +69,6 @@ def run_profile(
         raise InputError(what, 'Leave it out; slurm: {options: ["--nice=100"]} lets other jobs go first.')
     make_folder(os.environ)
     wanted = notices_wanted()
-    begun = time.monotonic()
     printer = _printer(profile, as_json=as_json)
     if profile.slurm is not None and (sharing.when_free or sharing.ignore_leases):
         option = "--when-free" if sharing.when_free else "--ignore-leases"
@@ -78,7 +76,7 @@ def run_profile(
     try:
         with viewing(ssh_config, accept_new, profile if sandbox else None) as viewer:
             kept = {"source": source, "resume_from": earlier.resume_from if earlier else None}
-            return _run(viewer, profile, printer, kept, begun, wanted, detach, sharing, earlier)
+            return _run(viewer, profile, printer, kept, wanted, detach, sharing, earlier)
     except KeyboardInterrupt:
         # After the start has begun, Ctrl-C stops the run and is not raised.
         raise click.Abort("nothing was started") from None
@@ -89,7 +87,6 @@ def _run(
     profile: Profile,
     printer: TextPrinter | JsonPrinter,
     kept: Mapping[str, str | None],
-    begun: float,
     wanted: Settings | None,
     detach: bool,
     sharing: Sharing,
@@ -128,7 +125,7 @@ def _run(
                     here = following.state
                     if detach and (here.attempt > 0 or here.waits or (wait and here.gathered)):
                         following.leave()
-                finish(printer, following.state, time.monotonic() - begun, following.mirror)
+                finish(printer, following.state, following.mirror)
         tell_end(prepared.planned.profile, known, following.state, printer.say)
         if detach and following.state.result is None:
             printer.detached(known.run)
@@ -209,7 +206,7 @@ def _line(host: str | None, text: str) -> str:
     return clean(f"{host}: {text}" if host else text).rstrip()
 
 
-def finish(printer: TextPrinter | JsonPrinter, state: RunState, elapsed: float, folder: Path) -> None:
+def finish(printer: TextPrinter | JsonPrinter, state: RunState, folder: Path) -> None:
     """Print the closing lines of a followed run; nothing for one that goes on."""
     from runner.cli.render.jsonl import JsonPrinter
 
@@ -218,7 +215,7 @@ def finish(printer: TextPrinter | JsonPrinter, state: RunState, elapsed: float, 
     else:
         from runner.render.story import ending
 
-        printer.end(ending(state, elapsed, folder, printer.launcher_tails))
+        printer.end(ending(state, state.elapsed, folder, printer.launcher_tails))
 
 
 def _printer(profile: Profile, *, as_json: bool) -> TextPrinter | JsonPrinter:

@@ -17,6 +17,8 @@ from .regular import open_regular, read_regular
 
 _END = 64 * 1024
 _BEGINNING = 4096
+_LINE = 1 << 20
+"""Bytes of events in which a run that waits in line is expected to begin."""
 
 
 def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object] | None:
@@ -47,6 +49,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
         "state": state,
         "alive": bool(lives),
         "started": started if sane else os.stat(spec_path).st_mtime,
+        "began": _began(folder, bool(spec.get("queue"))),
         "ended": end.get("t") if end else None,
         "attempt": attempt,
         "by": spec.get("by"),
@@ -81,6 +84,22 @@ def _state(folder: str, end: dict[str, object] | None, lives: bool | None, attem
     if os.path.exists(os.path.join(folder, "stop")):
         return "stopping"
     return "running" if attempt else "queued" if queued else "joining"
+
+
+def _began(folder: str, queued: bool) -> float | None:
+    """When it began: with its first event, but with its first attempt where it has waited in line before."""
+    try:
+        lines = read_regular(os.path.join(folder, "events.jsonl"), _LINE if queued else _BEGINNING).split(b"\n")
+    except OSError:
+        return None
+    first, waits = None, False
+    for event in records(lines):
+        t, text = _figure(event.get("t")), event.get("text")
+        if event.get("e") == "attempt" and waits:
+            return t
+        first = t if first is None else first
+        waits = waits or (isinstance(text, str) and text.startswith(IN_LINE))
+    return None if waits else first
 
 
 def _waits(folder: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,9 +22,7 @@ def diagnosis_text(found: Diagnosed) -> str:
     """Where every rank is, or why the run has ended, as text."""
     run, state, ranks = found.run, found.state, found.ranks
     if state.result is not None:
-        ended = state.result.get("t")
-        elapsed = (time.time() if ended is None else ended) - run.started
-        return "\n".join([*ending(state, elapsed, run.folder, {}, len(state.attempts)), *told_before(run.folder)])
+        return "\n".join([*ending(state, state.elapsed, run.folder, {}, len(state.attempts)), *told_before(run.folder)])
     silent = [one.silent for one in ranks if one.silent is not None]
     last = f", last sign of life {duration(min(silent))} ago" if silent else ""
     lines = [f"{short(run.run)} lives: attempt {max(1, state.attempt)}{last}"]

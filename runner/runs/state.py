@@ -97,6 +97,8 @@ class Story:
     alarms: Mapping[str, Alarm] = field(default_factory=dict)
     """By text, while it lasts."""
     verdict: Verdict | None = None
+    began: float = 0.0
+    """When it began; of a run that has waited in line, when its turn had come. 0: neither is known."""
     last: float = 0.0
 
 
@@ -193,6 +195,20 @@ class RunState:
             return max(self.exits, key=exit_code)
         return None
 
+    @property
+    def began(self) -> float:
+        """When it began, by the clock of its first host; 0: it has not, and may wait in a queue."""
+        story = next((host.story for host in self.hosts if host.story.began), None)
+        return 0.0 if story is None or (story.in_line and not story.attempts) else story.began
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from its beginning to its end, or to its first host's newest word, by the hosts' clocks."""
+        telemetry, result = self.hosts[0].telemetry, self.result
+        heard = max(self.hosts[0].story.last, telemetry["t"] if telemetry else 0.0)
+        end = result.get("t", heard) if result else heard
+        return max(0.0, end - self.began) if self.began else 0.0
+
     def _unless_stopped(self, end: Exit) -> Exit:
         """The leader's end, unless it only reports lost hosts that were stopped meanwhile."""
         cause = end.get("cause")
@@ -263,7 +279,8 @@ def fold(state: RunState, node: int, content: Content) -> RunState:
             _check_nodes(event, len(state.hosts))
             return _with_host(state, node, story=_fold_event(host.story, event))
         case NewerEvent(t):
-            return _with_host(state, node, story=replace(host.story, last=max(host.story.last, t)))
+            story = replace(host.story, last=max(host.story.last, t), began=host.story.began or t)
+            return _with_host(state, node, story=story)
         case TelemetryLine(telemetry):
             return _with_host(state, node, telemetry=telemetry)
         case ReportLine(attempt, report):
@@ -331,7 +348,8 @@ def _marked(marks: tuple[Mark, ...], record: Metrics) -> tuple[Mark, ...]:
 
 
 def _fold_event(story: Story, event: Event) -> Story:  # noqa: C901, PLR0911, PLR0912 one case for each kind
-    story = replace(story, last=max(story.last, float(event["t"])))
+    t = float(event["t"])
+    story = replace(story, last=max(story.last, t), began=story.began or t)
     match event["e"]:
         case "supervisor" | "listen" | "step" | "launcher":
             return story
@@ -365,7 +383,8 @@ def _fold_event(story: Story, event: Event) -> Story:  # noqa: C901, PLR0911, PL
         case "alarm":
             return replace(story, alarms=_while_it_lasts(story.alarms, event["text"], event))
         case "attempt":
-            story = replace(story, stall=None, stood=None, stood_until=None, slow={}, in_line=False)
+            began = t if story.in_line and not story.attempts else story.began
+            story = replace(story, stall=None, stood=None, stood_until=None, slow={}, in_line=False, began=began)
             return _with_attempt(story, _with_event(_attempt(story, event["attempt"]), event))
         case "launch" | "rank" | "group" | "error" | "death" | "failed" | "stopping" | "ungrouped":
             return _with_attempt(story, _with_event(_attempt(story, event["attempt"]), event))

@@ -19,7 +19,7 @@ _TEXTS = {
     "start": _NAME, "dropped": _SENTENCE,
 }  # fmt: skip
 _COUNTS = ("attempt", "step", "steps", "size", "disttui")
-_NUMBERS = ("started", "ended", "loss")
+_NUMBERS = ("started", "began", "ended", "loss")
 
 
 class Summary(TypedDict, total=False):
@@ -33,6 +33,8 @@ class Summary(TypedDict, total=False):
     state: str
     alive: bool
     started: float
+    began: float
+    """With its first event; where it has waited in line, when its turn had come."""
     ended: float
     attempt: int
     step: int

@@ -67,7 +67,7 @@ def add_run(
     _write(place / "run.json", known, started)
     _write(place / "0" / "spec.json", spec, started)
     heard_at = NOW - heard
-    _write(place / "0" / "events.jsonl", {"t": started + 3, "e": "attempt", "attempt": 1}, heard_at)
+    _write(place / "0" / "events.jsonl", {"t": started, "e": "attempt", "attempt": 1}, heard_at)
     if step is not None:
         metric = {"t": heard_at, "step": step, "steps": steps, "loss": loss}
         _write(place / "0" / "attempt-1" / "rank-0.metrics.jsonl", metric, heard_at)

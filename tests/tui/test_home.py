@@ -292,6 +292,25 @@ def test_a_run_that_only_waited_took_no_time(tmp_path: Path) -> None:
     ]
 
 
+def test_a_run_took_no_time_while_it_waited_in_a_queue(tmp_path: Path) -> None:
+    """One had its turn after ten minutes; one is a job of Slurm whose login node is not seen now."""
+    place = kit.add_run(tmp_path, "turn-7f3a", {"ada": 1}, ago=900, heard=100, end="finished")
+    spec = json.loads((place / "0" / "spec.json").read_text())
+    (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"priority": 0}}))
+    waits = {"t": kit.NOW - 890, "e": "note", "level": "info", "text": "in line: ada: bob's llama-02c1 holds GPU 0"}
+    turn = {"t": kit.NOW - 290, "e": "attempt", "attempt": 1, "master": "ada", "port": 1, "world_size": 1}
+    (place / "0" / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in (waits, turn)))
+    job = kit.add_run(tmp_path, "batch-91bd", {"login": 2}, ago=1000)
+    (job / "0" / "events.jsonl").unlink()
+    (job / "seen.json").write_text(json.dumps({"state": "queued", "job": "12", "waits": "Resources"}))
+    for path in (*job.rglob("*"), job):
+        os.utime(path, (kit.NOW - 600, kit.NOW - 600))
+    shelf = read_shelf(kit.environ(tmp_path), kit.NOW)
+    assert [row.state for row in shelf.runs if row.run == "batch-91bd"] == ["not seen"]
+    at = [column.title for column in run_columns(shelf)].index("took")
+    assert {row.key: row.cells[at] for row in runs(shelf, kit.NOW)} == {"turn-7f3a": "3:10", "batch-91bd": ""}
+
+
 def test_details_of_a_run_show_its_loss_over_time_and_the_cause_of_its_failure(tmp_path: Path) -> None:
     folder = kit.add_run(tmp_path, "pair-5e20", {"ada": 1}, ago=900, heard=100, end="failed", step=1, loss=4.0)
     metrics = [{"t": 1, "step": step, "loss": 4.0 - step / 100} for step in range(300)]

@@ -136,3 +136,27 @@ def test_stalls_stragglers_and_alarms_last_until_they_are_over() -> None:
     story = state.hosts[0].story
     assert (story.stall, dict(story.slow), dict(story.alarms)) == (None, {}, {})
     assert [state.host_of(rank) for rank in (0, 1, 2, 3, "x", -1)] == ["a", "b", "b", "?", "?", "?"]
+
+
+def test_the_wait_in_line_is_no_part_of_a_runs_duration() -> None:
+    state = begin("r", ("a",), (1,))
+    assert state.elapsed == 0
+    waits = {"t": 100.0, "e": "note", "level": "info", "text": "in line: a: bob's llama-02c1 holds GPU 0"}
+    turn = {"t": 700.0, "e": "attempt", "attempt": 1, "master": "a", "port": 1, "world_size": 1}
+    state = fold(state, 0, "events.jsonl", {"t": 99.0, "e": "supervisor"})
+    state = fold(state, 0, "events.jsonl", waits)
+    state = fold(state, 0, "telemetry.jsonl", {"t": 650.0})
+    assert (state.began, state.elapsed) == (0, 0)
+    state = fold(state, 0, "events.jsonl", turn)
+    state = fold(state, 0, "telemetry.jsonl", {"t": 710.0})
+    assert (state.began, state.elapsed) == (700, 10)
+    state = fold(state, 0, "events.jsonl", {**turn, "t": 750.0, "attempt": 2})
+    state = fold(state, 0, "exit.json", {"t": 760.0, "state": "finished", "code": 0})
+    assert (state.began, state.elapsed) == (700, 60)
+
+
+def test_a_run_took_what_its_hosts_say_and_no_viewers_clock() -> None:
+    """`run`, `attach`, `show` and `diagnose` show the same: none counts from when it or its command began."""
+    state = fold(begin("r", ("a",), (1,)), 0, "events.jsonl", {"t": 99.0, "e": "supervisor"})
+    state = fold(state, 0, "exit.json", {"t": 136.5, "state": "stopped", "code": 130})
+    assert state.elapsed == 37.5

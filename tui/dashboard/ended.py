@@ -12,7 +12,6 @@ from runner.api.rerunning import Checkpoint
 from runner.diagnose.cause import find
 from runner.diagnose.frames import Frame
 from runner.errors import DisttuiError, InputError
-from runner.formatting import number
 from runner.render.story import ending
 from runner.runs.registry import KnownRun
 from runner.runs.store import host_folder
@@ -72,10 +71,8 @@ class Ended:
 
 def story(snapshot: Snapshot, run: KnownRun | None) -> str:
     """How a run ended, as `disttui show` prints it."""
-    end = number(snapshot.state.result.get("t")) if snapshot.state.result else None
-    elapsed = end - run.started if run is not None and end is not None else snapshot.elapsed
     folder = run.folder if run is not None else snapshot.mirror
-    return "\n".join(ending(snapshot.state, elapsed, folder, {}, len(snapshot.state.attempts)))
+    return "\n".join(ending(snapshot.state, snapshot.state.elapsed, folder, {}, len(snapshot.state.attempts)))
 
 
 def _workdir(snapshot: Snapshot, node: int) -> str:

@@ -190,7 +190,7 @@ class RunScreen(DisttuiScreen):
     def _show_head(self) -> None:
         snapshot = self.snapshot
         if snapshot is not None:
-            elapsed = duration(snapshot.elapsed) if snapshot.began else ""
+            elapsed = duration(snapshot.elapsed) if snapshot.state.began else ""
             numbers = facts(snapshot, self._charted or snapshot)
             self.header.show(snapshot.state.run, numbers, run_word(snapshot.state), elapsed)
 

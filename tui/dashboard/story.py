@@ -69,7 +69,7 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
     state = snapshot.state
     result = state.result
     if result is not None and result.get("state") in ("failed", "lost"):
-        texts = ending(state, snapshot.elapsed, snapshot.mirror, {})
+        texts = ending(state, state.elapsed, snapshot.mirror, {})
         head, *rest = (clean(text) for text in texts if text and not text.startswith("logs: "))
         # The header has the run's name.
         return [head.replace(f"{short(state.run)} ", "", 1), *rest], "failed"

@@ -103,7 +103,7 @@ def _took(row: RunRow, now: float) -> float | None:
     if row.waited:
         return None
     until = row.ended or (now if row.state not in ENDED and row.state != "not seen" else row.seen)
-    return until - row.started
+    return max(0.0, until - (row.began or row.started))
 
 
 def profiles(shelf: Shelf) -> list[Row]:

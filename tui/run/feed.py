@@ -86,9 +86,9 @@ class Snapshot:
     @property
     def elapsed(self) -> float:
         """Seconds from the beginning to now, or to the end."""
-        result = self.state.result
-        end = result.get("t", self.now) if result else self.now
-        return max(0.0, min(self.now, end) - self.began)
+        if self.state.result is not None:
+            return self.state.elapsed
+        return max(0.0, self.now - self.state.began) if self.state.began else 0.0
 
 
 class RunChanged(Message):

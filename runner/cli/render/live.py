@@ -64,16 +64,12 @@ class TextPrinter:
         self._buffers: dict[tuple[str, str], TracebackBuffer] = {}
         self._missed: dict[int, tuple[str, str]] = {}
         """Node → since when the host is not seen, and the last reported reason."""
-        self._begun = time.monotonic()
+        self._begun: float | None = None
+        """When following began (monotonic clock, s): a question before it may have waited for an answer."""
         self._drawn_at = 0.0
         self._drawn = ""
         self._stall = ""
         self.launcher_tails: dict[str, str] = {}
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since this printer began."""
-        return time.monotonic() - self._begun
 
     def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
         """Print the lines that these bytes complete."""
@@ -173,11 +169,12 @@ class TextPrinter:
         for place, buffer in self._buffers.items():
             self._print(place, buffer.release())
         now = time.monotonic()
+        self._begun = now if self._begun is None else self._begun
         if now - self._drawn_at < (REDRAW if self._live else PLAIN_EVERY):
             return
         if self._live:
             self._drawn_at = now
-            line = status_line(state, self.elapsed, shutil.get_terminal_size().columns)
+            line = status_line(state, now - self._begun, shutil.get_terminal_size().columns)
             if line != self._drawn:
                 self._drawn = line
                 self._tell(f"\r\x1b[2K{line}")
@@ -185,7 +182,7 @@ class TextPrinter:
             self._drawn_at = now
         else:
             self._drawn_at = now
-            self._tell(f"disttui: {status_line(state, self.elapsed, 500)}\n")
+            self._tell(f"disttui: {status_line(state, now - self._begun, 500)}\n")
 
     def say(self, text: str) -> None:
         """Print a message of disttui."""
@@ -275,7 +272,7 @@ class AttachPrinter(TextPrinter):
         super().__init__(sys.stdout, sys.stderr, names, sum(host.nproc for host in run.hosts), colour=colour)
         self._run = run
         self._history: dict[tuple[str, str], deque[str]] | None = {}
-        self._begun -= max(0.0, time.time() - run.started)
+        self._begun = time.monotonic() - max(0.0, time.time() - run.started)
 
     def caught_up(self, state: RunState) -> None:
         """Print the beginning: all that was there has been taken."""

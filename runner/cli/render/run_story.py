@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 import yaml
@@ -35,8 +34,7 @@ def render_run(run: KnownRun, found: Replay) -> list[str]:
         lines += ["", "timeline (the leader's clock)", *timeline]
     lines += ["", "profile as run", *_indented(yaml.safe_dump(dict(run.profile), sort_keys=False, allow_unicode=True))]
     if found.state.result is not None:
-        elapsed = found.state.result.get("t", time.time()) - run.started
-        lines += ["", *ending(found.state, elapsed, run.folder, {}, len(found.state.attempts))]
+        lines += ["", *ending(found.state, found.state.elapsed, run.folder, {}, len(found.state.attempts))]
     return lines
 
 
