@@ -51,6 +51,12 @@ def shared(folder: Path) -> None:
 
 
 _TWO = "hosts: [gpu1, gpu2]\n"
+_JOB_OF_SLURM = """
+hosts: [desk]
+num_processes: 2
+job: {builtin: bytegpt}
+slurm: {nodes: 3, partition: gpu}
+"""
 
 SCENES = (
     Scene("hosts-none", (80, 24), act=in_wizard(1, [])),
@@ -117,13 +123,13 @@ SCENES = (
     Scene(
         "check-slurm-job",
         (80, 24),
-        prepare=profile_of("hosts: [desk]\njob: {builtin: bytegpt}\nslurm: {nodes: 3, partition: gpu}\n"),
+        prepare=profile_of(_JOB_OF_SLURM),
         act=opened("3"),
     ),
     Scene(
         "processes-slurm-job",
         (80, 24),
-        prepare=profile_of("hosts: [desk]\njob: {builtin: bytegpt}\nslurm: {nodes: 3, partition: gpu}\n"),
+        prepare=profile_of(_JOB_OF_SLURM),
         act=opened("escape", "escape"),
     ),
     Scene(
