@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from runner.render.status import GLYPHS
 from tests.tui import shelf_kit as kit
 from tui import theme
 from tui.app import DisttuiApp
+from tui.log.lines import LogBody
+from tui.log.row_painter import NODE_STYLES
 
 SCREENS = [(), ("x",), ("question_mark",), ("ctrl+p", "p"), ("slash", "a")]
 _BLIND = {
@@ -77,6 +80,16 @@ def test_grounds_stay_grey_in_256_colours(ours: Theme) -> None:
 
 def _in_256(colour: str | None) -> tuple[int, ...]:
     return tuple(Color.parse(colour or "").downgrade(ColorSystem.EIGHT_BIT).get_truecolor())
+
+
+@pytest.mark.parametrize("ours", theme.THEMES, ids=lambda each: each.name)
+def test_the_labels_of_four_hosts_differ_and_none_is_the_red_of_a_failure_in_16_colours(ours: Theme) -> None:
+    names = re.findall(r"node-\d \{ color: \$([\w-]+)", LogBody.DEFAULT_CSS)
+    colours = {**ours.to_color_system().generate(), **ours.variables}
+    labels = [Shade.parse(colours[name]).hex6.lower() for name in names]
+    assert len(labels) == NODE_STYLES and len(set(labels[:4])) == 4
+    few = [Color.parse(label).downgrade(ColorSystem.STANDARD).number for label in labels]
+    assert Color.parse(ours.variables["state-failed"]).downgrade(ColorSystem.STANDARD).number not in few
 
 
 def test_every_state_has_its_own_glyph_of_one_cell() -> None:

@@ -59,10 +59,10 @@ class LogBody(Widget, can_focus=True):
         & > .log-lines--victim { color: $text-muted; }
         & > .log-lines--node-0 { color: $text-primary; }
         & > .log-lines--node-1 { color: $text-warning; }
-        & > .log-lines--node-2 { color: $text-secondary; }
-        & > .log-lines--node-3 { color: $text-accent; }
-        & > .log-lines--node-4 { color: $foreground 80%; }
-        & > .log-lines--node-5 { color: $text-success; }
+        & > .log-lines--node-2 { color: $text-success; }
+        & > .log-lines--node-3 { color: $foreground 80%; }
+        & > .log-lines--node-4 { color: $text-secondary; }
+        & > .log-lines--node-5 { color: $text-accent; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
