@@ -19,8 +19,10 @@ from tui.app import DisttuiApp
 from tui.home.news import ask_hosts
 from tui.home.rows import run_columns, runs
 from tui.inventory import read_shelf
+from tui.theme import THEMES
 from tui.widgets.table import Table
 
+DARK_DONE = THEMES[0].variables["state-done"]
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[bold red]evil[/]\x00"
 
 
@@ -226,6 +228,7 @@ def test_a_profile_with_errors_is_opened_at_the_first(tmp_path: Path, monkeypatc
         await pilot.press("2", "enter")
         await until(pilot, lambda: kit.shows(app, "✗ unknown key 'num_procesess'"))
         assert "  63  num_procesess: 2" in screen_text(app)
+        assert "n next" not in screen_text(app), "there is one error"
         opened: list[Path | None] = []
         monkeypatch.setattr(app.router, "open_wizard", lambda profile=None, **_: opened.append(profile))
         path.write_text("disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
@@ -369,3 +372,79 @@ def test_running_a_run_once_more_takes_the_profile_that_it_had(tmp_path: Path) -
 
     kit.play(tmp_path, again)
     assert (opened[0].profile.launch.grace, opened[0].resume_from) == (7, None)
+
+
+def test_every_profile_and_host_is_seen_on_40_columns(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        for pane, names in (("2", ("broken", "pair", "uneven", "2node", "2x8gpu")), ("3", ("ada", "edsger", "grace"))):
+            await pilot.press(pane)
+            await until(pilot, lambda names=names: all(kit.shows(app, f" {name}") for name in names))  # type: ignore[misc]
+
+    kit.play(tmp_path, look, size=(40, 12))
+
+
+def test_who_has_profiles_and_no_run_yet_finds_the_cursor_on_them(tmp_path: Path) -> None:
+    """And what to press; a first run then takes the cursor."""
+    kit.add_profile(tmp_path, "pair", "disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: kit.shows(app, "none yet; r runs the profile under the cursor"))
+        await until(pilot, lambda: app.focused is not None and app.focused.id == "profiles")
+        assert "enter open" in screen_text(app)
+        await pilot.press("1")
+        await until(pilot, lambda: not kit.shows(app, "enter open"))
+        await pilot.press("2")
+        kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100)
+        await pilot.press("R")
+        await until(pilot, lambda: app.focused is not None and app.focused.id == "runs")
+
+    kit.play(tmp_path, look, size=(80, 24))
+
+
+def test_a_host_has_details_and_stays_in_sight_above_them(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("3", "d")
+        await until(pilot, lambda: kit.shows(app, "disttui top ada"))
+        assert re.search(r"running +● running pair-7f3a  ◇ not seen uneven-02c1", screen_text(app)), screen_text(app)
+        assert "[3] Hosts · 4" in screen_text(app)
+        assert app.focused is not None and app.focused.id == "hosts"
+        await pilot.press("1")
+        await until(pilot, lambda: kit.shows(app, "begun") and not kit.shows(app, "[3] Hosts"))
+
+    kit.play(tmp_path, look, size=(80, 24))
+
+
+def test_a_question_that_is_longer_than_the_terminal_is_read_by_keys(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def read(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("j", "j", "space", "space", "space", "D")
+        await kit.asked(pilot)
+        assert "brings them back." not in screen_text(app)
+        await pilot.press(*["down"] * 8)
+        await until(pilot, lambda: kit.shows(app, "brings them back."))
+        await pilot.press("n")
+        await until(pilot, lambda: not app.screen.is_modal)
+
+    kit.play(tmp_path, read, size=(40, 12))
+
+
+def test_themes_are_seen_on_the_screen_beside_their_list(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("ctrl+p", *"theme")
+        await until(pilot, lambda: kit.shows(app, "Choose other colours"))
+        await pilot.press("enter")
+        await until(pilot, lambda: kit.shows(app, "disttui-light"))
+        assert "[1] Runs · 6" in screen_text(app) and "enter choose   esc leave it" in screen_text(app)
+        strip = app.screen._compositor.render_strips(app.size)[5]
+        (word,) = [segment for segment in strip if "finished" in segment.text]
+        assert word.style is not None and word.style.color is not None
+        assert word.style.color.name == DARK_DONE, "in its own colour, not dimmed"
+
+    kit.play(tmp_path, look, size=(80, 24))

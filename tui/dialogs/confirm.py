@@ -26,6 +26,8 @@ class ConfirmScreen(Question[bool]):
         bind("confirm.yes", "y", "answer(True)", "do it"),
         bind("confirm.no", "n,escape,q", "answer(False)", "leave it as it is"),
         bind("confirm.other", "left,right,h,l,tab", "other", "the other answer", show=False, priority=True),
+        bind("confirm.down", "down,j", "scroll(1)", "down", show=False),
+        bind("confirm.up", "up,k", "scroll(-1)", "up", show=False),
     ]
     AUTO_FOCUS = "#no"
     KEYS: ClassVar[tuple[str, str]] = ("y", "n")
@@ -51,6 +53,10 @@ class ConfirmScreen(Question[bool]):
         """Take the answer."""
         self.dismiss(answer)
 
+    def action_scroll(self, rows: int) -> None:
+        """Scroll a text that is longer than the terminal."""
+        self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
+
     def action_other(self) -> None:
         """Focus the other button."""
         self.focus_next()
@@ -70,4 +76,6 @@ class TrustScreen(ConfirmScreen, inherit_bindings=False):
         bind("trust.yes", "ctrl+t", "answer(True)", "trust"),
         bind("trust.no", "escape", "answer(False)", "do not trust"),
         bind("trust.other", "left,right,tab", "other", "the other answer", show=False, priority=True),
+        bind("trust.down", "down", "scroll(1)", "down", show=False),
+        bind("trust.up", "up", "scroll(-1)", "up", show=False),
     ]

@@ -28,8 +28,9 @@ class PickScreen(DisttuiModal[str | None]):
     ]
     DEFAULT_CSS = """
     PickScreen OptionList {
-        height: auto; max-height: 20; margin: 1 0 0 0; padding: 0; border: none; background: $panel;
+        height: auto; max-height: 70vh; margin: 1 0 0 0; padding: 0; border: none; background: $panel;
     }
+    PickScreen OptionList:focus { background-tint: transparent; }
     PickScreen.-short OptionList { max-height: 60vh; }
     """
 

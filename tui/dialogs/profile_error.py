@@ -105,6 +105,10 @@ class ProfileErrorScreen(DisttuiScreen):
             row = self._points.top(self._wrong[self._at], self.query_one("#text").size.width)
             pane.scroll_to(y=max(0, row - pane.size.height // 2), animate=False)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer another error only where there is one."""
+        return (action != "next" or len(self._wrong) > 1) and super().check_action(action, parameters)
+
     def action_next(self, by: int) -> None:
         """Go to another error."""
         if self._wrong:

@@ -19,11 +19,6 @@ class ThemeScreen(PickScreen):
         preview: Called with the theme under the cursor.
     """
 
-    DEFAULT_CSS = """
-    ThemeScreen { align: right top; background: transparent; }
-    ThemeScreen .box { width: 36; border-left: solid $rule; border-bottom: solid $rule; }
-    """
-
     def __init__(self, names: Iterable[str], now: str, preview: Callable[[str], None]) -> None:
         ours = [theme.name for theme in THEMES]
         ordered = [*ours, *sorted(name for name in names if name not in ours)]

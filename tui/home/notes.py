@@ -17,6 +17,7 @@ from runner.runs.notes import Notes, notes_of
 from runner.text import clean
 from tui.keys import bind
 from tui.screen import DisttuiModal
+from tui.widgets.hints import LEAVE, Hints, Key
 
 
 class NotesScreen(DisttuiModal[Notes | None]):
@@ -47,9 +48,7 @@ class NotesScreen(DisttuiModal[Notes | None]):
             yield Input(tags, placeholder="tags, such as: baseline lr3e-4", id="tags", select_on_focus=False)
             yield Input(self._before.note, placeholder="a note", id="note", select_on_focus=False)
             yield Static(id="wrong")
-            words = (("enter", "bold $accent"), " keep   ", ("tab", "bold $accent"), " the other line   ",
-                     ("esc", "bold $accent"), " leave them")  # fmt: skip
-            yield Static(Content.assemble(*words), classes="quiet")
+            yield Hints(Key("enter", "enter", "keep"), Key("tab", "tab", "the other line"), LEAVE)
 
     @on(Input.Submitted)
     def action_save(self) -> None:

@@ -12,13 +12,13 @@ from textual.content import Content
 from runner.formatting import count, duration
 from runner.ids import short
 from runner.text import clean
-from tui.inventory import ENDED, ProfileRow, RunRow, Shelf
+from tui.inventory import ENDED, HostRow, ProfileRow, RunRow, Shelf
 from tui.theme import look, state_words
 from tui.widgets.table import Cell, Column, Row, state_cell
 
 COLUMNS: Mapping[str, Sequence[Column]] = {
     "runs": (
-        Column("state"), Column("run", grows=True, least=40), Column("hosts", rank=4, most=16),
+        Column("state"), Column("run", grows=True, least=40), Column("hosts", rank=4, most=24),
         Column("ranks", "right", rank=3),
         Column("step", "right", rank=1), Column("loss", "right", rank=2), Column("took", "right", rank=2),
         Column("when", "right", rank=1), Column("by", rank=5, most=20),
@@ -42,6 +42,14 @@ WELCOME = Content.assemble(
     ("t", _KEY), "      see what this machine is doing\n",
     ("?", _KEY), "      every key, in words",
 )  # fmt: skip
+BRIEF = Content.assemble(
+    ("n", _KEY), "      describe your hosts and job\n",
+    ("enter", _KEY), "  begin with a profile below\n",
+    ("e", _KEY), "      watch a recorded run",
+)  # fmt: skip
+"""The welcome where there is little room: the footer has the other keys."""
+EMPTY = {"runs": "none yet; r runs the profile under the cursor"}
+"""Pane → the words in place of its rows."""
 
 
 def facts(shelf: Shelf) -> list[str]:
@@ -151,13 +159,16 @@ def processes(row: ProfileRow) -> str:
     return f"{' + '.join(map(str, known[:4]))}{' …' if len(known) > 4 else ''} = {sum(known)}"
 
 
-def details(row: RunRow | ProfileRow, now: float, home: str, silent: str = "") -> Content:
+def details(row: RunRow | ProfileRow | HostRow, now: float, home: str, silent: str = "") -> Content:
     """All that is known about a row, one item per line; paths under `home` begin with ~.
 
     Args:
         silent: Why the hosts of a run gave no answer when they were last asked.
     """
-    lines = _run_details(row, now, home, silent) if isinstance(row, RunRow) else _profile_details(row, home)
+    if isinstance(row, HostRow):
+        lines = _host_details(row)
+    else:
+        lines = _run_details(row, now, home, silent) if isinstance(row, RunRow) else _profile_details(row, home)
     width = max(len(name) for name, _ in lines)
     parts: list[Any] = []
     for name, value in lines:
@@ -210,6 +221,16 @@ def _profile_details(row: ProfileRow, home: str) -> list[tuple[str, Content | st
         ("hosts", ", ".join(row.hosts)),
         ("processes", processes(row)),
         ("by hand", f"disttui run {row.name}"),
+    ]
+
+
+def _host_details(row: HostRow) -> list[tuple[str, Content | str]]:
+    alive = [Content.assemble(state_words(run.state), f" {short(run.run)}") for run in row.runs]
+    return [
+        ("host", "this machine" if row.name == "local" else row.name),
+        ("running", Content("  ").join(alive) if alive else "nothing that is known here"),
+        ("profiles", ", ".join(row.profiles) or "none"),
+        ("by hand", f"disttui top {row.name}"),
     ]
 
 

@@ -25,7 +25,7 @@ from tui.home import rows
 from tui.home.manage import Manager
 from tui.home.messages import HostsAsked, ShelfRead
 from tui.home.news import ask_hosts
-from tui.inventory import ProfileRow, RunRow, Shelf, fingerprint, read_shelf
+from tui.inventory import HostRow, ProfileRow, RunRow, Shelf, fingerprint, read_shelf
 from tui.keys import APP, CHANGE, MOVE, OPEN, VIEW, bind
 from tui.screen import DisttuiScreen
 from tui.widgets.table import Table
@@ -78,7 +78,7 @@ class HomeScreen(DisttuiScreen):
                    border-title-color: $muted; overflow-y: auto; }
         #filter { display: none; margin: 0 1; }
         #filter.-on { display: block; }
-        #welcome { display: none; height: auto; padding: 1 2; }
+        #welcome, #brief { display: none; height: auto; padding: 1 2; }
     }
     HomeScreen.-newcomer {
         #welcome { display: block; }
@@ -88,7 +88,7 @@ class HomeScreen(DisttuiScreen):
     }
     HomeScreen.-details #details { display: block; }
     HomeScreen.-details.-medium #hosts { display: none; }
-    HomeScreen.-details.-medium.-wide #hosts { display: block; }
+    HomeScreen.-details.-medium #hosts.-current, HomeScreen.-details.-medium.-wide #hosts { display: block; }
     HomeScreen.-details.-short #details { max-height: 5; }
     HomeScreen.-wide {
         #panes { grid-size: 2; grid-columns: 3fr 2fr; grid-rows: 1fr 1fr; grid-gutter: 0 1; }
@@ -100,11 +100,14 @@ class HomeScreen(DisttuiScreen):
     HomeScreen.-wide.-newcomer { #panes { grid-size: 1; grid-columns: 1fr; grid-rows: auto 1fr 1fr; } }
     HomeScreen.-short {
         #panes { grid-rows: 1fr; }
-        .pane { display: none; height: 1fr; max-height: 100%; }
-        .pane.-current { display: block; }
-        #welcome { padding: 0 1; }
+        #runs, #profiles, #hosts { display: none; height: 1fr; max-height: 100%; }
+        #runs.-current, #profiles.-current, #hosts.-current { display: block; }
     }
-    HomeScreen.-short.-newcomer { #panes { grid-rows: auto 1fr; } #profiles { display: block; } }
+    HomeScreen.-short.-newcomer {
+        #panes { grid-rows: auto 1fr; }
+        #welcome { display: none; }
+        #brief { display: block; padding: 0 2; }
+    }
     """
 
     def __init__(self) -> None:
@@ -115,15 +118,16 @@ class HomeScreen(DisttuiScreen):
         """Run → why its hosts gave no answer when they were last asked."""
         self._asking = False
         self._order = "newest"
+        self._any_runs = True
         self._manager = Manager(self, partial(self.read, True))
 
     def body(self) -> Iterable[Widget]:
         """Yield welcome, panes, details and filter."""
-        tables = [Table(rows.COLUMNS[pane], id=pane) for pane in PANES]
+        tables = [Table(rows.COLUMNS[pane], id=pane, empty=rows.EMPTY.get(pane, "")) for pane in PANES]
         for table in tables:
             table.add_class("pane")
             table.set_class(table.id == "runs", "-current")
-        yield Vertical(Static(rows.WELCOME, id="welcome"), *tables, id="panes")
+        yield Vertical(Static(rows.WELCOME, id="welcome"), Static(rows.BRIEF, id="brief"), *tables, id="panes")
         yield Static(id="details")
         yield Input(placeholder="words to look for", id="filter")
 
@@ -186,14 +190,15 @@ class HomeScreen(DisttuiScreen):
     def _show(self, shelf: Shelf) -> None:
         facts = rows.facts(shelf)
         self.header.show("disttui", facts, right="read-only" if self.disttui.read_only else "")
-        was, is_new = self.has_class("-newcomer"), shelf.newcomer
-        self.set_class(is_new, "-newcomer")
+        self.set_class(shelf.newcomer, "-newcomer")
         self._show_runs(shelf)
         self._table("profiles").show(rows.profiles(shelf))
         self._table("hosts").show(rows.hosts(shelf))
         self._show_titles(shelf)
-        if is_new and not was:
-            self._table("profiles").focus()
+        if shelf.read and self._any_runs != bool(shelf.runs):
+            self._any_runs = bool(shelf.runs)
+            if isinstance(self.focused, Table):
+                self._table("runs" if shelf.runs else "profiles").focus()
         self._show_details()
         for problem in shelf.problems:
             if problem not in self._reported:
@@ -256,11 +261,13 @@ class HomeScreen(DisttuiScreen):
         return next((table for table in self.query(Table) if table.has_class("-current")), self._table("runs"))
 
     @property
-    def _row(self) -> RunRow | ProfileRow | None:
+    def _row(self) -> RunRow | ProfileRow | HostRow | None:
         shelf, table = self.disttui.shelf, self._here
         if table.id == "runs":
             return next((row for row in shelf.runs if row.run == table.key), None)
-        return next((row for row in shelf.profiles if table.id == "profiles" and str(row.path) == table.key), None)
+        if table.id == "hosts":
+            return next((row for row in shelf.hosts if row.name == table.key), None)
+        return next((row for row in shelf.profiles if str(row.path) == table.key), None)
 
     def on_descendant_focus(self) -> None:
         """Remember which pane last had the focus."""
@@ -276,7 +283,7 @@ class HomeScreen(DisttuiScreen):
             chosen = self.chosen
             return bool(chosen) and not all(row.over for row in chosen) and not self.disttui.read_only
         if action == "run":
-            return self._row is not None and not self.disttui.read_only
+            return isinstance(self._row, RunRow | ProfileRow) and not self.disttui.read_only
         return self._usable(action) and super().check_action(action, parameters)
 
     def _usable(self, action: str) -> bool:
@@ -291,6 +298,8 @@ class HomeScreen(DisttuiScreen):
             return bool(chosen) and (action == "notes" or all(row.may_go for row in chosen))
         if action == "clean_up":
             return any(row.over for row in self.disttui.shelf.runs) and bool(self.chosen)
+        if action == "details":
+            return self._row is not None
         return action not in ("mark", "sort") or bool(self.chosen)
 
     @on(Table.Highlighted)
@@ -327,7 +336,9 @@ class HomeScreen(DisttuiScreen):
         row = self._row
         if isinstance(row, RunRow):
             await self._run_again(row.run)
-        elif row and await self.disttui.ask(f"Run {row.path.stem}?", rows.run_consequence(row), "run"):
+        elif isinstance(row, ProfileRow) and await self.disttui.ask(
+            f"Run {row.path.stem}?", rows.run_consequence(row), "run"
+        ):
             self.disttui.router.open_wizard(row.path, launch=True)
 
     async def _run_again(self, run: str) -> None:

@@ -13,7 +13,7 @@ from textual.strip import Strip
 from runner.text import clean
 from tui.keys import MOVES, OPEN, bind
 from tui.theme import look
-from tui.widgets.drawn import Piece
+from tui.widgets.drawn import Piece, line
 from tui.widgets.row_list import RowList
 
 Cell = str | Sequence[tuple[str, str]]
@@ -91,8 +91,10 @@ class Table(RowList[Row]):
             """The table."""
             return self.table
 
-    def __init__(self, columns: Sequence[Column], *, id: str | None = None) -> None:
+    def __init__(self, columns: Sequence[Column], *, id: str | None = None, empty: str = "") -> None:
         super().__init__(id=id)
+        self._empty = empty
+        """The words in place of rows where there are none."""
         self._columns = list(columns)
         self._all: list[Row] = []
         self._marked: set[str] = set()
@@ -176,8 +178,14 @@ class Table(RowList[Row]):
         if self.key != before:
             self.post_message(self.Highlighted(self, self.key))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer `open` only where there is a row."""
+        return action != "open" or self.here is not None
+
     def draw(self, width: int, height: int) -> list[Strip]:
         """Choose the columns, then draw the rows."""
+        if self._empty and not self._all:
+            return [line([(f"  {self._empty}", self.component("table--muted"))])]
         self._lay_out(width - 3, barred=self._barred(height))
         return super().draw(width, height)
 
