@@ -10,6 +10,7 @@ from textual.widgets import Input, Static
 
 from runner.cli.group import cli
 from tests.tui import shelf_kit as kit
+from tests.tui import top_kit
 from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
 from tui.app import DisttuiApp
@@ -102,3 +103,31 @@ def test_a_line_finds_keys_by_words_by_the_key_and_by_the_id(tmp_path: Path) -> 
         await until(pilot, lambda: not isinstance(app.screen, HelpScreen))
 
     kit.play(tmp_path, play)
+
+
+def test_what_is_looked_for_is_seen_on_40_columns(tmp_path: Path) -> None:
+    """The purpose of the screen leaves its rows to what was found."""
+
+    async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        await until(pilot, lambda: _opened(app) and "Runs that this machine" in screen_text(app))
+        await pilot.press("slash", *"lease")
+        await until(pilot, lambda: "disttui lease" in screen_text(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: "Runs that this machine" in screen_text(app))
+
+    kit.play(tmp_path, look, size=(40, 12))
+
+
+def test_the_pane_of_hosts_in_top_is_called_by_its_name(tmp_path: Path) -> None:
+    """Its title has numbers alone."""
+
+    async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        screen = top_kit.MadeUpTop()
+        await app.push_screen(screen)
+        screen.show(top_kit.hosts(2, 4), top_kit.NOW)
+        await until(pilot, lambda: "2 hosts, 8 GPUs" in screen_text(app))
+        await pilot.press("question_mark")
+        await until(pilot, lambda: _opened(app) and "In hosts, where the cursor is" in screen_text(app))
+
+    kit.play(tmp_path, look, size=(80, 40))

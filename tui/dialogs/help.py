@@ -68,7 +68,7 @@ class HelpScreen(DisttuiModal[None]):
             yield Static(_legend(), id="help-signs")
             home = self.disttui.environ.get("HOME") or "~"
             path = str(config_file(self.disttui.environ)).replace(f"{home}/", "~/", 1)
-            yield Static(Content.styled(f"\nOther keys for an id: `keys:` in {path}", "$muted"))
+            yield Static(Content.styled(f"\nOther keys for an id: `keys:` in {path}", "$muted"), id="help-config")
         yield Hints(Key("escape", "esc", "close"), Key("slash", "/", "search"), classes="hint")
 
     def on_mount(self) -> None:
@@ -130,12 +130,13 @@ class HelpScreen(DisttuiModal[None]):
             words.append(("no key has these words", "$muted"))
         self.query_one(".words", Static).update(Content.assemble(*words))
         self.query_one(".ids", Static).update(Content.styled("\n".join(ids), "$muted"))
-        self.query_one("#help-signs").display = not looked_for.strip()
+        for told in self.query("#help-signs, #help-config, .prose"):
+            told.display = not looked_for.strip()
 
     def _room(self, ids: int) -> int:
         """Cells for a key and its meaning, beside ids of that width."""
         width = self.app.size.width
-        return width - 3 if width < _NARROW else min(_WIDEST, width) - 5 - 2 - ids
+        return width - 3 if width < _NARROW else min(_WIDEST, width) - 5 - 3 - ids
 
     def on_resize(self) -> None:
         """Wrap the meanings to the new width; while the screen opens or closes, some widgets are missing."""

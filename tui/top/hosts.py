@@ -59,6 +59,8 @@ class HostsTable(RowList[LoadRow]):
         & > .top--trend { color: $ramp-0; }
     }
     """
+    PLACE = "hosts"
+    """Its name in the help: its title has numbers alone."""
     BINDINGS: ClassVar[list[BindingType]] = [
         *ROW_KEYS,
         bind("top.fold", "e", "fold", "GPUs", "a row for each GPU, one per host, or as fits", group=VIEW),
