@@ -201,7 +201,8 @@ class HelpScreen(DisttuiModal[None]):
             same = [key for key in keys if key in others and len(key) == 1 and key.isascii() and not key.isdigit()]
             apart = [node for node in places if node not in nodes]
             if other != name and same and apart and binding.description != found[name][0].description:
-                yield f"{same[0]} in {_place(apart[0])}: {binding.description}"
+                where = "elsewhere" if isinstance(apart[0], Screen) else f"in {_place(apart[0])}"
+                yield f"{same[0]} {where}: {binding.description}"
 
     def _all(self) -> Iterator[tuple[DOMNode, Binding]]:
         for node in (*self._near, *self._over.walk_children(), self._over, self.app):
