@@ -327,6 +327,17 @@ def test_a_terminal_of_120_columns_has_room_for_the_names_of_runs() -> None:
         assert plan.who >= min(12, width // 10) and plan.trend == trend
 
 
+def test_hosts_that_are_there_stand_above_those_that_are_not(tmp_path: Path) -> None:
+    gone = [HostNow(f"gone{number}", "failed", problem="the name does not resolve") for number in range(20)]
+
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        screen.show((*gone, kit.host(0, 0)), kit.NOW)
+        await until(app, pilot, "● madeup0", "1 of 21 seen · 64 CPUs 36 % busy")
+        assert screen.query_one(HostsTable).items[1].host.name == "gone0", "the others keep their order"
+
+    play(tmp_path, scenario, (80, 24))
+
+
 def test_users_of_a_gpu_are_named_in_full_on_80_columns(tmp_path: Path) -> None:
     async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
         screen.show(kit.leased(), kit.NOW)

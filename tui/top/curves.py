@@ -102,13 +102,16 @@ class CurvesPane(Drawn):
             self._history.columns(host, None, name, width) for name in ("use", "memory", "net in", "net out")
         )
         most = max([1e6, *(value for value in (*into, *out) if value is not None)])
+        peak = f"peak {rate(most)}"
         return [
             Curve("cpu", cpu, _unit(load.cpu, "%"), 100.0, f"of {load.cpus} CPUs" if load.cpus else ""),
             Curve(
                 "memory", memory, meters.size(load.mem_used).strip(), 100.0, f"of {meters.size(load.mem_total).strip()}"
             ),
-            Curve("net in", into, rate(load.net_rx), most, f"peak {rate(most)}"),
-            Curve("net out", out, rate(load.net_tx), most, f"peak {rate(most)}"),
+            *(
+                Curve(title, past, meters.NONE if now is None else rate(now), most, "" if now is None else peak)
+                for title, past, now in (("net in", into, load.net_rx), ("net out", out, load.net_tx))
+            ),
         ]
 
     def _of_gpu(self, host: str, load: Load, index: str, width: int) -> list[Curve]:

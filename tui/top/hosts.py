@@ -107,6 +107,8 @@ class HostsTable(RowList[LoadRow]):
             hosts = self.by_choice(hosts)  # type: ignore[arg-type, assignment]
         elif self.turned:
             hosts.reverse()
+        else:  # what is there comes first
+            hosts.sort(key=lambda host: host.state == "failed")
         if gpu:
             return [one for host in hosts for one in _gpus(host) if one.key == self.only]
         many = sum(1 + len(host.load.gpus) if host.load else 1 for host in hosts)

@@ -141,6 +141,10 @@ class TopScreen(DisttuiScreen):
             facts.append(f"{watts / 1000:.1f} kW" if watts else "")
             taken = sum(map(sums.leased, hosts))
             facts.append(f"{taken} leased" if taken else "")
+        elif cpus := [load for load in loads if load.cpu is not None and load.cpus]:
+            number = sum(load.cpus or 0 for load in cpus)
+            busy = sum((load.cpu or 0.0) * (load.cpus or 0) for load in cpus) / number
+            facts.append(f"{number} CPUs {busy:.0f} % busy")
         state = "not seen" if count["not seen"] else "failed" if count["failed"] and not loads else ""
         name = clean(self._load.only.replace("/", " GPU ")) or "top"
         self.header.show(
