@@ -106,15 +106,11 @@ def test_a_line_finds_keys_by_words_by_the_key_and_by_the_id(tmp_path: Path) -> 
 
 
 def test_what_is_looked_for_is_seen_on_40_columns(tmp_path: Path) -> None:
-    """The purpose of the screen leaves its rows to what was found."""
-
     async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
         await pilot.press("question_mark")
-        await until(pilot, lambda: _opened(app) and "Runs that this machine" in screen_text(app))
+        await until(pilot, lambda: _opened(app))
         await pilot.press("slash", *"lease")
         await until(pilot, lambda: "disttui lease" in screen_text(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: "Runs that this machine" in screen_text(app))
 
     kit.play(tmp_path, look, size=(40, 12))
 

@@ -49,6 +49,7 @@ class HelpScreen(DisttuiModal[None]):
     DEFAULT_CSS = """
     HelpScreen #help-search { margin: 0 0 1 0; }
     HelpScreen.-short .prose { display: none; }
+    HelpScreen.-searching { .prose, #help-signs, #help-config { display: none; } }
     """
 
     def __init__(self, over: Screen[Any]) -> None:
@@ -130,8 +131,7 @@ class HelpScreen(DisttuiModal[None]):
             words.append(("no key has these words", "$muted"))
         self.query_one(".words", Static).update(Content.assemble(*words))
         self.query_one(".ids", Static).update(Content.styled("\n".join(ids), "$muted"))
-        for told in self.query("#help-signs, #help-config, .prose"):
-            told.display = not looked_for.strip()
+        self.set_class(bool(looked_for.strip()), "-searching")
 
     def _room(self, ids: int) -> int:
         """Cells for a key and its meaning, beside ids of that width."""
