@@ -72,7 +72,7 @@ class TimelinePane(Drawn):
         several = len({moment.host for moment in self._moments}) > 1
         names = min(12, max(len(moment.host) for moment in self._moments)) if several and width > 50 else 0
         shown = self._moments[top : top + height]
-        times = max(len(duration(moment.time - self._began)) for moment in shown)
+        times = max((len(duration(moment.time - self._began)) for moment in shown), default=0)
         return [
             self._line(moment, width, (times, names), chosen=self.has_focus and at == cursor)
             for at, moment in enumerate(shown, top)
