@@ -19,6 +19,8 @@ from tui.dashboard.hosts import HostsPane
 from tui.dashboard.progress import time_left
 from tui.dashboard.rank_grid import RankGrid
 from tui.dashboard.story import story
+from tui.dashboard.timeline import TimelinePane
+from tui.run.events import Moment
 from tui.run.feed import Snapshot
 from tui.run.ranks import ranks_now
 from tui.run.series import MetricHistory, Track
@@ -262,3 +264,13 @@ def test_a_run_whose_ranks_are_all_up_is_running_before_its_first_step() -> None
         state = fold(state, 0, "events.jsonl", {"t": 2.0, "e": "rank", "attempt": 1, "rank": rank, "pid": 1})
         state = fold(state, 0, "events.jsonl", {"t": 3.0, "e": "group", "attempt": 1, "rank": rank, "backend": "gloo"})
     assert (run_word(state), stage(state)) == ("running", "no step yet")
+
+
+@asynchronous
+async def test_events_without_room_for_a_row_end_nothing() -> None:
+    pane = TimelinePane()
+    moment = Moment(1.0, "ok", "node0", "node0 has joined")
+    async with text_of(pane, (40, 4)) as (pilot, text):
+        pane.show(replace(running(1, 1), moments=(moment,)))
+        await pilot.pause()
+        assert "node0 has joined" in text() and pane.draw(40, 0) == []
