@@ -471,7 +471,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, world: World, launch: dict[str, A
         patch.setattr(member, "write_stop", write_stop)
         patch.setattr(member, "LauncherProcess", attempt)
         patch.setattr(member, "Ending", ending)
-        patch.setattr(member, "Leftover", lambda *_: types.SimpleNamespace(look=dict))
+        patch.setattr(member, "Leftover", lambda *_, **__: types.SimpleNamespace(look=dict))
         patch.setattr(member, "_LOOK", 1.0)
         patch.setattr(member, "_LISTENS", 0.2)
         for node in range(nodes):

@@ -128,11 +128,17 @@ def test_cpu_of_a_rank_is_percent_of_one_core(tmp_path: Path) -> None:
     sampler = Sampler(str(tmp_path), gpus=False)
     try:
         ranks = {0: busy.pid, 1: idle.pid}
-        wait_for(lambda: sampler.sample(ranks)["ranks"]["0"].get("cpu", 0) > 10)
+        samples = []
+
+        def is_busy() -> bool:
+            samples.append(sampler.sample(ranks)["ranks"])
+            return samples[-1]["0"].get("cpu", 0) > 10
+
+        sampler.sample(ranks)
         time.sleep(1)
-        record = sampler.sample(ranks)
-        assert 10 < record["ranks"]["0"]["cpu"] <= 115
-        assert record["ranks"]["1"]["cpu"] < 5
+        wait_for(is_busy)  # on a machine with much to do it may get little of a second
+        assert samples[-1]["0"]["cpu"] <= 115
+        assert samples[-1]["1"]["cpu"] < 5
     finally:
         for child in (busy, idle):
             child.kill()
