@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -22,7 +25,10 @@ from runner.runs.registry import KnownRun
 from runner.text import clean
 from runner.untrusted.bounded import each, whole
 
-_PART = ".part"
+_HALVES = ".pull"
+"""The folder of files that have come in part, below the target: no host has a name for it."""
+_BLOCKED = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY)
+"""A file stands where a folder is wanted, or a folder where a file is."""
 _GROWTH = 64 << 20
 """Bytes that a file may have grown by since it was listed, besides its size then."""
 _LATEST = 1e11
@@ -116,7 +122,7 @@ def pull(
                 tell(ToFetch(host, len(wanted), sum(file.size for file in wanted.values())))
             try:
                 for path, file in wanted.items():
-                    total += _fetch(reached.links[node], run, node, path, file)
+                    total += _fetch(reached.links[node], run, node, to, path, file)
                     fetched.append(PulledFile(path, file.size, host))
                     tell(fetched[-1])
             except HostError as error:
@@ -181,20 +187,32 @@ def _place(to: Path, host: str, name: str, *, apart: bool) -> Path:
         ) from None
 
 
-def _fetch(link: Link, run: KnownRun, node: int, path: Path, file: Offered) -> int:
-    part = inside(path.parent, path.name + _PART)
+def _fetch(link: Link, run: KnownRun, node: int, to: Path, path: Path, file: Offered) -> int:
+    # Of this host's file alone: what another host has sent must not be the beginning of it.
+    whose = f"{run.run}\0{link.host}\0{file.name}".encode(errors="replace")
+    half = inside(to, _HALVES, hashlib.sha256(whose).hexdigest())
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("ab") as out:
-            begun = out.tell()
+        half.parent.mkdir(exist_ok=True)
+        begun, free = half.stat().st_size if half.exists() else 0, shutil.disk_usage(to).free
+        if file.size - begun > free:
+            what = f"{clean(file.name)} is {gibibytes(file.size)}, and {gibibytes(free)} are free in {to}"
+            raise HostError(link.host, what, "Make room, or pull elsewhere with --to.")
+        with half.open("ab") as out:
             answer = _receive(link, run, node, file, out, begun)
-        if answer.get("size") != part.stat().st_size or answer.get("sha256") != _digest(part):
-            part.unlink()
+        if answer.get("size") != half.stat().st_size or answer.get("sha256") != _digest(half):
+            half.unlink()
             raise HostError(link.host, f"{clean(file.name)} changed while it was read", "Pull again.")
-        os.utime(part, (file.mtime, file.mtime))
-        part.replace(path)
+        os.utime(half, (file.mtime, file.mtime))
+        half.replace(path)
     except OSError as error:
+        if error.errno in _BLOCKED:
+            cure = "Another file or folder of this name is in its way: move it, or pull elsewhere with --to."
+            raise HostError(link.host, f"{clean(str(path))} cannot be written: {error.strerror}", cure) from None
         raise InputError(f"{error.strerror}", "Make room, or pull elsewhere with --to.", place=f"{path}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            half.parent.rmdir()  # stays while it holds another half file
     return path.stat().st_size - begun
 
 

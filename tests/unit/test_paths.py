@@ -112,6 +112,66 @@ def test_pull_writes_nothing_outside_of_its_folder(tmp_path: Path) -> None:
         assert f"{name}: it names a file of the run that is none" in str(caught.value), caught.value
 
 
+def test_what_one_host_calls_a_half_file_is_not_the_beginning_of_anothers(tmp_path: Path) -> None:
+    to = tmp_path / "to"
+    run = lied(
+        tmp_path,
+        liar(tmp_path, "a", _files("checkpoints/x.pt.part")),
+        liar(tmp_path, "b", _files("checkpoints/x.pt")),
+    )
+    assert pull(viewer(), run, to).bytes == 8
+    assert sorted(path.name for path in to.rglob("*")) == ["checkpoints", "x.pt", "x.pt.part"]
+    assert (to / "checkpoints" / "x.pt").read_bytes() == b"evil"
+
+
+def test_a_file_that_breaks_off_is_gone_on_with_and_leaves_nothing_else(tmp_path: Path) -> None:
+    body = """
+    if op == "files":
+        yield {"ok": {"files": [{"name": "x.pt", "size": 4, "mtime": 1.0}]}}
+    elif not request["offset"]:
+        yield pack_data(0, 0, 0, b"ev")
+        os._exit(0)
+    else:
+        import hashlib
+        yield pack_data(0, 0, 2, b"il")
+        yield {"ok": {"size": 4, "sha256": hashlib.sha256(b"evil").hexdigest()}}
+    """
+    run, to = lied(tmp_path, liar(tmp_path, "n1", body)), tmp_path / "to"
+    with pytest.raises(DisttuiError, match="n1: the link broke"):
+        pull(viewer(), run, to)
+    assert pull(viewer(), run, to).bytes == 2
+    assert [(path.name, path.read_bytes()) for path in to.iterdir()] == [("x.pt", b"evil")]
+
+
+def test_a_host_whose_files_stand_in_each_others_way_does_not_keep_the_next_ones_back(tmp_path: Path) -> None:
+    to = tmp_path / "to"
+    (to / "results").mkdir(parents=True)
+    run = lied(
+        tmp_path,
+        liar(tmp_path, "a", _files("a", "a/b")),
+        liar(tmp_path, "b", _files("b/c", "b")),
+        liar(tmp_path, "c", _files("results")),
+        liar(tmp_path, "d", _files("d" * 255)),
+    )
+    with pytest.raises(DisttuiError) as caught:
+        pull(viewer(), run, to)
+    assert caught.value.exit_code == 3
+    for host, name in (("a", "a/b"), ("b", "b"), ("c", "results")):
+        assert f"{host}: {to / name} cannot be written: " in str(caught.value)
+    assert {"a", "b", "d" * 255} <= {path.name for path in to.iterdir()}
+
+
+def test_a_file_larger_than_the_disk_is_not_begun(tmp_path: Path) -> None:
+    body = """
+    if op == "files":
+        yield {"ok": {"files": [{"name": "x", "size": 1 << 50, "mtime": 1.0}]}}
+    """
+    run = lied(tmp_path, liar(tmp_path, "n1", body), liar(tmp_path, "n2", _files("y")))
+    with pytest.raises(DisttuiError, match=r"n1: x is 1048576\.0 GiB, and .* GiB are free"):
+        pull(viewer(), run, tmp_path / "to")
+    assert [path.name for path in (tmp_path / "to").iterdir()] == ["y"]
+
+
 def test_pull_of_an_endless_file_ends(tmp_path: Path) -> None:
     body = """
     if op == "files":
