@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -63,7 +64,10 @@ def note(text: str, level: Level = "warning") -> Note:
 def write_json(path: str, data: Any) -> None:
     """Replace a file by `data` as JSON, in one step, readable by its owner alone. Raises OSError."""
     temporary = f"{path}.{os.getpid()}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    # A job may have put a pipe there, and opening it would block for ever.
+    with contextlib.suppress(OSError):
+        os.unlink(temporary)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(json.dumps(data, separators=(",", ":")).encode())

@@ -18,6 +18,8 @@ import pytest
 from runner.node import journal, procs
 from runner.node.observe.stacks import collect
 from runner.node.problem import Problem
+from runner.node.rank import mpi_world
+from runner.node.rank.ends import tell_end
 from runner.node.serve import listing, reading, runs
 from runner.node.serve.mirror import Mirror
 from runner.node.supervise.warden import conclude
@@ -137,6 +139,42 @@ def test_a_report_that_names_another_process_has_it_sent_no_signal_that_ends_it(
         assert "note" in collect(str(folder))["0"]
         assert other.poll() is None
         other.kill()
+
+
+@pytest.mark.parametrize("plant", [os.mkfifo, Path.touch], ids=["pipe", "left"])
+def test_a_pipe_where_a_state_file_is_about_to_be_written_is_not_waited_for(
+    plant: Callable[[Path], None], folder: Path
+) -> None:
+    """A job knows the process id of its supervisor, and so the name that a file has until it is whole."""
+    plant(folder / f"supervisor.json.{os.getpid()}.tmp")
+    journal.write_json(str(folder / "supervisor.json"), {"pid": 1})
+    assert journal.read_json(str(folder / "supervisor.json")) == {"pid": 1}
+    assert not list(folder.glob("*.tmp"))
+
+
+def test_a_state_file_that_cannot_be_written_is_an_error_and_no_wait(folder: Path) -> None:
+    (folder / f"supervisor.json.{os.getpid()}.tmp").mkdir()
+    with pytest.raises(OSError):
+        journal.write_json(str(folder / "supervisor.json"), {"pid": 1})
+
+
+@pytest.mark.parametrize("name", [mpi_world.DAEMON, f"launcher.json.{os.getpid()}"])
+def test_a_pipe_among_the_files_of_a_launcher_is_not_waited_for(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTTUI_DIR", str(folder))
+    os.mkfifo(folder / name)
+    assert mpi_world.asked() is None
+    tell_end(code=0)
+    assert journal.read_object(str(folder / "launcher.json"))["code"] == 0
+
+
+def test_a_daemons_command_that_is_no_text_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTTUI_DIR", str(folder))
+    (folder / mpi_world.DAEMON).write_bytes(b"-mca\norte_hnp_uri\n\xff\n" + b"x" * (2 << 20))
+    given = mpi_world.asked()
+    assert given is not None
+    assert mpi_world.wrong_field(mpi_world.place_of("4.1", given))
 
 
 def test_only_a_regular_file_is_opened(tmp_path: Path) -> None:

@@ -246,6 +246,23 @@ def test_a_log_that_cannot_be_written_leaves_the_output_where_it_was(shim: Shim)
     assert second == "hello"
 
 
+def test_a_rank_does_not_wait_for_a_pipe_in_place_of_one_of_its_files(shim: Shim) -> None:
+    for name in ("rank-0.log", "rank-0.stacks", "ranks.jsonl"):
+        os.mkfifo(shim.attempt / name)
+    code, said = shim.run("script", shim.script("print('hello')"))
+    assert (code, said.splitlines()[-1]) == (0, "hello")
+
+
+def test_a_rank_whose_job_has_put_a_pipe_in_place_of_its_reports_ends(shim: Shim) -> None:
+    text = "import os\npath = os.environ['DISTTUI_DIR'] + '/ranks.jsonl'\nos.unlink(path)\nos.mkfifo(path)\n"
+    assert shim.run("script", shim.script(text + "exit(3)"))[0] == 3
+
+
+def test_a_scripts_output_waits_for_the_disk_as_it_does_by_hand(shim: Shim) -> None:
+    shim.run("script", shim.script("import os\nprint(os.get_blocking(1), os.get_blocking(2))"))
+    assert shim.log() == "True True\n"
+
+
 def test_a_process_that_no_launcher_started(shim: Shim) -> None:
     del shim.env["RANK"]
     code, said = shim.run("script", "x.py")

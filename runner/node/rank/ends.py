@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -54,7 +55,10 @@ def place(name: str, record: Mapping[str, object]) -> None:
     path = os.path.join(os.environ["DISTTUI_DIR"], name)
     part = "%s.%d" % (path, os.getpid())
     try:
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        # The job may have put a pipe there, and opening it would block for ever.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             json.dump(record, file)
         os.rename(part, path)
     except OSError as error:

@@ -7,6 +7,7 @@ import os
 import time
 from typing import Any, MutableMapping, NamedTuple, Tuple
 
+from ...protocol.regular import regular
 from ..problem import Problem
 
 _TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
@@ -73,7 +74,7 @@ class Reports:
         """Append one record. A full disk must not end the training: the record is dropped then."""
         record = {"t": time.time(), **self._who, "e": kind, **fields}
         try:
-            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = regular(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
                 os.write(file, (json.dumps(record) + "\n").encode())
             finally:

@@ -16,6 +16,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from ...protocol.regular import read_regular
 from .identity import FIRST_RANK
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ _PLACE = {
 """What each field of `MpiPlace` must be."""
 _OWN = "OMPI_MCA_"
 _NUMBERS = "export RANK=$OMPI_COMM_WORLD_RANK LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE"
+_LONGEST = 1 << 20
+"""Bytes of a daemon's command."""
 _REACHED = 3.0
 """Seconds that a connection to mpirun may take."""
 
@@ -81,10 +84,10 @@ def default_ports(own: Mapping[str, str]) -> Dict[str, str]:
 def asked() -> Optional[Dict[str, str]]:
     """The settings with which mpirun wants the other hosts' daemons started, None: it has not asked yet."""
     try:
-        with open(os.path.join(os.environ["DISTTUI_DIR"], DAEMON), encoding="utf-8") as file:
-            words = file.read().splitlines()
+        data = read_regular(os.path.join(os.environ["DISTTUI_DIR"], DAEMON), _LONGEST)
     except OSError:
         return None
+    words = data.decode("utf-8", "replace").splitlines()
     return {words[at + 1]: words[at + 2].strip('"') for at in range(len(words) - 2) if words[at] == "-mca"}
 
 

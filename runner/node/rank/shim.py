@@ -74,8 +74,11 @@ def _hide_user_modules() -> List[str]:
 
 def _redirect(log: str) -> None:
     """Redirect both output streams to the rank's log; where it cannot be opened they stay as they are."""
+    from ...protocol.regular import regular
+
     try:
-        file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        file = regular(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.set_blocking(file, True)  # as the script would find them by hand
         if os.fstatvfs(file).f_bavail == 0:
             raise OSError("no space left on the disk")
     except OSError as error:

@@ -19,6 +19,7 @@ import time
 from types import FrameType
 from typing import Any, Dict, List, Optional
 
+from ...protocol.regular import regular
 from .. import sockets
 from .identity import Reports
 
@@ -41,7 +42,7 @@ def open_signal(path: str) -> Optional[int]:
         return None
     number = int(signal.SIGRTMIN) + 9
     try:
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         # A high descriptor: a script may expect low numbers for its own files, and close descriptors it does not know.
         high = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _HIGH)
         os.close(file)
