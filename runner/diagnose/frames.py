@@ -11,7 +11,7 @@ from runner.protocol.files import RankStacks
 from runner.text import clean
 
 _LIBRARY = re.compile(r"[\\/](site-packages|dist-packages)[\\/]|[\\/]lib(64)?[\\/]python\d|^<")
-_FAULT_FRAME = re.compile(r'^\s*File "([^"]*)", line (\d+|\?\?\?) in (.*)$')
+_FAULT_FRAME = re.compile(r'^\s*File "([^"]*)", line (\d{1,9}|\?\?\?) in (.*)$')
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _faulthandler_frames(text: str) -> tuple[Frame, ...]:
         if found and name:
             number = found.group(2)
             blocks[name].append(
-                Frame(clean(found.group(1)), int(number) if number.isdigit() else 0, clean(found.group(3)))
+                Frame(clean(found.group(1)), int(number) if number.isdecimal() else 0, clean(found.group(3)))
             )
     current = [frames for title, frames in blocks.items() if title.startswith("Current")]
     chosen = (current or list(blocks.values()) or [[]])[-1]

@@ -104,7 +104,7 @@ def standings(state: RunState) -> list[Standing]:
         if file.number != newest or file.stacks.get("attempt") != state.attempt:
             continue
         for rank, answer in file.stacks.get("ranks", {}).items():
-            if rank.isdigit():
+            if rank.isdecimal() and len(rank) < 10:
                 found.append(standing(int(rank), host.name, answer))
     return sorted(found, key=lambda one: one.rank)
 

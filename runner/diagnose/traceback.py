@@ -7,7 +7,7 @@ import re
 from runner.diagnose.frames import Frame
 from runner.text import clean_lines
 
-_FRAME = re.compile(r'^(\s*(?:\| )?)File "([^"]+)", line (\d+)(?:, in (.*))?$')
+_FRAME = re.compile(r'^(\s*(?:\| )?)File "([^"]+)", line (\d{1,9})(?:, in (.*))?$')
 _CHAINED = re.compile(r"^(The above exception was the direct cause|During handling of the above exception)")
 
 

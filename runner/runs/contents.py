@@ -84,14 +84,14 @@ def read_content(file: str, record: Mapping[str, object]) -> Content:
     if file == "exit.json":
         return ExitFile(decode(Exit, record))
     attempt, _, base = file.partition("/")
-    if base == "ranks.jsonl" and attempt.removeprefix("attempt-").isdigit():
+    if base == "ranks.jsonl" and attempt.removeprefix("attempt-").isdecimal():
         try:
             return ReportLine(int(attempt.removeprefix("attempt-")), decode(Report, record))
         except MalformedRecordError:
             return OtherFile(file, record)  # a script's own
     if file.startswith("stacks-"):
         digits = file.removeprefix("stacks-").removesuffix(".json")
-        return StacksFile(file, int(digits) if digits.isdigit() else 0, decode(Stacks, record))
+        return StacksFile(file, int(digits) if digits.isdecimal() else 0, decode(Stacks, record))
     return OtherFile(file, record)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from runner.diagnose import hang
 from runner.diagnose.hang import Standing, awaited, rank_words, sentences, stacks, standings
+from runner.diagnose.traceback import frames
 from runner.protocol.files import RankStacks
 from runner.runs.state import begin
 from runner.untrusted.decode import decode
@@ -190,6 +191,18 @@ def test_nonsense_is_survived_and_cannot_steer_the_terminal() -> None:
     text = "\n".join(sentences([standing(0, "h\n\x1b", hostile), standing(1, "h", {})]))
     assert "\x1b" not in text and len(text.split("\n")) == 2
     assert sentences([]) == []
+
+
+def test_numbers_that_are_none_in_stacks_and_tracebacks_are_survived() -> None:
+    for digits in ("²", "9" * 5000):
+        state = fold(begin("r-1", ("n1",), (1,)), 0, "events.jsonl", {"t": 1.0, "e": "rank", "attempt": 1, "rank": 0})
+        ranks = {digits: {"note": "gone", "state": "ended"}}
+        state = fold(state, 0, "stacks-1.json", {"t": 2.0, "attempt": 1, "ranks": ranks})
+        assert standings(state) == []
+        line = f'  File "a.py", line {digits}, in f'
+        assert frames(f"Traceback (most recent call last):\n{line}\nValueError: x") == ()
+        said = f'Current thread 0x1 (most recent call first):\n  File "a.py", line {digits} in f\n'
+        assert stacks([standing(0, "n1", {"text": said, "note": "holds the lock"})]) == []
 
 
 def test_the_newest_stacks_of_all_hosts_are_put_together() -> None:

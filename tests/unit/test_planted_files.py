@@ -114,6 +114,16 @@ def test_whatever_a_job_writes_into_a_state_file_is_no_traceback(name: str, fold
         ask(folder)
 
 
+def test_folders_that_a_job_calls_by_odd_digits_hide_no_run_and_keep_none_from_its_end(folder: Path) -> None:
+    """`²` is a digit, and no number: a job makes such folders beside those of its run's hosts and attempts."""
+    journal.write_json(str(folder / "supervisor.json"), {"pid": 1 << 22, "start": 1, "boot_id": "x"})
+    (folder.parent / "²").mkdir()
+    (folder / "attempt-²").mkdir()
+    assert [row["run"] for row in ask(folder)] == [RUN]
+    conclude(str(folder), "the supervisor was killed", None)
+    assert journal.read_object(str(folder / "exit.json"))["attempt"] == 1
+
+
 def test_a_run_that_calls_itself_another_does_not_take_the_others_processes_along(folder: Path) -> None:
     """The supervisor and warden of a run are killed, and its spec names another run of the same user."""
     tag = {procs.TAG: "neighbour-1a2b/0/1", "DISTTUI_DIR": f"{folder.parents[1]}/neighbour-1a2b/0/attempt-1"}

@@ -84,6 +84,45 @@ def test_a_disk_that_is_full_half_way_leaves_neither_a_job_nor_secrets(
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+LONG = "yes 7 | head -c 3000000 | tr -d '\\n'"
+ODD = ("printf '\\033]0;x\\007 \\377\\n'", LONG, "yes", "echo '|||||'", "echo -- --help", "echo ²", "kill -9 $$")
+
+
+@pytest.mark.parametrize("words", ODD)
+def test_an_sbatch_that_says_anything_else_than_a_jobs_id_submits_nothing(
+    tmp_path: Path, log: Path, words: str
+) -> None:
+    does(tmp_path, "sbatch", words)
+    does(tmp_path, "squeue", words)
+    with pytest.raises(Problem):
+        submit(tmp_path)
+    assert "scancel" not in log.read_text()
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [*ODD, f"printf 'TIMEOUT|N/A|9999-99-99T00:00:00|n[1-9999999]|'; {LONG}"])
+def test_whatever_squeue_and_scontrol_say_is_no_traceback(tmp_path: Path, log: Path, words: str) -> None:
+    folder = begun(tmp_path)
+    (Path(folder).parent / "²").mkdir()
+    (Path(folder) / "attempt-²").mkdir()
+    does(tmp_path, "squeue", words)
+    does(tmp_path, "scontrol", f"printf 'ExitCode='; {LONG}; printf ':'; {LONG}")
+    for ask in (
+        lambda: runs.status(folder), lambda: serve_slurm._settle(str(Path(folder).parent), _queued(folder), late=True),
+        lambda: runs.request_stop(folder, now=False, reason="why"),
+    ):  # fmt: skip
+        try:
+            ask()
+        except Problem:
+            pass
+
+
+def _queued(folder: str) -> Any:
+    watch = serve_slurm.job_of(folder)
+    assert watch is not None
+    return watch.now() or {"job": "4711", "state": "FAILED", "reason": "", "start": "", "nodes": []}
+
+
 def begun(tmp_path: Path) -> str:
     """The folder of a run whose job has begun, and has written no end."""
     submit(tmp_path)

@@ -46,7 +46,7 @@ def _nodes(folder: str, run: str) -> list[dict[str, object]]:
         if owner != os.getuid():
             # No file in it is opened: another user could have put a FIFO there that blocks a reader.
             return [{"run": run, "problem": f"{folder} belongs to {user_name(owner)}", "cure": _ask_owner(folder)}]
-        names = [name for name in os.listdir(folder) if name.isdigit()]
+        names = [name for name in os.listdir(folder) if name.isdecimal()]
         for name in sorted(names, key=int):
             path = os.path.join(folder, name)
             watch = slurm.job_of(path)

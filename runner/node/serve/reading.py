@@ -66,7 +66,7 @@ def files(run_folder: str, outputs: Outputs) -> requests.FilesAnswer:
     for path, folders, names in os.walk(run_folder):
         inside = os.path.relpath(path, run_folder)
         if inside == ".":
-            folders[:] = [name for name in folders if not name.isdigit() and name != _OUTPUTS]
+            folders[:] = [name for name in folders if not name.isdecimal() and name != _OUTPUTS]
         _note(found, path, "" if inside == "." else inside, names, folders)
     for output in outputs.names:
         try:

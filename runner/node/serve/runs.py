@@ -221,7 +221,7 @@ def forget(folder: str) -> requests.Nothing:
         except OSError as error:
             raise Problem(f"{folder} cannot be removed: {error}") from None
     run = os.path.dirname(folder)
-    if not any(name.isdigit() for name in os.listdir(run)):
+    if not any(name.isdecimal() for name in os.listdir(run)):
         # The last host of those that share this disk takes the checkpoints with it.
         shutil.rmtree(run, ignore_errors=True)
     return {}

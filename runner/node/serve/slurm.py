@@ -38,6 +38,7 @@ _LONG_OVER = 60.0
 """The same by Slurm's own word for the end: its controller's clock may differ from ours."""
 _PATH = re.compile(r"[A-Za-z0-9_/.,:=@+-]+")
 """Paths that mean the same to Slurm (`%j`), to a shell and to us."""
+_JOB = re.compile("[0-9]{1,20}")
 _LATE = 15.0
 """Seconds beyond twice the grace after which a job that was asked to stop is cancelled."""
 _LONGEST_GRACE = 86400.0
@@ -151,7 +152,7 @@ def job_of(folder: str) -> Optional[JobWatch]:
         if run_folder not in _watches:
             found = journal.read_json(os.path.join(run_folder, "0", "slurm.json"))
             job = found.get("job") if isinstance(found, dict) else None
-            if not isinstance(job, str) or not job.isdigit():
+            if not isinstance(job, str) or not _JOB.fullmatch(job):
                 return None
             _watches[run_folder] = JobWatch(run_folder, job, str(found.get("python")))
         return _watches[run_folder]
@@ -216,7 +217,7 @@ def _hand_in(request: requests.SubmitRequest, folders: Sequence[str], node_zip: 
     said = slurm.run(*submission(path)).split()
     # A site's own words may come before it.
     job = said[-1].partition(";")[0] if said else ""
-    if not re.fullmatch("[0-9]+", job):
+    if not _JOB.fullmatch(job):
         raise Problem("sbatch has not said which job it has submitted", "see squeue, and the site's sbatch")
     return job
 
@@ -321,7 +322,7 @@ def _follow(watch: JobWatch, tell: Callable[[Dict[str, object]], None], settle: 
 
 
 def _nodes(run_folder: str) -> List[str]:
-    names = [name for name in os.listdir(run_folder) if name.isdigit()]
+    names = [name for name in os.listdir(run_folder) if name.isdecimal()]
     return [os.path.join(run_folder, name) for name in sorted(names, key=int)]
 
 
@@ -334,7 +335,7 @@ def _settle(run_folder: str, found: Queued, late: bool) -> None:
             continue
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(folder, "given"))
-        attempts = [name[8:] for name in os.listdir(folder) if name.startswith("attempt-") and name[8:].isdigit()]
+        attempts = [name[8:] for name in os.listdir(folder) if name.startswith("attempt-") and name[8:].isdecimal()]
         attempt = max(map(int, attempts), default=0)
         state, code, cause = leader or _end_by_slurm(run_folder, node, found, begun)
         verdict = Verdict(t=stamp(), e="verdict", state=state, code=code, attempt=attempt, cause=cause)
@@ -365,7 +366,7 @@ def _why(run_folder: str, found: Queued, begun: bool) -> str:
     if not state:
         return f"Slurm does not know job {job} any more, and nothing on its nodes has written how it ended"
     try:
-        shown = re.search(r"ExitCode=(\d+):(\d+)", slurm.run("scontrol", "-o", "show", "job", job))
+        shown = re.search(r"ExitCode=(\d{1,9}):(\d{1,9})", slurm.run("scontrol", "-o", "show", "job", job))
     except Problem:
         shown = None
     code, signal = (int(shown[1]), int(shown[2])) if shown else (0, 0)
@@ -421,4 +422,4 @@ def _look(job: str) -> Tuple[Optional[Queued], Optional[float]]:
 
 def _job_named(run: str) -> str:
     found = slurm.run("squeue", "-h", "-t", "all", "-n", run, "-u", str(os.getuid()), "-o", "%i").split()
-    return found[0] if found else ""
+    return next((job for job in found if _JOB.fullmatch(job)), "")

@@ -102,7 +102,7 @@ def conclude(folder: str, why: str, root: int | None) -> None:
     left = stop.sweep(lambda: stop.attempt_processes(run, node, root, everything=True) | descent.noted(folder))
     blamed = of_host(node, "supervisor lost", why, last)
     attempts = [name[8:] for name in os.listdir(folder) if name.startswith("attempt-")]
-    attempt = max((int(number) for number in attempts if number.isdigit()), default=0)
+    attempt = max((int(number) for number in attempts if number.isdecimal()), default=0)
     mpi_session.remove(os.path.join(folder, f"attempt-{attempt}"))
     end: Exit = {"state": "failed", "code": 1, "cause": blamed, "attempt": attempt}
     story = journal.Journal(os.path.join(folder, "events.jsonl"))
