@@ -190,6 +190,41 @@ def test_how_to_mend_a_wrong_path_stands_on_a_line_of_its_own(tmp_path: Path) ->
     seen((80, 24), act, look, tmp_path)
 
 
+def test_beside_a_host_that_fails_it_is_said_which_keys_help(tmp_path: Path) -> None:
+    def look(_: Pilot[None], shown: str) -> None:
+        assert "r tries again" in shown and "X leaves out the 2" in shown and "sandbox" in shown, shown
+
+    seen((80, 24), SCENES["changed"], look, tmp_path)
+
+
+def test_on_the_smallest_terminal_the_whole_run_can_be_reached(tmp_path: Path) -> None:
+    def look(_: Pilot[None], shown: str) -> None:
+        assert "› backend    gloo" in shown and "desk has no GPU" in shown, shown
+        assert "✗ 1 error" in shown, shown
+
+    seen((40, 12), keys(("gpu1", "desk"), 3, "tab", "j"), look, tmp_path)
+
+
+@pytest.mark.parametrize("right", [1, 2, 3])
+def test_a_line_that_has_just_appeared_is_no_error_until_one_goes_on(tmp_path: Path, right: int) -> None:
+    def look(_: Pilot[None], shown: str) -> None:
+        assert "e.g." in shown and "✗" not in shown, shown
+
+    def refused(pilot: Pilot[None], shown: str) -> None:
+        assert "step 4 of 5" in shown and "expected" in str(*pilot.app._notifications), shown
+
+    seen((80, 24), keys(("gpu1",), 4, *["right"] * right), look, tmp_path)
+    seen((80, 24), keys(("gpu1",), 4, *["right"] * right, "enter"), refused, tmp_path)
+
+
+def test_where_it_is_saved_the_end_of_the_path_is_seen(tmp_path: Path) -> None:
+    def look(_: Pilot[None], shown: str) -> None:
+        assert "/bytegpt.yaml" in shown, shown
+
+    seen((40, 12), keys(("gpu1",), 5, "s"), look, tmp_path)
+    seen((40, 12), keys(("gpu1",), 5, "s", "tab", "right"), look, tmp_path)
+
+
 @pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}], ids=["dark", "light"])
 def test_every_word_can_be_read(tmp_path: Path, more: dict[str, str]) -> None:
     """WCAG's contrast of text, measured on what is drawn: every step, the row under the cursor too."""

@@ -37,3 +37,19 @@ def test_a_profile_for_slurm_is_walked_to_its_batch_script(tmp_path: Path, monke
             assert "6 processes" in shown and "slurm-0" in shown
 
     asyncio.run(scenario())
+
+
+def test_what_enter_would_start_as_a_job_of_slurm_is_counted_in_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = facts("cpu_desk")
+    record(monkeypatch, {"login": found})
+    path = tmp_path / "queued.yaml"
+    path.write_text(_TEXT)
+
+    async def scenario() -> None:
+        async with wizard(tmp_path, size=(165, 60), profile=path) as (pilot, opened):
+            await until(pilot, lambda: opened._at == 4 and opened._view.startable)
+            assert "6 processes on 3 nodes" in screen_text(pilot.app)
+
+    asyncio.run(scenario())

@@ -209,7 +209,8 @@ class CheckStep(Step):
             wait = "; w waits for what others have leased" if view.may_wait else ""
             return Content.assemble((f"✗ {errors}: nothing would be started", "bold $state-failed"), (wait, "$muted"))
         key = "enter once more" if self.too_soon else "enter"
-        what = f"{count(weighed.plan.world_size, 'process')} on {count(len(weighed.plan.hosts), 'host')}"
+        place = "host" if weighed.plan.batch is None else "node"
+        what = f"{count(weighed.plan.world_size, 'process')} on {count(len(weighed.plan.hosts), place)}"
         words = f"✓ {key} {'queues' if view.queued else 'starts'} {what}"
         kept = "; it goes on without disttui"
         if view.draft.sandbox:

@@ -126,7 +126,7 @@ class HostsStep(Step):
     )  # fmt: skip
     DEFAULT_CSS = """
     HostsStep NameInput { margin: 0 1; }
-    HostsStep StepNotes { height: 8; }
+    HostsStep StepNotes { height: auto; min-height: 8; max-height: 50%; }
     """
 
     class FileNamed(Message):

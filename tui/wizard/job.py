@@ -214,7 +214,10 @@ class JobStep(Step):
         names, more = self._offered
         if key == "script" and names:
             lines.append(Point("  ".join(names[:30]) + (" …" if more or len(names) > 30 else ""), "$foreground"))
-        flaws = [*self._flaw.values(), *self.draft.problems]
+        job = self.draft.data.get("job", {})
+        # A line that has just appeared is empty: that is said where the user wants to go on.
+        begun = all(job[kind] for kind in JOB_KINDS if kind in job)
+        flaws = [*self._flaw.values(), *(self.draft.problems if begun else ())]
         self.query_one(StepNotes).tell(label, *(Point(flaw, "$state-failed", "✗ ") for flaw in flaws[:2]), *lines)
 
     def _offer(self, names: Sequence[str], more: bool) -> None:

@@ -140,7 +140,7 @@ class ProcessesStep(Step):
             return
         warnings = len(weighed.recommendation.warnings)
         errors = [_error(one) for one in weighed.findings if one.level == "error"]
-        title = totals(weighed.plan) + (f" · ✗ {amount(len(errors), 'error')}" if errors else "")
+        title = (f"✗ {amount(len(errors), 'error')} · " if errors else "") + totals(weighed.plan)
         title += f" · ▲ {warnings} to know" if warnings else ""
         run = self.query_one("#whole-run", ValueTable)
         about = _about_run(run.key, weighed) if self._at_run else self._about_host(weighed)

@@ -85,13 +85,13 @@ class WizardScreen(HostsScreen):
     }
     WizardScreen.-short {
         Rail { margin: 0; }
-        HostsStep StepNotes, JobStep StepNotes { height: 4; }
-        #whole-run { display: none; }
+        HostsStep StepNotes, JobStep StepNotes { height: 4; min-height: 4; }
+        #whole-run { height: 3; border-top: none; }
     }
     WizardScreen.-wide {
         Step { layout: horizontal; }
         .main, #step-hardwarestep .main, #step-processesstep .main { width: 3fr; height: 100%; }
-        StepNotes, HostsStep StepNotes, JobStep StepNotes { width: 2fr; height: 100%; padding: 0 2; }
+        StepNotes, HostsStep StepNotes, JobStep StepNotes { width: 2fr; height: 100%; max-height: 100%; padding: 0 2; }
         #hardware-table, #per-host { max-height: 70%; }
         #step-checkstep { layout: vertical; }
         #tabs { display: none; }
