@@ -217,14 +217,6 @@ def test_a_line_that_has_just_appeared_is_no_error_until_one_goes_on(tmp_path: P
     seen((80, 24), keys(("gpu1",), 4, *["right"] * right, "enter"), refused, tmp_path)
 
 
-def test_where_it_is_saved_the_end_of_the_path_is_seen(tmp_path: Path) -> None:
-    def look(_: Pilot[None], shown: str) -> None:
-        assert "/bytegpt.yaml" in shown, shown
-
-    seen((40, 12), keys(("gpu1",), 5, "s"), look, tmp_path)
-    seen((40, 12), keys(("gpu1",), 5, "s", "tab", "right"), look, tmp_path)
-
-
 @pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}], ids=["dark", "light"])
 def test_every_word_can_be_read(tmp_path: Path, more: dict[str, str]) -> None:
     """WCAG's contrast of text, measured on what is drawn: every step, the row under the cursor too."""

@@ -56,20 +56,9 @@ class SaveScreen(DisttuiModal[Path | None]):
             yield Static(id="flaw")
             yield Hints(Key("enter", "enter", "save"), Key("tab", "tab", "choose a place"), LEAVE)
 
-    def on_mount(self) -> None:
-        """Show the end of a long path."""
-        self.call_after_refresh(self._to_end)
-
     @on(Cycle.Changed)
     def _placed(self, event: Cycle.Changed) -> None:
         self.query_one(Input).value = str(self._places[event.value])
-        self._to_end()
-
-    def _to_end(self) -> None:
-        line = self.query_one(Input)
-        # Textual's Input scrolls to its cursor when that moves, but not to where it begins.
-        line.action_home()
-        line.action_end()
 
     @on(Input.Changed)
     def _typed(self) -> None:
