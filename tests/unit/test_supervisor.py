@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -252,3 +253,12 @@ def test_full_disk_does_not_end_the_run(cluster: Make, tmp_path: Path) -> None:
         run.clean_up()
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_warden_holds_little_in_memory_while_its_run_lasts() -> None:
+    code = "import sys, runner.node.supervise.warden; print(*(name for name in sys.modules if name[:7] == 'runner.'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert set(done.stdout.split()) == {
+        "runner.node", "runner.node.procs", "runner.node.supervise", "runner.node.supervise.spawn",
+        "runner.node.supervise.warden",
+    }  # fmt: skip

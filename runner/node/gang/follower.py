@@ -6,10 +6,9 @@ import errno
 import os
 import socket
 import time
-from typing import Any, Callable, cast
+from typing import TYPE_CHECKING, Any, Callable, cast
 
 from ...protocol.events import Dial, Event, HostSeen
-from ...protocol.files import LeaderPlace
 from ...protocol.gang import Order, Report, RestMessage
 from ..host import HostPart, plan_hash
 from ..journal import note, stamp
@@ -18,6 +17,9 @@ from . import messages
 from .gang import FENCE, awaited
 from .link import Channel, Peer
 from .wirehmac import WireSession
+
+if TYPE_CHECKING:
+    from ...protocol.files import LeaderPlace
 
 _TRY = 2.0
 _SETTLE = 0.3

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence
 
 from ...protocol import jsonl
 from ...protocol.cause import FailureReport
 from ...protocol.events import Death, Error, Event, FirstStep, Group, RankBegins
-from ...protocol.files import LauncherFailure
 from ...protocol.reports import Kind, Report
 from .. import procs
 from ..host import HostPart
@@ -23,6 +22,9 @@ from .log_limit import LogLimit
 from .oom import OomWatch
 from .reports import report, whole
 from .signs import Signs
+
+if TYPE_CHECKING:
+    from ...protocol.files import LauncherFailure
 
 MESSAGE_LIMIT = 4000
 """Characters of an error's message that a cause keeps."""

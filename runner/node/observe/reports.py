@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Mapping, Optional
 
-from ...protocol.files import LauncherEnd, LauncherFailure
 from ...protocol.reports import KINDS, Report
+
+if TYPE_CHECKING:
+    from ...protocol.files import LauncherEnd, LauncherFailure
 
 _LONGEST_TYPE = 200
 _LONGEST_MESSAGE = 64 << 10

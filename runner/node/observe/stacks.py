@@ -9,16 +9,18 @@ import signal
 import socket
 import threading
 import time
-from typing import Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, List
 
-from ...protocol.files import RankStacks, Stacks
 from ...protocol.jsonl import records
 from ...protocol.regular import open_regular
-from ...protocol.reports import Report
 from .. import sockets
 from ..journal import Tail, write_json
 from ..procs import read
 from .reports import report
+
+if TYPE_CHECKING:
+    from ...protocol.files import RankStacks, Stacks
+    from ...protocol.reports import Report
 
 _LIMIT = 2.0
 _LONGEST_ANSWER = 4 << 20
@@ -45,7 +47,7 @@ def keep(folder: str, attempt: int, number: int) -> None:
 
     def work() -> None:
         try:
-            found = Stacks(t=time.time(), attempt=attempt, ranks=collect(folder))
+            found: Stacks = {"t": time.time(), "attempt": attempt, "ranks": collect(folder)}
             write_json(os.path.join(folder, "stacks-%d.json" % number), found)
         except OSError:
             pass  # the disk is full, which is reported elsewhere

@@ -8,14 +8,16 @@ import os
 import shutil
 from functools import partial
 from itertools import islice
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from ...protocol import facts as facts_types
 from ...protocol import open_mpi
-from ...protocol.facts import Interpreter, Software, Source
 from ..child import Answer, ask
 from ..gather import together
 from .torch_files import PythonLayout, layout, torch_in
+
+if TYPE_CHECKING:
+    from ...protocol import facts as facts_types
+    from ...protocol.facts import Interpreter, Software, Source
 
 _MARK = "disttui-interpreter "
 # Runs in the interpreter in question, and must not fail under Python 2. Arguments: a module or "", a package or "",

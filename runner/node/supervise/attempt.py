@@ -7,11 +7,10 @@ import json
 import os
 import socket
 import time
-from typing import Callable, Dict, cast
+from typing import TYPE_CHECKING, Callable, Dict, cast
 
 from ...protocol.cause import FailureReport
 from ...protocol.events import Event, LaunchBegins, LauncherEnds
-from ...protocol.files import LauncherEnd
 from ...protocol.gang import AttemptProgress, MpiPlace
 from ...protocol.regular import open_regular, regular
 from .. import ports, procs
@@ -27,6 +26,9 @@ from ..observe.scalars.finding import ScalarFiles
 from ..rank import mpi_session, mpi_world
 from ..rank.ends import remove_parts
 from . import routes, spawn, start_line, stop
+
+if TYPE_CHECKING:
+    from ...protocol.files import LauncherEnd
 
 _LOG_TAIL = 2000
 _OWN_WORDS = "disttui: "

@@ -7,15 +7,17 @@ import json
 import os
 import sys
 import time
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from ...protocol.files import Given, LeaderPlace, NodeSpec
 from ...protocol.regular import regular
-from ...protocol.requests import StacksAnswer
 from .. import journal, slurm
 from ..observe.stacks import collect
 from ..problem import Problem
 from . import control, warden
+
+if TYPE_CHECKING:
+    from ...protocol.files import Given, LeaderPlace, NodeSpec
+    from ...protocol.requests import StacksAnswer
 
 _LOOK = 0.1
 _NOT_OURS = (

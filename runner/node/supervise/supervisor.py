@@ -8,11 +8,10 @@ import signal
 import socket
 import threading
 import time
-from typing import Mapping, cast
+from typing import TYPE_CHECKING, Mapping, cast
 
 from ...protocol.cause import Cause
 from ...protocol.events import Event, Listen, State, SupervisorBegins, Verdict
-from ...protocol.files import Exit, LeaderPlace, Queue
 from ...protocol.gang import Order, Report
 from ...protocol.gang import VerdictMessage as GangVerdict
 from ...protocol.summary import newest_metrics
@@ -32,6 +31,9 @@ from . import routes
 from .control import Control
 from .line import Line
 from .member import Member
+
+if TYPE_CHECKING:
+    from ...protocol.files import Exit, LeaderPlace, Queue
 
 _FAREWELL = 2.0
 """Seconds that the verdict may take to reach the others."""

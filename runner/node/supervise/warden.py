@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from ...protocol.files import Given
 from .. import procs
-from ..leases import HeldLease
 from . import spawn
+
+# For as long as a run lasts, this process holds what is imported here: the rest is imported where it is used.
+if TYPE_CHECKING:
+    from ...protocol.files import Given
 
 
 def main(folder: str, node_zip: str) -> None:
@@ -30,11 +34,12 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     spawn.adopt_orphans()
-    lease = HeldLease(**given["lease"]) if given["lease"] else None
     own = procs.identity(os.getpid())  # a child whose warden has ended would find another parent
+    gc.freeze()  # a collection in either process would write to the pages that they share
     supervisor = os.fork()
     if supervisor == 0:
-        _supervise(folder, node_zip, given, umask, lease, own)
+        _supervise(folder, node_zip, given, umask, own)
+    lease = given["lease"]
     del given
     os.dup2(null, 1)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -46,29 +51,35 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
             break
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    if status and not os.path.exists(os.path.join(folder, "exit.json")):
-        if lease:
+    lost = status and not os.path.exists(os.path.join(folder, "exit.json"))
+    held = None
+    if lease and (lost or os.path.lexists(lease["path"])):  # else the supervisor has released it
+        from ..leases import HeldLease
+
+        held = HeldLease(**lease)
+    if lost:
+        if held:
             with suppress(OSError):
-                lease.adopt()
+                held.adopt()
         end = f"killed by signal {status & 0x7F}" if status & 0x7F else f"ended with code {status >> 8}"
         conclude(folder, f"the supervisor was {end}", os.getpid())
-    if lease:
-        lease.release()
+    if held:
+        held.release()
 
 
-def _supervise(
-    folder: str, node_zip: str, given: Given, umask: int, lease: HeldLease | None, own: procs.ProcessIdentity
-) -> None:
+def _supervise(folder: str, node_zip: str, given: Given, umask: int, own: procs.ProcessIdentity) -> None:
     code = 70
     try:
         # This process adopts the orphans, not the warden, so that they are found as our descendants.
         spawn.adopt_orphans()
         from .. import journal
         from ..host import HostPart
+        from ..leases import HeldLease
         from . import supervisor
 
         spec = journal.read_json(os.path.join(folder, "spec.json"))
         part = HostPart(spec, folder, node_zip, given["train_zip"], given["secrets"], umask)
+        lease = HeldLease(**given["lease"]) if given["lease"] else None
         supervisor.run(part, own, 1, lease, given["unleased"])
         code = 0
     except Exception:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, Literal, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Callable, Iterable, Literal, NamedTuple, Sequence
 
 from ...protocol.events import Alarm, AlarmKind
-from ...protocol.telemetry import GpuUse, Telemetry
 from ..journal import stamp
+
+if TYPE_CHECKING:
+    from ...protocol.telemetry import GpuUse, Telemetry
 
 _GIB = 1 << 30
 _GPU_FULL = 0.97

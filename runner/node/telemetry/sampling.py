@@ -6,16 +6,18 @@ import collections
 import os
 import threading
 import time
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from ...protocol.events import Alarm
-from ...protocol.files import Spec
-from ...protocol.telemetry import Telemetry
 from .. import procs
 from ..descent import Descent
 from ..host import HostPart
 from ..journal import Journal
 from . import alarms
+
+if TYPE_CHECKING:
+    from ...protocol.files import Spec
+    from ...protocol.telemetry import Telemetry
 
 _DESCENT = 3.0
 """Seconds between two reads of the whole process table."""
