@@ -13,6 +13,7 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tui import shelf_kit as kit
+from tests.tui.scenes.home import failed
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import SIZES, assert_snapshots, screen_text, until
 from tui.app import DisttuiApp
@@ -155,6 +156,30 @@ def test_filter(tmp_path: Path) -> None:
         assert app.screen.query_one("#runs", Table).key == "pair-5e20"
 
     kit.play(tmp_path, narrow)
+
+
+def test_titles_count_the_rows_that_a_filter_leaves_and_no_column_goes(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def narrow(app: Doors, pilot: Pilot[None]) -> None:
+        head = screen_text(app).splitlines()[2]
+        await pilot.press("slash", *"pair")
+        await until(pilot, lambda: all(kit.shows(app, words) for words in ("Runs · 4 of 6", "Profiles · 1 of 7")))
+        assert screen_text(app).splitlines()[2] == head
+        await pilot.press("escape")
+        await until(pilot, lambda: kit.shows(app, "Runs · 6 ") and kit.shows(app, "Profiles · 7 "))
+
+    kit.play(tmp_path, narrow, size=(80, 24))
+
+
+def test_the_cause_of_a_failure_is_seen_in_the_details_on_40_columns(tmp_path: Path) -> None:
+    failed(tmp_path)  # its losses are known, too
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("j", "j", "d")
+        await until(pilot, lambda: kit.shows(app, "OutOfMemoryError"))
+
+    kit.play(tmp_path, look, size=(40, 12))
 
 
 def test_what_happens_on_the_disk_appears_by_itself(tmp_path: Path) -> None:

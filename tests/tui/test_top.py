@@ -327,6 +327,27 @@ def test_a_terminal_of_120_columns_has_room_for_the_names_of_runs() -> None:
         assert plan.who >= min(12, width // 10) and plan.trend == trend
 
 
+def test_rows_for_gpus_are_offered_only_where_there_are_gpus(tmp_path: Path) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        feed(screen, 2, 0, 1)
+        await until(app, pilot, "enter open", "s sort", "/ filter")
+        assert "e GPUs" not in screen_text(app)
+        feed(screen, 2, 2, 1)
+        await until(app, pilot, "e GPUs")
+        await pilot.press("j", "enter")
+        await until(app, pilot, "madeup0  GPU 0")
+        await snap.until(pilot, lambda: not any(shows(app, words) for words in ("enter open", "e GPUs")))
+        await pilot.press("escape")
+        await until(app, pilot, "enter open", "e GPUs")
+
+    play(tmp_path, scenario)
+
+
+def test_the_bars_of_a_gpu_alone_take_the_room_of_a_hosts_columns() -> None:
+    assert [lay_out(width, 14, 8, users=15, alone=True).bar for width in (76, 116, 196)] == [6, 9, 21]
+    assert lay_out(116, 14, 8, users=15).bar < 8
+
+
 def test_hosts_that_are_there_stand_above_those_that_are_not(tmp_path: Path) -> None:
     gone = [HostNow(f"gone{number}", "failed", problem="the name does not resolve") for number in range(20)]
 

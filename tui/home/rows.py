@@ -185,12 +185,12 @@ def _run_details(row: RunRow, now: float, home: str, silent: str) -> list[tuple[
     ]
     if row.waits:
         lines.insert(1, ("waits", row.waits))
-    if row.cause:
-        lines.insert(1, ("cause", Content.styled(row.cause, "$state-failed")))
     if len(row.losses) > 1:
         bars = Content.styled(sparkline(row.losses), "$accent")
         ends = f"  {_loss(row.losses[0])} to {_loss(row.losses[-1])}"
         lines.insert(1, ("loss", Content.assemble(bars, (ends, "$muted"))))
+    if row.cause:
+        lines.insert(1, ("cause", Content.styled(row.cause, "$state-failed")))
     if row.tags:
         lines.append(("tags", " ".join(row.tags)))
     if row.note:

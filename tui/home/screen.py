@@ -70,7 +70,7 @@ class HomeScreen(DisttuiScreen):
     ]  # fmt: skip
     DEFAULT_CSS = """
     HomeScreen {
-        #panes { height: 1fr; layout: grid; grid-size: 1; grid-rows: 1fr auto auto; }
+        #panes { width: 100%; height: 1fr; layout: grid; grid-size: 1; grid-rows: 1fr auto auto; }
         #runs { height: 1fr; }
         #profiles, #hosts { height: auto; max-height: 34vh; }
         #hosts { max-height: 21vh; }
@@ -211,7 +211,8 @@ class HomeScreen(DisttuiScreen):
     def _show_titles(self, shelf: Shelf) -> None:
         for number, pane in enumerate(PANES, 1):
             table = self._table(pane)
-            title = [pane.capitalize(), *([f"{table.all}"] if shelf.read else [])]
+            counted = f"{table.count} of {table.all}" if table.words else f"{table.all}"
+            title = [pane.capitalize(), *([counted] if shelf.read else [])]
             if pane == "runs":
                 title += [f"by {self._order}"] if self._order != "newest" else []
                 title += [f"{len(table.marked)} marked"] if table.marked else []
@@ -423,6 +424,7 @@ class HomeScreen(DisttuiScreen):
     def _filtered(self, message: Input.Changed) -> None:
         for table in self.query(Table):
             table.filter(message.value)
+        self._show_titles(self.disttui.shelf)
 
     @on(Input.Submitted, "#filter")
     def _filter_done(self) -> None:

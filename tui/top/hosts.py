@@ -87,6 +87,8 @@ class HostsTable(RowList[LoadRow]):
         self._hosts: tuple[HostNow, ...] = ()
         self._plan = ColumnLayout(6, 6, 0, 0, 0, of=True, net=True)
         self._now = 0.0
+        self._gpus = 0
+        """GPUs of all hosts."""
         self._users = 0
         """Cells of the longest names of users at the end of a GPU's row."""
 
@@ -94,6 +96,12 @@ class HostsTable(RowList[LoadRow]):
         """Show the hosts at a time."""
         self._hosts, self._now = hosts, now
         self.settle()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer rows for GPUs where there are any, and what is shown alone no more to be opened."""
+        if action == "fold":
+            return self._gpus > 0 and not self.only
+        return not (action == "open" and "/" in self.only)
 
     def key_of(self, item: LoadRow) -> str:
         """The key of a row: host, or host and GPU."""
@@ -126,6 +134,9 @@ class HostsTable(RowList[LoadRow]):
         before = len(self.items)
         super().settle()
         gpus = sum(len(host.load.gpus) for host in self._hosts if host.load)
+        if gpus != self._gpus:
+            self._gpus = gpus
+            self.refresh_bindings()
         hosts = "1 host" if len(self._hosts) == 1 else f"{len(self._hosts)} hosts"
         counted = f"{hosts}, {gpus} GPU{'s' * (gpus != 1)}" if gpus else hosts
         title = clean(self.only.replace("/", "  GPU ")) if self.only else counted
@@ -147,7 +158,7 @@ class HostsTable(RowList[LoadRow]):
         # Never narrower again, so that a process that comes or goes moves no column.
         self._users = max([self._users, *(min(most, _SENTENCE - 1) for most in users)])
         leased = any(entry.host.leases for entry in self.items)
-        return lay_out(width, max([6, *labels]), min(16, gpus), leased, self._users)
+        return lay_out(width, max([6, *labels]), min(16, gpus), leased, self._users, alone="/" in self.only)
 
     def _label(self, entry: LoadRow) -> str:
         """The name of a row: the host's, or the GPU's index and model."""

@@ -34,7 +34,9 @@ class ColumnLayout(NamedTuple):
     net: bool
 
 
-def lay_out(width: int, longest: int, gpus: int, leased: bool = False, users: int = 0) -> ColumnLayout:
+def lay_out(
+    width: int, longest: int, gpus: int, leased: bool = False, users: int = 0, *, alone: bool = False
+) -> ColumnLayout:
     """Fit the columns: leave out columns that do not fit, give remaining room to the bars.
 
     Args:
@@ -42,6 +44,7 @@ def lay_out(width: int, longest: int, gpus: int, leased: bool = False, users: in
         gpus: The largest number of GPUs of any host.
         leased: Whether a row ends with a lease, which is a sentence: the last minutes leave it half of their room.
         users: Cells of the names at the end of a GPU's row; the bars leave them room.
+        alone: Whether the only row is a GPU's: the columns of a host need no room.
     """
     space, wide = len(SPACE), width >= _WIDE
     name = min(longest, 26 if wide else 10 + max(0, width - 76) // 4)
@@ -61,5 +64,7 @@ def lay_out(width: int, longest: int, gpus: int, leased: bool = False, users: in
     fixed += (6 if of else 0) + (gpus + 6 + space if gpus and strip else 0) + (12 + space if net else 0)
     beside = name + _GPU + (6 if of else 0) + (trend + space if trend else 0) + users
     most = (width - beside) // 2
+    if alone and wide:
+        fixed, most = 0, most - _RUN
     bar = max(_LEAST, min(24, (width - fixed) // 2, most if most >= _LEAST else 24))
     return ColumnLayout(name, bar, trend, gpus if strip else 0, who, of, net)

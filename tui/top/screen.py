@@ -206,6 +206,7 @@ class TopScreen(DisttuiScreen):
         self._curves.only = self._processes.only = key
         self.set_class(bool(key), "-alone")
         self.show(self._hosts, self._now)
+        self.refresh_bindings()
         if before and not key:
             keys = [entry.key for entry in self._load.items]
             self._load.go(keys.index(before) if before in keys else 0)

@@ -133,7 +133,7 @@ SCENES = (
     Scene("top-gpu", (80, 24), act=_top(_hosts(2, 8), keys=["enter", "j", "enter"])),
     Scene("top-processes", (80, 24), act=_top(_hosts(2, 8), keys=["tab", "s", "z"])),
     Scene("top-filter", (80, 24), act=_top(_hosts(2, 8), keys=["tab", "slash", *"bob"])),
-    Scene("help-wizard", (80, 24), act=in_wizard(1, ["gpu1"], "question_mark")),
+    Scene("help-wizard", (80, 24), act=in_wizard(1, ["gpu1"], "f1")),
     Scene("help-processes", (80, 24), act=in_wizard(3, ["gpu1", "gpu2"], "question_mark")),
     Scene("help-replay", (80, 24), act=in_replay("question_mark")),
     Scene("help-log", (80, 24), act=in_replay("l", "question_mark", "slash", *"find")),
