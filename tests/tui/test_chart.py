@@ -272,6 +272,18 @@ async def test_a_flat_chart_with_a_value_in_its_title_has_a_line() -> None:
 
 
 @asynchronous
+async def test_before_the_first_value_of_a_replay_a_chart_has_no_scale() -> None:
+    chart = Chart(0)
+    async with text_of(chart, (60, 12)) as (pilot, text):
+        chart.show(snapshot_of(filled(), now=-1.0))
+        await pilot.pause()
+        assert "loss" in text() and "0.5" not in text() and "┤" not in text()
+        chart.show(snapshot_of(filled()))
+        await pilot.pause()
+        assert "┤" in text()
+
+
+@asynchronous
 async def test_a_host_that_is_as_busy_as_before_has_a_level_line() -> None:
     chart, history = Chart(0), MetricHistory(1)
     for second in range(100):

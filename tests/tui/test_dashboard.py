@@ -186,18 +186,18 @@ async def test_a_run_that_has_ended_is_reported_with_its_cause(tmp_path: Path) -
         assert "ValueError: no such token" in shown(pilot)
 
 
-def _failed(folder: Path) -> None:
+def _failed(folder: Path, hosts: int = 2) -> None:
     """A run whose rank 3 has raised, as its mirror."""
-    mirror = write(folder / "disttui" / "runs" / "run-1", hosts=2, per_host=4, steps=40)
+    mirror = write(folder / "disttui" / "runs" / "run-1", hosts=hosts, per_host=4, steps=40)
     frames = "".join(f'  File "/home/ada/train.py", line {line}, in step\n    call()\n' for line in range(8))
     error = {"t": BEGIN + 30, "e": "error", "attempt": 1, "rank": 3, "type": "ValueError", "message": "no such token"}
     error |= {"traceback": f"Traceback (most recent call last):\n{frames}ValueError: no such token", "at": BEGIN + 30}
     with (mirror / "0" / "events.jsonl").open("a") as events:
         events.write(json.dumps(error) + "\n")
     cause = {"node": 0, "rank": 3, "kind": "exception", "type": "ValueError", "message": "no such token"}
-    for node in "01":
+    for node in range(hosts):
         end: dict[str, Any] = {"t": BEGIN + 31, "state": "failed", "code": 1, "cause": cause, "attempt": 1, "left": []}
-        (mirror / node / "exit.json").write_text(json.dumps(end))
+        (mirror / f"{node}" / "exit.json").write_text(json.dumps(end))
 
 
 def _panes(pilot: Pilot[None]) -> list[str]:
@@ -243,6 +243,22 @@ async def test_charts_stand_one_below_the_other_where_two_do_not_fit_beside(tmp_
             assert [chart.id for chart in screen.query(Chart) if chart.display] == [f"chart{n}" for n in range(count)]
             assert len({region.x for region in regions}) == len({region.width for region in regions}) == 1
             assert max(region.height for region in regions) - min(region.height for region in regions) <= 1
+
+
+@pytest.mark.parametrize("height", [24, 50])
+def test_no_host_is_cut_off_between_story_and_log_of_a_narrow_terminal(height: int, tmp_path: Path) -> None:
+    _failed(tmp_path, hosts=6)
+
+    @asynchronous
+    async def look() -> None:
+        mirror = str(tmp_path / "disttui" / "runs" / "run-1")
+        async with opened("replay", mirror, tmp_path, (79, height)) as (pilot, screen):
+            await pilot.press("end")
+            pane, upper = screen.query_one("#hosts"), screen.query_one("#upper")
+            await until(pilot, lambda: "What happened" in shown(pilot) and "ValueError" in shown(pilot))
+            await until(pilot, lambda: upper.region.contains_region(pane.region))
+
+    look()
 
 
 @pytest.mark.parametrize("size", [(80, 24), (79, 24), (40, 12)], ids=lambda size: "{}x{}".format(*size))

@@ -45,6 +45,16 @@ async def test_without_colours_a_failures_headline_is_as_bright_as_its_body(monk
         assert head.style is not None and head.style.bold
 
 
+@asynchronous
+async def test_a_story_that_goes_on_below_its_pane_says_so() -> None:
+    for kind, last in (("not seen", "  A lost link ends no run;"), ("failed", "│ ValueError: no such")):
+        pane = StoryPane("story")
+        pane._kind, pane._lines = kind, ["◇ node1 not seen since 14:14:10: no answer", f"{last} token in shard 17"]
+        async with text_of(pane, (30, 4)) as (_, text):
+            rows = [row.rstrip() for row in text().splitlines()]
+            assert rows[3].startswith(last) and rows[3].endswith(" …") and "…" not in rows[2]
+
+
 class _Diagnosis(App[None]):
     def __init__(self, text: str, **named: Any) -> None:
         super().__init__(**named)

@@ -147,7 +147,8 @@ class Chart(Drawn):
         cell = self._cell(axis, canvas.width)
         if cell is not None:
             canvas.rule(MARKED, cell, BAND)
-        values = limits.ticks(rows)
+        # A scale of no values means nothing.
+        values = limits.ticks(rows) if any(any(columns) for _, columns in drawn) else {}
         written = zip(values.items(), metric.ticks(list(values.values())), strict=True)
         ticks = {row: words if len(words) < labels else plain(value) for (row, value), words in written}
         in_order = sorted(lines, key=lambda one: one.number != BAND)

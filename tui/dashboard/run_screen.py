@@ -87,13 +87,14 @@ class RunScreen(DisttuiScreen):
         &.-medium.-story #hosts { max-height: 50%; }
         &.-stack {
             #upper { layout: vertical; height: 3fr; min-height: 4; }
-            #charts { min-height: 4; }
+            #charts { min-height: 3; }
             #left { width: 100%; max-width: 100%; height: auto; margin: 0; }
             #log { height: 2fr; min-height: 4; }
         }
-        &.-stack #hosts, &.-stack.-story #hosts { max-height: 6; }
+        &.-stack #hosts { max-height: 25vh; }
+        &.-stack.-story #hosts { max-height: 20vh; }
         &.-grid #upper { height: auto; }
-        &.-listed {
+        &.-stack.-listed {
             #left { height: 1fr; }
             #hosts, #ranks { height: 1fr; max-height: 100%; }
         }

@@ -59,7 +59,9 @@ class StoryPane(Drawn):
             lines, bold = [*lines[:2], "  …", *lines[-(height - 3) :]], min(bold, 2)
         elif len(lines) > height == 3 and self._kind == "failed":
             # What was raised; its first row has the type.
-            lines, bold = [*lines[:2], wrapped(self._lines[-1:], max(10, width))[0]], min(bold, 2)
+            lines, bold = [*lines[:2], *wrapped(self._lines[-1:], max(10, width))], min(bold, 2)
+        if 0 < height < len(lines):
+            lines = [*lines[: height - 1], f"{lines[height - 1][: width - 2]} …"]
         first = self.component(look(self._kind).css) + Style(bold=True)
         return [line([(text, first)] if at < bold else [text]) for at, text in enumerate(lines)]
 
