@@ -168,7 +168,7 @@ def test_a_state_file_that_cannot_be_written_is_an_error_and_no_wait(folder: Pat
         journal.write_json(str(folder / "supervisor.json"), {"pid": 1})
 
 
-@pytest.mark.parametrize("name", [mpi_world.DAEMON, f"launcher.json.{os.getpid()}"])
+@pytest.mark.parametrize("name", [mpi_world.DAEMON, f"launcher.json.{os.getpid()}"], ids=["daemon", "end"])
 def test_a_pipe_among_the_files_of_a_launcher_is_not_waited_for(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
