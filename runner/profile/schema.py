@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
+from runner.address import Address
 from runner.profile import addresses, sizes
 from runner.profile import fields as f
 from runner.profile.nodes import MappingNode
@@ -16,7 +17,6 @@ from runner.profile.sections import ACCELERATES, Host, Job, Launch, Metrics, Mod
 from runner.profile.slurm import Slurm
 from runner.profile.source import Source
 from runner.train.layout import Sizes
-from runner.transport.base import Address
 
 VERSION = 1
 MOST_HOSTS = 1024

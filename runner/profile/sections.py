@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
+from runner.address import Address
 from runner.profile import addresses
 from runner.profile import fields as f
 from runner.profile.numbers import whole
 from runner.profile.problems import bad, conflicts
 from runner.protocol.names import RUN_DIR
-from runner.transport.base import Address
 
 MOST_OUTPUTS = 64
 

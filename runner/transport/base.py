@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
-
-@dataclass(frozen=True)
-class Address:
-    """A host as the profile names it: an ssh alias, a `user@host:port`, or `local`."""
-
-    host: str
-    user: str | None = None
-    port: int | None = None
-
-    @property
-    def is_local(self) -> bool:
-        """Whether this is the machine disttui itself runs on, reached without SSH."""
-        return self.host == "local"
+from runner.address import Address
 
 
 class Stream(Protocol):

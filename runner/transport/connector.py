@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from runner.transport.base import Address, Connection, Prompts
+from runner.address import Address
+from runner.transport.base import Connection, Prompts
 from runner.transport.local import LocalConnection
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from paramiko.ed25519key import Ed25519Key
 
 from runner import private
+from runner.address import Address
 from runner.errors import InputError
-from runner.transport.base import Address, Connection, RefusePrompts
+from runner.transport.base import Connection, RefusePrompts
 from runner.transport.sandbox_server import LoopbackServer
 from runner.transport.ssh import SshConnector
 

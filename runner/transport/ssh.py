@@ -11,10 +11,11 @@ from concurrent.futures import Future
 from paramiko.channel import Channel
 from paramiko.ssh_exception import ChannelException
 
+from runner.address import Address
 from runner.errors import HostError, LinkLostError
 from runner.text import clean
 from runner.transport.auth import Credentials, Login
-from runner.transport.base import Address, Prompts
+from runner.transport.base import Prompts
 from runner.transport.gate import Gate, GateEntry
 from runner.transport.guarded import GuardedTransport
 from runner.transport.host_keys import HostKeyCheck

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.address import Address
 from runner.errors import InputError
 from runner.text import clean
 from runner.transport.algorithms import DEFAULTS, LEAST_RSA_BITS, algorithms
-from runner.transport.base import Address
 from runner.transport.ssh_settings import Settings, ask_ssh, read_settings
 from runner.transport.ssh_tokens import expand, expand_path, host_tokens
 

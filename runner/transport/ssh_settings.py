@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from runner.address import Address
 from runner.errors import HostError, InputError
 from runner.text import clean
-from runner.transport.base import Address
 from runner.transport.ssh_config_files import ConfigReader, Statement
 from runner.transport.ssh_tokens import expand, host_tokens
 

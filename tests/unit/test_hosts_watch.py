@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from runner.address import Address
 from runner.api.orphan_search import orphans
 from runner.api.viewer import Viewer
 from runner.api.watching import top
@@ -29,7 +30,7 @@ from runner.runs.places import chosen
 from runner.runs.registry import KnownHost
 from runner.runs.remote import reach_hosts
 from runner.runs.watch import HostNow, HostsWatch
-from runner.transport import Address, Connection, Connector
+from runner.transport import Connection, Connector
 from runner.transport.base import RefusePrompts
 from runner.transport.connector import HostConnector
 from tests.unit.waiting import wait_for

@@ -10,11 +10,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.address import Address
 from runner.errors import InputError
 from runner.profile import Profile, ProfileErrors, Target, load, parse
 from runner.profile.library import list_profiles
 from runner.profile.resolve import SecretValues
-from runner.transport.base import Address
 
 GOOD = """\
 disttui: 1

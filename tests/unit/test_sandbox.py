@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 
 from runner import private
+from runner.address import Address
 from runner.api.viewer import Viewer
 from runner.errors import InputError
 from runner.runs.registry import KnownHost, KnownRun
-from runner.transport import Address, Connection
+from runner.transport import Connection
 from runner.transport.sandbox import Sandbox
 from tests.unit.sshd import wait_for
 

@@ -11,8 +11,9 @@ import paramiko
 import pytest
 from paramiko.common import AUTH_FAILED, AUTH_PARTIALLY_SUCCESSFUL, AUTH_SUCCESSFUL
 
+from runner.address import Address
 from runner.errors import HostError
-from runner.transport import Address, RefusePrompts
+from runner.transport import RefusePrompts
 from runner.transport.sandbox_server import LoginSession, LoopbackServer
 from runner.transport.ssh import SshConnector
 from tests.unit.sshd import USER, Answers, Place, new_key, public, ssh_keygen, wait_for

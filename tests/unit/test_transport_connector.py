@@ -11,7 +11,8 @@ from pathlib import Path
 import pexpect  # type: ignore[import-untyped]
 import pytest
 
-from runner.transport import Address, RefusePrompts
+from runner.address import Address
+from runner.transport import RefusePrompts
 from runner.transport.connector import HostConnector
 from tests.unit.sshd import Place
 
@@ -40,7 +41,7 @@ def test_local_and_ssh(place: Place) -> None:
 
 def test_local_alone_needs_no_paramiko() -> None:
     code = (
-        "import sys\nfrom runner.transport import Address, RefusePrompts\n"
+        "import sys\nfrom runner.address import Address\nfrom runner.transport import RefusePrompts\n"
         "from runner.transport.connector import HostConnector\n"
         "HostConnector(None, RefusePrompts()).connect(Address('local')).run('true').read(1, 20)\n"
         "sys.exit('paramiko' in sys.modules)\n"

@@ -28,10 +28,11 @@ from paramiko.common import (
     cMSG_USERAUTH_INFO_REQUEST,
 )
 
+from runner.address import Address
 from runner.errors import HostError
 from runner.hosts import link as links
 from runner.hosts.link import Link
-from runner.transport import Address, RefusePrompts
+from runner.transport import RefusePrompts
 from runner.transport import auth as auth_module
 from runner.transport import ssh as ssh_module
 from runner.transport.sandbox_server import LoginSession, LoopbackServer

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.address import Address
 from runner.errors import HostError, InputError
-from runner.transport import Address, Prompts, RefusePrompts
+from runner.transport import Prompts, RefusePrompts
 from runner.transport.auth import Login
 from runner.transport.gate import Gate
 from runner.transport.known_hosts import fingerprint

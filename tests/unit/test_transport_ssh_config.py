@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.address import Address
 from runner.errors import InputError
 from runner.hosts.discovery import ssh_hosts
-from runner.transport import Address
 from runner.transport.ssh_config import SshTarget, hop_address, resolve
 
 SSH = shutil.which("ssh")

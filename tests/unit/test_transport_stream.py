@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.transport import Address, Connection, RefusePrompts, Stream
+from runner.address import Address
+from runner.transport import Connection, RefusePrompts, Stream
 from runner.transport.local import LocalConnection
 from runner.transport.ssh import SshConnector
 from tests.unit.sshd import Place, Sshd, children, wait_for

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.address import Address
 from runner.errors import HostError
-from runner.transport import Address, RefusePrompts
+from runner.transport import RefusePrompts
 from runner.transport.ssh import SshConnector
 from tests.unit.sshd import USER, Place, Sshd, new_key, public, ssh_keygen, wait_for
 
