@@ -90,6 +90,8 @@ class HostStore:
     def read(self, name: str, start: int = 0) -> Iterator[tuple[int, bytes]]:
         """The mirrored bytes of a file from `start` on, as (offset, piece)."""
         first, end = self.files().get(name, (0, 0))
+        if max(first, start) >= end:
+            return  # a file that is still empty has no copy yet
         with open_regular(inside(self.folder, name)) as file:
             offset = file.seek(max(first, start))
             while offset < end and (data := file.read(min(PIECE, end - offset))):

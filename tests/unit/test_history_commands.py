@@ -42,6 +42,17 @@ def test_since_is_reported_by_the_growth_of_the_logs(tmp_path: Path) -> None:
         printed(made, LineFilter(host="c"))
 
 
+def test_a_rank_that_has_printed_nothing_costs_no_other_its_lines(tmp_path: Path) -> None:
+    """Its log was announced by the host, and no byte of it has come."""
+    run = kept(tmp_path)
+    for node in (0, 1):
+        mirrored(run, node, {"exit.json": "{}", f"attempt-1/rank-{node}.log": "", "attempt-1/launcher.log": "ready\n"})
+        (run.folder / f"{node}/attempt-1/rank-{node}.log").unlink()
+    done = command(tmp_path, "logs", "two")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("ready") == 2
+
+
 @pytest.mark.parametrize(
     ("seen", "shown"),
     [
