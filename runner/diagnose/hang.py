@@ -246,8 +246,10 @@ def _doing(one: Standing) -> str:
 def _since(group: Sequence[Standing]) -> str:
     """How long they have been there: since their last sign of life, if they stood still between two looks."""
     silent = [one.silent for one in group if one.silent is not None]
-    if any(one.moved for one in group):
-        return ", and goes on" if len(group) == 1 else ", and go on"
+    moved = [one for one in group if one.moved]
+    if moved:
+        some = f"; {names(moved)}" if len(moved) < len(group) else ", and"
+        return f"{some} go{'es' if len(moved) == 1 else ''} on"
     return _for(min(silent, default=None))
 
 

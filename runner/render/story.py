@@ -70,7 +70,7 @@ def _trained(state: RunState, elapsed: float) -> str:
         words[0] += f", in attempt {state.attempt}"
     first, last = state.first_loss, number(metrics.get("loss"))
     if first is not None and last is not None:
-        words.append(f"loss {first:.4g} → {last:.4g}")
+        words.append(f"loss {first:.4g} → {last:.4g}" if first != last else f"loss {last:.4g}")
     validated = number(metrics.get("val_loss"))
     if validated is not None:
         words.append(f"validation loss {validated:.4g}")
@@ -128,8 +128,8 @@ def stall_lines(state: RunState) -> list[str]:
     ranks = standings(state)
     if all(one.moved for one in ranks):
         return []
-    words = "before that it stood still" if over else "it stood still"
-    return [f"{words}: {line}" for line in sentences(ranks)]
+    words = "when it stalled" if any(one.moved for one in ranks) else "it stood still"
+    return [f"{'before that ' if over else ''}{words}: {line}" for line in sentences(ranks)]
 
 
 def others(state: RunState, cause: RootCause) -> list[str]:

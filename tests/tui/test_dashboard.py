@@ -100,8 +100,9 @@ async def test_playing_moves_the_cursor_and_stops_at_the_end(tmp_path: Path) -> 
         # At this speed the whole run takes three seconds, none of which have passed in the pause.
         await pilot.pause(4)
         await pilot.press("space")
-        await until(pilot, lambda: "▶ playing" in shown(pilot))
+        await until(pilot, lambda: "▶ playing" in shown(pilot) and "space pause" in shown(pilot))
         await until(pilot, lambda: "‖ paused" in shown(pilot) and "✓ finished" in shown(pilot))
+        await until(pilot, lambda: "space play" in shown(pilot))
 
 
 @asynchronous

@@ -96,6 +96,11 @@ def test_a_rank_that_moves_is_said_to_go_on() -> None:
     assert sentences(loaded("hang_gloo", r1={"moved": True}))[0].endswith("load_batch (data.py:3), and goes on")
 
 
+def test_of_ranks_at_one_place_those_that_move_are_named() -> None:
+    ranks = [standing(rank, "node1", {**_at("step", 9), "silent": 40.0, "moved": rank > 1}) for rank in range(4)]
+    assert sentences(ranks) == ["ranks 0-3 are in step (job.py:9); ranks 2, 3 go on"]
+
+
 def both_in(number: int, *, t: float, entered: float, **more: Any) -> dict[int, dict[str, Any]]:
     """The answers of two ranks that are both in one all_reduce."""
     entry = {

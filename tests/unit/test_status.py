@@ -165,6 +165,11 @@ def test_the_story_of_success() -> None:
     ]
 
 
+def test_a_single_loss_is_not_shown_as_a_change() -> None:
+    state = fold(paced((1.0, 9)), 0, "attempt-1/rank-0.metrics.jsonl", {"t": 2.0, "loss": 4.42})
+    assert ending(finish(state, {"state": "finished", "code": 0}), 5, Path("logs"), {})[0].endswith("  loss 4.42")
+
+
 def test_the_story_of_a_failure_ends_with_the_true_exception() -> None:
     state = training()
     trace = 'Traceback (most recent call last):\n  File "t.py", line 3, in main\nValueError: boom \x1b[31m'
@@ -259,13 +264,13 @@ def test_a_failed_attempt_is_reported_when_the_next_begins() -> None:
     assert err.getvalue() == "disttui: attempt 1 failed: rank 1 on node2 raised ValueError: boom\n"
 
 
-def stalled(*, moved: bool = False) -> RunState:
-    """Two ranks that stand still, or go on without a word, as they were asked at time 50."""
+def stalled(*moved: int) -> RunState:
+    """Two ranks that stand still, or go on without a word (`moved`), as they were asked at time 50."""
     state = fold(training(), 0, "events.jsonl", {"t": 50.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json"})
     for rank in (0, 1):
         frames = [{"file": "data.py", "line": 3 + rank, "function": "load_batch"}]
         ranks = {str(rank): {"threads": [{"main": True, "frames": frames}], "recorder": {}, "silent": 31.0}}
-        ranks[str(rank)]["moved"] = moved
+        ranks[str(rank)]["moved"] = rank in moved
         state = fold(state, rank, "stacks-1.json", {"t": 51.0, "attempt": 1, "ranks": ranks})
     return state
 
@@ -282,8 +287,16 @@ def test_why_a_run_stood_still_is_known_after_it_was_stopped() -> None:
 def test_ranks_that_went_on_without_a_word_are_not_said_to_have_stood_still() -> None:
     """As in imports of half a minute, one of whose ranks was killed soon after."""
     for end in ("stopped", "failed"):
-        lines = ending(finish(stalled(moved=True), {"state": end, "code": 1, "attempt": 1}), 65, Path("logs"), {})
+        lines = ending(finish(stalled(0, 1), {"state": end, "code": 1, "attempt": 1}), 65, Path("logs"), {})
         assert not any("stood still" in line for line in lines)
+
+
+def test_a_run_one_of_whose_ranks_went_on_is_not_said_to_have_stood_still() -> None:
+    lines = ending(finish(stalled(1), {"state": "stopped", "code": 130, "attempt": 1}), 65, Path("logs"), {})
+    assert lines[1:3] == [
+        "  when it stalled: rank 0 is in load_batch (data.py:3) for 31 s",
+        "  when it stalled: rank 1 is in load_batch (data.py:4), and goes on",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from textual.binding import BindingType
+from textual.binding import ActiveBinding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -67,6 +68,20 @@ class ReplayScreen(RunScreen):
         """The attempt whose log is being read, to show it at the cursor afterwards."""
 
     @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        """The label of the key that plays is what it does now."""
+        found = super().active_bindings
+        for key, one in found.items() if self._plays else ():
+            if one.binding.id == "replay.play":
+                found[key] = one._replace(binding=replace(one.binding, description="pause"))
+        return found
+
+    @property
+    def _plays(self) -> bool:
+        playback = self.snapshot.playback if self.snapshot else None
+        return playback is not None and playback.playing
+
+    @property
     def again(self) -> str:
         """The command that opens this screen."""
         return f"disttui replay {short(self.run_id)}"
@@ -120,7 +135,7 @@ class ReplayScreen(RunScreen):
 
     def on_run_changed(self, event: RunChanged) -> None:
         """Show it."""
-        first = self.snapshot is None
+        first, played = self.snapshot is None, self._plays
         snapshot = event.snapshot
         self.show(snapshot, at_once=snapshot.playback is not None and not snapshot.playback.playing)
         bar = self.query_one(ReplayBar)
@@ -129,6 +144,8 @@ class ReplayScreen(RunScreen):
             hosts = snapshot.state.hosts
             self.show_log(snapshot.mirror, [host.name for host in hosts], hosts[0].story.offsets)
         bar.show(snapshot)
+        if self._plays != played:
+            self.refresh_bindings()
         self._show_lines_of(snapshot)
 
     def _show_lines_of(self, snapshot: Snapshot) -> None:
