@@ -371,6 +371,7 @@ def test_bytes_that_are_no_text_do_not_matter(tmp_path: Path) -> None:
 @example("a: " * 600)
 @example("a " * 1000)
 @example("loss = " + "[" * 1900)
+@example("loss INFO " + "a:1 " * 490)
 @example("1/" * 900 + " [" + "0" * 90)
 @example("loss: 1e999")
 @example("loss: " + "9" * 1900)

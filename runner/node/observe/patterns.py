@@ -61,8 +61,9 @@ _MEAN_LOSS = re.compile(rf"\bloss:?\s{{1,8}}(?:{_DECIMAL}) \(\s{{0,8}}({_DECIMAL
 _VALIDATION = re.compile(r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:", re.IGNORECASE)
 # An evaluation as accelerate's examples and many others print it: epoch 0: {'accuracy': 0.84, 'f1': 0.89}
 _EVALUATED = re.compile(r"\W{0,4}epoch (\d{1,6}):\s{1,4}\{['\"]", re.IGNORECASE)
-# A line of a source file, as loggers print it: train.py:42, __main__:train:42.
+# A line of a source file, as loggers print it: train.py:42, __main__:train:42; trainer:42 behind a time or a level.
 _SOURCE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|rs)$", re.IGNORECASE)
+_LOGGED = re.compile(r"\d:\d\d|\b(?:DEBUG|INFO|WARNING|ERROR)\b")
 # 'name': number, as Python prints a dictionary and JSON an object; Trainer 5 quotes its numbers.
 _QUOTED = re.compile(rf"""['"]([\w./ -]{{1,60}})['"]\s{{0,4}}:\s{{0,4}}['"]?({_NUMBER})""", re.IGNORECASE)
 _NAMES = {
@@ -151,7 +152,9 @@ def _is_source(line: str, match: "re.Match[str]") -> bool:
     name = match.group(1)
     if _SOURCE.search(name):
         return True
-    return line[: match.start()].endswith(":") and _canonical(name)[0] not in _KNOWN
+    before, tight = line[: match.start()], match.group(0) == f"{name}:{match.group(2)}" and match.group(2).isdigit()
+    logged = tight and bool(_LOGGED.search(before)) and not _PAIR.search(before)
+    return (logged or before.endswith(":")) and _canonical(name)[0] not in _KNOWN
 
 
 def _validation(found: Record, line: str) -> Record:
