@@ -21,6 +21,12 @@ def number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
+def figure(value: Any) -> str | None:
+    """A metric with four digits; the word that stands for one that is not finite, such as nan; else None."""
+    known = number(value)
+    return f"{known:.4g}" if known is not None else value if value in ("nan", "inf", "-inf") else None
+
+
 def duration(seconds: float) -> str:
     """`0:37`, `12:31`, `1:02:07`, `3 d 04:11`; `?` for an impossible duration."""
     known = number(seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.formatting import count, duration, number
+from runner.formatting import count, duration, figure, number
 from runner.protocol.events import Stall, Ungrouped
 from runner.protocol.metrics import Metrics
 from runner.runs.state import Attempt, HostState, RunState
@@ -130,9 +130,9 @@ def metric_words(metrics: Metrics) -> list[str]:
     """Loss, throughput and other metrics that fit into a line."""
     words = []
     for name in ("loss", "val_loss"):
-        value = number(metrics.get(name))
+        value = figure(metrics.get(name))
         if value is not None:
-            words.append(f"{name.replace('_', ' ')} {value:.4g}")
+            words.append(f"{name.replace('_', ' ')} {value}")
     return words + throughput(metrics) + accuracy(metrics)
 
 

@@ -11,7 +11,7 @@ from runner.diagnose.frames import own
 from runner.diagnose.hang import collective, rank_words, sentences, standings
 from runner.diagnose.hints import hint
 from runner.diagnose.traceback import fold_traceback, frames
-from runner.formatting import amount, duration, gibibytes, number, when
+from runner.formatting import amount, duration, figure, gibibytes, number, when
 from runner.ids import short
 from runner.protocol.events import Death, Held
 from runner.protocol.files import LauncherPart
@@ -68,12 +68,12 @@ def _trained(state: RunState, elapsed: float) -> str:
     words = [f"✓ {short(state.run)} finished in {duration(elapsed)}: {size}"]
     if state.attempt > 1:
         words[0] += f", in attempt {state.attempt}"
-    first, last = state.first_loss, number(metrics.get("loss"))
-    if first is not None and last is not None:
-        words.append(f"loss {first:.4g} → {last:.4g}" if first != last else f"loss {last:.4g}")
-    validated = number(metrics.get("val_loss"))
+    first, last = figure(state.first_loss), figure(metrics.get("loss"))
+    if last is not None:
+        words.append(f"loss {first} → {last}" if first not in (None, last) else f"loss {last}")
+    validated = figure(metrics.get("val_loss"))
     if validated is not None:
-        words.append(f"validation loss {validated:.4g}")
+        words.append(f"validation loss {validated}")
     return "  ".join([*words, *accuracy(metrics), *throughput(metrics)])
 
 

@@ -13,7 +13,7 @@ from runner.diagnose.cause import find
 from runner.diagnose.hints import hint
 from runner.node.observe import last_words
 from runner.node.observe.harvest import Harvest
-from runner.render.status import eta, metric_words, progress
+from runner.render.status import eta, metric_words, progress, status_line
 from runner.render.story import attempt_words, ending
 from runner.runs.state import RunState, begin
 from tests.unit.state_kit import fold
@@ -100,6 +100,17 @@ def test_the_closing_line_has_the_newest_accuracy(tmp_path: Path) -> None:
     state = fold(state, 0, "exit.json", {"state": "finished", "code": 0})
     line = ending(state, 34.0, tmp_path, {})[0]
     assert line == "✓ t-1 finished in 0:34: 1 rank on 1 host  accuracy 0.5156"
+
+
+def test_a_loss_that_is_no_number_any_more_is_told(tmp_path: Path) -> None:
+    """Without a word of it, such a run looks like one that has never printed a loss."""
+    state = started()
+    for record in harvested("imagenet_nan", tmp_path):
+        state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", record)
+    assert "loss nan  val loss nan" in status_line(state, 9.0, 120)
+    state = fold(state, 0, "exit.json", {"state": "finished", "code": 0})
+    line = ending(state, 34.0, tmp_path, {})[0]
+    assert line == "✓ t-1 finished in 0:34: 1 rank on 1 host  loss 6.88 → nan  validation loss nan"
 
 
 def test_the_accuracy_of_a_validation_is_not_told_as_that_of_the_training() -> None:
