@@ -233,7 +233,8 @@ def _doing(one: Standing) -> str:
     mine = one.mine
     if mine is None:
         return "somewhere unknown"
-    inner = one.frames[-1]
+    # Code that lies in no file, such as <string> and <frozen importlib._bootstrap>, is a name of nothing to look at.
+    inner = next((frame for frame in reversed(one.frames) if not frame.file.startswith("<")), mine)
     if one.collective in _JOINING:
         return f"in {one.collective} ({mine.place}), waiting for the others to join"
     if one.collective:

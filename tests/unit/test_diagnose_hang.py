@@ -49,6 +49,16 @@ def test_the_rank_that_others_wait_for_is_the_one_to_look_at() -> None:
     assert awaited([]) == frozenset()
 
 
+def test_a_rank_that_imports_is_in_the_module_that_it_imports_and_not_in_python_itself() -> None:
+    """Recorded from accelerate's example, whose imports took more than half a minute."""
+    files = ("/home/alice/nlp_example.py", "/venv/lib/python3.11/site-packages/sklearn/utils.py")
+    frames = [{"file": file, "line": 16, "function": "<module>"} for file in files]
+    for inner in ("<string>", "<frozen importlib._bootstrap>"):
+        last = {"file": inner, "line": 0, "function": "<module>"}
+        ranks = [standing(0, "node1", {"threads": [{"main": True, "frames": [*frames, last]}]})]
+        assert sentences(ranks) == ["rank 0 is at the top level (nlp_example.py:16, inside utils.<module>)"]
+
+
 def test_identical_stacks_are_merged_and_the_odd_one_is_last() -> None:
     lines = stacks(loaded("hang_gloo"))
     assert lines[0] == "ranks 0, 2 (node1, node3):"
