@@ -31,7 +31,7 @@ def run_word(state: RunState) -> str:
         return clean(str(state.result.get("state", "ended")))
     if state.hosts[0].story.stall is not None:
         return "stalled"
-    links = {host.link for host in state.hosts}
+    links = {host.link for host in state.hosts if host.exit is None}
     if links == {"not seen"}:
         return "not seen"
     if state.waits:
@@ -49,8 +49,8 @@ def host_word(host: HostState, state: RunState) -> str:
     """A host's present state, in one or two words."""
     if host.exit is not None:
         return host.exit.get("state", "ended")
-    if host.link in ("not seen", "connecting", "starting"):
-        return host.link
+    if host.link in ("not seen", "connecting", "starting", "gone"):
+        return "lost" if host.link == "gone" else host.link
     leader = state.hosts[0].story
     if host.node in leader.unseen:
         return leader.unseen[host.node]

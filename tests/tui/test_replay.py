@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import InputError
+from runner.render.status import host_words, run_word
 from runner.runs.state import RunState
 from tests.tui.synthetic_run import BEGIN, write
 from tui.replay import player
@@ -64,6 +65,18 @@ def test_the_past_is_what_it_was(example: Path) -> None:
     assert not any(moment.look == "failed" for moment in then.moments)
     step = then.state.metrics["step"]
     assert isinstance(step, int) and 100 < step < 300
+
+
+def test_a_host_that_another_calls_lost_does_not_run_on_in_a_replay(tmp_path: Path) -> None:
+    mirror = write(tmp_path / "run-1", hosts=2, per_host=1, steps=5, ended=False, names="node{}")
+    assert run_word(tape_of(mirror).at(float("inf")).state) == "running"
+    cause = {"node": 0, "rank": None, "kind": "host lost", "last": BEGIN + 15, "at": BEGIN + 75}
+    end = {"t": BEGIN + 75, "state": "lost", "code": 1, "cause": cause, "attempt": 1, "left": []}
+    (mirror / "1" / "exit.json").write_text(json.dumps(end))
+    tape = tape_of(mirror)
+    assert host_words(tape.at(BEGIN + 16).state) == "node0 ● running  node1 ● running"
+    state = tape.at(float("inf")).state
+    assert (run_word(state), host_words(state)) == ("lost", "node0 ✗ lost  node1 ✗ lost")
 
 
 @pytest.mark.parametrize(("keep", "kept"), [(player.KEEP, player.KEPT), (7, 3)])

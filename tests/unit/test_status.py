@@ -329,6 +329,18 @@ def test_a_run_whose_folder_is_gone_is_said_to_be_lost_for_that() -> None:
     assert line == "✗ demo-1a2b is lost: its run folder on node1 is gone; its ranks there are ended"
 
 
+def test_a_host_whose_run_folder_is_gone_is_lost() -> None:
+    state = link(training(), 1, "gone", "its run folder is gone")
+    assert host_words(state) == "node1 ● running  node2 ✗ lost"
+
+
+def test_a_run_is_not_running_when_all_hosts_that_are_seen_have_ended() -> None:
+    end = {"t": 130.0, "state": "lost", "code": 1, "cause": {"node": 0, "kind": "host lost"}, "attempt": 1, "left": []}
+    state = fold(training(), 1, "exit.json", end)
+    assert run_word(state) == "running", "its first host is seen, and has the last word"
+    assert run_word(link(state, 0, "not seen", "no answer for 30 s")) == "not seen"
+
+
 def test_a_killed_launcher_is_said_so_without_what_it_printed_before() -> None:
     cause = {"node": 1, "kind": "launch", "message": "torchrun was ended by SIGKILL", "code": -9}
     state = finish(training(), {"state": "failed", "code": 1, "cause": cause})

@@ -108,10 +108,11 @@ class Tape:
         snapshot = self.taker.snapshot
         moments = snapshot.moments[: bisect_right([moment.time for moment in snapshot.moments], now)]
         seen = {node: now for node, host in enumerate(state.hosts) if host.story.last}
+        lost = _lost(state)
         for host in state.hosts:
             # A replay has no links: a host counts as seen from its first record on.
             if host.story.last:
-                state = link(state, host.node, "ended" if host.exit else "seen")
+                state = link(state, host.node, "ended" if host.exit else "gone" if host.node in lost else "seen")
         return replace(snapshot, state=state, moments=moments, now=now, seen=seen)
 
     def _fold(self, state: RunState, at: int, *, take: bool = False) -> RunState:
@@ -274,6 +275,17 @@ class ReplayFeed(Feed):
                 self._target.post_message(RunChanged(replace(tape.at(now[0]), playback=playback)))
             if self._wake.wait(PACE if self._playing else None):
                 self._wake.clear()
+
+
+def _lost(state: RunState) -> frozenset[int]:
+    """Hosts that the end of another calls lost, and of which nothing was recorded after that end."""
+    ends = [
+        (cause.get("node"), end.get("t", 0.0))
+        for end in state.exits
+        if (cause := end.get("cause")) and cause.get("kind") == "host lost"
+    ]
+    heard = {host.node: max(host.story.last, host.telemetry["t"] if host.telemetry else 0.0) for host in state.hosts}
+    return frozenset(node for node, t in ends if node is not None and heard.get(node, t) < t)
 
 
 def _empty_state(mirror: Path) -> RunState:
