@@ -262,6 +262,30 @@ def test_no_host_is_cut_off_between_story_and_log_of_a_narrow_terminal(height: i
     look()
 
 
+@asynchronous
+async def test_the_headline_of_a_failure_is_not_cut_without_a_mark(tmp_path: Path) -> None:
+    write(tmp_path / "run-1", hosts=2, per_host=1, steps=5, ended=False, names="node{}")
+    cause = {"node": 1, "rank": None, "kind": "host lost", "last": BEGIN, "at": BEGIN + 20}
+    end = {"t": BEGIN + 20, "state": "failed", "code": 1, "cause": cause, "attempt": 1, "left": []}
+    (tmp_path / "run-1" / "0" / "exit.json").write_text(json.dumps(end))
+    async with opened("replay", str(tmp_path / "run-1"), tmp_path, (40, 12)) as (pilot, screen):
+        await pilot.press("end")
+        await until(pilot, lambda: "─What happened" in shown(pilot))
+        pane = screen.query_one(StoryPane)
+        await until(pilot, lambda: pane.size.height == 3 and pane.render_line(2).text.rstrip().endswith("…"))
+        assert "last sign of life 2026" in " ".join(shown(pilot).split())
+
+
+@asynchronous
+async def test_the_footer_of_a_chart_has_the_keys_of_the_run_too(tmp_path: Path) -> None:
+    write(tmp_path / "run-1", hosts=2, per_host=1, steps=5)
+    async with opened("replay", str(tmp_path / "run-1"), tmp_path, (79, 24)) as (pilot, screen):
+        await until(pilot, lambda: screen.focused is screen.query_one("#chart0"))
+        await until(pilot, lambda: "c pick  tab pane" in shown(pilot).splitlines()[-1])
+        await pilot.resize_terminal(200, 50)
+        await until(pilot, lambda: "a per rank" in shown(pilot).splitlines()[-1])
+
+
 @pytest.mark.parametrize("size", [(80, 24), (79, 24), (40, 12)], ids=lambda size: "{}x{}".format(*size))
 def test_a_failed_run_shows_more_than_titles(size: tuple[int, int], tmp_path: Path) -> None:
     _failed(tmp_path)
@@ -502,7 +526,7 @@ async def test_a_run_in_line_says_what_it_waits_for(tmp_path: Path) -> None:
         assert "\x1b" not in shown(pilot)
         await pilot.resize_terminal(200, 50)
         await until(pilot, lambda: shown(pilot).count("No numbers yet: waiting for its turn") == 1)
-        assert shown(pilot).count("in line: n2: bob's llama-7f3a") == 3, "story, events and the one chart say why"
+        assert shown(pilot).count("in line: n2: bob's llama-7f3a") == 2, "story and events say why"
         await pilot.resize_terminal(40, 24)
         await until(pilot, lambda: "41 % done" not in shown(pilot).partition("What it waits for")[2].splitlines()[1])
         rows = [screen.query_one(StoryPane).render_line(y) for y in (0, 1)]

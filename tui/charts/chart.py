@@ -11,7 +11,7 @@ from textual.events import Click, Leave, MouseEvent, MouseMove
 from textual.message import Message
 from textual.strip import Strip
 
-from runner.render.waiting import stage, waits_for
+from runner.render.waiting import stage
 from runner.text import clean
 from tui.charts.axes import Axis, StepAxis, TimeAxis
 from tui.charts.axes import AxisInterval as At
@@ -48,6 +48,8 @@ class Chart(Drawn):
     """The chosen metric with axes and units."""
 
     can_focus = True
+    FOOTER_KEYS: ClassVar[int] = 1
+    """How many of its keys stand in the footer before those of the screen."""
     COMPONENT_CLASSES: ClassVar[set[str]] = {"chart--axis", "chart--band", "chart--label"}
     DEFAULT_CSS = """
     Chart {
@@ -160,12 +162,12 @@ class Chart(Drawn):
 
     def _empty(self, snapshot: Snapshot | None, width: int) -> list[Strip]:
         """Why there are no numbers."""
-        texts = ["No numbers yet"]
+        words = "No numbers yet"
         if snapshot is not None:
             yet = "" if snapshot.state.result is not None else " yet"
-            texts = [f"No numbers{yet}: {stage(snapshot.state)}", *filter(None, [waits_for(snapshot.state)])]
+            words = f"No numbers{yet}: {stage(snapshot.state)}"
         quiet = self.component("chart--label")
-        return [Strip([]), *(line([(text, quiet)]) for text in wrapped([f"  {one}" for one in texts], max(10, width)))]
+        return [Strip([]), *(line([(text, quiet)]) for text in wrapped([f"  {words}"], max(10, width)))]
 
     def _axis(self, snapshot: Snapshot, room: int) -> Axis:
         return (StepAxis if self._by_step else TimeAxis)(snapshot, self._window, max(1, room) * 2)

@@ -97,6 +97,11 @@ class FooterBar(Widget):
         active = sorted(self.screen.active_bindings.values(), key=lambda one: not one.binding.priority)
         for one in [one for one in active if one.binding.id in self._remapped]:
             _put_in_place(active, one)
+        # A widget with many keys leaves room for the screen's.
+        focused = self.screen.focused
+        own = [one for one in active if one.node is focused and one.binding.show]
+        later = own[getattr(focused, "FOOTER_KEYS", len(own)) :]
+        active = [*(one for one in active if one not in later), *later]
         for _, binding, enabled, _ in active:
             if binding.show and enabled and binding.action not in found:
                 shown = self.app.get_key_display(binding)
