@@ -105,6 +105,15 @@ async def test_a_rank_that_others_wait_for_is_awaited_in_ranks_hosts_and_log(tmp
 
 
 @asynchronous
+async def test_a_short_story_leaves_the_events_in_sight(tmp_path: Path) -> None:
+    stalled(tmp_path / "run-1")
+    async with opened("replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, screen):
+        await pilot.press("end")
+        await until(pilot, lambda: "─What happened" in shown(pilot) and "─Events" in shown(pilot))
+        await until(pilot, lambda: screen.query_one("#events").size.height >= 2)
+
+
+@asynchronous
 async def test_where_the_log_has_no_room_w_opens_it(tmp_path: Path) -> None:
     async with opened("replay", str(failed(tmp_path / "run-1")), tmp_path, (40, 12)) as (pilot, _):
         await pilot.press("end")

@@ -13,6 +13,8 @@ from runner.render.status import run_word
 from runner.render.waiting import stage
 from runner.runs.state import RunState, begin, link
 from tests.tui.snap import until
+from tests.tui.synthetic_run import BEGIN
+from tests.tui.test_blame import stalled
 from tests.tui.widget_kit import asynchronous, text_of
 from tests.unit.state_kit import fold
 from tui.dashboard.hosts import HostsPane
@@ -20,8 +22,9 @@ from tui.dashboard.progress import time_left
 from tui.dashboard.rank_grid import RankGrid
 from tui.dashboard.story import story
 from tui.dashboard.timeline import TimelinePane
+from tui.replay.player import Tape
 from tui.run.events import Moment
-from tui.run.feed import Snapshot
+from tui.run.feed import Playback, Snapshot
 from tui.run.ranks import ranks_now
 from tui.run.series import MetricHistory, Track
 
@@ -235,6 +238,19 @@ def test_the_time_of_a_stall_goes_on_and_there_is_no_eta_beside_it() -> None:
     paced = fold(snapshot.state, 0, "attempt-1/rank-0.metrics.jsonl", later)
     assert time_left(paced) == pytest.approx(6.0)
     assert time_left(fold(paced, 0, "events.jsonl", stall)) is None
+
+
+def test_where_the_ranks_of_a_stall_are_is_said_with_the_time_at_which_they_were_asked(tmp_path: Path) -> None:
+    tape = Tape(stalled(tmp_path / "run-1"))
+    list(tape.load())
+    replayed = tape.at(BEGIN + 75)
+    for snapshot, last in (
+        (replayed, "d asks every rank again"),
+        (replace(replayed, playback=Playback(BEGIN, BEGIN + 75, playing=False, speed=1.0)), ""),
+    ):
+        lines, _ = story(snapshot)
+        assert lines[0] == "▲ no rank has made a step for 0:45" and lines[2].endswith("load_batch (data.py:5) for 30 s")
+        assert lines[3:] == ["  asked 0:15 ago" + (f"; {last}" if last else "")], "a replay has no key to ask with"
 
 
 def test_no_eta_stands_beside_a_run_that_is_being_stopped() -> None:

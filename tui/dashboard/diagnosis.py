@@ -63,7 +63,7 @@ class DiagnosisScreen(DisttuiModal[None]):
         bind("diagnosis.copy", "y", "copy", "copy", "copy the text"),
     ]
     DEFAULT_CSS = """
-    DiagnosisScreen DiagnosisText { margin: 1 0 0 0; height: auto; }
+    DiagnosisScreen DiagnosisText { height: auto; }
     DiagnosisScreen .box.wide { max-width: 120; }
     """
 

@@ -73,7 +73,8 @@ class PaneLayout:
             place.set_class(columns == 1, "-column")
             place.styles.height = f"{left.display + right.display}fr" if columns == 1 else None
             left.set_class(not right.display or columns == 1, "-last")
-        crowded = screen.has_class("-many") or (screen.has_class("-story") and height < ROOMY and self.pane != "events")
+        low = screen.has_class("-story") and height < ROOMY and self._left() < LEAST - 1
+        crowded = screen.has_class("-many") or (low and self.pane != "events")
         for name in ("hosts", "ranks", "log", "events"):
             shown = one == name if one else name != "events" or not crowded
             shown |= stack and name in beside
@@ -99,12 +100,15 @@ class PaneLayout:
 
     def _spare(self) -> int:
         """Rows beside the charts that hosts, ranks and events leave for the load."""
+        return max(0, self._left() - EVENTS - 1)
+
+    def _left(self) -> int:
+        """Rows beside the charts that hosts and ranks leave."""
         width, height = self._screen.size
         upper = self._room(height) * 3 // 5
         panes = (self._screen.query_one(HostsPane), self._screen.query_one(RankGrid))
         left = min(76, width * 2 // 5 if width >= 130 else width // 2) - 4
-        taken = sum(pane.rows(left) + 1 for pane in panes) + EVENTS
-        return max(0, upper - taken - 1)
+        return upper - sum(pane.rows(left) + 1 for pane in panes)
 
     def _story_rows(self) -> int:
         """Rows of the story."""

@@ -57,7 +57,7 @@ class StoryPane(Drawn):
         bold = len(wrapped(self._lines[:1], max(10, width)))
         if len(lines) > height > 3:
             lines, bold = [*lines[:2], "  …", *lines[-(height - 3) :]], min(bold, 2)
-        elif len(lines) > height == 3 and self._kind == "failed":
+        elif len(lines) > height == 3 and self._kind == "failed" and bold < 3:
             # What was raised; its first row has the type.
             lines, bold = [*lines[:2], *wrapped(self._lines[-1:], max(10, width))], min(bold, 2)
         if 0 < height < len(lines):
@@ -77,7 +77,7 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
         return [head.replace(f"{short(state.run)} ", "", 1), *rest], "failed"
     stall = state.hosts[0].story.stall
     if result is None and stall is not None:
-        return [*_stall(state, stall, snapshot.now), "  d asks every rank again"], "warning"
+        return _stall(state, stall, snapshot), "warning"
     if result is not None and result.get("state") == "stopped" and (texts := stall_lines(state)):
         return [clean(text) for text in texts], "warning"
     unseen = [host for host in state.hosts if host.link == "not seen"]
@@ -95,16 +95,18 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
         lines.append("  A lost link ends no run; what goes on there is not known until it is back.")
         return lines, "not seen"
     if waits := waits_for(state):
-        then = ["  It begins by itself when its turn comes."] if snapshot.playback is None else []
+        then = ["  It begins by itself in its turn."] if snapshot.playback is None else []
         return [f"◌ {waits}", *then], "queued"
     return [], "running"
 
 
-def _stall(state: RunState, stall: Stall, now: float) -> list[str]:
-    """What is known of a stall at a moment: it lasts since it was seen."""
+def _stall(state: RunState, stall: Stall, snapshot: Snapshot) -> list[str]:
+    """What is known of a stall: it lasts since it was seen; where the ranks are was asked then, and only then."""
     longest = max(stall.get("silent", {}).values(), default=None)
-    since = max(0.0, now - stall["t"])
+    since = max(0.0, snapshot.now - stall["t"])
     lasted = f" has made a step for {duration(longest + since)}" if longest is not None else " makes steps"
-    lines = [f"▲ no rank{lasted}"]
     texts = sentences(standings(state))
-    return [*lines, *(f"  {clean(text)}" for text in texts)]
+    asked = [f"asked {duration(since)} ago"] if texts else []
+    if snapshot.playback is None:
+        asked.append("d asks every rank again" if texts else "d asks every rank")
+    return [f"▲ no rank{lasted}", *(f"  {clean(text)}" for text in [*texts, "; ".join(asked)] if text)]
