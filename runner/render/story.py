@@ -22,6 +22,8 @@ from runner.text import clean, set_apart
 
 _SHOWN = 5
 """The most entries that are shown of a long list."""
+_LONGEST = 300
+"""The most characters of an error's message in a line."""
 _SHORTLY = 120.0
 """The most seconds from the end of a stall to the end of the run for which the stall may be the cause."""
 
@@ -177,8 +179,14 @@ def attempt_words(state: RunState, number: int) -> str:
         return "no rank and no host says why"
     words, failure = root_words(state, cause), cause.failure
     if failure.kind == "exception" and failure.message:
-        words += f": {clean(failure.message.strip().split(chr(10))[0])[:200]}"
+        words += f": {first_line(failure.message)}"
     return words
+
+
+def first_line(message: str) -> str:
+    """The first line of an error's message, cut with a sign where it is long."""
+    line = clean(message.strip().split("\n")[0])
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
 def root_words(state: RunState, cause: RootCause) -> str:
@@ -196,7 +204,7 @@ def cause_words(state: RunState, failure: Failure) -> str:
     """The cause of a failure as one sentence."""
     kind = failure.kind
     who = _who(state, failure)
-    message = clean(failure.message.strip().split("\n")[0])[:300]
+    message = first_line(failure.message)
     if kind == "exception":
         return f"{who} raised {clean(failure.type or 'an exception')}"
     if kind in ("signal", "exit"):

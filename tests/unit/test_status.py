@@ -11,7 +11,7 @@ import pytest
 from runner.cli.render.live import TextPrinter
 from runner.cli.render.run_story import _event_words
 from runner.formatting import amount, count, duration, gibibytes, when
-from runner.protocol.events import Death, Stall
+from runner.protocol.events import Death, Error, Stall
 from runner.protocol.slurm import Queued
 from runner.render.signals import code_words
 from runner.render.status import eta, host_words, progress, run_word, status_line
@@ -245,6 +245,13 @@ def test_the_timeline_says_how_ranks_ended() -> None:
     assert str(_event_words(state, 0, Death(t=1.0, e="death", attempt=1, rank=1, code=-6))).startswith(
         "rank 1 ended with SIGABRT ("
     )
+
+
+def test_a_long_message_in_the_timeline_ends_with_a_sign_that_it_is_cut() -> None:
+    for length, last in ((300, "x"), (301, "…")):
+        error = Error(t=1.0, e="error", attempt=1, rank=0, type="ImportError", message=f"{'x' * length}\nmore")
+        words = str(_event_words(training(), 0, error))
+        assert words.startswith("rank 0 raised ImportError: xxx") and words.endswith(f"xx{last}")
 
 
 def test_silent_ranks_are_not_said_to_make_no_progress() -> None:

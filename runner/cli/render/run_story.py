@@ -12,7 +12,7 @@ from runner.diagnose.straggler import straggler_sentence
 from runner.formatting import clock, duration
 from runner.protocol.events import Event, Unhandled
 from runner.render.status import stall_words, ungrouped_words
-from runner.render.story import attempt_words, death_words, ending, root_words
+from runner.render.story import attempt_words, death_words, ending, first_line, root_words
 from runner.runs.contents import EventLine
 from runner.runs.hooks import end_summary
 from runner.runs.registry import KnownRun
@@ -104,7 +104,7 @@ def _event_words(state: RunState, node: int, event: Event) -> str | None:  # noq
         case "step":
             return f"attempt {event['attempt']}: first metric seen"
         case "error":
-            message = clean(event.get("message") or "")[:120]
+            message = first_line(event.get("message") or "")
             return f"rank {event.get('rank')} raised {clean(str(event.get('type')))}: {message}"
         case "failed":
             return f"attempt {event['attempt']} failed: {attempt_words(state, event['attempt'])}"
