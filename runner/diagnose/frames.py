@@ -42,10 +42,15 @@ def main_frames(answer: RankStacks) -> tuple[Frame, ...]:
 
 
 def own(frames: Sequence[Frame]) -> Frame | None:
-    """The innermost frame of the user's own code, else the innermost of all."""
+    """The innermost frame of the user's own code, else the innermost in a file, else of all."""
     mine = [frame for frame in frames if not frame.library]
-    chosen = mine or frames
+    chosen = mine or in_files(frames) or frames
     return chosen[-1] if chosen else None
+
+
+def in_files(frames: Sequence[Frame]) -> list[Frame]:
+    """The frames with a file to look at, unlike <string> and <frozen importlib._bootstrap>."""
+    return [frame for frame in frames if not frame.file.startswith("<")]
 
 
 def folded(frames: Iterable[Frame]) -> list[str]:

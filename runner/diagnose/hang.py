@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.diagnose.frames import Frame, folded, main_frames, own
+from runner.diagnose.frames import Frame, folded, in_files, main_frames, own
 from runner.diagnose.recorder import Wait, progress, waits
 from runner.formatting import duration
 from runner.protocol.files import RankStacks
@@ -233,8 +233,7 @@ def _doing(one: Standing) -> str:
     mine = one.mine
     if mine is None:
         return "somewhere unknown"
-    # Code that lies in no file, such as <string> and <frozen importlib._bootstrap>, is a name of nothing to look at.
-    inner = next((frame for frame in reversed(one.frames) if not frame.file.startswith("<")), mine)
+    inner = (in_files(one.frames) or [mine])[-1]
     if one.collective in _JOINING:
         return f"in {one.collective} ({mine.place}), waiting for the others to join"
     if one.collective:

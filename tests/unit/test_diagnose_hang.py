@@ -57,6 +57,8 @@ def test_a_rank_that_imports_is_in_the_module_that_it_imports_and_not_in_python_
         last = {"file": inner, "line": 0, "function": "<module>"}
         ranks = [standing(0, "node1", {"threads": [{"main": True, "frames": [*frames, last]}]})]
         assert sentences(ranks) == ["rank 0 is at the top level (nlp_example.py:16, inside utils.<module>)"]
+        deep = [standing(0, "node1", {"threads": [{"main": True, "frames": [frames[1], last]}]})]
+        assert sentences(deep) == ["rank 0 is at the top level (utils.py:16)"]
 
 
 def test_identical_stacks_are_merged_and_the_odd_one_is_last() -> None:
