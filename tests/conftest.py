@@ -126,6 +126,20 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+@pytest.fixture
+def patience() -> Iterator[None]:
+    """An end for what would wait for ever."""
+
+    def give_up(*_: object) -> None:
+        raise AssertionError("it waits for a pipe that nobody writes into")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(150)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
 @pytest.fixture(autouse=True)
 def no_secret_is_known() -> Iterator[None]:
     """What a test has resolved as a secret is masked in its own words alone."""

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -177,20 +176,6 @@ def test_what_is_not_damaged_is_reported(base: Path, monkeypatch: pytest.MonkeyP
     assert f"✗ {RUN} failed" in said[f"attach --plain {RUN}"] and "hello" in said[f"attach --plain {RUN}"]
     assert "hello" in said[f"logs --since 2020-01-01 {RUN}"] and "n1,2,0" in said[f"metrics --csv {RUN}"]
     assert "no record" not in "".join(said.values()) and "malformed" not in "".join(said.values())
-
-
-@pytest.fixture
-def patience() -> Iterator[None]:
-    """An end for what would wait for ever."""
-
-    def give_up(*_: object) -> None:
-        raise AssertionError("it waits for a pipe that nobody writes into")
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(150)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.usefixtures("patience")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from runner.node.serve.mirror import Mirror
 from runner.node.supervise.warden import conclude
 from runner.protocol.regular import open_regular, regular
 
+pytestmark = pytest.mark.usefixtures("patience")
+
 RUN = "planted-1a2b"
 FILES = (
     "spec.json", "supervisor.json", "exit.json", "stop", "events.jsonl", "telemetry.jsonl", "untagged.json",
@@ -36,20 +38,6 @@ ODD: tuple[Any, ...] = (
     {"pid": 1, "warden": {"pid": "x"}, "gang": 3, "control": "\0\0"}, {"pid": 1, "control": ["x"]},
     {"pid": 1, "control": "x" * 5000},
 )  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def patience() -> Iterator[None]:
-    """An end for what would wait for ever."""
-
-    def give_up(*_: object) -> None:
-        raise AssertionError("it waits for a pipe that nobody writes into")
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(150)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture
