@@ -18,6 +18,7 @@ from runner.errors import InputError
 from runner.planning.interop.read import read_foreign
 from runner.profile import Profile, parse
 from tests import frameworks
+from tests.unit.sshd import free_port
 from tests.unit.test_import import ONE_MACHINE, TWO_MACHINES
 
 TWO = """\
@@ -142,6 +143,7 @@ def test_the_script_of_a_host_trains_without_disttui(tmp_path: Path) -> None:
         "num_processes": 2,
         "python": sys.executable,
         "job": {"script": "train.py", "args": ["a b", "$x"], "workdir": str(tmp_path), "env": {"MODE": "it's"}},
+        "launch": {"ports": [free_port()]},  # not the usual one: another test may have it
     }
     (tmp_path / "mine.yaml").write_text(json.dumps(data))
     assert typed(str(tmp_path / "mine.yaml"), "--to", "script", "-o", str(tmp_path / "out")).exit_code == 0
