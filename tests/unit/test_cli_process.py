@@ -44,7 +44,7 @@ def test_a_live_view_says_that_its_lines_are_lost() -> None:
     assert done.stderr == "disttui: <stdout> cannot be written: No space left on device; the rest of it goes nowhere\n"
 
 
-def test_a_reader_that_has_gone_is_no_word_worth() -> None:
+def test_nothing_is_said_of_a_reader_that_has_gone() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = command("--help", stdout=writer, stderr=subprocess.PIPE)
@@ -52,7 +52,7 @@ def test_a_reader_that_has_gone_is_no_word_worth() -> None:
     assert done.stderr == ""
 
 
-def test_a_reader_of_a_followed_log_that_has_gone_is_no_word_worth() -> None:
+def test_nothing_is_said_of_a_reader_of_a_followed_log_that_has_gone() -> None:
     """As of `disttui logs -f RUN | head`, where the pipe breaks outside of what click looks after."""
     code = "from runner.cli import process\nprocess.cli.main = lambda **_: print('line', flush=True)\nprocess.run()"
     reader, writer = os.pipe()

@@ -64,7 +64,7 @@ def test_of_the_same_key_both_versions_are_kept(users: tuple[User, User]) -> Non
         assert "<<<<" not in "".join(path.read_text() for path in user.library.folder.glob("*.yaml"))
 
 
-def test_of_two_syncs_of_one_clone_a_killed_one_removes_nothing_that_the_other_fetches(
+def test_of_two_syncs_of_one_clone_one_fetches_after_the_other(
     users: tuple[User, User], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetch, inside, most = Repository.fetch, [0], []
