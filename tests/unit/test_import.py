@@ -232,6 +232,15 @@ def test_a_script_of_one_endless_line_costs_no_time(text: str) -> None:
     assert time.process_time() - began < 1
 
 
+def test_hosts_for_a_job_script_are_told_from_the_login_node_of_slurm() -> None:
+    script = "#!/bin/sh\n#SBATCH --nodes=2\nsrun python train.py\n"
+    past = "0: hosts: ambiguous: reached by SSH, past Slurm's queue; --login HOST in place of them: a job of Slurm"
+    assert past in notes(read_foreign(script, "f", "sbatch", ["gpu1", "gpu2"]))
+    assert "hosts" not in notes(read_foreign(script, "f", "sbatch", login="login"))
+    with pytest.raises(InputError, match="or --login HOST for a job of Slurm"):
+        read_foreign(script, "f", "sbatch", ["login"])
+
+
 def test_of_endless_lines_that_nobody_understands_some_are_noted_and_the_rest_is_counted() -> None:
     script = "#!/bin/sh\n" + "abc\n" * 250_000 + "srun python train.py $FAST\n"
     imported = read_foreign(script, "f", "sbatch", ["gpu1"])

@@ -75,6 +75,8 @@ class Translation:
     job: dict[str, object] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     launch: dict[str, object] = field(default_factory=dict)
+    job_script: bool = False
+    """Whether the file is one of Slurm, so that a login node may be given in place of hosts."""
     login: str = ""
     """The login node, where the profile is to be run as a job of Slurm."""
     slurm: dict[str, object] = field(default_factory=dict)
@@ -145,7 +147,8 @@ def _machines(draft: Translation, hosts: Sequence[str]) -> tuple[list[Machine], 
     if hosts and draft.listed:
         raise InputError("the file names its hosts", "Leave --host out, or change the file.", place=place)
     if hosts and draft.wanted and len(hosts) != draft.wanted:
-        cure = f"Give --host {draft.wanted} time{'s' if draft.wanted > 1 else ''}, in the order of the node ranks."
+        cure = f"Give --host {draft.wanted} time{'s' if draft.wanted > 1 else ''}, in the order of the node ranks"
+        cure += ", or --login HOST for a job of Slurm." if draft.job_script else "."
         raise InputError(f"{key} is {draft.wanted:,}, and --host is given {len(hosts)} times", cure, place=place)
     if hosts:
         return [Machine(host) for host in hosts], None

@@ -60,6 +60,7 @@ class _Directive(NamedTuple):
 
 def read(text: str, draft: Translation) -> None:
     """Take over the directives, and the line that starts the job."""
+    draft.job_script = True
     directives: dict[str, _Directive] = {}
     for one in _directives(text, draft):
         if one.name in directives:
@@ -76,6 +77,8 @@ def read(text: str, draft: Translation) -> None:
     if command is not None:
         _job(command, draft)
     _processes(numbers, command, draft)
+    if not draft.login:
+        draft.ambiguous(0, "hosts", "reached by SSH, past Slurm's queue; --login HOST in place of them: a job of Slurm")
 
 
 def _directives(text: str, draft: Translation) -> Iterator[_Directive]:
