@@ -253,7 +253,7 @@ def release_by_hand(gpus: Optional[List[int]], name: Optional[str] = None) -> Li
     """
     place = folder()
     removed = []
-    for path, lease in _valid(place, time.time()):
+    for path, lease in _valid(_found(place), time.time()):
         mine = lease["uid"] == os.getuid() and lease["kind"] == "hand"
         mine = mine and (name is None or _is_same(path, os.path.join(place, os.path.basename(name))))
         if mine and (gpus is None or lease["gpus"] is None or not set(gpus).isdisjoint(lease["gpus"])):
@@ -332,7 +332,7 @@ def _remove(fd: int, path: str) -> None:
 def _tidy(place: str) -> None:
     """Remove this user's leases that no longer count."""
     now = time.time()
-    for file in _files(place):
+    for file in _files(_found(place)):
         if file.uid == os.getuid() and not _counts(file, now):
             with contextlib.suppress(OSError):  # it is locked: it is being made
                 fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -341,20 +341,28 @@ def _tidy(place: str) -> None:
 
 def _look(place: str, now: float) -> Seen:
     of: Dict[int, List[Lease]] = {}
-    for _, lease in _valid(place, now):
+    files = _found(place)
+    for _, lease in _valid(files, now):
         of.setdefault(lease["uid"], []).append(lease)
     for own in of.values():  # what is held, and the first in line, are never left out for others that wait
         own.sort(key=lambda lease: (lease["state"] == "waiting", place_of(lease)))
     found = [lease for own in of.values() for lease in own[:_MOST_OF_ONE]]
     many = [folders.user_name(uid) for uid, own in of.items() if len(own) > _MOST_OF_ONE]
     have = f"{', '.join(many)} {'has' if len(many) == 1 else 'have'} more than {_MOST_OF_ONE} leases in {place}"
-    problem = f"{have}: the others are left out" if many else ""
+    problem = f"{have}: the others are left out" if many else _crowd(place, files)
     return Seen(sorted(found, key=lambda lease: (lease["since"], lease["run"])), problem)
 
 
-def _valid(place: str, now: float) -> Iterator[Tuple[str, Lease]]:
+def _crowd(place: str, files: Dict[int, List[str]]) -> str:
+    """Who has so many files there that each look takes long; empty: nobody."""
+    users = [folders.user_name(uid) for uid, of in files.items() if len(of) == _MOST]
+    have = f"{', '.join(users)} {'has' if len(users) == 1 else 'have'} {_MOST} or more files in {place}"
+    return f"{have} that are named as leases are: each look at all leases takes longer" if users else ""
+
+
+def _valid(files: Dict[int, List[str]], now: float) -> Iterator[Tuple[str, Lease]]:
     names: Dict[int, str] = {}  # a directory server that is down takes its time for each
-    for file in _files(place):
+    for file in _files(files):
         if file.text is not None and _counts(file, now):
             if file.uid not in names:
                 names[file.uid] = folders.user_name(file.uid)
@@ -370,8 +378,8 @@ class _File(NamedTuple):
     text: Optional[LeaseText]
 
 
-def _files(place: str) -> Iterator[_File]:
-    for path in _paths(place):
+def _files(files: Dict[int, List[str]]) -> Iterator[_File]:
+    for path in sorted(path for of in files.values() for path in of):
         opened = _open(path)
         if opened is None:
             continue
@@ -385,7 +393,8 @@ def _files(place: str) -> Iterator[_File]:
             os.close(fd)
 
 
-def _paths(place: str) -> List[str]:
+def _found(place: str) -> Dict[int, List[str]]:
+    """The user id → paths that may be leases, `_MOST` of them at most."""
     found: Dict[int, List[str]] = {}
     seen: Set[Tuple[int, int]] = set()
     try:
@@ -401,8 +410,8 @@ def _paths(place: str) -> List[str]:
                         seen.add((info.st_dev, info.st_ino))
                         of.append(entry.path)
     except OSError:
-        return []
-    return sorted(path for of in found.values() for path in of)
+        return {}
+    return found
 
 
 def _is_same(path: str, other: str) -> bool:
