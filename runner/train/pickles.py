@@ -6,6 +6,7 @@ longer than anybody lives. Nothing in the unpickler of C can be asked about keys
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
@@ -68,3 +69,13 @@ class Unpickler(pickle._Unpickler):
         pickle.ADDITEMS[0]: _keyed(pickle.ADDITEMS, 1),
         pickle.FROZENSET[0]: _keyed(pickle.FROZENSET, 1),
     }
+
+    def load(self) -> Any:
+        """Read it. Garbage is not collected meanwhile: that looks at all parts read so far, again and again."""
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return super().load()
+        finally:
+            if collects:
+                gc.enable()

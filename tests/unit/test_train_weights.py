@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import resource
@@ -343,6 +344,16 @@ def test_an_index_that_a_stranger_made_gives_one_line(tmp_path: Path, change: An
     path.write_bytes(pickle.dumps(index))
     with pytest.raises(Problem, match=named):
         export(tmp_path, tmp_path / "model.pt")
+
+
+def test_garbage_is_collected_again_after_an_index_is_read(tmp_path: Path) -> None:
+    path = cut(tmp_path) / ".metadata"
+    export(tmp_path, tmp_path / "model.pt")
+    assert gc.isenabled()
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(Problem):
+        export(tmp_path, tmp_path / "other.pt")
+    assert gc.isenabled()
 
 
 _TWICE = b")" + 60 * b"2\x86"
