@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import subprocess
 import time
-from typing import Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, Mapping, NamedTuple, Optional, Sequence
+
+if TYPE_CHECKING:
+    import subprocess
 
 _MOST_OUTPUT = 4 << 20
 
@@ -29,6 +31,8 @@ def ask(argv: Sequence[str], limit: float, cwd: str = "/", env: Optional[Mapping
     Raises:
         OSError: The command cannot be started.
     """
+    import subprocess
+
     deadline = time.monotonic() + limit
     child = subprocess.Popen(
         list(argv),
@@ -80,6 +84,8 @@ def _read(child: subprocess.Popen[bytes], texts: Dict[int, bytearray], deadline:
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
+    import subprocess
+
     try:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait(0.3)

@@ -8,7 +8,6 @@ that holds it. The holder may remove its file: a process that has locked one che
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
@@ -176,6 +175,8 @@ def is_remote(folder: str) -> bool:
     """Whether a folder is on a file system that other machines may share."""
     if sys.platform != "linux":
         return False
+    import ctypes
+
     answer = ctypes.create_string_buffer(512)
     if ctypes.CDLL(None).statfs(os.fsencode(folder), answer):
         return False

@@ -6,7 +6,7 @@ The loader runs this file before the node program is there: it imports nothing o
 import hashlib
 import os
 import stat
-from typing import Optional
+from typing import Optional, Union
 
 _SEAL = 64
 
@@ -20,7 +20,7 @@ def seal(data: bytes, digest: str) -> bytes:
 def is_whole(path: str, digest: str) -> bool:
     """Whether `path` is a private file of this user with the content that was sealed with `digest`."""
     data = read(path)
-    return data is not None and data[-_SEAL:] == _hash(data[:-_SEAL], digest)
+    return data is not None and data[-_SEAL:] == _hash(memoryview(data)[:-_SEAL], digest)
 
 
 def read(path: str) -> Optional[bytes]:
@@ -53,5 +53,7 @@ def place(path: str, data: bytes) -> None:
         raise
 
 
-def _hash(body: bytes, digest: str) -> bytes:
-    return hashlib.sha256(digest.encode() + body).hexdigest().encode()
+def _hash(body: Union[bytes, memoryview], digest: str) -> bytes:
+    seen = hashlib.sha256(digest.encode())
+    seen.update(body)  # joined they would be copied: two megabytes, each time a viewer comes
+    return seen.hexdigest().encode()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
+import sys
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Set
 
 from ..child import ask
@@ -87,7 +87,11 @@ def _model(cpuinfo: str) -> str:
         match = re.search(rf"^{name}\s*:\s*(\S.*)$", cpuinfo, re.MULTILINE)
         if match:
             return match.group(1).strip()
-    return _sysctl("machdep.cpu.brand_string") or platform.processor() or platform.machine()
+    if model := _sysctl("machdep.cpu.brand_string"):
+        return model
+    import platform
+
+    return platform.processor() or platform.machine()
 
 
 def _mac_cores() -> int:
@@ -96,7 +100,7 @@ def _mac_cores() -> int:
 
 
 def _sysctl(name: str) -> str:
-    if platform.system() != "Darwin":
+    if sys.platform != "darwin":
         return ""
     try:
         return ask(["/usr/sbin/sysctl", "-n", name], 2).out.strip()

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import socket
-import tempfile
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
 from .. import folders
@@ -37,9 +36,13 @@ def disk(run_dir: str, problems: List[str]) -> Disk:
     writable = True
     try:
         # Only a write shows it: permissions do not reveal a read-only mount, a full disk or a used-up quota.
-        with tempfile.NamedTemporaryFile(prefix=".disttui-", dir=parent) as file:
-            file.write(b"\0" * 4096)
-            file.flush()
+        trial = os.path.join(parent, f".disttui-{os.urandom(8).hex()}")
+        with open(os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            try:
+                file.write(b"\0" * 4096)
+                file.flush()
+            finally:
+                os.unlink(trial)
     except OSError as error:
         writable = False
         why = fullness(parent) or f"{parent} cannot be written: {error.strerror or error}"
@@ -86,7 +89,8 @@ def _can_listen(port: int) -> bool:
 def resolves(problems: List[str], limit: float = 3.0) -> List[str]:
     """Return the addresses that this host's own name resolves to, within `limit` seconds."""
     name = socket.gethostname()
-    answer = together({"name": lambda: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}, limit)["name"]
+    raw = os.fsencode(name)  # as text it would be encoded as IDNA, whose tables take a while to load
+    answer = together({"name": lambda: socket.getaddrinfo(raw, None, type=socket.SOCK_STREAM)}, limit)["name"]
     if isinstance(answer, Exception):
         problems.append(f"the host's own name {name} does not resolve: {answer}")
         return []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import platform
 import socket
+import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, List
@@ -85,14 +85,15 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
 
 
 def _identity(user: str) -> HostIdentity:
+    kernel = os.uname()
     return {
         "hostname": socket.gethostname(),
         "user": user,
         "home": os.path.expanduser("~"),
-        "kernel": platform.release(),
-        "arch": platform.machine(),
+        "kernel": kernel.release,
+        "arch": kernel.machine,
         "time": time.time(),
-        "python": platform.python_version(),
+        "python": sys.version.split()[0],
         "psutil": importlib.util.find_spec("psutil") is not None,
         "euid": os.geteuid(),
     }

@@ -9,7 +9,6 @@ import itertools
 import os
 import threading
 import time
-import traceback
 from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Optional
 
 from ...protocol.frames import read_frame
@@ -100,6 +99,8 @@ class Server:
         except OSError as error:
             answer = {"error": {"what": str(error), "cure": ""}}
         except Exception:
+            import traceback
+
             answer = {
                 "error": {
                     "what": traceback.format_exc(),
