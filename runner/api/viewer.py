@@ -13,13 +13,13 @@ from runner.api.questions import Questions, Unattended
 from runner.errors import HostError
 from runner.hosts.survey import open_link
 from runner.profile.resolve import SecretValues
-from runner.runs.remote import REACH, Reached, reach
 from runner.transport import Connector
 
 if TYPE_CHECKING:
     from runner.hosts.link import Link
     from runner.profile import Host
     from runner.runs.registry import KnownRun
+    from runner.runs.remote import Reached
     from runner.transport.sandbox import Sandbox
 
 
@@ -106,15 +106,18 @@ class Viewer:
         self,
         run: KnownRun,
         nodes: Sequence[int] | None = None,
-        limit: float = REACH,
+        limit: float | None = None,
         at_once: Callable[[int, Link], object] | None = None,
     ) -> Reached:
         """Connect to the hosts of a run, or to some, concurrently; one slower than `limit` seconds is an error.
 
         Args:
+            limit: None: 30 s.
             at_once: Takes each link when it is open, while others are still being opened, from several threads.
         """
-        return reach(run, self.connector(run.ssh_config), nodes, limit, at_once)
+        from runner.runs.remote import REACH, reach
+
+        return reach(run, self.connector(run.ssh_config), nodes, REACH if limit is None else limit, at_once)
 
     def close(self) -> None:
         """Close every connection, and end the sandbox."""

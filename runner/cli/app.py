@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,6 +30,38 @@ SECTIONS = {
     "Setting up": ("library", "bytegpt", "completion"),
 }  # fmt: skip
 """Commands as --help lists them, in the order of their use."""
+
+
+class Commands(MutableMapping[str, click.Command]):
+    """Commands by name, each imported when it is used: all of them take 15 ms before the first connection."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+        self._found: dict[str, click.Command | None] = dict.fromkeys(modules)
+
+    def __getitem__(self, name: str) -> click.Command:
+        """The command; its function has its name, with `_` behind a word of Python."""
+        found = self._found[name]
+        if found is None:
+            module = import_module(f"runner.cli.{self._modules[name]}")
+            found = self._found[name] = getattr(module, f"{name}_" if iskeyword(name) else name)
+        return found
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        """Add one that is there already."""
+        self._found[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        """Leave one out."""
+        del self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Their names."""
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._found)
 
 
 class AppGroup(click.Group):

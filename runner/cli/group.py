@@ -7,35 +7,7 @@ from typing import Any
 import click
 
 from runner import __version__
-from runner.cli import (
-    attach,
-    diagnose,
-    diff,
-    exporting,
-    forget,
-    gc,
-    importing,
-    library,
-    logs,
-    metrics,
-    orphans,
-    plan,
-    probe,
-    ps,
-    pull,
-    queue,
-    replay,
-    rerun,
-    run,
-    sharing,
-    show,
-    stop,
-    sweep,
-    top,
-    validate,
-    weights,
-)
-from runner.cli.app import AppGroup, has_terminal, open_app, refuse_for
+from runner.cli.app import AppGroup, Commands, has_terminal, open_app, refuse_for
 from runner.cli.options import ssh_options
 
 _EPILOG = """\b
@@ -69,8 +41,19 @@ Exit codes: 0 trained · 1 training failed or a host was lost · 2 bad input ·
 """
 
 
+_COMMANDS = {
+    "attach": "attach", "diagnose": "diagnose", "diff": "diff", "export": "exporting", "forget": "forget", "gc": "gc",
+    "import": "importing", "lease": "sharing", "library": "library", "logs": "logs", "metrics": "metrics",
+    "orphans": "orphans", "plan": "plan", "probe": "probe", "ps": "ps", "pull": "pull", "queue": "queue",
+    "release": "sharing", "replay": "replay", "rerun": "rerun", "run": "run", "show": "show", "stop": "stop",
+    "sweep": "sweep", "top": "top", "validate": "validate", "weights": "weights", "who": "sharing",
+}  # fmt: skip
+"""Name → the module here that has it; those below are beside."""
+
+
 @click.group(
     cls=AppGroup,
+    commands=Commands(_COMMANDS),
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     invoke_without_command=True,
@@ -118,12 +101,3 @@ def bytegpt() -> None:
     from runner.train.options import help_text
 
     click.echo(help_text())
-
-
-for _command in (
-    *(probe.probe, validate.validate, plan.plan, importing.import_, exporting.export, top.top),
-    *(run.run, rerun.rerun, ps.ps, attach.attach, logs.logs, show.show, metrics.metrics, diagnose.diagnose, diff.diff),
-    *(sharing.who, sharing.lease, sharing.release, queue.queue, sweep.sweep),
-    *(replay.replay, pull.pull, weights.weights, stop.stop, orphans.orphans, forget.forget, gc.gc, library.library),
-):
-    cli.add_command(_command)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Set
 
 from ..child import ask
@@ -100,7 +99,7 @@ def _mac_cores() -> int:
 
 
 def _sysctl(name: str) -> str:
-    if sys.platform != "darwin":
+    if os.uname().sysname != "Darwin":
         return ""
     try:
         return ask(["/usr/sbin/sysctl", "-n", name], 2).out.strip()
