@@ -98,3 +98,22 @@ def _attributes(tree: ast.AST, context: type[ast.expr_context]) -> Iterator[str]
 
 def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
+
+
+def test_a_command_loads_no_other_one_and_nothing_of_runs_before_it_reaches_hosts() -> None:
+    code = (
+        "import sys\nfrom runner.cli.group import cli\ncli.commands['probe']\nimport runner.api.probing\n"
+        "print(*(name for name in sys.modules if name.startswith(('runner.cli.', 'runner.runs'))))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert set(answer.split()) == {"runner.cli.app", "runner.cli.group", "runner.cli.options", "runner.cli.probe"}
+
+
+def test_a_host_that_is_probed_loads_nothing_that_few_probes_need() -> None:
+    code = (
+        "import sys\nsys.path.insert(0, sys.argv[1])\nimport runner.node.serve.channel, runner.node.probe.report\n"
+        "print(*{'ctypes', 'platform', 'subprocess', 'tempfile', 'traceback'} & set(sys.modules))"
+    )
+    # Without the packages of this environment, which hosts do not have.
+    words = [sys.executable, "-I", "-S", "-c", code, str(ROOT)]
+    assert not subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
