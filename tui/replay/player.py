@@ -33,6 +33,8 @@ _TIME = re.compile(rb'\{"t": ?(\d{1,12}(?:\.\d{1,18})?)[,}]')
 """The beginning of nearly all records: gives their time without parsing the rest."""
 _CLOSING = ord("}")
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+_ROUNDING = 0.001
+"""Seconds; a time that differs by more from that of its record has been moved into the run."""
 END = 0.001
 """Seconds between the last record and the end of the tape."""
 
@@ -124,8 +126,9 @@ class Tape:
         try:
             content = read_content(name, record)
             if isinstance(content, MetricsLine):
-                now = self.times[at] + self._shifts.get(node, 0.0)
-                content = content._replace(metrics={**content.metrics, "t": now})
+                now, said = self.times[at] + self._shifts.get(node, 0.0), content.metrics.get("t")
+                if type(said) is not float or abs(said - now) > _ROUNDING:
+                    content = content._replace(metrics={**content.metrics, "t": now})
             state = fold(state, node, content)
         except ValueError:
             return state

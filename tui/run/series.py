@@ -91,10 +91,11 @@ class Track:
             data = self._data
             times = data.times
         times.append(time if not times or time > times[-1] else times[-1])
-        if data.low is not data.mean:
+        mean = data.mean
+        if data.low is not mean:
             data.low.append(value)
             data.high.append(value)
-        data.mean.append(value)
+        mean.append(value)
 
     def at(self, time: float) -> float | None:
         """The newest value that is not later than a time."""
@@ -167,8 +168,10 @@ class Aggregate(Track):
             data.low[at] = value
         elif value > data.high[at]:
             data.high[at] = value
-        weight = data.weight[at] = data.weight[at] + 1
-        data.mean[at] += (value - data.mean[at]) / weight
+        mean, weight = data.mean, data.weight
+        weight[at] += 1
+        before = mean[at]
+        mean[at] = before + (value - before) / weight[at]
 
     def _append(self, time: float, value: float, key: Hashable) -> None:
         if len(self._data.times) >= self._limit:
@@ -217,6 +220,8 @@ class MetricHistory:
         """Attempt → when it began (unix time, s)."""
         self.steps: dict[int, Track] = {}
         """Attempt → the highest step of any rank over time."""
+        self._highest: dict[int, float] = {}
+        """Attempt → the newest value of its `steps`."""
         self.gpus: dict[int, dict[int, None]] = {}
         """Node → the GPUs that have tracks."""
         self._tracks: dict[Place, dict[str, tuple[Track, Aggregate]]] = {}
@@ -225,8 +230,9 @@ class MetricHistory:
     def metrics(self, time: float, attempt: int, rank: int, record: Metrics) -> None:
         """Take a record of a rank's metrics file."""
         step = record.get("step")
-        if (made := number(step)) is not None:
-            self._reach(time, attempt, made)
+        # Most steps are known from another rank: a thousand ranks have a hundred thousand records.
+        if type(step) is not int or step > self._highest.get(attempt, -1):
+            self._reach(time, attempt, number(step))
         key = (attempt, step) if isinstance(step, int) else None
         self._put(time, key, rank, record)
 
@@ -239,7 +245,9 @@ class MetricHistory:
             card: Mapping[str, object] = gpu
             self._put(time, key, (node, gpu["index"]), {_GPU[name]: card[name] for name in _GPU if name in card})
 
-    def _reach(self, time: float, attempt: int, step: float) -> None:
+    def _reach(self, time: float, attempt: int, step: float | None) -> None:
+        if step is None:
+            return
         steps = self.steps.get(attempt)
         if steps is None:
             if len(self.steps) >= ATTEMPTS:
@@ -248,19 +256,21 @@ class MetricHistory:
         # The story of another rank, read after the first one's, repeats earlier steps.
         if (steps.last is None or steps.last < step < 1e15) and time > steps.latest:
             steps.put(time, step)
+            self._highest[attempt] = step
 
     def _put(self, time: float, key: Hashable, place: Place, values: Mapping[str, object]) -> None:
         known = self._tracks.get(place)
         if known is None:
             known = self._tracks[place] = {}
         for name, value in values.items():
-            if name in _NO_METRICS:
+            pair = known.get(name)
+            if pair is None and name in _NO_METRICS:
                 continue
             real = value if type(value) is float else number(value)
             # The range of a float32; excludes inf and NaN, too.
             if real is None or not -1e38 < real < 1e38:
                 continue
-            pair = known.get(name) or self._begin(known, name, place)
+            pair = pair or self._begin(known, name, place)
             if pair:
                 pair[0].put(time, real)
                 pair[1].put(time, real, key)
