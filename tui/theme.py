@@ -111,7 +111,7 @@ _DARK = _theme(
         muted="#98a0aa", rule="#30363d", selected="#1d2e4e", selected_text="#f2f6fa",
         state_running="#62b0f0", state_waiting="#a6afba", state_slow="#f0b545", state_failed="#ff7b4a",
         state_unseen="#c59bef", state_done="#7fb8c4", state_stopped="#a6afba",
-        ramp="#4a82c8 #5f9ad6 #7eaedb #a9c5dd #d3c9ae #e8b865 #f09a3e #f4772e",
+        ramp="#5c99e0 #76a9da #8ab6de #a9c5dd #d3c9ae #e8b865 #f09a3e #f4772e",
         series="#62b0f0 #f0a345 #b48ae0 #8fd0c8 #ff7b4a #e3d36b #8ea2ff #d99bb8",
     ),
 )  # fmt: skip
@@ -121,7 +121,7 @@ _LIGHT = _theme(
         muted="#55626f", rule="#c9d2dc", selected="#cfe2f7", selected_text="#0d1a28",
         state_running="#0b63b5", state_waiting="#55626f", state_slow="#8f5600", state_failed="#8c1515",
         state_unseen="#7440ad", state_done="#1a6a78", state_stopped="#55626f",
-        ramp="#1d4f91 #2a609f #3f6d94 #5b6f78 #7b6a3e #8d5e10 #a04f0c #b04010",
+        ramp="#1d4f91 #2a609f #3a6589 #51646c #70603a #86580f #9a4c0c #ab3e10",
         series="#0b63b5 #a35f00 #7440ad #1a7a6e #b93511 #7c6f00 #4353c4 #a13c6e",
     ),
 )  # fmt: skip

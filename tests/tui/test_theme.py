@@ -14,6 +14,7 @@ from textual.theme import Theme
 
 from runner.render.status import GLYPHS
 from tests.tui import shelf_kit as kit
+from tests.tui.snap import until
 from tui import theme
 from tui.app import DisttuiApp
 from tui.log.lines import LogBody
@@ -65,9 +66,33 @@ def test_words_are_legible(ours: Theme) -> None:
     for ground in (ours.background, ours.surface, ours.panel, ours.variables["selected"]):
         assert ground
         for name, colour in words.items():
-            # The lines of a chart, the words beside them, and loads in their colours stand on the background.
-            least = 3.0 if name.startswith(("series-", "ramp-")) and ground != ours.background else 4.5
+            # The lines of a chart, and the words beside them, stand on the background.
+            least = 3.0 if name.startswith("series-") and ground != ours.background else 4.5
             assert _contrast(colour, ground) >= least, (name, ground)
+
+
+@pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}], ids=["dark", "light"])
+def test_both_lines_of_what_the_palette_would_do_are_legible(tmp_path: Path, more: dict[str, str]) -> None:
+    kit.busy_machine(tmp_path)
+    app = DisttuiApp(kit.environ(tmp_path, **more))
+
+    async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        await pilot.press("ctrl+p", "p", "a")
+        ground = Shade.parse(app.theme_variables["selected"]).rich_color
+
+        def chosen() -> dict[str, float]:
+            cells = [cell for strip in app.screen._compositor.render_strips(app.size) for cell in strip if cell.style]
+            styles = {cell.text.strip(): cell.style for cell in cells}
+            return {
+                text: _contrast(Shade.from_rich_color(style.color).hex6, Shade.from_rich_color(ground).hex6)
+                for text, style in styles.items()
+                if style and style.color and style.bgcolor == ground and text and not style.dim
+            }
+
+        await until(pilot, lambda: "run, running, on ada, grace" in chosen())
+        assert min(chosen().values()) >= 4.5, chosen()
+
+    kit.play(tmp_path, look, app=app)
 
 
 @pytest.mark.parametrize("ours", theme.THEMES, ids=lambda each: each.name)
