@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from unittest.mock import patch
 
@@ -110,7 +111,7 @@ def test_what_is_looked_for_is_seen_on_40_columns(tmp_path: Path) -> None:
         await pilot.press("question_mark")
         await until(pilot, lambda: _opened(app))
         await pilot.press("slash", *"lease")
-        await until(pilot, lambda: "disttui lease" in screen_text(app))
+        await until(pilot, lambda: re.search(r"disttui lease +keep GPUs for\n {17,}yourself", screen_text(app)))
 
     kit.play(tmp_path, look, size=(40, 12))
 

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from textual.events import MouseScrollDown
 from textual.pilot import Pilot
 
 from tests.tui import shelf_kit as kit
@@ -170,6 +171,53 @@ def test_titles_count_the_rows_that_a_filter_leaves_and_no_column_goes(tmp_path:
         await until(pilot, lambda: kit.shows(app, "Runs · 6 ") and kit.shows(app, "Profiles · 7 "))
 
     kit.play(tmp_path, narrow, size=(80, 24))
+
+
+def test_a_filter_has_a_sign_while_it_is_typed_and_kept_and_the_footer_has_its_keys(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def narrow(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"pair")
+        await until(pilot, lambda: " / filter pair" in screen_text(app) and kit.shows(app, "enter keep  esc all rows"))
+        assert "/ filter" not in screen_text(app).splitlines()[-1], "there it would be one more letter"
+        await pilot.press("enter")
+        await until(pilot, lambda: kit.shows(app, "enter open") and " / filter pair" in screen_text(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: "filter pair" not in screen_text(app) and kit.shows(app, "Runs · 6 "))
+        await pilot.press("slash")
+        await until(pilot, lambda: kit.shows(app, "words to look for"))
+        await pilot.press("enter")  # there is nothing to keep
+        await until(pilot, lambda: not kit.shows(app, "words to look for") and isinstance(app.focused, Table))
+
+    kit.play(tmp_path, narrow, size=(80, 24))
+
+
+def test_when_a_run_began_stands_in_its_row_on_40_columns(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: re.search(r"running +pair-7f3a +13 min ago", screen_text(app)))
+        await pilot.press("3")
+        await until(pilot, lambda: re.search(r"edsger +◇ uneven-02c1", screen_text(app)))
+
+    kit.play(tmp_path, look, size=(40, 12))
+
+
+def test_a_long_cause_goes_on_beside_its_name_and_the_details_scroll(tmp_path: Path) -> None:
+    failed(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("j", "j", "d")
+        await until(pilot, lambda: re.search(r"\n  cause  rank 3: .*\n         [\w.]", screen_text(app)))
+        await pilot.resize_terminal(40, 12)
+        details = app.screen.query_one("#details")
+        await until(pilot, lambda: details.max_scroll_y > 0)
+        await pilot._post_mouse_events([MouseScrollDown], "#details")
+        await until(pilot, lambda: details.scroll_y > 0)
+        await pilot.press("k")
+        await until(pilot, lambda: kit.shows(app, "not seen  uneven-02c1"))
+
+    kit.play(tmp_path, look, size=(80, 24))
 
 
 def test_the_cause_of_a_failure_is_seen_in_the_details_on_40_columns(tmp_path: Path) -> None:

@@ -115,6 +115,15 @@ def test_who_has_leased_a_gpu_stands_in_its_row_and_the_filter_finds_it(tmp_path
     play(tmp_path, scenario, (200, 50))
 
 
+def test_leases_are_whole_on_120_columns(tmp_path: Path) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        screen.show(kit.leased(), kit.NOW)
+        await until(app, pilot, "alice's made-up-7f3a, 41 % done, about 86 min left", "carol has the whole host")
+        assert "left" in screen_text(app).splitlines()[6]
+
+    play(tmp_path, scenario, (120, 35))
+
+
 def test_down_to_one_host_and_gpu_and_back(tmp_path: Path) -> None:
     async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
         feed(screen, 3, 2)
@@ -341,6 +350,29 @@ def test_rows_for_gpus_are_offered_only_where_there_are_gpus(tmp_path: Path) -> 
         await until(app, pilot, "enter open", "e GPUs")
 
     play(tmp_path, scenario)
+
+
+def test_the_figures_of_one_gpu_alone_are_its_own(tmp_path: Path) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        feed(screen, 2, 4)
+        await until(app, pilot, "8 GPUs")
+        await pilot.press("j", "j", "enter")
+        await until(app, pilot, "madeup0 GPU 1  51 % busy · memory 68 % full · 400 W", "  1 MADE-UP 80GB  ━")
+
+    play(tmp_path, scenario, (80, 24))
+
+
+def test_a_filter_has_a_sign_in_the_pane_that_it_holds_for(tmp_path: Path) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        feed(screen, 2, 0, 1)
+        await pilot.press("slash", *"madeup1")
+        await until(app, pilot, "2 hosts   filter 'madeup1'", "/ filter madeup1", "enter keep  esc all rows")
+        await pilot.press("enter")
+        await until(app, pilot, "/ filter madeup1", "enter open")
+        await pilot.press("escape")
+        await snap.until(pilot, lambda: "filter madeup1" not in screen_text(app) and shows(app, "madeup0"))
+
+    play(tmp_path, scenario, (80, 24))
 
 
 def test_the_bars_of_a_gpu_alone_take_the_room_of_a_hosts_columns() -> None:

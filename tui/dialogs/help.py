@@ -125,7 +125,7 @@ class HelpScreen(DisttuiModal[None]):
                 ids += [line.binding.id or "", *[""] * len([*more, *others])]
             words.append("\n")
             ids.append("")
-        typed = _commands(looked_for.casefold().split())
+        typed = _commands(looked_for.casefold().split(), self._room(0))
         self.query_one("#help-shell", Static).update(typed)
         if not fits and not typed:
             words.append(("no key has these words", "$muted"))
@@ -149,7 +149,9 @@ class HelpScreen(DisttuiModal[None]):
         near = [line for line in lines if focused is not None and any(one in self._near for one in line.nodes)]
         near.sort(key=lambda line: GROUPS.index(line.binding.group or VIEW))
         if near and focused is not None:
-            yield f"In {_place(focused)}, where the cursor is", near
+            place = f"In {_place(focused)}"
+            long = f"{place}, where the cursor is"
+            yield long if len(long) <= self._room(0) else place, near
         wide = [line for line in lines if line not in near and _everywhere(line.nodes[0])]
         for group in GROUPS:
             if section := [line for line in wide if (line.binding.group or VIEW) is group]:
@@ -263,15 +265,17 @@ def _place(node: DOMNode) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).lower()
 
 
-def _commands(wanted: Sequence[str]) -> Content:
-    """The commands that contain all words."""
+def _commands(wanted: Sequence[str], room: int) -> Content:
+    """The commands that contain all words, what they are for beside them."""
     fits = [one for one in SHELL_COMMANDS if _has(" ".join(one), wanted)]
     if not fits:
         return Content()
     widest = max(len(one.words) for one in SHELL_COMMANDS)
     parts: list[Any] = [("On the command line\n", "bold")]
     for one in fits:
-        parts += [(f"  disttui {one.words:<{widest}}", "$accent"), f"  {one.purpose}\n"]
+        name = f"  disttui {one.words:<{widest}}  "
+        first, *more = wrap(one.purpose, max(16, room - len(name)))
+        parts += [(name, "$accent"), f"{first}\n", *(" " * len(name) + f"{rest}\n" for rest in more)]
     return Content.assemble(*parts)
 
 

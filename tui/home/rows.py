@@ -14,6 +14,7 @@ from runner.ids import short
 from runner.text import clean
 from tui.inventory import ENDED, HostRow, ProfileRow, RunRow, Shelf
 from tui.theme import look, state_words
+from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, state_cell
 
 COLUMNS: Mapping[str, Sequence[Column]] = {
@@ -27,7 +28,9 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("name"), Column("hosts", rank=2, most=28), Column("processes", rank=3), Column("from", rank=1),
         Column("description", rank=4, most=80, grows=True),
     ),
-    "hosts": (Column("host"), Column("running", rank=1, most=60), Column("profiles", rank=2, most=60, grows=True)),
+    "hosts": (
+        Column("host"), Column("running", rank=1, most=60, least=16), Column("profiles", rank=2, most=60, grows=True),
+    ),
 }  # fmt: skip
 
 _SHOWN = 8
@@ -159,8 +162,8 @@ def processes(row: ProfileRow) -> str:
     return f"{' + '.join(map(str, known[:4]))}{' …' if len(known) > 4 else ''} = {sum(known)}"
 
 
-def details(row: RunRow | ProfileRow | HostRow, now: float, home: str, silent: str = "") -> Content:
-    """All that is known about a row, one item per line; paths under `home` begin with ~.
+def details(row: RunRow | ProfileRow | HostRow, now: float, home: str, silent: str = "") -> list[Point]:
+    """All that is known about a row, one item per point; paths under `home` begin with ~.
 
     Args:
         silent: Why the hosts of a run gave no answer when they were last asked.
@@ -170,10 +173,7 @@ def details(row: RunRow | ProfileRow | HostRow, now: float, home: str, silent: s
     else:
         lines = _run_details(row, now, home, silent) if isinstance(row, RunRow) else _profile_details(row, home)
     width = max(len(name) for name, _ in lines)
-    parts: list[Any] = []
-    for name, value in lines:
-        parts += [(name.ljust(width) + "  ", "$muted"), value, "\n"]
-    return Content.assemble(*parts[:-1])
+    return [Point(value, mark=name.ljust(width) + "  ", mark_style="$muted") for name, value in lines]
 
 
 def _run_details(row: RunRow, now: float, home: str, silent: str) -> list[tuple[str, Content | str]]:

@@ -15,7 +15,7 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from runner.errors import DisttuiError, InputError
@@ -28,6 +28,8 @@ from tui.home.news import ask_hosts
 from tui.inventory import HostRow, ProfileRow, RunRow, Shelf, fingerprint, read_shelf
 from tui.keys import APP, CHANGE, MOVE, OPEN, VIEW, bind
 from tui.screen import DisttuiScreen
+from tui.widgets.filter_line import FilterLine
+from tui.widgets.points import Pages
 from tui.widgets.table import Table
 
 LOOK_AGAIN = 4.0
@@ -74,10 +76,8 @@ class HomeScreen(DisttuiScreen):
         #runs { height: 1fr; }
         #profiles, #hosts { height: auto; max-height: 34vh; }
         #hosts { max-height: 21vh; }
-        #details { display: none; height: auto; max-height: 9; padding: 0 2; border-top: solid $rule;
-                   border-title-color: $muted; overflow-y: auto; }
-        #filter { display: none; margin: 0 1; }
-        #filter.-on { display: block; }
+        #details { display: none; height: auto; max-height: 9; padding: 0 0 0 2; border-top: solid $rule;
+                   border-title-color: $muted; }
         #welcome, #brief { display: none; height: auto; padding: 1 2; }
     }
     HomeScreen.-newcomer {
@@ -128,12 +128,13 @@ class HomeScreen(DisttuiScreen):
             table.add_class("pane")
             table.set_class(table.id == "runs", "-current")
         yield Vertical(Static(rows.WELCOME, id="welcome"), Static(rows.BRIEF, id="brief"), *tables, id="panes")
-        yield Static(id="details")
-        yield Input(placeholder="words to look for", id="filter")
+        yield Pages(id="details")
+        yield FilterLine()
 
     def on_mount(self) -> None:
         """Read the runs, profiles and hosts, and again whenever they change."""
-        self.query_one("#details").border_title = " details "
+        details = self.query_one("#details", Pages)
+        details.border_title, details.can_focus = " details ", False
         self._show(self.disttui.shelf)
         self.query_one("#runs").focus()
         self._again = [self.set_interval(LOOK_AGAIN, self.read), self.set_interval(ASK_AGAIN, self._ask)]
@@ -306,6 +307,7 @@ class HomeScreen(DisttuiScreen):
     @on(Table.Highlighted)
     def _moved(self) -> None:
         self._show_details()
+        self.query_one("#details").scroll_home(animate=False)
         self.refresh_bindings()
 
     @on(Table.Opened)
@@ -413,32 +415,28 @@ class HomeScreen(DisttuiScreen):
         row = self._row
         home = self.disttui.environ.get("HOME", "")
         silent = self._silent.get(row.run, "") if isinstance(row, RunRow) else ""
-        text = rows.details(row, now(), home, silent) if row else ""
-        self.query_one("#details", Static).update(text)
+        self.query_one("#details", Pages).show(rows.details(row, now(), home, silent) if row else ())
 
     def action_filter(self) -> None:
         """Open the filter."""
-        self.query_one("#filter").add_class("-on").focus()
+        self.query_one(FilterLine).open()
 
-    @on(Input.Changed, "#filter")
-    def _filtered(self, message: Input.Changed) -> None:
+    @on(FilterLine.Changed)
+    def _filtered(self, message: FilterLine.Changed) -> None:
         for table in self.query(Table):
-            table.filter(message.value)
+            table.filter(message.words)
         self._show_titles(self.disttui.shelf)
 
-    @on(Input.Submitted, "#filter")
-    def _filter_done(self) -> None:
+    @on(FilterLine.Left)
+    def _filter_left(self) -> None:
         self._here.focus()
 
     def action_clear(self) -> None:
         """Clear the filter; without one, the marks."""
-        field = self.query_one("#filter", Input)
-        field.value = ""
-        if not field.has_class("-on"):
+        if not self.query_one(FilterLine).drop():
             self._table("runs").unmark()
             self._show_titles(self.disttui.shelf)
             self.refresh_bindings()
-        field.remove_class("-on")
         self._here.focus()
 
     def action_refresh(self) -> None:

@@ -89,6 +89,8 @@ class HostsTable(RowList[LoadRow]):
         self._now = 0.0
         self._gpus = 0
         """GPUs of all hosts."""
+        self._leased = 0
+        """Cells of the longest lease at the end of a GPU's row."""
         self._users = 0
         """Cells of the longest names of users at the end of a GPU's row."""
 
@@ -140,7 +142,7 @@ class HostsTable(RowList[LoadRow]):
         hosts = "1 host" if len(self._hosts) == 1 else f"{len(self._hosts)} hosts"
         counted = f"{hosts}, {gpus} GPU{'s' * (gpus != 1)}" if gpus else hosts
         title = clean(self.only.replace("/", "  GPU ")) if self.only else counted
-        self.set_title(title, self.sort_words if self.sorted_by or self.turned else "")
+        self.set_title(title, self.filter_words, self.sort_words if self.sorted_by or self.turned else "")
         if len(self.items) != before:
             self.refresh(layout=True)
 
@@ -157,7 +159,11 @@ class HostsTable(RowList[LoadRow]):
         users = [len(_who(entry.host, entry.gpu, 0)) for entry in self.items[:_MEASURED] if entry.gpu is not None]
         # Never narrower again, so that a process that comes or goes moves no column.
         self._users = max([self._users, *(min(most, _SENTENCE - 1) for most in users)])
-        leased = any(entry.host.leases for entry in self.items)
+        held = [
+            (entry.host, sums.lease_of(entry.host, entry.gpu.index)) for entry in self.items[:_MEASURED] if entry.gpu
+        ]
+        self._leased = max([self._leased, *(len(sums.lease_words(host, lease)) for host, lease in held if lease)])
+        leased = max(1, self._leased) if any(entry.host.leases for entry in self.items) else 0
         return lay_out(width, max([6, *labels]), min(16, gpus), leased, self._users, alone="/" in self.only)
 
     def _label(self, entry: LoadRow) -> str:

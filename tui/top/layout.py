@@ -35,19 +35,22 @@ class ColumnLayout(NamedTuple):
 
 
 def lay_out(
-    width: int, longest: int, gpus: int, leased: bool = False, users: int = 0, *, alone: bool = False
+    width: int, longest: int, gpus: int, leased: int = 0, users: int = 0, *, alone: bool = False
 ) -> ColumnLayout:
     """Fit the columns: leave out columns that do not fit, give remaining room to the bars.
 
     Args:
         longest: Cells of the longest name.
         gpus: The largest number of GPUs of any host.
-        leased: Whether a row ends with a lease, which is a sentence: the last minutes leave it half of their room.
+        leased: Cells of the longest lease at the end of a GPU's row, a sentence: the last minutes leave it half of
+            their room, and where it is still cut off the bars and the total memory give it theirs.
         users: Cells of the names at the end of a GPU's row; the bars leave them room.
         alone: Whether the only row is a GPU's: the columns of a host need no room.
     """
     space, wide = len(SPACE), width >= _WIDE
     name = min(longest, 26 if wide else 10 + max(0, width - 76) // 4)
+    if alone:  # before the bars, which tell no more when they are longer
+        name += max(0, min(longest - name, width - name - _GPU - 6 - users - 2 * _LEAST))
     trend = min(60, (width - 90) // 2) if wide else 0
     who = min(40, (width - 96) // 4) if wide else 0
     if wide and who < _RUN:
@@ -67,4 +70,10 @@ def lay_out(
     if alone and wide:
         fixed, most = 0, most - _RUN
     bar = max(_LEAST, min(24, (width - fixed) // 2, most if most >= _LEAST else 24))
+    if leased and wide and not alone:
+        lacking = leased + beside - users + 2 * bar - width
+        slim = max(_LEAST, bar - max(0, (lacking + 1) // 2))
+        lacking, who, bar = lacking - 2 * (bar - slim), who + 2 * (bar - slim), slim
+        if lacking > 0 and of:
+            of, who = False, who + 6
     return ColumnLayout(name, bar, trend, gpus if strip else 0, who, of, net)

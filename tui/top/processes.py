@@ -93,8 +93,7 @@ class ProcessPane(RowList[Running]):
         """Sort and filter again, and show the number of processes."""
         super().settle()
         where = clean(self.only.replace("/", " GPU "))
-        filtered = f"filter {clean(' '.join(self.words))!r}" if self.words else ""
-        self.set_title("Processes", where, filtered, self.sort_words if self.sorted_by or self.turned else "")
+        self.set_title("Processes", where, self.filter_words, self.sort_words if self.sorted_by or self.turned else "")
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """Choose the columns, then draw the rows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -12,8 +13,8 @@ from textual import events, on
 from textual.binding import BindingType
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input
 
+from runner.formatting import amount
 from runner.runs.watch import HostNow
 from runner.text import clean, clean_lines
 from tui.keys import APP, MOVE, VIEW, bind
@@ -24,6 +25,7 @@ from tui.top.feed import LoadHistory, TopChanged, TopFailed, TopFeed
 from tui.top.hosts import HostsTable, LoadRow
 from tui.top.processes import ProcessPane, Running
 from tui.widgets.empty import Empty
+from tui.widgets.filter_line import FilterLine
 from tui.widgets.row_list import RowList
 
 
@@ -47,8 +49,6 @@ class TopScreen(DisttuiScreen):
         #load { height: auto; max-height: 55%; min-height: 3; }
         #curves { display: none; height: 1fr; min-height: 5; max-height: 14; }
         #processes { height: 1fr; min-height: 4; }
-        #filter { display: none; margin: 0 1; }
-        #filter.-on { display: block; }
         #failure { display: none; }
         .pane { padding: 0 1; }
         &.-alone #curves { display: block; }
@@ -87,7 +87,7 @@ class TopScreen(DisttuiScreen):
         yield CurvesPane(self._history, id="curves").add_class("pane")
         yield ProcessPane(id="processes").add_class("pane")
         yield Empty("", id="failure")
-        yield Input(placeholder="words to look for", id="filter")
+        yield FilterLine()
 
     def on_mount(self) -> None:
         """Begin to connect to the hosts."""
@@ -126,25 +126,28 @@ class TopScreen(DisttuiScreen):
         self._say()
 
     def _say(self) -> None:
-        only = self._load.only.partition("/")[0]
+        only, _, alone = self._load.only.partition("/")
         hosts = [host for host in self._hosts if not only or host.name == only]
         count = {state: sum(host.state == state for host in hosts) for state in ("seen", "not seen", "failed")}
         facts = [self._lease_alone(), f"{count['seen']} of {len(hosts)} seen" if count["seen"] < len(hosts) else ""]
         loads = [host.load for host in hosts if host.load is not None and host.state == "seen"]
+        if alone:
+            loads = [replace(load, gpus=tuple(gpu for gpu in load.gpus if f"{gpu.index}" == alone)) for load in loads]
         gpus = [gpu for load in loads for gpu in load.gpus]
         if gpus:
             used = [value for value in (sums.mean(load, "use") for load in loads) if value is not None]
             full = [value for value in (sums.gpu_memory(load) for load in loads) if value is not None]
-            facts.append(f"{len(gpus)} GPUs" + (f" {sum(used) / len(used):.0f} % busy" if used else ""))
-            facts.append(f"GPU memory {sum(full) / len(full):.0f} % full" if full else "")
+            busy = f"{sum(used) / len(used):.0f} % busy" if used else ""
+            facts.append(busy if alone else f"{amount(len(gpus), 'GPU')} {busy}".rstrip())
+            facts.append(f"{'' if alone else 'GPU '}memory {sum(full) / len(full):.0f} % full" if full else "")
             watts = sum(gpu.power or 0.0 for gpu in gpus)
-            facts.append(f"{watts / 1000:.1f} kW" if watts else "")
-            taken = sum(map(sums.leased, hosts))
+            facts.append(f"{watts / 1000:.1f} kW" if watts >= 1000 else f"{watts:.0f} W" if watts else "")
+            taken = 0 if alone else sum(map(sums.leased, hosts))
             facts.append(f"{taken} leased" if taken else "")
         elif cpus := [load for load in loads if load.cpu is not None and load.cpus]:
             number = sum(load.cpus or 0 for load in cpus)
-            busy = sum((load.cpu or 0.0) * (load.cpus or 0) for load in cpus) / number
-            facts.append(f"{number} CPUs {busy:.0f} % busy")
+            share = sum((load.cpu or 0.0) * (load.cpus or 0) for load in cpus) / number
+            facts.append(f"{number} CPUs {share:.0f} % busy")
         state = "not seen" if count["not seen"] else "failed" if count["failed"] and not loads else ""
         name = clean(self._load.only.replace("/", " GPU ")) or "top"
         self.header.show(
@@ -213,12 +216,9 @@ class TopScreen(DisttuiScreen):
 
     async def action_back(self) -> None:
         """Close the filter, then widen to the host, to all, then leave."""
-        field = self.query_one("#filter", Input)
-        if field.has_class("-on"):
-            field.value = ""
-            field.remove_class("-on")
-            self._pane.focus()
-        elif self.has_class("-zoomed"):
+        if self.query_one(FilterLine).drop():
+            return
+        if self.has_class("-zoomed"):
             self.action_zoom()
         elif self._load.only:
             self.narrow("")
@@ -227,18 +227,17 @@ class TopScreen(DisttuiScreen):
 
     def action_filter(self) -> None:
         """Open the filter of the pane with the cursor."""
-        field = self.query_one("#filter", Input)
         self._filtered_pane = self._pane
-        field.add_class("-on").focus()
+        self.query_one(FilterLine).open()
 
-    @on(Input.Changed, "#filter")
-    def _filtered(self, message: Input.Changed) -> None:
+    @on(FilterLine.Changed)
+    def _filtered(self, message: FilterLine.Changed) -> None:
         for pane in (self._load, self._processes):
-            if pane is self._filtered_pane or not message.value:
-                pane.filter(message.value)
+            if pane is self._filtered_pane or not message.words:
+                pane.filter(message.words)
 
-    @on(Input.Submitted, "#filter")
-    def _filter_done(self) -> None:
+    @on(FilterLine.Left)
+    def _filter_left(self) -> None:
         self._filtered_pane.focus()
 
     def action_pane(self) -> None:

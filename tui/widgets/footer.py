@@ -103,10 +103,15 @@ class FooterBar(Widget):
         later = own[getattr(focused, "FOOTER_KEYS", len(own)) :]
         active = [*(one for one in active if one not in later), *later]
         for _, binding, enabled, _ in active:
-            if binding.show and enabled and binding.action not in found:
-                shown = self.app.get_key_display(binding)
+            shown = self.app.get_key_display(binding)
+            if binding.show and enabled and binding.action not in found and not self._typed(shown):
                 found[binding.action] = KeyHint(binding.key, shown, binding.description, binding.group is APP)
         return list(found.values())
+
+    def _typed(self, shown: str) -> bool:
+        """Whether the focused widget takes a key as text; Textual knows no character of `slash`."""
+        focused, one = self.screen.focused, len(shown) == 1 and shown.isascii()
+        return one and focused is not None and focused.check_consume_key(shown, shown)
 
     @property
     def _remapped(self) -> Mapping[str, str]:

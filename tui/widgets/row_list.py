@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.scrollbar import ScrollBarRender
 from textual.strip import Strip
 
+from runner.text import clean
 from tui.widgets.drawn import Drawn, Piece, line
 
 Item = TypeVar("Item")
@@ -137,6 +138,11 @@ class RowList(Drawn, Generic[Item]):
         """How the rows are ordered: `by cpu ▾`."""
         sort = self.SORTS[self.sorted_by]
         return sort.words if sort.words is not None else f"by {sort.name} {'▴' if self.turned else '▾'}"
+
+    @property
+    def filter_words(self) -> str:
+        """The words that rows must have: `filter 'bob'`."""
+        return f"filter {clean(' '.join(self.words))!r}" if self.words else ""
 
     def title(self, text: str) -> Piece:
         """The head of a column, marked if the rows are ordered by it."""

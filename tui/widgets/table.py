@@ -193,8 +193,13 @@ class Table(RowList[Row]):
         # The cell behind the room is free or the scroll bar's, so that a row more or less leaves no column out; the
         # column that grows leaves a cell free before the bar.
         shown = {index for index, width in enumerate(self._grown) if width}
+        left_out: list[int] = []
         while len(shown) > 1 and self._needed(shown) > room:
-            shown.discard(max(shown, key=lambda index: (self._columns[index].rank, index)))
+            left_out.append(max(shown, key=lambda index: (self._columns[index].rank, index)))
+            shown.discard(left_out[-1])
+        for index in left_out:  # one as important as the last may fit in its place
+            if self._columns[index].rank == self._columns[left_out[-1]].rank and self._needed({*shown, index}) <= room:
+                shown.add(index)
         self._widths = [0] * len(self._grown)
         left = max(0, room - barred - self._needed(shown))
         for index in sorted(shown, key=lambda index: self._columns[index].grows):
