@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -41,6 +42,8 @@ class Offered(NamedTuple):
     name: str
     size: int
     mtime: float
+    inode: int | None
+    """The same on all hosts that share the file; None: the host does not tell."""
 
 
 class ToFetch(NamedTuple):
@@ -116,7 +119,8 @@ def pull(
                 continue
             for text in left_out(answer):
                 tell(HostNotice(host, f"left out: {text}"))
-            wanted, problem = _wanted(to, host, choose(offered(answer)), taken)
+            is_ours = partial(_is_ours, reached.links[node], run, node)
+            wanted, problem = _wanted(to, host, choose(offered(answer)), taken, is_ours)
             problems += [problem] if problem else []
             if len(wanted) > 1:
                 tell(ToFetch(host, len(wanted), sum(file.size for file in wanted.values())))
@@ -140,7 +144,11 @@ def left_out(answer: Any) -> tuple[str, ...]:
 
 
 def _wanted(
-    to: Path, host: str, files: Sequence[Offered], taken: dict[str, Offered]
+    to: Path,
+    host: str,
+    files: Sequence[Offered],
+    taken: dict[str, Offered],
+    is_ours: Callable[[Path, Offered], bool],
 ) -> tuple[dict[Path, Offered], HostError | None]:
     """The targets of a host's missing files, up to one whose name leads out of the folder, and the error then.
 
@@ -148,10 +156,14 @@ def _wanted(
     """
     wanted: dict[Path, Offered] = {}
     for file in files:
-        if taken.get(file.name) == file:
+        known = taken.get(file.name)
+        if known == file:
             continue  # the same disk, seen from another host
         try:
-            path = _place(to, host, file.name, apart=file.name in taken)
+            alike = known is not None and known._replace(inode=file.inode) == file
+            if alike and is_ours(_place(to, host, file.name, apart=False), file):
+                continue  # a copy, or shared by what numbers files anew on each host
+            path = _place(to, host, file.name, apart=known is not None)
         except HostError as error:
             return wanted, error
         taken.setdefault(file.name, file)
@@ -170,7 +182,7 @@ def _offered(file: Mapping[str, object]) -> Offered | None:
     name, size, mtime = file.get("name"), whole(file.get("size")), number(file.get("mtime"))
     if not isinstance(name, str) or size is None or mtime is None or abs(mtime) > _LATEST:
         return None
-    return Offered(name, size, mtime)
+    return Offered(name, size, mtime, whole(file.get("inode")))
 
 
 def _place(to: Path, host: str, name: str, *, apart: bool) -> Path:
@@ -249,6 +261,16 @@ def _receive(link: Link, run: KnownRun, node: int, file: Offered, out: BinaryIO,
         if failed:
             raise failed[0]
         return answer if isinstance(answer, Mapping) else {}
+
+
+def _is_ours(link: Link, run: KnownRun, node: int, path: Path, file: Offered) -> bool:
+    """Whether a host's file has the content of one that is here: the host reads it, and sends its checksum alone."""
+    try:
+        with Path(os.devnull).open("wb") as nowhere:
+            answer = _receive(link, run, node, file, nowhere, file.size)
+        return answer.get("sha256") == _digest(path)
+    except OSError:
+        return False
 
 
 def _is_here(path: Path, file: Offered) -> bool:

@@ -253,6 +253,7 @@ class File(TypedDict):
     name: str
     size: int
     mtime: float
+    inode: int
 
 
 class FilesAnswer(TypedDict):

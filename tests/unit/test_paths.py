@@ -112,6 +112,25 @@ def test_pull_writes_nothing_outside_of_its_folder(tmp_path: Path) -> None:
         assert f"{name}: it names a file of the run that is none" in str(caught.value), caught.value
 
 
+@pytest.mark.parametrize(
+    ("inode", "content", "here"),
+    [(7, "evil", ["x.pt"]), (8, "evil", ["x.pt"]), (8, "good", ["n2", "x.pt", "x.pt"])],
+    ids=["one file, shared", "the same content", "another content"],
+)
+def test_files_alike_of_two_hosts_are_one_where_they_are_shared_or_the_same(
+    tmp_path: Path, inode: int, content: str, here: list[str]
+) -> None:
+    """Of one name, size and time: checkpoints that hosts write in the same second of a coarse clock."""
+    first = _files("x.pt").replace("'mtime'", "'inode': 7, 'mtime'")
+    second = _files("x.pt").replace("'mtime'", f"'inode': {inode}, 'mtime'").replace("evil", content)
+    second = second.replace("yield pack_data", "if not request['offset']: yield pack_data")
+    run, to = lied(tmp_path, liar(tmp_path, "n1", first), liar(tmp_path, "n2", second)), tmp_path / "to"
+    for _ in range(2):
+        pull(viewer(), run, to)
+        assert sorted(path.name for path in to.rglob("*")) == here
+    assert (to / "x.pt").read_bytes() == b"evil"
+
+
 def test_what_one_host_calls_a_half_file_is_not_the_beginning_of_anothers(tmp_path: Path) -> None:
     to = tmp_path / "to"
     run = lied(

@@ -102,7 +102,8 @@ def _note(found: List[requests.File], path: str, inside: str, names: List[str], 
         except FileNotFoundError:
             continue  # the running job has removed it meanwhile
         if stat.S_ISREG(seen.st_mode):
-            found.append({"name": os.path.join(inside, name), "size": seen.st_size, "mtime": seen.st_mtime})
+            named = os.path.join(inside, name)
+            found.append({"name": named, "size": seen.st_size, "mtime": seen.st_mtime, "inode": seen.st_ino})
         if len(found) > _FILES:
             raise Problem("%s holds more than %d files" % (path, _FILES), "copy them by hand")
 
