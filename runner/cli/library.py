@@ -60,7 +60,7 @@ def list_(name: str | None, as_json: bool) -> None:
 @click.option("--text", "as_text", is_flag=True, help="Print the file as it is.")
 @OVERRIDES
 def show(profile: str, as_text: bool, overrides: tuple[str, ...]) -> None:
-    """Show every value of a profile, and the file and line that it comes from."""
+    """Show every value of a profile, and where it comes from."""
     from runner.api.library import read_profile
     from runner.cli.render.library import origin_lines
     from runner.text import clean_lines
@@ -73,7 +73,7 @@ def show(profile: str, as_text: bool, overrides: tuple[str, ...]) -> None:
 @click.argument("name")
 @click.argument("where")
 def add(name: str, where: str) -> None:
-    """Add a library: WHERE is a git repository that git reaches, or a folder.
+    """Add a library: a git repository, or a folder.
 
     A repository is cloned for you alone. The list of libraries stands in your config; its order is that of the search.
     """
@@ -203,7 +203,10 @@ def history(profile: str, as_json: bool) -> None:
 @_PROFILE
 @click.argument("commit")
 def restore(profile: str, commit: str) -> None:
-    """Save a profile as it was in COMMIT; the history keeps what it is now."""
+    """Save a profile as it was in COMMIT.
+
+    The history keeps what it is now.
+    """
     from runner.api.library_edits import library_name_of, restore_profile
 
     _say(library_name_of(profile), restore_profile(profile, commit))
@@ -234,9 +237,9 @@ def sync(name: str | None) -> None:
     "--ci", is_flag=True, help="For CI or a hook: check the current folder by default, print nothing if all is good."
 )
 def validate(names: tuple[str, ...], ci: bool) -> None:
-    """Check all profiles of libraries, by default of all but the examples.
+    """Check all profiles of libraries.
 
-    Exit code 2 when there is an error.
+    Without a name, of all libraries but the examples. Exit code 2 when there is an error.
     """
     from runner.api.libraries import check_libraries
     from runner.formatting import amount

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 from click.testing import CliRunner
 
 from runner.cli.app import SECTIONS
@@ -31,3 +32,11 @@ def test_every_command_has_an_example_that_names_it_and_a_first_sentence_that_fi
             shown = runner.invoke(cli, [name, "--help"]).output
             assert f"  disttui {name}" in shown or f"$(disttui {name}" in shown, name
         assert f"  {command.get_short_help_str(200)}\n" in overview, name
+
+
+def test_no_line_of_a_groups_list_of_commands_is_cut_off() -> None:
+    groups = {name for name, command in cli.commands.items() if isinstance(command, click.Group)}
+    assert "library" in groups
+    for name in groups:
+        shown = CliRunner().invoke(cli, [name, "--help"], env={"COLUMNS": "80"}).output
+        assert "..." not in shown.partition("\nCommands:\n")[2], shown
