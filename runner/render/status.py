@@ -37,7 +37,7 @@ def run_word(state: RunState) -> str:
     if state.waits:
         return "queued"
     if state.attempt == 0:
-        return "joining"
+        return "connecting" if links == {"connecting"} else "joining"
     attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
     if any(attempt and attempt.stopping for attempt in attempts):
         return "stopping"

@@ -47,5 +47,5 @@ def stage(state: RunState) -> str:
     if step is not None:
         return f"step {step:,.0f}"
     if not state.attempt:
-        return "waiting for the hosts to join"
+        return "connecting to the hosts" if run_word(state) == "connecting" else "waiting for the hosts to join"
     return "no step yet" if run_word(state) == "running" else "starting the ranks"

@@ -128,9 +128,10 @@ def test_ranks_that_are_up_for_seconds_run_even_if_they_tell_nothing() -> None:
 
 def test_a_run_in_line_is_queued_until_its_first_attempt() -> None:
     state = begin("r", ("a", "b"), (1, 1))
+    assert (run_word(state), stage(state)) == ("connecting", "connecting to the hosts"), "it may run for days"
     for node in (0, 1):
         state = link(state, node, "seen")
-    assert run_word(state) == "joining"
+    assert (run_word(state), stage(state)) == ("joining", "waiting for the hosts to join")
     note = {"t": 1.0, "e": "note", "level": "info", "text": "in line: a: bob's x holds GPU 0"}
     waiting = fold(state, 0, "events.jsonl", note)
     assert (run_word(waiting), host_words(waiting)) == ("queued", "a ◌ queued  b ◌ queued")
