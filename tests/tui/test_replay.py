@@ -56,6 +56,14 @@ def test_the_example_tells_its_story(example: Path) -> None:
     assert seen.index(killed) < seen.index("attempt 2 makes steps") < seen.index("the run has finished")
 
 
+def test_lines_of_the_example_come_no_earlier_than_they_were_printed(example: Path) -> None:
+    """A log is shown up to the cursor by the sizes that it had: in the example no line was half there."""
+    for path in example.glob("*/attempt-*/growth.jsonl"):
+        for record in map(json.loads, path.read_text().splitlines()):
+            for rank, size in record["sizes"].items():
+                assert (path.parent / f"rank-{rank}.log").read_bytes()[:size].endswith(b"\n"), (path, record)
+
+
 def test_the_past_is_what_it_was(example: Path) -> None:
     tape = tape_of(example)
     before = next(moment.time for moment in tape.taker.snapshot.moments if moment.look == "failed")
