@@ -20,7 +20,7 @@ from runner.render.waiting import stage
 from runner.runs.contents import read_content
 from runner.runs.state import RunState, begin, link, queue_up
 from tests.unit.state_kit import fold
-from tui.run.events import moment
+from tui.run.events import Moment, add, moment
 
 
 def training(nodes: int = 2) -> RunState:
@@ -253,6 +253,16 @@ def test_a_long_message_in_the_timeline_ends_with_a_sign_that_it_is_cut() -> Non
         error = Error(t=1.0, e="error", attempt=1, rank=0, type="ImportError", message=f"{'x' * length}\nmore")
         words = str(_event_words(training(), 0, error))
         assert words.startswith("rank 0 raised ImportError: xxx") and words.endswith(f"xx{last}")
+
+
+def test_the_timeline_names_a_single_rank_that_ends_with_its_attempt() -> None:
+    state = training()
+    moments: tuple[Moment, ...] = ()
+    for rank, words in enumerate(("rank 0 ended with the attempt", "ranks ended with the attempt")):
+        seen = moment(Death(t=1.0, e="death", attempt=1, rank=rank, code=-15), 0, 1.0, state)
+        assert seen
+        moments = add(moments, seen)
+        assert (moments[-1].count, moments[-1].text) == (rank + 1, words)
 
 
 def test_silent_ranks_are_not_said_to_make_no_progress() -> None:

@@ -60,7 +60,8 @@ def add(moments: tuple[Moment, ...], new: Moment) -> tuple[Moment, ...]:
     while at and moments[at - 1].time > new.time:
         at -= 1
     if new.ending and at and _together(before := moments[at - 1], new):
-        return (*moments[: at - 1], replace(before, count=before.count + 1), *moments[at:])
+        both = replace(before, text="ranks ended with the attempt", count=before.count + 1)
+        return (*moments[: at - 1], both, *moments[at:])
     return (*moments[:at], new, *moments[at:])[-LIMIT:]
 
 
@@ -95,7 +96,7 @@ def _described(event: Event, state: RunState) -> tuple[str, str] | None:  # noqa
             return ("running" if seen == "seen" else seen), f"{_name(state, event['node'])} {words}"
         case "death":
             if event.get("code") == -15:
-                return "stopped", "ranks ended with the attempt"
+                return "stopped", f"rank {event.get('rank')} ended with the attempt"
             return "failed", f"rank {event.get('rank')} {death_words(event)}"
         case "error":
             first = (event.get("message") or "").strip().split("\n")[0]
