@@ -6,15 +6,17 @@ The format is that of torch.distributed.checkpoint (DCP), so that torch's own to
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import os
 import pickle
+import stat
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from . import pickles
 from .problem import Problem
@@ -130,15 +132,14 @@ def read(folder: Path) -> dict[str, StoredTensor]:
     """
     path = folder / NAME
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             if os.fstat(file.fileno()).st_size > pickles.LARGEST:
                 raise Problem(f"checkpoint {folder}: {NAME} is larger than {pickles.LARGEST >> 20} MiB")
             metadata = _IndexUnpickler(file).load()
-        tensors = {
-            str(name): _stored(str(name), described, metadata.storage_data)
-            for name, described in metadata.state_dict_metadata.items()
-            if hasattr(described, "chunks")
-        }
+        found = {name: one for name, one in metadata.state_dict_metadata.items() if hasattr(one, "chunks")}
+        if sum(len(one.chunks) for one in found.values()) > len(metadata.storage_data):
+            raise ValueError("its tensors have more parts than there are")  # by one list for all of them
+        tensors = {name: _stored(name, one, metadata.storage_data) for name, one in found.items()}
     except OSError as error:
         raise Problem(f"checkpoint {folder}: {NAME}: {error.strerror or error}") from None
     except Problem:
@@ -149,7 +150,18 @@ def read(folder: Path) -> dict[str, StoredTensor]:
     return tensors
 
 
-def _stored(name: str, described: Any, storage: Any) -> StoredTensor:
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading: a pipe in its place would block for ever. Raises OSError."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "this is no regular file", os.fspath(path))
+
+
+def _stored(name: object, described: Any, storage: Any) -> StoredTensor:
+    if not isinstance(name, str):
+        raise ValueError("the name of a tensor is no text")
     name.encode()  # text that can be written
     parts = []
     for chunk in described.chunks:

@@ -199,7 +199,7 @@ class _Archive:
         """Its tensors by name; one without a name is called "". All bytes are compared with their checksums."""
         try:
             with (
-                self._path.open("rb") as file,
+                index.open_regular(self._path) as file,
                 zipfile.ZipFile(index.FileSlice(file, self._begin, self._length)) as zipped,
             ):
                 _refuse_bomb(zipped, self._length)
@@ -325,7 +325,7 @@ def _copy(name: str, weight: Weight, to: Any) -> None:
     with ExitStack() as opened:
         for block, begin, length in _runs(name, weight, ()):
             if block.path not in files:
-                files[block.path] = opened.enter_context(block.path.open("rb"))
+                files[block.path] = opened.enter_context(index.open_regular(block.path))
             file = files[block.path]
             file.seek(begin)
             end = begin + length

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import pickle
 import resource
 import subprocess
@@ -321,6 +322,15 @@ def _rename_tensor(index: Any) -> None:
     index.state_dict_metadata["\ud800"] = described
 
 
+def _share(index: Any) -> None:
+    for _, described in _tensors(index):
+        described.chunks = 2 * getattr(described, "chunks", [])
+
+
+def _name_by_numbers(index: Any) -> None:
+    index.state_dict_metadata = {(at, at): described for at, (_, described) in enumerate(_tensors(index))}
+
+
 def _tensors(index: Any) -> list[tuple[str, Any]]:
     return [*index.state_dict_metadata.items()]
 
@@ -333,6 +343,8 @@ def _tensors(index: Any) -> list[tuple[str, Any]]:
         (lambda index: _rename(index, "\ud800"), "is incomplete"),
         (_flatten, "has other dimensions"),
         (_repeat, "its tensors are larger than its files"),
+        (_share, "its tensors have more parts than there are"),
+        (_name_by_numbers, "the name of a tensor is no text"),
         (_enlarge, "is larger than any tensor"),
         (_rename_tensor, "surrogates not allowed"),
     ],
@@ -354,6 +366,16 @@ def test_garbage_is_collected_again_after_an_index_is_read(tmp_path: Path) -> No
     with pytest.raises(Problem):
         export(tmp_path, tmp_path / "other.pt")
     assert gc.isenabled()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["step-000009-a1.pt", "step-000005-a1/.metadata"])
+def test_a_pipe_in_a_strangers_checkpoint_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    cut(tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(Problem, match="this is no regular file"):
+        export(tmp_path, tmp_path / "model.pt")
 
 
 _TWICE = b")" + 60 * b"2\x86"
