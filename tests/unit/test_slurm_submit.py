@@ -148,6 +148,20 @@ def test_a_job_that_has_just_ended_may_still_write_its_own_end(tmp_path: Path, l
     assert runs.status(folder) == {"alive": True, "pid": None, "exit": None, "waits": None}
 
 
+def test_a_job_that_writes_down_another_ones_number_has_that_not_cancelled(tmp_path: Path, log: Path) -> None:
+    folder = begun(tmp_path)
+    Path(folder, "slurm.json").write_text('{"job": "99", "python": "python3"}')
+    does(tmp_path, "squeue", "echo /home/me/other.sh")
+    watch = serve_slurm.job_of(folder)
+    assert watch is not None
+    with pytest.raises(Problem, match="job 99 is not this run's"):
+        watch.cancel()
+    assert "scancel" not in log.read_text()
+    does(tmp_path, "squeue", f"echo {folder}/job.sbatch")
+    watch.cancel()
+    assert log.read_text().splitlines()[-1] == "scancel 99"
+
+
 def test_slurm_is_asked_seldom_while_a_job_runs_and_often_while_it_waits_or_is_to_end(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ _LONG_OVER = 60.0
 _PATH = re.compile(r"[A-Za-z0-9_/.,:=@+-]+")
 """Paths that mean the same to Slurm (`%j`), to a shell and to us."""
 _JOB = re.compile("[0-9]{1,20}")
+_SCRIPT = "job.sbatch"
 _LATE = 15.0
 """Seconds beyond twice the grace after which a job that was asked to stop is cancelled."""
 _LONGEST_GRACE = 86400.0
@@ -108,7 +109,11 @@ class JobWatch:
         return {"job": self.job, "state": "queued", "waits": found["reason"], "start": found["start"]}
 
     def cancel(self) -> None:
-        """Cancel the job. Raises Problem."""
+        """Cancel the job. Raises Problem, also for one of another script: the job may have written any number."""
+        command = slurm.run("squeue", "-h", "-j", self.job, "-o", "%o").strip()
+        if command.startswith("/") and not command.endswith(f"/{os.path.basename(self.run_folder)}/0/{_SCRIPT}"):
+            what = f"job {self.job} is not this run's, though {self.run_folder}/0/slurm.json says so"
+            raise Problem(what, "find the run's own with squeue, and end it with scancel")
         slurm.run("scancel", self.job)
         with self._lock:
             self._asked = float("-inf")
@@ -182,7 +187,7 @@ def submit(
         known = job_of(first)
         if known is not None:
             return {"job": known.job}
-        again = os.path.exists(os.path.join(first, "job.sbatch"))
+        again = os.path.exists(os.path.join(first, _SCRIPT))
         job = _job_named(spec["run"]) if again else ""
         try:
             job = job or _hand_in(request, folders, node_zip, train_zip)
@@ -211,7 +216,7 @@ def _hand_in(request: requests.SubmitRequest, folders: Sequence[str], node_zip: 
         journal.write_json(os.path.join(folder, "spec.json"), own)
         # Not among the files that viewers mirror or pull; the node removes it before it begins.
         journal.write_json(os.path.join(folder, "given"), given)
-    path = os.path.join(first, "job.sbatch")
+    path = os.path.join(first, _SCRIPT)
     text = script(request["batch"], spec["run"], len(folders), os.path.dirname(first))
     parcel.place(path, text.encode())
     said = slurm.run(*submission(path)).split()
