@@ -152,11 +152,9 @@ def read(folder: Path) -> dict[str, StoredTensor]:
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading: a pipe in its place would block for ever. Raises OSError."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    file.close()
-    raise OSError(errno.EINVAL, "this is no regular file", os.fspath(path))
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "this is no regular file", os.fspath(path))
+    return path.open("rb")
 
 
 def _stored(name: object, described: Any, storage: Any) -> StoredTensor:
