@@ -150,6 +150,8 @@ def add_library(name: str, where: str, environ: Mapping[str, str] = os.environ) 
         raise InputError(flaw, "Give a short word, like team.")
     if any(each.name == name for each in libraries(environ)):
         raise InputError(f"there is a library {name} already", f"disttui library remove {name}")
+    if not where:
+        raise InputError("there is no such folder, and this is no address of a git repository", "Say where it is.")
     folder = Path(os.path.expanduser(where)).absolute()  # noqa: PTH111 - Path raises for an unknown ~user
     is_git = ":" in where if not _is_folder(folder) else any((folder / each).exists() for each in ("HEAD", ".git"))
     if not is_git:

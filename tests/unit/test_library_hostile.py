@@ -307,6 +307,12 @@ def test_a_pipe_in_a_shared_folder_is_not_waited_for(tmp_path: Path) -> None:
             use()
 
 
+def test_an_empty_place_is_not_the_folder_that_the_command_is_typed_in(tmp_path: Path) -> None:
+    alice = User("alice", tmp_path, "none")
+    with pytest.raises(InputError, match="there is no such folder"):
+        add_library("lab", "", alice.environ)
+
+
 def test_what_is_too_long_for_a_path_is_one_clear_error(tmp_path: Path) -> None:
     alice = User("alice", tmp_path, "none")
     with pytest.raises(InputError, match="there is no such folder"):
