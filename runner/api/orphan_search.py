@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.api.viewer import Viewer
-from runner.errors import DisttuiError
+from runner.errors import DisttuiError, InputError
 from runner.hosts.survey import side_by_side
+from runner.ids import pick
+from runner.protocol.names import RUN
 from runner.runs.places import Destination, chosen, of_runs
 from runner.runs.registry import known_runs
+from runner.text import clean
 
 PATIENCE = 60.0
 """Seconds that a host may take to search, and to end what it finds."""
@@ -30,18 +33,35 @@ class Orphans:
         return any(not one.get("ended") for ones in self.found.values() for one in ones)
 
 
-def orphans(viewer: Viewer, hosts: Sequence[str] = (), *, end: bool = False, run: str = "") -> Orphans:
+def orphans(viewer: Viewer, hosts: Sequence[str] = (), *, end: bool = False, run: str | None = None) -> Orphans:
     """Find the processes, ports and GPU memory that ended runs have left.
 
     Args:
         hosts: The hosts to search; none: those of all runs that are known here, or this machine.
         end: End them.
-        run: Only of this run.
+        run: Only of this run, by its id or the beginning of it.
 
     Raises:
-        InputError: A name is not a host.
+        InputError: A name is not a host, `run` no id, or several runs with such an id have left something.
         HostError: No host can be asked.
     """
+    if run is None:
+        return _search(viewer, hosts, end=end)
+    if not RUN.fullmatch(run):
+        raise InputError(
+            f"{clean(run)[:100]!r} is no id of a run", "Give it as disttui orphans shows it, without --run."
+        )
+    seen = _search(viewer, hosts, run=run)
+    ids = {one["run"] for ones in seen.found.values() for one in ones if isinstance(one.get("run"), str)}
+    fits = [one for one in ids if RUN.fullmatch(str(one)) and str(one).startswith(run)]
+    whole = pick(run, sorted(map(str, fits))) if fits else run
+    if end and fits:
+        return _search(viewer, hosts, end=True, run=whole)
+    of_run = {host: [one for one in ones if one.get("run") == whole] for host, ones in seen.found.items()}
+    return Orphans(of_run, seen.problems)
+
+
+def _search(viewer: Viewer, hosts: Sequence[str], *, end: bool = False, run: str = "") -> Orphans:
     environ = viewer.environ
     places = chosen(hosts, None, environ) if hosts else of_runs(environ) or chosen(["local"], None, environ)
     asked = {"end": end, "run": run, "run_dirs": sorted({known.run_dir for known in known_runs(environ)[0]})}

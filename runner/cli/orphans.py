@@ -14,11 +14,16 @@ from runner.errors import HostError
 @click.command(epilog=example("disttui orphans", "disttui orphans box1 --end"))
 @click.argument("hosts", nargs=-1, metavar="[HOST]...", shell_complete=complete_hosts)
 @click.option("--end", is_flag=True, help="End them, and say what is left.")
-@click.option("--run", default="", metavar="RUN", shell_complete=complete_runs, help="Of this run only.")
+@click.option("--run", metavar="RUN", shell_complete=complete_runs, help="Of this run only.")
 @AS_JSON
 @ssh_options
 def orphans(
-    hosts: tuple[str, ...], end: bool, run: str, as_json: bool, ssh_config: str | None, accept_new_host_keys: bool
+    hosts: tuple[str, ...],
+    end: bool,
+    run: str | None,
+    as_json: bool,
+    ssh_config: str | None,
+    accept_new_host_keys: bool,
 ) -> None:
     """List what ended runs have left on each HOST.
 
@@ -37,5 +42,5 @@ def orphans(
         click.echo(json.dumps({"hosts": found.found, "errors": errors}, indent=2))
     else:
         warn([error.sentence for error in found.problems])
-        click.echo(render_orphans(found.found, end=end, unasked=len(found.problems)))
+        click.echo(render_orphans(found.found, end=end, unasked=len(found.problems), run=run))
     raise SystemExit(1 if end and found.left else 3 if found.problems else 0)

@@ -185,7 +185,20 @@ def test_a_host_that_is_off_is_said_not_to_have_been_asked(tmp_path: Path) -> No
     """`local` answers, and nothing listens on the other's port."""
     done = disttui("orphans", "--run", "orphan-none", "local", "root@127.0.0.1:1")
     assert done.returncode == 3
-    assert done.stdout == "nothing is left of any ended run on local; 1 host could not be asked\n", done.stderr
+    assert done.stdout == "nothing is left of orphan-none on local; 1 host could not be asked\n", done.stderr
+
+
+def test_a_run_is_found_by_the_id_that_the_table_shows_and_an_empty_one_ends_nothing(strays: Strays) -> None:
+    strays.start()
+    strays.end()
+    shown = strays.run[:-1]
+    done = disttui("orphans", "--run", shown, "local")
+    assert "1 left behind" in done.stdout, done.stderr
+    done = disttui("orphans", "--end", "--run", "", "local")
+    assert done.returncode == 2 and "'' is no id of a run" in done.stderr
+    assert strays.children[0].poll() is None
+    done = disttui("orphans", "--end", "--run", shown, "local")
+    assert (done.returncode, strays.children[0].wait(60)) == (0, -9), done.stdout
 
 
 @pytest.mark.root

@@ -16,17 +16,20 @@ _HEAD = (
 _COMMAND = 80
 
 
-def render_orphans(found: Mapping[str, Sequence[Mapping[str, object]]], *, end: bool, unasked: int = 0) -> str:
+def render_orphans(
+    found: Mapping[str, Sequence[Mapping[str, object]]], *, end: bool, unasked: int = 0, run: str | None = None
+) -> str:
     """The orphans of each host, and with `end` the result of ending them.
 
     Args:
         unasked: How many further hosts could not be asked.
+        run: The run that alone was searched for.
     """
     rows = [_row(host, one) for host, ones in found.items() for one in ones]
     silent = f"; {amount(unasked, 'host')} could not be asked" if unasked else ""
     if not rows:
         hosts = ", ".join(map(clean, found)) if len(found) < 5 else f"the {len(found)} hosts that answered"
-        return f"nothing is left of any ended run on {hosts}{silent}"
+        return f"nothing is left of {clean(run) if run else 'any ended run'} on {hosts}{silent}"
     alive = [(host, one) for host, ones in found.items() for one in ones if not one.get("ended")]
     last = f"{len(rows)} left behind. End them: disttui orphans --end {' '.join(map(clean, found))}"
     if end:

@@ -46,7 +46,7 @@ def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> L
 
     Args:
         end: Kill them; `ended` of a row says whether it is gone.
-        run: Of this run only.
+        run: Only of runs whose id begins like this.
         run_dirs: Folders of runs whose processes may have cleared their environment.
     """
     table = {pid: proc for pid, proc in procs.table().items() if not proc.dead and pid != os.getpid()}
@@ -55,14 +55,14 @@ def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> L
     found: Dict[int, Tuple[_Member, str]] = {}
     for pid in table:
         member = _member(pid)
-        if member is None or (member.uid, member.folder) in kept or (run and member.run != run):
+        if member is None or (member.uid, member.folder) in kept or not member.run.startswith(run):
             continue
         if own is None or own[:2] != member[:2]:  # else we run in the job's own container, and the supervisor outside
             why = _why(pid, member)
             if why:
                 found[pid] = (member, why)
     for pid, member in _untagged(run_dirs).items():
-        why = _why(pid, member) if pid in table and (not run or member.run == run) else ""
+        why = _why(pid, member) if pid in table and member.run.startswith(run) else ""
         if why and (member.uid, member.folder) not in kept:
             found.setdefault(pid, (member, why))
     memory = _gpu_memory() if found and has_device() else {}
