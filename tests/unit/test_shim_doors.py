@@ -19,6 +19,8 @@ import pytest
 
 from runner.node import procs, sockets
 from runner.node.observe import stacks
+from runner.protocol.files import RankStacks
+from runner.untrusted.decode import decode
 from tests.kept import node_program
 from tests.unit.waiting import wait_for
 
@@ -35,6 +37,24 @@ load_batch()
 """
 # The regular expression engine keeps the interpreter's lock.
 HOLDING = "import re\nprint('up', flush=True)\nre.match('(a+)+$', 'a' * 60 + 'b')\n"
+
+# Goes on into another function as soon as its stack has been printed.
+GOING_ON = """
+import os
+import time
+path = os.path.join(os.environ["DISTTUI_DIR"], "rank-0.stacks")
+def wait(size):
+    while os.path.getsize(path) == size:
+        time.sleep(0.01)
+def load():
+    wait(os.path.getsize(path))
+def train():
+    wait(os.path.getsize(path))
+print("up", flush=True)
+while True:
+    load()
+    train()
+"""
 
 
 @pytest.fixture
@@ -113,6 +133,29 @@ def test_a_rank_that_holds_the_lock_is_asked_by_signal_and_its_log_stays_its_own
     assert kept.stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "attempt-1" / "rank-0.log").read_bytes() == b"up\n"
     assert child.poll() is None
+    wait_for(lambda: noted(tmp_path)["moved"] is False)
+
+
+def test_a_rank_that_is_too_slow_to_answer_is_not_said_to_stand_still(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
+    """On a machine with too much to do, imports were said to be "in _parse for 31 s", the time since the last log."""
+    child = start(GOING_ON)
+    reports = tmp_path / "attempt-1" / "ranks.jsonl"
+    reports.write_text(reports.read_text().replace(door_of(tmp_path), "disttui-nobody"))
+    wait_for(lambda: stacks.collect(str(tmp_path))["0"].get("moved"))
+    assert child.poll() is None
+
+
+def test_a_rank_that_answers_only_once_is_compared_with_what_its_signal_prints() -> None:
+    frames = [{"file": "/job.py", "function": name, "line": 9} for name in ("<module>", "load")]
+    told = decode(RankStacks, {"threads": [{"name": "MainThread", "main": True, "frames": frames}], "recorder": {}})
+    below = '  File "/job.py", line 3 in <module>\n  File "/_disttui/node/rank/shim.py", line 1 in run\n'
+    for name, moved in (("load", False), ("train", True)):
+        main = f'Current thread 0x2 (most recent call first):\n  File "/job.py", line 2 in {name}\n{below}'
+        text = f'Thread 0x1 (most recent call first):\n  File "/a.py", line 1 in accept\n\n{main}'
+        assert stacks._moved(told, {"text": text}) is moved
+    assert stacks._moved(told, {"note": "the process has ended"}) is False
 
 
 def test_a_program_that_took_the_signal_back_is_not_signalled(start: Callable[..., Any], tmp_path: Path) -> None:

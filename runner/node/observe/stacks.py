@@ -59,13 +59,11 @@ def _look(attempt: str, rank: Report) -> RankStacks:
     asked, silent = time.time(), _silent(attempt, rank)
     answer = _ask(attempt, rank)
     answer.update({"t": asked, "pid": rank["pid"] or 0, "silent": silent})
-    if "threads" in answer and rank["door"]:
+    if "threads" in answer or answer.get("text"):
+        # One that answers late may hold the interpreter's lock, or be slow on a machine with too much to do.
         time.sleep(_PAUSE)
-        try:
-            later = _knock(rank["door"])
-            answer["moved"] = (_where(later), _entered(later)) != (_where(answer), _entered(answer))
-        except (OSError, ValueError):
-            pass  # it has ended, or a thread of it holds the interpreter's lock
+        later = _ask(attempt, rank) if "threads" in answer else _signal(_printed(attempt, rank), rank)
+        answer["moved"] = _moved(answer, later)
     return answer
 
 
@@ -84,6 +82,24 @@ def _where(answer: RankStacks) -> List[Any]:
     """The functions of the main thread's stack, without lines: a waiting loop may change its line."""
     frames = [frame for thread in answer["threads"] if thread["main"] for frame in thread["frames"]]
     return [(frame["file"], frame["function"]) for frame in frames]
+
+
+def _moved(first: RankStacks, later: RankStacks) -> bool:
+    """Whether two looks at a rank differ; False where the second shows no stack, as of a rank that has ended."""
+    if "threads" in first and "threads" in later:
+        return (_where(later), _entered(later)) != (_where(first), _entered(first))
+    one, other = _innermost_first(first), _innermost_first(later)
+    both = min(len(one), len(other))  # what faulthandler prints goes on below the script
+    return one[:both] != other[:both]
+
+
+def _innermost_first(answer: RankStacks) -> List[Any]:
+    """The functions of the main thread's stack. In what faulthandler prints, that thread is the last."""
+    if "threads" in answer:
+        return _where(answer)[::-1]
+    return re.findall(
+        r'File "([^"]*)", line [\d?]* in (.*)', (answer.get("text") or "").rpartition("Current thread")[2]
+    )
 
 
 def _entered(answer: RankStacks) -> Dict[str, object]:
@@ -123,7 +139,12 @@ def _ask(attempt: str, rank: Report) -> RankStacks:
             return _knock(rank["door"])
         except (OSError, ValueError):
             pass
-    return _signal(os.path.join(attempt, "rank-%d.stacks" % rank["rank"]), rank)
+    return _signal(_printed(attempt, rank), rank)
+
+
+def _printed(attempt: str, rank: Report) -> str:
+    """The file into which faulthandler prints a rank's stacks."""
+    return os.path.join(attempt, "rank-%d.stacks" % rank["rank"])
 
 
 def _knock(door: str) -> RankStacks:
@@ -167,7 +188,7 @@ def _signal(path: str, rank: Report) -> RankStacks:
         if process is not None and process.state == "D":
             return {"note": "the rank is inside the kernel, waiting for a disk or a file server", "state": "kernel"}
         return {"note": "the rank answers neither its door nor a signal: it may be stopped, or in the kernel"}
-    note = "the rank holds the interpreter's lock in native code; this was printed by a signal"
+    note = "the rank did not answer, as if native code held the interpreter's lock; this was printed by a signal"
     return {"text": text, "note": note}
 
 
