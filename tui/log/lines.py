@@ -61,8 +61,8 @@ class LogBody(Widget, can_focus=True):
         & > .log-lines--node-1 { color: $text-warning; }
         & > .log-lines--node-2 { color: $text-success; }
         & > .log-lines--node-3 { color: $foreground 80%; }
-        & > .log-lines--node-4 { color: $series-2; }
-        & > .log-lines--node-5 { color: $series-7; }
+        & > .log-lines--node-4 { color: $text-secondary; }
+        & > .log-lines--node-5 { color: $text-accent; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
