@@ -133,6 +133,20 @@ def test_the_replay_of_an_ended_run_shows_no_dead_key(tmp_path: Path, pane: str)
     play()
 
 
+class Watched:
+    """Notes what it is asked to do with hosts, which cannot be seen on made-up ones."""
+
+    def __init__(self, asked: list[str]) -> None:
+        self.leave, self._asked = asked.append, asked
+
+    def retry(self) -> None:
+        """Reach for hosts again."""
+        self._asked.append("retry")
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
 def test_top_on_hosts_without_gpus_shows_no_dead_key(tmp_path: Path) -> None:
     @asynchronous
     async def play() -> None:
@@ -140,6 +154,10 @@ def test_top_on_hosts_without_gpus_shows_no_dead_key(tmp_path: Path) -> None:
         async with app.run_test(size=(120, 36)) as pilot:
             screen = top_kit.MadeUpTop()
             await app.push_screen(screen)
+            asked: list[str] = []
+            app.opened = asked  # type: ignore[attr-defined]
+            assert screen._feed is not None
+            screen._feed.watch = Watched(asked)  # type: ignore[assignment]
             screen.post_message(TopChanged(top_kit.hosts(2, 0, top_kit.NOW), top_kit.NOW))
             await pilot.pause()
             assert not await _dead(pilot, app, lambda: screen.narrow(""))
