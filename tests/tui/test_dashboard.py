@@ -564,3 +564,13 @@ async def test_a_run_that_has_ended_stays_at_its_end(tmp_path: Path) -> None:
         await until(pilot, lambda: "✓ finished" in shown(pilot) and "40 lines" in shown(pilot))
         assert screen.snapshot and screen.snapshot.now == BEGIN + 52
         assert not re.search("[0-9] d ", shown(pilot)), "no axis of days"
+
+
+@asynchronous
+async def test_no_host_is_hidden_while_rows_below_the_ranks_are_empty(tmp_path: Path) -> None:
+    _failed(tmp_path)
+    mirror = str(tmp_path / "disttui" / "runs" / "run-1")
+    async with opened("replay", mirror, tmp_path, (80, 24)) as (pilot, _):
+        await pilot.press("end")
+        await until(pilot, lambda: "ValueError" in shown(pilot) and "of 2─" not in shown(pilot))
+        await until(pilot, lambda: "synthetic000" in shown(pilot) and "synthetic001" in shown(pilot))

@@ -93,8 +93,7 @@ class PaneLayout:
         # Hosts and ranks take the rows that they need; the log has the rest.
         grid = top == "ranks" and "hosts" in beside and not screen.has_class("-many")
         screen.set_class(stack and grid, "-grid")
-        for name in ("hosts", "ranks"):
-            screen.query_one(f"#{name}").styles.max_height = self._room(height) // 3 if stack and grid else None
+        self._limit(self._room(height) // 3 if stack and grid else None, alone=crowded and not (one or stack))
         screen.set_class(stack and not grid and not top.startswith("chart"), "-listed")
         screen.query_one(StoryPane).styles.max_height = _most_of_story(height)
 
@@ -109,6 +108,14 @@ class PaneLayout:
         panes = (self._screen.query_one(HostsPane), self._screen.query_one(RankGrid))
         left = min(76, width * 2 // 5 if width >= 130 else width // 2) - 4
         return upper - sum(pane.rows(left) + 1 for pane in panes)
+
+    def _limit(self, most: int | None, *, alone: bool) -> None:
+        """Set the most rows of hosts and ranks; `alone`: nothing else is beside the charts, hosts have what is left."""
+        hosts, ranks = self._screen.query_one(HostsPane), self._screen.query_one(RankGrid)
+        hosts.styles.max_height = ranks.styles.max_height = most
+        if alone and not self._screen.has_class("-many"):
+            half = self._room(self._screen.size.height) * 3 // 10
+            hosts.styles.max_height = max(half, hosts.rows(0) + 1 + min(0, self._left()))
 
     def _story_rows(self) -> int:
         """Rows of the story."""
