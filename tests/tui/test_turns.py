@@ -127,6 +127,6 @@ def test_host_names_in_the_wizard(tmp_path: Path) -> None:
         shown.type(b"n")
         shown.until(b"edsger")
         shown.type(b"ada grace")
-        shown.until(b"enter adds ada, grace")
+        shown.until(b"adds ada, grace")
         shown.type(b"\x11")
         assert shown.end() == 0

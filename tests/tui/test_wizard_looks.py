@@ -205,6 +205,39 @@ def test_on_the_smallest_terminal_the_whole_run_can_be_reached(tmp_path: Path) -
     seen((40, 12), keys(("gpu1", "desk"), 3, "tab", "j"), look, tmp_path)
 
 
+def test_on_the_smallest_terminal_the_place_to_save_at_shows_the_name_of_the_file(tmp_path: Path) -> None:
+    def look(_: Pilot[None], shown: str) -> None:
+        assert "/bytegpt-2node.yaml" in shown, shown
+
+    seen((40, 12), SCENES["save"], look, tmp_path)
+
+
+def test_on_the_smallest_terminal_no_hint_of_a_dialog_is_broken(tmp_path: Path) -> None:
+    def look(_: Pilot[None], shown: str) -> None:
+        assert "kept nowhere" in shown, shown
+
+    seen((40, 12), SCENES["password"], look, tmp_path)
+
+
+@pytest.mark.parametrize(("typed", "escape"), [("", "esc back"), ("gpu", "esc clear")], ids=["empty", "typed"])
+def test_beside_the_line_for_hosts_the_footer_says_what_escape_does(tmp_path: Path, typed: str, escape: str) -> None:
+    def look(_: Pilot[None], shown: str) -> None:
+        assert escape in shown, shown
+
+    seen((80, 24), keys((), 1, *typed), look, tmp_path)
+
+
+def test_the_checks_show_how_the_ranks_divide_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "divided.yaml"
+    path.write_text("disttui: 1\nhosts: [gpu1]\njob: {builtin: bytegpt}\nparallel: {tp: 4}\n")
+
+    async def play() -> None:
+        async with wizard(tmp_path, profile=path) as (pilot, _):
+            await until(pilot, lambda: "dp_replicate 2 × tp 4 = 8" in screen_text(pilot.app))
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize("right", [1, 2, 3])
 def test_a_line_that_has_just_appeared_is_no_error_until_one_goes_on(tmp_path: Path, right: int) -> None:
     def look(_: Pilot[None], shown: str) -> None:

@@ -54,14 +54,16 @@ class Hints(Widget):
 
     def render(self) -> Content:
         """Draw the keys and the text."""
+        width = self.content_size.width or 80
         lines = [
             Content(" " * self.GAP).join(
                 Content.assemble((key.shown, "bold $accent"), f" {key.does}") for _, key in row
             )
-            for row in self._rows(self.content_size.width or 80)
+            for row in self._rows(width)
         ]
         hints = Content("\n").join(lines)
-        return Content.assemble(hints, " " * self.GAP, self._after) if self._after else hints
+        fits = lines[-1].cell_length + self.GAP + cell_len(self._after) <= width
+        return Content.assemble(hints, " " * self.GAP if fits else "\n", self._after) if self._after else hints
 
     def on_click(self, event: events.Click) -> None:
         """Press the key under the pointer."""

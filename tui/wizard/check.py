@@ -251,7 +251,9 @@ def _findings(view: WizardState) -> Iterator[Point]:
     if waits:
         yield Point("When these have ended:", "$muted")
     yield Point(clean(counts_line(weighed.plan)), "$muted")
-    for key in ("backend", "strategy", "precision", "master"):
+    layout = weighed.plan.layout
+    divided = layout is not None and layout.dp_replicate < layout.world_size  # else the strategy says it all
+    for key in ("backend", "strategy", *(["layout"] if divided else []), "precision", "master"):
         yield Point(clean(weighed.recommendation.reasons[key]), mark=f"{key:<11}", mark_style="$muted")
     for key, text in effect_lines(weighed.profile, job=False):
         yield Point(text, mark=f"{key:<10} ", mark_style="$muted")

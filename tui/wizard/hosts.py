@@ -95,7 +95,7 @@ class NameInput(Input):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("names.list", "down,tab", "to_list", "choose", "to the list of hosts", group=OPEN),
         bind("names.go", "enter", "submit", "add, go on", "add what is typed; go on where nothing is", group=OPEN),
-        bind("names.clear", "escape", "clear_or_back", "clear", "empty the line; back where it is empty", show=False),
+        bind("names.clear", "escape", "clear", "clear", "empty the line", group=OPEN),
     ]
 
     def on_paste(self, event: events.Paste) -> None:
@@ -108,12 +108,13 @@ class NameInput(Input):
         """Focus the list."""
         self.screen.query_one(HostTable).focus()
 
-    async def action_clear_or_back(self) -> None:
-        """Clear the input; if it is empty, go back."""
-        if self.value:
-            self.value = ""
-        else:
-            await self.screen.run_action("back")
+    def action_clear(self) -> None:
+        """Clear the input."""
+        self.value = ""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave escape to the screen where nothing is typed."""
+        return bool(self.value) if action == "clear" else super().check_action(action, parameters)
 
 
 class HostsStep(Step):
@@ -203,7 +204,7 @@ class HostsStep(Step):
         elif not states:
             yield "Type host names, enter adds them; or go down to the list and tick some with space."
         elif not dead and not any(one.pending for one in states):
-            yield Point("goes on: what these hosts have", mark="enter ", mark_style=_KEY)
+            yield _enter("goes on: what these hosts have")
         elif not about and not dead:
             waiting = [one.name for one in states if one.pending]
             yield f"No answer yet from {', '.join(waiting[:6])}{' …' if len(waiting) > 6 else ''}."
@@ -224,16 +225,16 @@ class HostsStep(Step):
             yield "No answer yet. Everything else goes on meanwhile."
             yield Point("stops waiting for it", mark="x ", mark_style=_KEY)
 
-    def _meaning(self, typed: str) -> Point | str:
+    def _meaning(self, typed: str) -> Point:
         """What enter would do with the typed text."""
         if path := _file(typed):
-            return f"enter reads the hosts of {path.name}"
+            return _enter(f"reads the hosts of {path.name}")
         if one := self._only(typed):
-            return f"enter ticks {one}"
+            return _enter(f"ticks {one}")
         found = typed_hosts(typed)
         if found.problems:
             return Point(found.problems[0], "$state-failed", "✗ ")
-        return f"enter adds {', '.join(one.host for one in found.candidates[:8])}"
+        return _enter(f"adds {', '.join(one.host for one in found.candidates[:8])}")
 
     def _only(self, typed: str) -> str:
         """The host whose name contains the typed text, if it is the only one."""
@@ -247,6 +248,7 @@ class HostsStep(Step):
     @on(Input.Changed, "#names")
     def _typed(self, event: Input.Changed) -> None:
         self.query_one(HostTable).filter("" if _file(event.value) else event.value)
+        self.refresh_bindings()
         self._tell()
 
     @on(Input.Submitted, "#names")
@@ -289,6 +291,10 @@ class HostsStep(Step):
 
     def _post(self, names: Sequence[str], *, sandbox: bool = False) -> None:
         self.post_message(self.Changed(self.draft.with_hosts(names, sandbox=sandbox)))
+
+
+def _enter(does: str) -> Point:
+    return Point(does, mark="enter ", mark_style=_KEY)
 
 
 def _file(text: str) -> Path | None:

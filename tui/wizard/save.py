@@ -52,13 +52,24 @@ class SaveScreen(DisttuiModal[Path | None]):
         with VerticalScroll(classes="box wide", can_focus=False):
             yield Static(Content.styled("Save the profile", "bold"))
             yield Cycle(list(self._places), id="place")
-            yield Input(str(next(iter(self._places.values()))), id="path", select_on_focus=False)
+            yield Input(id="path", select_on_focus=False)
             yield Static(id="flaw")
             yield Hints(Key("enter", "enter", "save"), Key("tab", "tab", "choose a place"), LEAVE)
 
+    def on_mount(self) -> None:
+        """Offer the likeliest place."""
+        self._fill(self.query_one(Cycle).value)
+
     @on(Cycle.Changed)
     def _placed(self, event: Cycle.Changed) -> None:
-        self.query_one(Input).value = str(self._places[event.value])
+        self._fill(event.value)
+
+    def _fill(self, place: str) -> None:
+        path, line = str(self._places[place]), self.query_one(Input)
+        line.value = path
+        line.cursor_position = len(path)
+        # A path that is too long for the line shows its end; that needs the line's width.
+        self.call_after_refresh(line.scroll_to, len(path), animate=False)
 
     @on(Input.Changed)
     def _typed(self) -> None:
