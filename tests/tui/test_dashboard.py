@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +35,7 @@ from tui.dashboard.story import StoryPane, story
 from tui.log.view import TAIL
 from tui.replay.bar import ReplayBar
 from tui.router import First, Opener
-from tui.run.feed import LiveFeed, RunChanged, Taker
+from tui.run.feed import LiveFeed, RunChanged, Snapshot, Taker
 
 HOSTILE = "\x1b]0;owned\x07\x9b2J[bold red]evil[/]\u202e\n\r"
 
@@ -574,3 +575,36 @@ async def test_no_host_is_hidden_while_rows_below_the_ranks_are_empty(tmp_path: 
         await pilot.press("end")
         await until(pilot, lambda: "ValueError" in shown(pilot) and "of 2─" not in shown(pilot))
         await until(pilot, lambda: "synthetic000" in shown(pilot) and "synthetic001" in shown(pilot))
+
+
+@asynchronous
+async def test_large_panes_that_are_drawn_in_turn_stay_as_the_run_is_by_now(tmp_path: Path) -> None:
+    write(tmp_path / "run-1", hosts=2, per_host=2, steps=30)
+    async with opened("replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):
+        await pilot.press("comma")
+        await until(pilot, lambda: "● running" in shown(pilot))
+        newest = screen.snapshot
+        assert newest is not None
+        drawn: list[float] = []
+        grid = screen.query_one(RankGrid)
+        showing = grid.show
+
+        def show(snapshot: Snapshot) -> None:
+            drawn.append(snapshot.now)
+            showing(snapshot)
+
+        grid.show = show  # type: ignore[method-assign]
+        # The run ends while they are drawn in turn.
+        screen._drawn_at = 0.0
+        screen.show(replace(newest, now=1.0))
+        screen.show(replace(newest, now=2.0), at_once=True)
+        await pilot.pause(0.5)
+        assert drawn[-1] == 2.0, drawn
+        # What comes while they are drawn does not begin from the first pane again.
+        screen._drawn_at = 0.0
+        screen.show(replace(newest, now=3.0))
+        turn = screen._turn
+        screen._drawn_at = 0.0
+        screen.show(replace(newest, now=4.0))
+        assert turn is not None
+        assert screen._turn is turn

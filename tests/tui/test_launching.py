@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from runner.api.library import ReadProfile
 from runner.profile.leaks import hidden
 from tests.tui import shelf_kit as kit
 from tests.tui.frames import Filmed, painted
@@ -138,3 +139,22 @@ def test_an_enter_that_came_before_the_checks_could_be_read_starts_nothing(
             await until(pilot, lambda: started)
 
     asynchronous(begin)()
+
+
+@asynchronous
+async def test_a_second_enter_on_a_profile_that_is_still_being_opened_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = WizardScreen._open
+
+    def typed_before(self: WizardScreen, found: ReadProfile) -> None:
+        self.action_on()
+        opening(self, found)
+
+    monkeypatch.setattr(WizardScreen, "_open", typed_before)
+    app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+    profile = _profile(tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await kit.at_home(pilot)
+        app.router.open_wizard(profile)
+        await until(pilot, lambda: "step 5 of 5" in screen_text(app))

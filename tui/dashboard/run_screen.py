@@ -15,6 +15,7 @@ from textual.content import Content
 from textual.events import DescendantFocus, Resize
 from textual.widget import Widget
 from textual.widgets import Input
+from textual.worker import Worker
 
 from runner.api.rerunning import Checkpoint
 from runner.formatting import duration
@@ -127,6 +128,7 @@ class RunScreen(DisttuiScreen):
         self.log_place = LogPlace(fetch, id="log", classes="pane")
         self._ended = Ended()
         self._drawn_at = 0.0
+        self._turn: Worker[None] | None = None
         self._charted: Snapshot | None = None
         """The snapshot that the charts show."""
         self._typed = ("", 0.0)
@@ -176,8 +178,8 @@ class RunScreen(DisttuiScreen):
             self._show_large(snapshot)
             if first:
                 self.arrangement.arrange()
-        elif time.monotonic() - self._drawn_at >= PACE - 0.05:
-            self._show_large_in_turn(snapshot)
+        elif time.monotonic() - self._drawn_at >= PACE - 0.05 and (self._turn is None or self._turn.is_finished):
+            self._turn = self._show_large_in_turn(snapshot)
         self._show_head()
         if self.over != ended:
             self.refresh_bindings()
@@ -199,6 +201,8 @@ class RunScreen(DisttuiScreen):
         return [self.query_one(HostsPane), self.query_one(RankGrid), self.query_one(LoadPane), *self.query(Chart)]
 
     def _show_large(self, snapshot: Snapshot) -> None:
+        if self._turn is not None:
+            self._turn.cancel()  # it would draw the panes that are left as the run was before
         self._drawn_at = time.monotonic()
         self._charted = snapshot
         for pane in self._large():
@@ -218,7 +222,7 @@ class RunScreen(DisttuiScreen):
             blame = Blame(snapshot.state.attempt, roles.culprits, roles.victims, roles.said, roles.stalled)
             self.log_view.blame(blame)
 
-    @work(group="large", exclusive=True, description="large panes")  # else of the whole snapshot's repr: 50 ms
+    @work(group="large", description="large panes")  # else of the whole snapshot's repr: 50 ms
     async def _show_large_in_turn(self, snapshot: Snapshot) -> None:
         """Draw the large panes one by one, so that a key waits for one of them at most."""
         self._drawn_at = time.monotonic()

@@ -173,6 +173,8 @@ class WizardScreen(HostsScreen):
 
     def _try(self, wanted: int) -> None:
         """Go to a step, or to the first before it that is not complete."""
+        if self._step.view is None:
+            return  # a key that was typed before the first step is shown
         while self._at < min(wanted, LAST):
             if why := self._step.leave():
                 self.notify(why, severity="warning")
