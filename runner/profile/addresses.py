@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import unicodedata
 
 from pydantic_core import PydanticCustomError
 
@@ -12,6 +13,8 @@ from runner.profile.problems import bad, quoted
 
 # Leaves out what OpenSSH refuses in names, since a ProxyCommand hands them to a shell, and what splits an address.
 _UNFIT = re.compile(r"[^\w.:%+=~^-]")
+_ALIKE = ("ARMENIAN ", "CHEROKEE ", "CYRILLIC ", "FULLWIDTH ", "GREEK ", "MATHEMATICAL ")
+"""How Unicode's names of letters begin that look like those of ASCII."""
 _HOST_EXPECTED = "expected an ssh alias, user@host:port or local"
 
 
@@ -25,9 +28,22 @@ def host_part(text: str) -> str:
         raise bad(f"{quoted(text)} is no name", _HOST_EXPECTED)  # but a folder
     if found := _UNFIT.search(text):
         raise bad(f"{quoted(text)} holds {quoted(found[0])}", _HOST_EXPECTED)
+    if (at := _foreign_letter(text)) is not None:
+        raise bad(
+            f"character {at + 1} of {quoted(text)} is {unicodedata.name(text[at])}, among letters of ASCII",
+            "expected letters of one script, since many look alike",
+        )
     if len(text) > 255:
         raise bad(f"{quoted(text)} is longer than 255 characters", _HOST_EXPECTED)
     return text
+
+
+def _foreign_letter(text: str) -> int | None:
+    """Where a letter stands that looks like one of ASCII, in a name that has such; None: nowhere."""
+    if text.isascii() or not re.search("[a-zA-Z]", text):
+        return None
+    names = (unicodedata.name(letter, "") for letter in text)
+    return next((at for at, name in enumerate(names) if name.startswith(_ALIKE)), None)
 
 
 def user_part(text: str) -> str:
