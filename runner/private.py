@@ -8,8 +8,9 @@ import os
 import stat
 import time
 from pathlib import Path
+from typing import BinaryIO
 
-from runner.protocol.regular import regular
+from runner.protocol.regular import open_regular, regular
 
 
 class NoRegularFileError(OSError):
@@ -38,15 +39,26 @@ def read(
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(status.st_mode) and not (devices and stat.S_ISCHR(status.st_mode)):
             raise NoRegularFileError(errno.EINVAL, "this is no regular file")
-        os.set_blocking(descriptor, True)
         # In pieces: a buffer for all that is allowed costs more than the reading of a small file.
         pieces, left, piece = [], most, max(status.st_size + 1, 65536)
         while left and (data := os.read(descriptor, min(left, piece))):
             pieces.append(data)
             left -= len(data)
         return b"".join(pieces), status
+    except BlockingIOError:  # /proc/kmsg says that it is a regular file
+        raise NoRegularFileError(errno.EINVAL, "this is no regular file") from None
     finally:
         os.close(descriptor)
+
+
+def open_named(path: Path) -> BinaryIO:
+    """Open a file that the user names: a regular one, or what a shell has opened already, as `<(…)` of bash.
+
+    Raises OSError.
+    """
+    if path == Path("/dev/stdin") or path.parent in (Path("/dev/fd"), Path("/proc/self/fd")):
+        return path.open("rb")
+    return open_regular(path)
 
 
 def make_folder(folder: Path, mode: int = 0o700) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.errors import InputError
+from runner.private import open_named
 from runner.profile.problems import ProfileErrors, ProfileProblem, printable
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def _text(path: Path) -> str:
 
     name = printable(str(path))
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_SIZE + 1)
+        with open_named(path) as file:
+            data = file.read(MAX_SIZE + 1) or b""
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise InputError(f"cannot be read: {why}", "Name a file to import.", place=name) from None

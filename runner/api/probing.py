@@ -45,7 +45,7 @@ def probe(viewer: Viewer, hosts: Sequence[str]) -> list[Probed]:
     """Connect to hosts concurrently and probe each: cores, memory, GPUs, network, torch.
 
     Args:
-        hosts: ssh aliases, user@host:port, or `local`.
+        hosts: ssh aliases, user@host:port, or `local`; one that is named twice is probed once.
 
     Raises:
         InputError: A name is not a host.
@@ -63,4 +63,4 @@ def probe(viewer: Viewer, hosts: Sequence[str]) -> list[Probed]:
         finally:
             link.close()
 
-    return side_by_side(one, [parse_host(name) for name in hosts])
+    return side_by_side(one, [parse_host(name) for name in dict.fromkeys(hosts)])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
@@ -18,6 +15,7 @@ from runner.node.observe.patterns import LONGEST, Record
 from runner.node.observe.recogniser import Recogniser
 from runner.node.observe.scalars.reading import ScalarFile, decoder
 from runner.node.observe.scalars.sample import MalformedFileError
+from runner.private import open_named
 
 _PIECE = 1 << 20
 """Bytes per read of a file without newlines."""
@@ -85,9 +83,7 @@ class _Log:
     def records(self) -> Iterator[tuple[int, Record]]:
         """The number of each line with metrics, and the metrics."""
         known = Recogniser()
-        with self._path.open("rb") as file:
-            if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):  # /dev/zero has no end; a pipe has one
-                raise OSError(errno.EINVAL, "this is a device, and no log")
+        with open_named(self._path) as file:
             for (number, line), (_, following) in pairwise(chain(_lines(file), [(0, b"")])):
                 self.count = (self.count or 0) + 1
                 for record in self._reader.read([line], known, 1, following):

@@ -123,6 +123,8 @@ class _Composer:
         self._text, self._source, self._problems, self._in_file = text, source, problems, in_file
         self._anchors: dict[str, Node | None] = {}
         self._nodes = self._size = 0
+        self._merged = False
+        """Whether there is a merge key: what it would have given is no problem of its own."""
         if len(text) > MAX_SIZE:
             raise self._end(self._place(0, 0), "larger than 1 MiB", "expected a profile of a few lines")
         if found := [self._unprintable(match) for match in islice(UNPRINTABLE.finditer(text), _MANY)]:
@@ -143,6 +145,8 @@ class _Composer:
         event = self._next()
         if not isinstance(event, yaml.StreamEndEvent):
             raise self._end(self._mark(event.start_mark), "a second document begins", "expected one per file")
+        if self._merged:
+            raise ProfileErrors(self._problems)
         return None if isinstance(root, ScalarNode) and root.is_null else root
 
     def _next(self) -> Any:
@@ -192,6 +196,7 @@ class _Composer:
                 self._problem(at, "a list or mapping as a key", "expected text")
             elif key.plain and key.text == "<<":
                 self._problem(at, "merge keys (<<) are not supported", "write the values out, or use an alias (*)")
+                self._merged = True
             elif key.text in entries:
                 first = entries[key.text][0]
                 cure = f"first on line {first.line}" if first.line else ""

@@ -43,7 +43,7 @@ def read(path: Path) -> ProfileText:
         data, status = private.read(path, 4 * MAX_SIZE + 1, devices=True)
     except private.NoRegularFileError:
         raise InputError(
-            "this is a pipe, and a profile is read more than once", "Save it in a file.", place=name
+            "this is no regular file, and a profile is read more than once", "Save it in a file.", place=name
         ) from None
     except FileNotFoundError:
         raise InputError("there is no such file", place=name) from None

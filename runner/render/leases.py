@@ -78,18 +78,28 @@ def who_json(hosts: Sequence[HostLeases]) -> list[dict[str, object]]:
 
 def _rows(host: HostLeases) -> Iterator[tuple[str, ...]]:
     name = clean(host.host)
+    leases = _once(host.leases)
     for gpu in host.gpus:
-        held = [one for one in host.leases if one["state"] == "held" and gpu.index in (one["gpus"] or ())]
+        held = [one for one in leases if one["state"] == "held" and gpu.index in (one["gpus"] or ())]
         for lease in held:
             yield (name, f"GPU {gpu.index}", *_lease(lease, host, gpu))
         if not held:
             yield (name, f"GPU {gpu.index}", *_lease(None, host, gpu))
     listed = {gpu.index for gpu in host.gpus}
-    others = [one for one in host.leases if one["state"] == "waiting" or not listed & set(one["gpus"] or ())]
+    others = [one for one in leases if one["state"] == "waiting" or not listed & set(one["gpus"] or ())]
     for one in others:
         yield (name, what_of(one), *_lease(one, host, None))
     if not host.gpus and not others:
         yield (name, "CPUs", "free", "", "")
+
+
+def _once(leases: Sequence[Lease]) -> Sequence[Lease]:
+    """The leases without those of a run's further node ranks that have the same of the host."""
+    found: dict[tuple[object, ...], Lease] = {}
+    for one in leases:
+        which = one["run"] or len(found)  # those by hand have none
+        found.setdefault((which, one["uid"], one["state"], repr(one["gpus"])), one)
+    return list(found.values())
 
 
 def _lease(lease: Lease | None, host: HostLeases, gpu: Gpu | None) -> tuple[str, str, str]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NoReturn, cast
 
 import pytest
 
-from runner.errors import InputError
-from runner.profile import parse_host
+from runner.api.probing import probe
+from runner.api.viewer import Viewer
+from runner.errors import HostError, InputError
+from runner.profile import Host, parse_host
 from tests.command import disttui
 
 PROFILE = "disttui: 1\nhosts: [local]\njob: {builtin: bytegpt, args: [--stepz, 3]}\n"
@@ -31,7 +34,10 @@ WRONG = [
     ("ps --host a$b", "'a$b' is no host: 'a$b' holds '$'\n  → Give an ssh alias, user@host:port or local."),
     ("gc --older=", "--older '': no age\n  → Give 30d or 12h."),
     ("gc --over=", "--over '': no size\n  → Give 500MiB or 10GiB."),
-    ("metrics --try /dev/zero", "/dev/zero: this is a device, and no log"),
+    ("metrics --try /dev/zero", "/dev/zero: this is no regular file"),
+    ("metrics --try pipe", "pipe: this is no regular file"),
+    ("import pipe --script a.py", "pipe: cannot be read: this is no regular file\n  → Name a file to import."),
+    ("validate pipe.yaml", "pipe.yaml: this is no regular file, and a profile is read more than once\n  → Save it"),
     ("pss", "No such command 'pss'. Did you mean 'ps'?"),
 ]
 
@@ -39,6 +45,8 @@ WRONG = [
 @pytest.mark.parametrize(("line", "message"), WRONG, ids=[line for line, _ in WRONG])
 def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(PROFILE)
+    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "pipe.yaml")
     env = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     done = disttui(*line.split(" "), cwd=tmp_path, env=env)
     assert done.returncode == 2
@@ -66,6 +74,10 @@ def test_a_variable_that_names_no_file_is_named(tmp_path: Path) -> None:
         ("a b", "'a b' is no host: 'a b' holds ' '\n  → Give an ssh alias, user@host:port or local."),
         ("a:0", "'a:0' is no host: '0'\n  → Give a port from 1 to 65535."),
         ("\x1b[2J", "'\\x1b[2J' is no host: '\\x1b[2J' holds '\\x1b'\n"),
+        (
+            "gpu-n\u043ede",
+            "'gpu-n\u043ede' is no host: character 6 of 'gpu-n\u043ede' is CYRILLIC SMALL LETTER O",
+        ),
         ("u@local", "'u@local' is no host: 'local' is this machine, without SSH\n  → Write localhost to reach it"),
     ],
 )
@@ -73,6 +85,23 @@ def test_a_host_that_is_typed_wrong(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_host(text)
     assert str(caught.value).startswith(message)
+
+
+def test_a_host_may_have_a_name_of_another_script() -> None:
+    for name in ("\u043a\u043e\u0442-1", "gpu\u673a\u5668"):
+        assert parse_host(name).name == name
+
+
+def test_a_host_that_is_named_twice_is_probed_once() -> None:
+    asked = []
+
+    class Nobody:
+        def open_link(self, host: Host) -> NoReturn:
+            asked.append(host.name)
+            raise HostError(host.name, "is asleep", "Wake it.")
+
+    found = probe(cast(Viewer, Nobody()), ["local", "box1", "local"])
+    assert sorted(asked) == ["box1", "local"] and [one.host for one in found] == ["local", "box1"]
 
 
 def test_a_host_that_is_typed_has_its_address_for_a_name() -> None:

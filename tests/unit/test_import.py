@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -272,6 +273,19 @@ def test_a_file_that_is_too_large_or_no_text_is_refused(tmp_path: Path) -> None:
     bad.write_bytes(b"n slots=1\n\xff\n")
     assert "larger than 1 MiB" in str(typed(str(large)).exception)
     assert "bad:2:1: byte 0xff is not UTF-8 text" in str(typed(str(bad)).exception)
+
+
+def test_a_pipe_in_the_place_of_the_file_is_refused_and_one_of_the_shell_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "this is no regular file" in str(typed(str(tmp_path / "pipe")).exception)
+    reading, writing = os.pipe()
+    os.write(writing, b"box1 slots=2\n")
+    os.close(writing)
+    try:
+        read = typed(f"/dev/fd/{reading}", "--script", "go.py")
+    finally:
+        os.close(reading)
+    assert parse(read.stdout, "x").hosts[0].name == "box1"
 
 
 SEEDS = [ONE_MACHINE, TWO_MACHINES, SBATCH, DEEPSPEED, "box1 slots=4\nbox[2-3]:8\n"]

@@ -731,6 +731,17 @@ def test_whatever_a_host_says_of_its_leases_can_be_shown(lies: list[dict[str, An
     json.dumps([who_json([host]), queue_json(waiting)], allow_nan=False)
 
 
+def test_a_run_whose_two_node_ranks_are_on_one_machine_is_listed_once() -> None:
+    def lease(run: str, node_rank: int, gpus: list[int]) -> dict[str, Any]:
+        text = leases.new_text(run, node_rank, gpus, "ada@laptop")
+        return {**text, "user": "ada", "uid": 1, "since": 1000.0 + node_rank}
+
+    on_gpus = [lease("duo-2b2b", rank, gpus) for rank, gpus in enumerate(([1], [1], [2]))]
+    held = read_leases([lease("pair-1a1a", 0, []), lease("pair-1a1a", 1, []), *on_gpus])
+    shown = render_who([HostLeases("box1", held, facts("a100x8").gpus, "", 1060.0, 1)])
+    assert shown.count("pair-1a1a") == 1 and shown.count("duo-2b2b") == 2, shown
+
+
 def test_a_clock_that_no_host_has_costs_its_figures_alone() -> None:
     told = {**leases.new_text("r-1", 0, [], "a@b", step=1, steps=2**53 - 1), "user": "a", "uid": 1}
     found = read_leases([told, {**told, "run": "r-2", "state": "waiting", "gpus": None}])

@@ -59,6 +59,16 @@ def test_umask_zero_makes_no_profile_that_all_can_change(tmp_path: Path) -> None
     assert _open_to_others(tmp_path, 0o002) == []
 
 
+def test_a_file_that_has_nothing_to_tell_yet_is_not_waited_for() -> None:
+    ours, theirs = os.openpty()  # /proc/kmsg is such a file, too
+    try:
+        with pytest.raises(private.NoRegularFileError):
+            private.read(os.ttyname(theirs), 3, devices=True)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
 def test_a_pipe_or_a_link_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("12345")
     os.mkfifo(tmp_path / "pipe")

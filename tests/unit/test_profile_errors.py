@@ -211,6 +211,8 @@ YAML = [
     ("- a\n", "1:1: this is no mapping, expected keys like 'disttui: 1', 'hosts:'"),
     (profile() + "hosts: [x]\n", "4:1: key 'hosts' is given twice, first on line 2"),
     (profile() + "<<: {a: 1}\n", "4:1: merge keys (<<) are not supported, write the values out, or use an alias (*)"),
+    (profile(hosts="[{host: a}, {<<: {host: b}}]"), "2:21: merge keys (<<) are not supported, write the values out, "
+                                                    "or use an alias (*)"),
     (profile() + "---\na: 1\n", "4:1: a second document begins, expected one per file"),
     (profile() + "env:\n\tA: 1\n", "5:1: a tab where YAML allows none, indent with spaces"),
     (profile() + "env: {A: 1\n", "4:6: not valid YAML: while parsing a flow mapping, expected ',' or '}', "
@@ -336,7 +338,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     wanted = {
         "zebra": ": there is no such file",
-        "pipe.yaml": ": this is a pipe, and a profile is read more than once\n  → Save it in a file.",
+        "pipe.yaml": ": this is no regular file, and a profile is read more than once\n  → Save it in a file.",
         ".": ": this is a folder\n  → Name a profile in it.",
         "latin.yaml": ":4:10: byte 0xe9 is not UTF-8 text, expected a YAML file",
         "picture.yaml": ":1:1: byte 0x89 is not UTF-8 text, expected a YAML file",
