@@ -64,8 +64,11 @@ _EVALUATED = re.compile(r"\W{0,4}epoch (\d{1,6}):\s{1,4}\{['\"]", re.IGNORECASE)
 # A line of a source file, as loggers print it: train.py:42, __main__:train:42; trainer:42 behind a time or a level.
 _SOURCE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|rs)$", re.IGNORECASE)
 _LOGGED = re.compile(r"\d:\d\d|\b(?:DEBUG|INFO|WARNING|ERROR)\b")
-# 'name': number, as Python prints a dictionary and JSON an object; Trainer 5 quotes its numbers.
-_QUOTED = re.compile(rf"""['"]([\w./ -]{{1,60}})['"]\s{{0,4}}:\s{{0,4}}['"]?({_NUMBER})""", re.IGNORECASE)
+# 'name': number, as Python prints a dictionary and JSON an object; Trainer 5 quotes its numbers. Dates, times and
+# versions are no numbers.
+_QUOTED = re.compile(
+    rf"""['"]([\w./ -]{{1,60}})['"]\s{{0,4}}:\s{{0,4}}['"]?({_NUMBER})(?![\w.:-]|/\d{{1,4}}/)""", re.IGNORECASE
+)
 _NAMES = {
     "loss": "loss", "train_loss": "loss", "training_loss": "loss", "lm_loss": "loss", "total_loss": "loss",
     "loss_train": "loss", "train_loss_step": "loss",
