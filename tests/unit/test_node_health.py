@@ -54,6 +54,13 @@ class Watched:
         return [(event["e"], bool(event.get("over"))) for event in self.events]
 
 
+def test_a_script_that_printed_one_line_has_no_usual_pause() -> None:
+    gang = Watched()
+    gang.live(6, every=5)
+    gang.live(40)
+    assert [event["pace"] for event in gang.events] == [None]
+
+
 def test_a_run_that_logs_never_stalls() -> None:
     gang = Watched()
     gang.live(600, every=20)

@@ -22,6 +22,8 @@ RECOVERED = 1.2
 LONG = 30.0
 """… for this many seconds."""
 _REMEMBERED = 50
+_USUAL_OF = 3
+"""Pauses of which one can be called usual: a script that prints nothing has but the one until torch's first line."""
 _FRESH = 15.0
 
 
@@ -94,7 +96,7 @@ class Health:
             e="stall",
             attempt=self._attempt,
             since=round(time.time() - (now - self._gang_last), 3),
-            pace=round(median(self._gaps), 2) if self._gaps else None,
+            pace=round(median(self._gaps), 2) if len(self._gaps) >= _USUAL_OF else None,
             silent=silent,
             stacks=f"stacks-{self._asked}.json",
         )
