@@ -14,10 +14,11 @@ from runner.profile import addresses, numbers
 from runner.profile.numbers import whole
 from runner.profile.problems import bad, near, quoted
 from runner.profile.references import broken
+from runner.protocol.limits import MOST_RANKS
 from runner.protocol.names import RUN_DIR
 from runner.text import UNSAFE
 
-MOST_PROCESSES = 1024
+MOST_PROCESSES = MOST_RANKS
 """Of one host."""
 _RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -12,5 +12,7 @@ CODE_DIFF = 256 * 1024
 """Characters of the uncommitted changes that a run keeps."""
 CODE_UNTRACKED = 200
 """Names of untracked files that a run keeps."""
+MOST_RANKS, MOST_GPUS = 1024, 64
+"""The most of one host."""
 MOST_FILES = 16_384
 """The most files of a run on one host: a hundred attempts of eighty ranks."""

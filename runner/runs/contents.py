@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, lru_cache
+from itertools import islice
 from typing import NamedTuple, cast, get_args, get_type_hints
 
 from runner.protocol.events import Event
 from runner.protocol.files import Exit, Stacks
+from runner.protocol.limits import MOST_GPUS, MOST_RANKS
 from runner.protocol.metrics import Metrics
 from runner.protocol.reports import Report
 from runner.protocol.telemetry import Telemetry
 from runner.untrusted.decode import MalformedRecordError, decode
+
+MOST_METRICS = 4096
+"""Names of metrics of a rank that are taken."""
 
 
 class EventLine(NamedTuple):
@@ -76,11 +81,13 @@ def read_content(file: str, record: Mapping[str, object]) -> Content:
     """A record of a host's file, by the file's name. Raises MalformedRecordError."""
     place = metrics_place(file)
     if place is not None:
+        if len(record) > MOST_METRICS:
+            record = dict(islice(record.items(), MOST_METRICS))
         return MetricsLine(*place, record)
     if file == "events.jsonl":
         return _event(record)
     if file == "telemetry.jsonl":
-        return TelemetryLine(decode(Telemetry, record))
+        return TelemetryLine(_bounded(decode(Telemetry, record)))
     if file == "exit.json":
         return ExitFile(decode(Exit, record))
     attempt, _, base = file.partition("/")
@@ -105,6 +112,17 @@ def metrics_place(file: str) -> tuple[int, int] | None:
         return int(attempt[8:]), int(base[5:-14])
     except ValueError:
         return None
+
+
+def _bounded(telemetry: Telemetry) -> Telemetry:
+    """The same without GPUs and ranks that no host has: all of them are drawn."""
+    gpus, ranks = telemetry.get("gpus", []), telemetry.get("ranks", {})
+    kept = [gpu for gpu in gpus if 0 <= gpu["index"] < MOST_GPUS][:MOST_GPUS]
+    if len(kept) < len(gpus):
+        telemetry = {**telemetry, "gpus": kept}
+    if len(ranks) > MOST_RANKS:
+        telemetry = {**telemetry, "ranks": dict(islice(ranks.items(), MOST_RANKS))}
+    return telemetry
 
 
 def _event(record: Mapping[str, object]) -> EventLine | NewerEvent:

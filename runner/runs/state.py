@@ -23,6 +23,7 @@ from runner.protocol.reports import Report
 from runner.protocol.slurm import WAITING, Queued
 from runner.protocol.telemetry import Telemetry
 from runner.runs.contents import (
+    MOST_METRICS,
     Content,
     EventLine,
     ExitFile,
@@ -36,7 +37,10 @@ from runner.runs.contents import (
 from runner.text import clean
 
 _NAME = 255
+_MOST, _MOST_LEFT = 4096, 256
+"""Entries of a kind that are kept of a host, and processes that it could not end: it may invent them without end."""
 _Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 _Lasting = TypeVar("_Lasting", Straggler, Alarm)
 _AttemptEvent = (
     events.AttemptBegins | events.LaunchBegins | events.RankBegins | events.Group | events.Error | events.Death
@@ -332,7 +336,13 @@ def job_nodes(spec: Mapping[str, object], count: int) -> tuple[str, ...]:
 
 def _fold_metrics(series: Series, record: Metrics) -> Series:
     # Most records have no new names of metrics: they share one `first`.
-    first = series.first if record.keys() <= series.first.keys() else {**record, **series.first}
+    if record.keys() <= series.first.keys():
+        first = series.first
+    else:
+        first = {**record, **series.first}
+        if len(first) > MOST_METRICS:  # a script that invents names without end
+            record = {name: value for name, value in record.items() if name in series.first}
+            first = series.first
     return Series(first, updated(series.latest, record), _marked(series.marks, record))
 
 
@@ -359,7 +369,8 @@ def _fold_event(story: Story, event: Event) -> Story:  # noqa: C901, PLR0911, PL
         case "waiting":
             return replace(story, missing=tuple(event["missing"]))
         case "dial":
-            return replace(story, dials={**story.dials, f"{event['address']}:{event['port']}": event["problem"]})
+            place = f"{event['address']}:{event['port']}"
+            return replace(story, dials=_with(story.dials, place, event["problem"]))
         case "clock":
             return replace(story, offsets={**story.offsets, event["node"]: float(event["offset"])})
         case "host":
@@ -369,9 +380,9 @@ def _fold_event(story: Story, event: Event) -> Story:  # noqa: C901, PLR0911, PL
             return replace(story, unseen=unseen)
         case "note":
             in_line = story.in_line or event["text"].startswith(IN_LINE)
-            return replace(story, notes=(*story.notes, event), in_line=in_line)
+            return replace(story, notes=(*story.notes, event)[-_MOST:], in_line=in_line)
         case "left":
-            return replace(story, left=tuple(event["processes"]))
+            return replace(story, left=tuple(event["processes"][:_MOST_LEFT]))
         case "verdict":
             return replace(story, verdict=event)
         case "stall":
@@ -399,7 +410,7 @@ def _with_report(attempt: Attempt, report: Report) -> Attempt:
     """Apply a rank's own report (docs/formats.md, "ranks.jsonl")."""
     if report["e"] != "exit" or report.get("code") != 0:
         return attempt
-    return replace(attempt, finished={**attempt.finished, report["rank"]: float(report["t"])})
+    return replace(attempt, finished=_with(attempt.finished, report["rank"], float(report["t"])))
 
 
 def _with_event(attempt: Attempt, event: _AttemptEvent) -> Attempt:
@@ -410,11 +421,11 @@ def _with_event(attempt: Attempt, event: _AttemptEvent) -> Attempt:
         case "launch":
             return replace(attempt, launched=event["t"])
         case "rank":
-            return replace(attempt, ranks={**attempt.ranks, event["rank"]: event})
+            return replace(attempt, ranks=_with(attempt.ranks, event["rank"], event))
         case "group":
-            return replace(attempt, groups={**attempt.groups, event["rank"]: event})
+            return replace(attempt, groups=_with(attempt.groups, event["rank"], event))
         case "error" | "death":
-            return replace(attempt, errors=(*attempt.errors, event))
+            return replace(attempt, errors=(*attempt.errors, event)[:_MOST])
         case "failed":
             return replace(attempt, cause=event["cause"])
         case "stopping":
@@ -425,14 +436,20 @@ def _with_event(attempt: Attempt, event: _AttemptEvent) -> Attempt:
 
 
 def _with_attempt(story: Story, attempt: Attempt) -> Story:
-    return replace(story, attempts={**story.attempts, attempt.number: attempt}, missing=())
+    return replace(story, attempts=_with(story.attempts, attempt.number, attempt), missing=())
 
 
 def _fold_report(story: Story, number: int, report: Report) -> Story:
     attempt = _with_report(_attempt(story, number), report)
-    return replace(story, attempts={**story.attempts, number: attempt}) if attempt.finished else story
+    return replace(story, attempts=_with(story.attempts, number, attempt)) if attempt.finished else story
 
 
 def _while_it_lasts(known: Mapping[_Key, _Lasting], key: _Key, event: _Lasting) -> dict[_Key, _Lasting]:
-    rest = {other: record for other, record in known.items() if other != key}
-    return rest if event.get("over") else {**rest, key: event}
+    rest = {**known}
+    rest.pop(key, None)
+    return rest if event.get("over") else _with(rest, key, event)
+
+
+def _with(known: Mapping[_Key, _Value], key: _Key, value: _Value) -> dict[_Key, _Value]:
+    """The same with one more entry, if there is room."""
+    return {**known, key: value} if key in known or len(known) < _MOST else {**known}

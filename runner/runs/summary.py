@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict, cast
 
 from runner.formatting import number
+from runner.protocol.limits import MOST_RANKS
 from runner.protocol.names import RUN
 from runner.untrusted.bounded import each, text, whole
 
@@ -83,7 +84,7 @@ def _hosts(names: Any, counts: Any) -> dict[str, Any]:
     if not isinstance(names, list) or not isinstance(counts, list) or not 0 < len(names) == len(counts) <= MOST_HOSTS:
         return {}
     shown = [text(name, _NAME) for name in names]
-    processes = [whole(count) for count in counts]
+    processes = [whole(count, MOST_RANKS + 1) for count in counts]
     return {"hosts": shown, "nproc": processes} if all(shown) and None not in processes else {}
 
 

@@ -1,14 +1,16 @@
 """Decodes parsed JSON to the types of runner.protocol: data of other machines is checked here once, or refused.
 
 A missing or wrongly typed required field invalidates its record; an optional one of the wrong type counts as
-absent. In a list of objects, and in a table, entries of the wrong type are left out; a list of numbers
-or texts is valid only as a whole. Fields that a type does not name are kept: a newer version may have written them.
+absent. In a list of objects, and in a table, entries of the wrong type are left out, and those after the first `MOST`;
+a list of numbers or texts is valid only as a whole. Fields that a type does not name are kept: a newer version may have
+written them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import islice
 from operator import is_
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -16,6 +18,9 @@ _T = TypeVar("_T")
 _Read = Callable[[Any], Any]
 
 _WRONG: Any = object()
+
+MOST = 1 << 14
+"""Entries of a list or table: enough for a run of as many ranks, and few enough to be drawn."""
 
 
 class MalformedRecordError(ValueError):
@@ -94,8 +99,8 @@ def _objects(read_one: _Read) -> _Read:
     def read(value: Any) -> Any:
         if not isinstance(value, list):
             return _WRONG
-        found = [nested(one) for one in value]
-        if all(map(is_, found, value)):
+        found = [nested(one) for one in value[:MOST]]
+        if len(found) == len(value) and all(map(is_, found, value)):
             return value
         return [one for one in found if one is not _WRONG]
 
@@ -106,7 +111,7 @@ def _table(exact: frozenset[type], reader: _Read) -> _Read:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             return _WRONG
-        found = {name: one if type(one) in exact else reader(one) for name, one in value.items()}
+        found = {name: one if type(one) in exact else reader(one) for name, one in islice(value.items(), MOST)}
         return {name: one for name, one in found.items() if one is not _WRONG}
 
     return read

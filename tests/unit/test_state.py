@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,3 +163,56 @@ def test_a_run_took_what_its_hosts_say_and_no_viewers_clock() -> None:
     state = fold(begin("r", ("a",), (1,)), 0, "events.jsonl", {"t": 99.0, "e": "supervisor"})
     state = fold(state, 0, "exit.json", {"t": 136.5, "state": "stopped", "code": 130})
     assert state.elapsed == 37.5
+
+
+_INVENTED: dict[str, Callable[[int], dict[str, Any]]] = {
+    "rank": lambda i: {"attempt": 1, "rank": i, "local_rank": 0, "pid": 7},
+    "group": lambda i: {"attempt": 1, "rank": i, "world_size": 2, "backend": "gloo"},
+    "error": lambda i: {"attempt": 1, "rank": i, "type": "E", "message": "m", "at": 1.0, "traceback": ""},
+    "attempt": lambda i: {"attempt": i, "master": "a", "port": 1, "world_size": 2},
+    "note": lambda i: {"level": "warning", "text": f"x{i}"},
+    "alarm": lambda i: {"kind": "disk", "text": f"x{i}", "value": 1},
+    "straggler": lambda i: {"attempt": 1, "rank": i, "median": 2.0, "others": 1.0, "shows": []},
+    "dial": lambda i: {"address": f"a{i}", "port": 1, "problem": "p"},
+}
+
+
+def _entries(value: Any) -> int:
+    """The size of the largest collection in a part of the state."""
+    if isinstance(value, Mapping):
+        return max(len(value), *map(_entries, value.values()), 0)
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return max(len(value), *map(_entries, value), 0)
+    return max(map(_entries, vars(value).values()), default=0) if is_dataclass(value) else 0
+
+
+@pytest.mark.parametrize("kind", _INVENTED)
+def test_a_host_that_invents_events_without_end_fills_no_memory(kind: str) -> None:
+    state = begin("r", ("a",), (1,))
+    for number in range(5000):
+        state = fold(state, 0, "events.jsonl", {"t": 1.0, "e": kind, **_INVENTED[kind](number)})
+    assert 1000 < _entries(state.hosts[0].story) < 5000
+
+
+def test_of_gpus_ranks_processes_and_metrics_that_no_host_has_few_are_kept() -> None:
+    many = range(40_000)
+    state = begin("r", ("a",), (1,))
+    gpus = [{"index": index, "use": 1.0} for index in many]
+    use = {str(rank): {"cpu": 1.0, "rss": 1.0} for rank in many}
+    state = fold(state, 0, "telemetry.jsonl", {"t": 1.0, "gpus": gpus, "ranks": use})
+    telemetry = state.hosts[0].telemetry
+    assert telemetry and [gpu["index"] for gpu in telemetry["gpus"]] == list(range(64))
+    assert len(telemetry["ranks"]) == 1024
+    left = [{"pid": pid, "command": "c"} for pid in many]
+    state = fold(state, 0, "events.jsonl", {"t": 1.0, "e": "left", "processes": left})
+    assert len(state.hosts[0].story.left) < 1000
+    silent = {str(rank): 5.0 for rank in many}
+    stall = {"attempt": 1, "since": 1.0, "pace": 1.0, "silent": silent, "stacks": "stacks-1.json"}
+    state = fold(state, 0, "events.jsonl", {"t": 1.0, "e": "stall", **stall})
+    stalled = state.hosts[0].story.stall
+    assert stalled and len(stalled["silent"]) < 20_000
+    for number in range(20):
+        names = {f"{number}.{name}": 1.0 for name in range(9000)}
+        state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", {"t": 1.0, "step": number, **names})
+    latest = state.hosts[0].series[1, 0].latest
+    assert len(latest) < 9000 and latest["step"] == 19
