@@ -35,7 +35,7 @@ class Standing:
     note: str
     pid: int
     silent: float | None
-    """Seconds since it last logged or stepped."""
+    """Seconds since it last logged, stepped or entered a collective."""
     moved: bool
     answer: RankStacks
 
@@ -69,10 +69,17 @@ def standing(rank: int, host: str, answer: RankStacks, later: RankStacks | None 
         state,
         clean(answer.get("note", ""))[:300],
         answer.get("pid", 0),
-        answer.get("silent"),
+        _silent(answer),
         answer.get("moved", False) or (later is not None and _differ(answer, later)),
         answer,
     )
+
+
+def _silent(answer: RankStacks) -> float | None:
+    """A rank that logs rarely and enters one collective after the other does not stand still."""
+    silent, asked = answer.get("silent"), answer.get("t")
+    entered = [call.since for group in progress(answer).values() for call in group.calls.values() if call.since]
+    return silent if silent is None or asked is None or not entered else max(0.0, min(silent, asked - max(entered)))
 
 
 def _differ(first: RankStacks, later: RankStacks) -> bool:

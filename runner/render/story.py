@@ -26,6 +26,8 @@ _LONGEST = 300
 """The most characters of an error's message in a line."""
 _SHORTLY = 120.0
 """The most seconds from the end of a stall to the end of the run for which the stall may be the cause."""
+_JUST = 10.0
+"""Seconds since a rank entered a collective in which it did not stand still, where the run went on later."""
 
 
 def ending(
@@ -114,7 +116,8 @@ def stall_lines(state: RunState) -> list[str]:
     """Where the ranks stood, if the newest attempt ended in a stall, or failed with an error that ends one.
 
     NCCL's watchdog logs for a minute before it ends a rank that has waited for too long. Where all ranks went on
-    without a word, as in long imports, none stood still.
+    without a word, as in long imports, none stood still; so it is where it went on later and all had just entered a
+    collective.
     """
     stood = state.hosts[0].story.stood
     if stood is None:
@@ -128,7 +131,7 @@ def stall_lines(state: RunState) -> list[str]:
     elif over:
         return []
     ranks = standings(state)
-    if all(one.moved for one in ranks):
+    if all(one.moved or (over and one.silent is not None and one.silent < _JUST) for one in ranks):
         return []
     words = "when it stalled" if any(one.moved for one in ranks) else "it stood still"
     return [f"{'before that ' if over else ''}{words}: {line}" for line in sentences(ranks)]

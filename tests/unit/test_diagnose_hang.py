@@ -138,6 +138,15 @@ def test_a_line_in_the_log_between_two_looks_is_a_sign_of_life() -> None:
     assert sentences(ranks) == ["ranks 0, 1 are in step (job.py:9), and go on"]
 
 
+def test_a_rank_that_logs_rarely_stands_where_it_is_since_its_last_collective() -> None:
+    """As in an epoch without a line: each look may find it in `backward`."""
+    answers = both_in(7, t=100.0, entered=99.0, silent=69.0)
+    for answer in answers.values():
+        answer["recorder"]["gloo"]["pg_status"]["0"]["last_completed_collective"] = "7"
+    ranks = [standing(rank, "node1", answer) for rank, answer in answers.items()]
+    assert sentences(ranks) == ["ranks 0, 1 are in step (job.py:9) for 1 s"]
+
+
 def test_the_network_is_blamed_only_after_long() -> None:
     """All have entered: a moment after that it is as it should be, at any pace of the log."""
     new = [standing(rank, "node1", one, one) for rank, one in both_in(7, t=100.0, entered=98.0, silent=45.0).items()]

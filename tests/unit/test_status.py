@@ -282,12 +282,22 @@ def test_a_failed_attempt_is_reported_when_the_next_begins() -> None:
     assert err.getvalue() == "disttui: attempt 1 failed: rank 1 on node2 raised ValueError: boom\n"
 
 
-def stalled(*moved: int) -> RunState:
-    """Two ranks that stand still, or go on without a word (`moved`), as they were asked at time 50."""
+def stalled(*moved: int, entered: float | None = None) -> RunState:
+    """Two ranks that stand still, or go on without a word (`moved`), as they were asked at time 50.
+
+    Args:
+        entered: When they entered their newest collective, and left it.
+    """
     state = fold(training(), 0, "events.jsonl", {"t": 50.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json"})
     for rank in (0, 1):
         frames = [{"file": "data.py", "line": 3 + rank, "function": "load_batch"}]
-        ranks = {str(rank): {"threads": [{"main": True, "frames": frames}], "recorder": {}, "silent": 31.0}}
+        ranks: dict[str, dict[str, Any]] = {
+            str(rank): {"threads": [{"main": True, "frames": frames}], "recorder": {}, "t": 50.0, "silent": 31.0}
+        }
+        if entered is not None:
+            call = {"collective_seq_id": 7, "process_group": ["0", ""], "time_created_ns": int(entered * 1e9)}
+            status = {"0": {"last_enqueued_collective": 7, "last_completed_collective": 7}}
+            ranks[str(rank)]["recorder"] = {"gloo": {"pg_status": status, "entries": [call]}}
         ranks[str(rank)]["moved"] = rank in moved
         state = fold(state, rank, "stacks-1.json", {"t": 51.0, "attempt": 1, "ranks": ranks})
     return state
@@ -315,6 +325,16 @@ def test_a_run_one_of_whose_ranks_went_on_is_not_said_to_have_stood_still() -> N
         "  when it stalled: rank 0 is in load_batch (data.py:3) for 31 s",
         "  when it stalled: rank 1 is in load_batch (data.py:4), and goes on",
     ]
+
+
+@pytest.mark.parametrize("entered", [25.0, 49.0])
+def test_ranks_that_trained_without_a_line_are_not_said_to_have_stood_still(entered: float) -> None:
+    """A slow epoch, whose next line ends the stall; then a rank is killed."""
+    over = {"t": 80.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json", "over": True}
+    state = fold(stalled(entered=entered), 0, "events.jsonl", over)
+    cause = {"node": 1, "rank": 1, "kind": "signal", "code": -9, "at": 90.0}
+    lines = ending(finish(state, {"state": "failed", "code": 1, "cause": cause, "t": 90.0}), 65, Path("logs"), {})
+    assert any("stood still" in line for line in lines) is (entered < 40)
 
 
 @pytest.mark.parametrize(
