@@ -117,6 +117,8 @@ def recognise(line: str) -> Optional[Record]:
         _unquoted(found, line)
     if _VALIDATION.match(line):
         found = _validation(found, line)
+    elif "validate_step" in found:  # torchtitan, whose loggers write in front of it
+        found = {**_validation(found, line), "step": found["validate_step"]}
     trained = "loss" in found or "val_loss" in found
     return found if trained or ("step" in found and not _TELLING.isdisjoint(found)) else None
 
