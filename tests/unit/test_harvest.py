@@ -351,6 +351,15 @@ def test_a_flood_is_sampled_at_a_bounded_cost(tmp_path: Path) -> None:
     assert all(rank.records()[-1] == {"step": 500_000, "loss": 1} for rank in ranks)
 
 
+def test_the_first_loss_of_a_rank_that_prints_much_is_kept(tmp_path: Path) -> None:
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
+    for begin in (0, 1000):
+        rank.print(b"".join(b"Step %d | Loss: 0.5\n" % step for step in range(begin, begin + 1000)))
+        harvest.poll({})
+    steps = [record["step"] for record in rank.records()]
+    assert steps == [0, *range(601, 1000), *range(1600, 2000)]
+
+
 def test_a_line_whose_beginning_was_skipped_does_not_count(tmp_path: Path) -> None:
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
     rank.print("x" * (3 << 20) + " Loss: 0.5\n")

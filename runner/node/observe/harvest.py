@@ -60,17 +60,22 @@ class Reader:
         except re.error as error:
             self.notes.append("metrics.pattern is no regular expression: %s" % error)
 
-    def read(self, lines: List[bytes], known: Recogniser, most: int, following: bytes = b"") -> List[Record]:
+    def read(
+        self, lines: List[bytes], known: Recogniser, most: int, following: bytes = b"", *, begins: bool = False
+    ) -> List[Record]:
         """Return the metrics in some lines.
 
         Args:
             known: The recogniser of the rank that has printed them.
             most: How many lines may be parsed, the newest.
             following: What is known of the line behind them.
+            begins: No metric of the rank was found before; the first line is parsed, too: a loss is shown from there.
         """
         if self._own is not None:
             return self._match(lines[-most:])
-        telling = [index for index, line in enumerate(lines) if may_tell(line)][-most:]
+        telling = [index for index, line in enumerate(lines) if may_tell(line)]
+        first = 1 if begins else 0
+        telling = [*telling[:first], *telling[max(first, len(telling) - most + first) :]]
         behind = [*lines[1:], following]
         return [record for index in telling if (record := known.read(lines[index], behind[index]))]
 
@@ -159,7 +164,8 @@ class Harvest:
             share = max(budget // (len(rows) - done), _NEWEST // len(rows))
             budget -= min(share, row.behind)
             lines = row.read(share)
-            row.take(self._reader.read(lines, row.known, _MOST_LINES // len(rows), row.tail))
+            most = _MOST_LINES // len(rows)
+            row.take(self._reader.read(lines, row.known, most, row.tail, begins=not row.logged))
 
 
 class _RankFiles:
@@ -175,7 +181,7 @@ class _RankFiles:
         self.tail = b""
         """The newest line as far as it is written."""
         self._foreign = False
-        self._logged: Set[str] = set()
+        self.logged: Set[str] = set()
         """Names of metrics found in the log."""
         self._step = 0
         """The newest step found in the log."""
@@ -232,7 +238,7 @@ class _RankFiles:
         records = [one for one, later in zip(records, behind) if not _redrawn(one, later)]  # noqa: B905 (Python 3.8)
         self._add_pace(records)
         for record in records:
-            self._logged.update(record)
+            self.logged.update(record)
             step = record.get("step")
             self._step = max(self._step, step) if isinstance(step, int) else self._step
         self._write(records, time.time())
@@ -253,7 +259,7 @@ class _RankFiles:
     def add(self, sample: Sample) -> None:
         """Append metrics of a file, without names found in the log: the log is up to date, files lag behind."""
         values = sample.record()
-        record = {name: value for name, value in values.items() if name not in self._logged or name == "step"}
+        record = {name: value for name, value in values.items() if name not in self.logged or name == "step"}
         if not record.keys() - {"step", "epoch"} or self._is_foreign():
             return
         step = record.get("step")
