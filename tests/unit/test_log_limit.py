@@ -99,6 +99,22 @@ def test_no_limit_no_hole(run: Path) -> None:
     assert path.stat().st_blocks * 512 >= 4 * MIB
 
 
+def test_what_strangers_make_mpirun_write_does_not_fill_the_disk(run: Path) -> None:
+    """Without `launch.log_limit`, too."""
+    path = run / "attempt-1/launcher.log"
+    said: list[Any] = []
+    limit = LogLimit(str(path.parent), None, said.append)
+    limit.look_at_launcher()
+    for _ in range(6):
+        with path.open("ab") as file:
+            file.write(b"x" * 16 * MIB)
+        limit.look_at_launcher()
+    if "cannot" in said[0]["text"]:
+        pytest.skip("this file system makes no holes")
+    assert len(said) == 1 and "the launcher's log has more than 64 MiB" in said[0]["text"]
+    assert path.stat().st_size == 96 * MIB and path.stat().st_blocks * 512 <= 73 * MIB
+
+
 def test_a_log_that_is_a_link_is_left_alone(run: Path, tmp_path: Path) -> None:
     grow(tmp_path / "precious", 4)
     (run / LOG).symlink_to(tmp_path / "precious")

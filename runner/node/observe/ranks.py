@@ -113,6 +113,7 @@ class Ranks:
         for rank in grown:
             self.signs.alive(rank, now)
             self._log_limit.look(rank, self._growth.sizes[rank])
+        self._log_limit.look_at_launcher()
         self._note_work(bool(grown), now)
         for rank, tail in self._metrics.items():
             lines = tail.lines()
