@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from tui.dashboard.progress import facts
 from tui.dashboard.rank_grid import RankGrid
 from tui.dashboard.run_screen import TYPING, RunScreen
 from tui.dashboard.story import StoryPane, story
+from tui.log import LogView
 from tui.log.view import TAIL
 from tui.replay.bar import ReplayBar
 from tui.router import First, Opener
@@ -485,6 +487,32 @@ async def test_a_replays_log_has_no_line_later_than_its_cursor(tmp_path: Path) -
         await until(pilot, lambda: "printed nothing yet" in shown(pilot))
         await pilot.press("end")
         await until(pilot, lambda: "step 400/400" in shown(pilot))
+
+
+@asynchronous
+async def test_a_log_that_opens_after_the_cursor_was_moved_ends_at_the_cursor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved, plain = asyncio.Event(), LogView.on_mount
+
+    async def late(view: LogView) -> None:
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(moved.wait(), 30)
+        plain(view)
+
+    monkeypatch.setattr(LogView, "on_mount", late)
+    app = DisttuiApp({"XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path)}, first=First("replay", ("example",)))
+    async with app.run_test(size=(160, 48)) as pilot:
+        while getattr(app.screen, "snapshot", None) is None:  # the pilot would wait for the log
+            await asyncio.sleep(0.02)
+        screen = app.screen
+        assert isinstance(screen, RunScreen) and screen.snapshot and screen.snapshot.playback
+        screen.post_message(ReplayBar.Sought(screen.snapshot.playback.begin))
+        while screen.snapshot.state.attempt:
+            await asyncio.sleep(0.02)
+        moved.set()
+        await until(pilot, lambda: screen.log_view and screen.log_view.lines.progress.total)
+        await until(pilot, lambda: "printed nothing yet" in shown(pilot), 10)
 
 
 @asynchronous

@@ -143,6 +143,8 @@ class ReplayScreen(RunScreen):
             bar.mark(tuple((moment.time, moment.look) for moment in snapshot.moments))
             hosts = snapshot.state.hosts
             self.show_log(snapshot.mirror, [host.name for host in hosts], hosts[0].story.offsets)
+            if view := self.log_view:
+                view.call_later(self._show_lines_now)  # as soon as it is mounted: in a pause no snapshot comes later
         bar.show(snapshot)
         if self._plays != played:
             self.refresh_bindings()
@@ -169,6 +171,10 @@ class ReplayScreen(RunScreen):
         elif log.timed and progress.total:
             view.lines.jump(max(0, place_at(log, snapshot.now, progress.total) - 1))
 
+    def _show_lines_now(self) -> None:
+        if self.snapshot is not None:
+            self._show_lines_of(self.snapshot)
+
     def _when_read(self, attempt: int, looks: int = 0) -> None:
         """Show the log of another attempt up to the cursor, also in a pause, when no snapshot comes."""
         view = self.log_view
@@ -178,7 +184,7 @@ class ReplayScreen(RunScreen):
         here = progress.work.log.attempt == attempt
         if here and progress.complete:
             self._turning = None
-            self._show_lines_of(self.snapshot)
+            self._show_lines_now()
         elif here or looks < _LOOKS:
             self.set_timer(0.1, partial(self._when_read, attempt, looks + (not here)))
         else:
