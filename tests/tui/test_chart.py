@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -14,6 +15,7 @@ from tests.tui.widget_kit import asynchronous, text_of
 from tui.charts.axes import StepAxis
 from tui.charts.chart import LABELS, Chart
 from tui.charts.plot import Canvas, clock_ticks, scale, smooth, span, step_ticks
+from tui.dashboard.load import LoadPane
 from tui.run.feed import Snapshot
 from tui.run.metrics import METRICS, available, bytes_, plain
 from tui.run.series import NAMES, Aggregate, Bucket, MetricHistory, Track
@@ -31,7 +33,7 @@ def filled(steps: int = 100, ranks: int = 2) -> MetricHistory:
 
 def snapshot_of(history: MetricHistory, now: float = 100.0) -> Snapshot:
     """A run with this history."""
-    return Snapshot(begin("run-1", ("node1",), (2,)), history, Path("/nowhere"), now=now)
+    return Snapshot(begin("run-1", ("node1",), (2,)), history, Path("/nowhere"), began=0.0, now=now)
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=2000), st.integers(8, 64))
@@ -244,6 +246,29 @@ async def test_several_lines_have_a_legend_in_their_colours() -> None:
         history.metrics(50, 1, 0, {"t": 50, "step": 50, "val_loss": 60.0})
         chart.show(snapshot_of(history))
         assert "━ loss  ━ val loss" in text()
+
+
+@asynchronous
+async def test_before_it_is_known_when_the_run_began_no_time_axis_begins_in_1970() -> None:
+    """A host's metrics and telemetry may come before the first event is read."""
+    chart, load, history, now = Chart(0), LoadPane(), MetricHistory(2), 1_790_000_000.0
+    for second in range(100):
+        history.metrics(now + second, 1, 0, {"t": now + second, "step": second, "loss": 3.0})
+        history.telemetry(now + second, 0, {"t": now + second, "cpu": 50.0, "gpus": []})
+    early = replace(snapshot_of(history, now=now + 100), began=None)
+    async with text_of(chart, (60, 14)) as (pilot, text):
+        chart.show(early)
+        await pilot.pause()
+        assert "No numbers yet" in text() and " d" not in text() and "0:00" not in text()
+        await pilot.press("right", "plus", "b", "b")
+        chart.show(replace(early, began=now))
+        await pilot.pause()
+        assert "loss  3" in text() and "0:00" in text() and "1:30" in text()
+    load.room = 10
+    async with text_of(load, (100, 14)) as (pilot, text):
+        load.show(early)
+        await pilot.pause()
+        assert "cpu" in text()
 
 
 @asynchronous

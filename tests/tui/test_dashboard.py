@@ -519,7 +519,7 @@ async def test_a_log_that_opens_after_the_cursor_was_moved_ends_at_the_cursor(
 async def test_one_leap_into_another_attempt_takes_the_log_with_it(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, screen):
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))
-        assert screen.snapshot
+        assert screen.snapshot and screen.snapshot.began is not None
         screen.post_message(ReplayBar.Sought(screen.snapshot.began + 30))
         await until(pilot, lambda: "attempt 1, latest 2" in shown(pilot) and "■ PAUSED" in shown(pilot))
 

@@ -104,9 +104,14 @@ class TimeAxis(Axis):
 
     SHORTEST = 15.0
 
+    @property
+    def _began(self) -> float:
+        began = self._snapshot.began
+        return self._snapshot.now if began is None else began
+
     def _length(self) -> float:
         snapshot = self._snapshot
-        return (snapshot.playback.end if snapshot.playback else snapshot.now) - snapshot.began
+        return (snapshot.playback.end if snapshot.playback else snapshot.now) - self._began
 
     @staticmethod
     def rounded(length: float) -> float:
@@ -115,34 +120,34 @@ class TimeAxis(Axis):
 
     def pieces(self, track: Track) -> list[list[Bucket | None]]:
         """One line."""
-        began = self._snapshot.began
+        began = self._began
         return [track.columns(began + self.begin, began + self.end, self.count, self._snapshot.now)]
 
     def place(self, time: float) -> float | None:
         """Seconds since the beginning."""
-        return time - self._snapshot.began
+        return time - self._began
 
     def between(self, first: float, last: float) -> AxisInterval | None:
         """The time itself, with the step that was reached then."""
         snapshot = self._snapshot
-        begin, end = snapshot.began + first, min(snapshot.began + last, math.nextafter(snapshot.now, math.inf))
+        begin, end = self._began + first, min(self._began + last, math.nextafter(snapshot.now, math.inf))
         if begin >= end:
             return None
         attempt = max((number for number, begun in snapshot.history.begun.copy().items() if begun < end), default=1)
         steps = snapshot.history.steps.get(attempt)
         step = steps.at(math.nextafter(end, -math.inf)) if steps is not None else None
-        words = duration(min((first + last) / 2, snapshot.now - snapshot.began))
+        words = duration(min((first + last) / 2, snapshot.now - self._began))
         return AxisInterval(end, words if step is None else f"{words}, step {step:,.0f}")
 
     def moment(self, place: float) -> float | None:
         """The beginning of the run plus the place."""
-        return self._snapshot.began + place
+        return self._began + place
 
     def begun(self) -> dict[int, float]:
         """Attempt → the place where it begins according to its event, without the first attempt."""
         snapshot = self._snapshot
         return {
-            attempt: begun - snapshot.began
+            attempt: begun - self._began
             for attempt, begun in sorted(snapshot.history.begun.copy().items())
             if attempt > 1 and begun <= snapshot.now
         }

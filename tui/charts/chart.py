@@ -116,8 +116,8 @@ class Chart(Drawn):
 
     @property
     def metric(self) -> Metric | None:
-        """The metric that is drawn."""
-        if self._snapshot is None:
+        """The metric that is drawn; none before it is known when the run began."""
+        if self._snapshot is None or self._snapshot.began is None:
             return None
         if self.chosen:
             return next((one for one in available(self._snapshot.history) if one.name == self.chosen), None)

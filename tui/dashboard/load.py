@@ -112,6 +112,8 @@ class LoadPane(Drawn):
 
 def _means(one: Measure, snapshot: Snapshot, count: int) -> list[float | None]:
     """Means of the run so far in `count` columns."""
+    if snapshot.began is None:
+        return [None] * count
     drawn = [track.columns(snapshot.began, snapshot.now, count, snapshot.now) for track in one.tracks]
     means = []
     for column in zip(*drawn, strict=True):

@@ -51,7 +51,7 @@ class TimelinePane(Drawn):
         super().__init__(id=id)
         self.border_title = "Events"
         self._moments: tuple[Moment, ...] = ()
-        self._began = 0.0
+        self._began: float | None = None
         self._cursor: int | None = None
         """None: the newest, and each new one."""
 
@@ -72,7 +72,7 @@ class TimelinePane(Drawn):
         several = len({moment.host for moment in self._moments}) > 1
         names = min(12, max(len(moment.host) for moment in self._moments)) if several and width > 50 else 0
         shown = self._moments[top : top + height]
-        times = max((len(duration(moment.time - self._began)) for moment in shown), default=0)
+        times = max((len(self._when(moment)) for moment in shown), default=0)
         return [
             self._line(moment, width, (times, names), chosen=self.has_focus and at == cursor)
             for at, moment in enumerate(shown, top)
@@ -83,7 +83,7 @@ class TimelinePane(Drawn):
         seen = look(moment.look)
         count = f"{moment.count} " if moment.count > 1 else ""
         text = count + moment.text
-        when = f"{duration(moment.time - self._began):>{times}} "
+        when = f"{self._when(moment):>{times}} "
         host = f"{moment.host[:names]:<{names}} " if names else ""
         room = max(4, width - len(when) - len(host) - 2)
         text = text if len(text) <= room else text[: room - 1] + "…"
@@ -91,6 +91,9 @@ class TimelinePane(Drawn):
             return line([(f"{when}{seen.glyph} {host}{text}".ljust(width), self.component("timeline--cursor"))])
         quiet = self.component("timeline--quiet")
         return line([(when, quiet), (f"{seen.glyph} ", self.component(seen.css)), (host, quiet), text])
+
+    def _when(self, moment: Moment) -> str:
+        return "" if self._began is None else duration(moment.time - self._began)
 
     def _go(self, to: int) -> None:
         last = len(self._moments) - 1

@@ -244,7 +244,8 @@ class ReplayFeed(Feed):
     @property
     def _begin(self) -> float:
         assert self._tape
-        return self._tape.taker.snapshot.began
+        began = self._tape.taker.snapshot.began
+        return next((time for time in self._tape.times if time > 0), self._end) if began is None else began
 
     @property
     def _end(self) -> float:

@@ -69,7 +69,8 @@ class Snapshot:
     mirror: Path
     moments: tuple[Moment, ...] = ()
     setup: Setup = Setup()
-    began: float = 0.0
+    began: float | None = None
+    """The time of its first event; None: not known yet, as while the hosts have not answered."""
     now: float = 0.0
     """The time that is shown: the clock's, or that of a replay's cursor (unix time, s)."""
     seen: Mapping[int, float] = field(default_factory=dict)
@@ -151,7 +152,7 @@ class Taker:
         self._snapshot = replace(self._snapshot, moments=add(self._snapshot.moments, new))
 
     def _event(self, state: RunState, event: Event, node: int, now: float) -> None:
-        if not self._snapshot.began or now < self._snapshot.began:
+        if self._snapshot.began is None or now < self._snapshot.began:
             self._snapshot = replace(self._snapshot, began=now)
         if node == 0 and event["e"] == "attempt":
             self._snapshot.history.begun[event["attempt"]] = now
