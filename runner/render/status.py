@@ -45,6 +45,15 @@ def run_word(state: RunState) -> str:
     return "running" if works else "starting"
 
 
+def stopped_by_user(state: RunState) -> bool:
+    """Whether the user has had the run stopped: what its ranks end with is no failure then."""
+    if state.result is not None:
+        return state.result.get("state") == "stopped"
+    attempts = (host.story.attempts.get(state.attempt) for host in state.hosts)
+    reasons = [attempt.stopping.get("reason") for attempt in attempts if attempt and attempt.stopping]
+    return reasons[:1] == ["user"]  # the leader's, where it is known
+
+
 def host_word(host: HostState, state: RunState) -> str:
     """A host's present state, in one or two words."""
     if host.exit is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.segment import Segment
 from textual.pilot import Pilot
 
@@ -67,6 +68,22 @@ def stalled(folder: Path) -> Path:
     return folder
 
 
+def stopped(folder: Path, *, ended: bool = True) -> Path:
+    """The user stops it: rank 1 ends with an error of its own, rank 2 has to be killed."""
+    write(folder, hosts=2, per_host=2, steps=20, gpus=False, ended=False, names="node{}")
+    asked = BEGIN + 31
+    for node in range(2):
+        _add(folder / f"{node}/events.jsonl", {"t": asked, "e": "stopping", "attempt": 1, "reason": "user"})
+    error = {"t": asked + 1, "e": "error", "attempt": 1, "rank": 1, "type": "KeyboardInterrupt", "message": "", "at": 0}
+    death = {"t": asked + 5, "e": "death", "attempt": 1, "rank": 2, "pid": 2, "code": -9, "at": asked + 5, "grace": 4.0}
+    _add(folder / "0/events.jsonl", {**error, "at": asked + 1, "traceback": "KeyboardInterrupt\n"})
+    _add(folder / "1/events.jsonl", death)
+    end = {"t": asked + 6, "state": "stopped", "code": 130, "cause": None, "attempt": 1, "left": []}
+    for node in range(2 * ended):
+        (folder / str(node) / "exit.json").write_text(json.dumps(end))
+    return folder
+
+
 def segments(pilot: Pilot[None], screen: RunScreen, words: str) -> list[Segment]:
     """The row of the log that has these words."""
     assert screen.log_view is not None
@@ -120,3 +137,27 @@ async def test_where_the_log_has_no_room_w_opens_it(tmp_path: Path) -> None:
         await until(pilot, lambda: "What happened" in shown(pilot) and "bye" not in shown(pilot))
         await pilot.press("w")
         await until(pilot, lambda: f"▶{RAISED}"[:30] in shown(pilot))
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@asynchronous
+async def test_who_was_stopped_by_the_user_is_not_marked_as_failed(tmp_path: Path, ended: bool) -> None:
+    run = stopped(tmp_path / "run-1", ended=ended)
+    async with opened("replay", str(run), tmp_path) as (pilot, _):
+        await pilot.press("end")
+        await until(pilot, lambda: ("■ 4 stopped" if ended else "▲ 4 stopping") in shown(pilot))
+        await until(pilot, lambda: "node0:1 │ step" in shown(pilot) and "node1:2 │ step" in shown(pilot))
+        assert "▶" not in shown(pilot) and "✗" not in shown(pilot).partition("─Log")[2]
+
+
+@asynchronous
+async def test_a_run_that_finishes_out_of_a_stall_keeps_no_mark_of_it(tmp_path: Path) -> None:
+    folder = stalled(tmp_path / "run-1")
+    for node in range(2):
+        end = {"t": BEGIN + 70, "state": "finished", "code": 0, "cause": None, "attempt": 1, "left": []}
+        (folder / str(node) / "exit.json").write_text(json.dumps(end))
+    async with opened("replay", str(folder), tmp_path) as (pilot, _):
+        await pilot.press("end")
+        await until(pilot, lambda: "✓ 4 finished" in shown(pilot))
+        await until(pilot, lambda: "node0:1 │ step" in shown(pilot))
+        assert "▶" not in shown(pilot)

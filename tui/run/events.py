@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from runner.diagnose.straggler import straggler_sentence
 from runner.protocol.events import Event, Unhandled
-from runner.render.status import stall_words, ungrouped_words
+from runner.render.status import stall_words, stopped_by_user, ungrouped_words
 from runner.render.story import attempt_words, death_words
 from runner.runs.state import RunState
 from runner.text import clean
@@ -40,7 +40,7 @@ def moment(event: Event, node: int, time: float, state: RunState) -> Moment | No
         return None
     return Moment(
         time, described[0], clean(state.hosts[node].name), clean(described[1])[:400],
-        rank=_rank(event), ending=event["e"] == "death" and described[0] == "stopped",
+        rank=_rank(event), ending=event["e"] == "death" and event.get("code") == -15,
     )  # fmt: skip
 
 
@@ -97,10 +97,11 @@ def _described(event: Event, state: RunState) -> tuple[str, str] | None:  # noqa
         case "death":
             if event.get("code") == -15:
                 return "stopped", f"rank {event.get('rank')} ended with the attempt"
-            return "failed", f"rank {event.get('rank')} {death_words(event)}"
+            return ("stopped" if stopped_by_user(state) else "failed"), f"rank {event.get('rank')} {death_words(event)}"
         case "error":
             first = (event.get("message") or "").strip().split("\n")[0]
-            return "failed", f"rank {event.get('rank')} raised {event.get('type')}: {first}"
+            words = f"rank {event.get('rank')} raised {event.get('type')}: {first}"
+            return ("stopped" if stopped_by_user(state) else "failed"), words
         case "stopping":
             reason = event.get("reason", "")
             return "stopping", f"stopping: {_REASONS.get(reason, reason)}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from runner.diagnose.cause import find
 from runner.diagnose.hang import awaited, standings
 from runner.diagnose.straggler import SLOW
-from runner.render.status import has_loaded, host_word
+from runner.render.status import has_loaded, host_word, stopped_by_user
 from runner.runs.state import HostState, RunState
 from runner.text import clean
 from tui.run.feed import Snapshot
@@ -61,8 +61,10 @@ def pace_name(snapshot: Snapshot) -> str:
 
 
 def blamed(snapshot: Snapshot) -> Roles:
-    """The ranks that made the run fail or stall, and the ranks affected by that."""
+    """The ranks that made the run fail or stall, and the ranks affected by that; none where nothing has failed."""
     state = snapshot.state
+    if stopped_by_user(state) or (state.result is not None and state.result.get("state") == "finished"):
+        return Roles()
     cause = find(state) if any(host.exit or _errors(host, state.attempt) for host in state.hosts) else None
     if cause is not None:
         culprits = frozenset(() if cause.failure.rank is None else (cause.failure.rank,))
@@ -71,7 +73,7 @@ def blamed(snapshot: Snapshot) -> Roles:
         failures = [cause.failure, *cause.consequences]
         said = {one.rank: clean(one.message.strip().split("\n")[0])[:200] for one in failures if one.rank is not None}
         return Roles(culprits, victims, cause.failure.node, said)
-    if state.hosts[0].story.stall is None:
+    if state.hosts[0].story.stall is None or state.result is not None:
         return Roles()
     culprits = awaited(standings(state))
     victims = frozenset(range(state.world_size)) - culprits if culprits else frozenset()
@@ -128,7 +130,7 @@ def _words(state: RunState, host: HostState, first: int) -> list[str]:
     attempt = host.story.attempts.get(state.attempt)
     failed = {
         event.get("rank")
-        for event in (attempt.errors if attempt else ())
+        for event in (attempt.errors if attempt and not stopped_by_user(state) else ())
         if event["e"] == "error" or event.get("code") not in (-15, 0)
     }
     if host.exit is not None or word in ("not seen", "lost", "stopping") or attempt is None:
