@@ -112,6 +112,17 @@ def test_a_late_viewer_gets_one_rank_after_another_and_draws_them_as_one() -> No
     assert len(history.all["loss"]) == 500
 
 
+def test_old_values_of_progress_bars_are_not_drawn_at_the_present() -> None:
+    """A bar has no step in each line; a late viewer reads the whole story of one rank after the other."""
+    history = MetricHistory(3)
+    for rank in range(3):
+        for second in range(500):
+            history.metrics(second + rank / 10, 1, rank, {"loss": 1000.0 - second})
+    for at, column in enumerate(history.all["loss"].columns(0, 500, 50, 510)):
+        assert column is not None
+        assert column.low >= 1000 - 10 * at - 11 and column.high <= 1000 - 10 * at + 1
+
+
 def test_nothing_after_the_cursor_is_drawn() -> None:
     columns = filled().all["loss"].columns(0, 100, 10, until=49)
     assert columns[4] is not None

@@ -156,10 +156,14 @@ class Aggregate(Track):
         self._open: dict[Hashable, int] = {}
 
     def put(self, time: float, value: float, key: Hashable = None) -> None:
-        """Add a value; values with the same `key` and nearly the same time become one sample."""
+        """Add a value; values with the same `key` and nearly the same time become one sample.
+
+        One without a key that is older than the newest sample, as a progress bar's of a rank that is read after another,
+        is added to the sample nearest to it: at the end it would stand at a time that is not its own.
+        """
         at = self._open.get(key)
         if at is None:
-            at = self._nearest(time) if key is not None else None
+            at = self._nearest(time, 1 if key is None else OPEN)
         if at is None:
             self._append(time, value, key)
             return
@@ -184,13 +188,13 @@ class Aggregate(Track):
         self._data.weight.append(1)
         super().put(time, value)
 
-    def _nearest(self, time: float) -> int | None:
-        """The sample for a value whose own sample is no longer open; None: a new one.
+    def _nearest(self, time: float, open_ones: int) -> int | None:
+        """The sample for a value that is older than the newest `open_ones` samples; None: a new one.
 
         For a rank that is far behind it is the nearest: a late viewer receives one rank after another.
         """
         times = self._data.times
-        if len(times) <= OPEN or time >= times[-OPEN]:
+        if len(times) < open_ones or time >= times[-open_ones]:
             return None
         after = bisect_left(times, time)
         return after - (after > 0 and time - times[after - 1] < times[after] - time)
