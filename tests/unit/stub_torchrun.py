@@ -124,7 +124,7 @@ def run(nproc: int, first: int, world: int, port: int, server: socket.socket | N
         bad = [rank for rank in ranks if rank.poll()]
         if bad and not stopped:
             on_term()
-        time.sleep(0.1)
+        time.sleep(float(os.environ.get("STUB_POLL", "0.1")))
     failures = [
         {"local_rank": local, "pid": rank.pid, "code": rank.returncode, "t": time.time()}
         for local, rank in enumerate(ranks)

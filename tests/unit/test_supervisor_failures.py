@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from runner.diagnose.cause import find
 from runner.node import journal, procs
 from runner.node.serve import listing, runs
 from runner.protocol.events import Death
-from runner.render.story import attempt_words, death_words
+from runner.render.story import attempt_words, death_words, others
 from runner.runs.state import begin
 from runner.untrusted.decode import decode
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making
@@ -42,6 +43,30 @@ def test_exception_is_the_cause(cluster: Make) -> None:
         "exception", 1, "ValueError", "boom",
     )  # fmt: skip
     assert run.events(0, "error")[0]["traceback"]
+
+
+def test_a_rank_that_ends_itself_with_0_was_not_stopped_because_of_another(cluster: Make) -> None:
+    """os._exit runs no exit handler: the rank itself reports nothing, and the other loses its connection to it."""
+    wait = "while os.path.exists('/proc/%s' % open('pid').read()): time.sleep(0.05)"
+    run = cluster(
+        "step(1)\n"
+        "if rank == 1:\n  open('pid.part', 'w').write(str(os.getpid())); os.rename('pid.part', 'pid')\n"
+        "  time.sleep(0.5); os._exit(0)\n"
+        "while not os.path.exists('pid'): time.sleep(0.05)\n"
+        f"{wait}\ntime.sleep(1)\nraise RuntimeError('Connection closed by peer')\n",
+        nproc=2,
+        env={"STUB_POLL": "3"},  # how it ended is seen before the launcher looks
+    )  # fmt: skip
+    run.start()
+    end = run.exit(0)
+    state = begin("run-1", ("node1",), (2,))
+    for name in ("events.jsonl", "attempt-1/ranks.jsonl"):
+        for line in run.path(0, name).read_text().splitlines():
+            state = fold(state, 0, name, json.loads(line))
+    state = fold(state, 0, "exit.json", end)
+    cause = find(state)
+    assert cause and cause.gone == (1,) and not others(state, cause)
+    assert "rank 1 on node1 had ended (exit code 0) while rank 0 on node1 still waited" in attempt_words(state, 1)
 
 
 @pytest.mark.parametrize("kind", ["script", "command"])

@@ -13,7 +13,7 @@ from ...protocol.events import Death, Error, Event, FirstStep, Group, RankBegins
 from ...protocol.reports import Kind, Report
 from .. import procs
 from ..host import HostPart
-from ..journal import Tail, stamp
+from ..journal import Journal, Tail, stamp
 from ..loop import Loop
 from . import last_words
 from .company import Company
@@ -60,7 +60,8 @@ class Ranks:
         self._loop = loop
         self._say = say
         self._fail = fail
-        self._reports = Tail(os.path.join(folder, "ranks.jsonl"))
+        path = os.path.join(folder, "ranks.jsonl")
+        self._reports, self._ends = Tail(path), Journal(path)
         self._metrics = {rank: Tail(os.path.join(folder, f"rank-{rank}.metrics.jsonl")) for rank in host.ranks}
         self._growth = GrowthWriter(folder, host.ranks)
         self._log_limit = LogLimit(folder, host.launch.get("log_limit"), say)
@@ -68,6 +69,7 @@ class Ranks:
         self._reported = 0
         self._watched: dict[int, tuple[int | None, procs.Proc]] = {}
         self._over: set[int] = set()
+        self._finished: set[int] = set()
         self._due: float | None = None
         """Unix time after which a SIGKILL of a rank was sent by us."""
         self._grace = 0.0
@@ -224,7 +226,9 @@ class Ranks:
         self._fail_once(rank, "exception", record["type"] or "", record["message"] or "", None, record["t"])
 
     def _on_exit(self, record: Report, rank: int) -> None:
-        if record.get("code"):
+        if record.get("code") == 0:
+            self._finished.add(rank)
+        elif record.get("code"):
             self._ended(rank, record["code"], record.get("pid"), record["t"], record["said"] or "")
 
     def _check(self, rank: int) -> None:
@@ -244,7 +248,10 @@ class Ranks:
             self._vanished.setdefault(rank, time.time())
 
     def _ended(self, rank: int, code: int | None, pid: int | None, at: float | None = None, said: str = "") -> None:
-        if rank in self._over or code == 0:
+        if rank in self._over:
+            return
+        if code == 0:
+            self._report_finished(rank, pid)
             return
         self._over.add(rank)
         seen = [when for when in (at, self._vanished.get(rank)) if when is not None]
@@ -263,6 +270,13 @@ class Ranks:
             self._fail_once(rank, "signal", procs.signal_name(-code), f"killed by {procs.signal_name(-code)}", code, at)
         else:
             self._fail_once(rank, "exit", "", f"ended with exit code {code}{said and ': ' + said}", code, at)
+
+    def _report_finished(self, rank: int, pid: int | None) -> None:
+        """Report in place of a rank that ended with 0 without a word of its own, as after os._exit(0)."""
+        # Of another user's process the system shows 0 for every exit code.
+        if rank not in self._finished and pid is not None and procs.owner(pid) == os.getuid():
+            self._finished.add(rank)
+            self._ends.add({"t": self._vanished.get(rank, stamp()), "rank": rank, "pid": pid, "e": "exit", "code": 0})
 
     def _add_why_killed(self, death: Death, pid: int | None, at: float) -> None:
         if self._due is not None and at >= self._due:
