@@ -6,6 +6,8 @@ import math
 import time
 from typing import Any
 
+from runner.protocol.metrics import NOT_FINITE
+
 _AGES = 1e11
 """Seconds: some 3,000 years."""
 
@@ -24,7 +26,7 @@ def number(value: Any) -> float | None:
 def figure(value: Any) -> str | None:
     """A metric with four digits; the word that stands for one that is not finite, such as nan; else None."""
     known = number(value)
-    return f"{known:.4g}" if known is not None else value if value in ("nan", "inf", "-inf") else None
+    return f"{known:.4g}" if known is not None else value if value in NOT_FINITE else None
 
 
 def duration(seconds: float) -> str:

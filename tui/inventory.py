@@ -41,7 +41,8 @@ class RunRow:
     processes: int
     step: int | None
     steps: int | None
-    loss: float | None
+    loss: float | str | None
+    """Of rank 0; nan, inf or -inf where it is not finite."""
     started: float
     began: float | None
     """By its first host; it may have waited in a queue before."""
@@ -56,7 +57,7 @@ class RunRow:
     """File of its profile."""
     problem: str
     losses: tuple[float, ...] = ()
-    """Its losses in the local mirror, the oldest first, thinned out to at most POINTS."""
+    """Its losses in the local mirror, the oldest first, thinned out to at most POINTS, and `loss` where it is newer."""
     cause: str = ""
     """Why it failed."""
     tags: tuple[str, ...] = ()
@@ -190,10 +191,10 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
         run=run.run, state=state, hosts=tuple(clean(host.name) for host in run.hosts),
         processes=sum(host.nproc for host in run.hosts),
         step=_number(summary.get("step"), int), steps=_number(summary.get("steps"), int),
-        loss=_number(summary.get("loss"), float),
+        loss=summary.get("loss"),
         started=run.started, began=began, ended=_number(summary.get("ended"), float), seen=seen, by=clean(run.by),
         folder=run.folder, profile=run.name, source=run.source, problem=clean(run.problem),
-        losses=losses(run.folder, _number(summary.get("attempt"), int) or 1),
+        losses=losses(run.folder, _number(summary.get("attempt"), int) or 1, summary.get("loss")),
         cause=_dropped(summary) or _cause(run.folder),
         tags=noted.tags, note=noted.note, waits=_waits(summary) if state == "queued" else "",
         waited=known == "queued" or "dropped" in summary or (began is None and "slurm" in run.profile),
@@ -216,10 +217,11 @@ def _dropped(summary: Mapping[str, object]) -> str:
     return dropped_words(short(str(summary["run"])), why) if why else ""
 
 
-def losses(folder: Path, attempt: int) -> tuple[float, ...]:
-    """The latest losses of rank 0 in a mirror's files, thinned out."""
+def losses(folder: Path, attempt: int, newest: float | str | None) -> tuple[float, ...]:
+    """The latest losses of rank 0 in a mirror's files, thinned out, and the newest, which a host may have said."""
     path = inside(folder / "0", f"attempt-{attempt}") / "rank-0.metrics.jsonl"
-    return _losses(path, _changed(path))
+    found = _losses(path, _changed(path))
+    return (*found, newest) if isinstance(newest, float) and found[-1:] != (newest,) else found
 
 
 @lru_cache(256)

@@ -42,8 +42,8 @@ def ps(
 ) -> None:
     """List the runs that are known here, and on given hosts.
 
-    Hosts have 3 seconds to tell how their runs are; rows that are older say so. Exit code 3 when a host given by
-    --host could not be asked.
+    Hosts have 3 seconds to tell how their runs are; rows that are older say so. The loss is that of rank 0. Exit code
+    3 when a host given by --host could not be asked.
     """
     from runner.api.listing import list_runs
     from runner.cli.render.runs import render_runs

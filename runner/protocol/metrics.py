@@ -7,6 +7,9 @@ from typing import Dict, Mapping
 Metrics = Mapping[str, object]
 """Name → a number or a short text. Any script writes them: check the type of a value before using it."""
 
+NOT_FINITE = ("nan", "inf", "-inf")
+"""The words for numbers that are not finite."""
+
 
 def updated(known: Metrics, record: Metrics) -> Dict[str, object]:
     """The newest value of every metric after one more record.

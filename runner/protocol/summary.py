@@ -6,13 +6,14 @@ A viewer's mirror has the same files, so that the same code summarizes it.
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 from typing import Any, Callable
 
 from .events import IN_LINE
 from .jsonl import records
-from .metrics import updated
+from .metrics import NOT_FINITE, updated
 from .regular import open_regular, read_regular
 
 _END = 64 * 1024
@@ -57,13 +58,21 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
         "disttui": spec.get("disttui"),
         "waits": _waits(folder) if state == "queued" else "",
         "dropped": _dropped(end) if spec.get("queue") and not attempt else None,
-        **{name: _figure(metrics.get(name)) for name in ("step", "steps", "loss")},
+        **{name: _figure(metrics.get(name)) for name in ("step", "steps")},
+        "loss": _loss(metrics.get("loss")),
     }
 
 
 def _figure(value: Any) -> int | float | None:
     """A finite number of a script's metrics; None for any other value."""
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _loss(value: Any) -> int | float | str | None:
+    """A loss; of one that is not finite its word, which JSON has no number for."""
+    if isinstance(value, float) and not math.isfinite(value):
+        value = str(value)
+    return value if value in NOT_FINITE else _figure(value)
 
 
 def _count(value: Any) -> int | None:

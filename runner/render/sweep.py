@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from runner.api.search_space import parse_goal
 from runner.api.searching import best_of
 from runner.api.sweeping import Sweep, SweptRun
+from runner.formatting import figure
 from runner.ids import short
 from runner.render.tables import table
 from runner.text import clean
@@ -27,7 +28,7 @@ def render_sweep(sweep: Sweep) -> str:
                 *(clean(one.values.get(key, "-")) for key in keys),
                 clean(status.get("state", "-")) if status else "-",
                 "-" if step is None else f"{step}",
-                "-" if loss is None else f"{loss:.4g}",
+                figure(loss) or "-",
                 *(["-" if one.value is None else f"{one.value:.6g}"] if goal else []),
             )
         )

@@ -7,6 +7,7 @@ from typing import Any, TypedDict, cast
 
 from runner.formatting import number
 from runner.protocol.limits import MOST_RANKS
+from runner.protocol.metrics import NOT_FINITE
 from runner.protocol.names import RUN
 from runner.untrusted.bounded import each, text, whole
 
@@ -20,7 +21,7 @@ _TEXTS = {
     "start": _NAME, "dropped": _SENTENCE,
 }  # fmt: skip
 _COUNTS = ("attempt", "step", "steps", "size", "disttui")
-_NUMBERS = ("started", "began", "ended", "loss")
+_NUMBERS = ("started", "began", "ended")
 
 
 class Summary(TypedDict, total=False):
@@ -40,7 +41,8 @@ class Summary(TypedDict, total=False):
     attempt: int
     step: int
     steps: int
-    loss: float
+    loss: float | str
+    """Of the first rank that has one; nan, inf or -inf where it is not finite."""
     by: str
     size: int
     disttui: int
@@ -71,6 +73,8 @@ def summary_of(fields: Mapping[str, Any]) -> Summary | None:
     found |= {key: text(fields[key], most) for key, most in _TEXTS.items() if isinstance(fields.get(key), str)}
     found |= {key: whole(_integral(fields.get(key))) for key in _COUNTS}
     found |= {key: number(fields.get(key)) for key in _NUMBERS}
+    loss = fields.get("loss")
+    found["loss"] = loss if loss in NOT_FINITE else number(loss)
     if fields.get("state") in STATES:
         found["state"] = fields["state"]
     if isinstance(fields.get("alive"), bool):

@@ -390,8 +390,11 @@ async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
         await pilot.press("E", "E", "E", "E", "comma")
         await until(pilot, lambda: "attempt 1, latest 2" in shown(pilot))
         await pilot.press("comma", "comma")
-        await until(pilot, lambda: "step 2" in shown(pilot) and "■ PAUSED" in shown(pilot))
+        await until(pilot, lambda: "step 2" in shown(pilot) and "● REPLAY" in shown(pilot))
         assert "step 400/400" not in shown(pilot)
+        await pilot.press("space")
+        await until(pilot, lambda: "▶ playing" in shown(pilot))
+        assert "● REPLAY" in shown(pilot) and "PAUSED" not in shown(pilot), "the log goes on with the cursor"
 
 
 @asynchronous
@@ -457,7 +460,7 @@ async def test_header_and_chart_say_the_same_loss(tmp_path: Path) -> None:
             snapshot, chart = screen.snapshot, screen.query(Chart).first()
             assert snapshot is not None
             header = shown(pilot).partition("\n")[0]
-            said = re.search(r"· loss ([\d.]+)", header)
+            said = re.search(r"· mean loss ([\d.]+)", header)
             assert said and f"loss  {said[1]} " in f"{chart.border_title} ", header
             mean = snapshot.history.all["loss"].at(snapshot.now)
             assert mean is not None and said[1] == f"{mean:.4g}"
@@ -521,7 +524,7 @@ async def test_one_leap_into_another_attempt_takes_the_log_with_it(tmp_path: Pat
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))
         assert screen.snapshot and screen.snapshot.began is not None
         screen.post_message(ReplayBar.Sought(screen.snapshot.began + 30))
-        await until(pilot, lambda: "attempt 1, latest 2" in shown(pilot) and "■ PAUSED" in shown(pilot))
+        await until(pilot, lambda: "attempt 1, latest 2" in shown(pilot) and "● REPLAY" in shown(pilot))
 
 
 def test_why_an_attempt_has_failed_is_a_moment_of_its_own(tmp_path: Path) -> None:

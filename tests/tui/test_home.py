@@ -13,6 +13,7 @@ import pytest
 from textual.events import MouseScrollDown
 from textual.pilot import Pilot
 
+from runner.runs.registry import load_run
 from tests.tui import shelf_kit as kit
 from tests.tui.scenes.home import failed
 from tests.tui.shelf_kit import Doors
@@ -387,6 +388,21 @@ def test_a_run_took_no_time_while_it_waited_in_a_queue(tmp_path: Path) -> None:
     assert {row.key: row.cells[at] for row in runs(shelf, kit.NOW)} == {"turn-7f3a": "3:10", "batch-91bd": ""}
 
 
+def test_the_loss_of_the_details_is_that_of_the_row_and_says_whose_it_is(tmp_path: Path) -> None:
+    """A host has just told of a later step than its mirror holds."""
+    folder = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1, "grace": 1}, ago=900, step=1, loss=4.0)
+    path = folder / "0" / "attempt-1" / "rank-0.metrics.jsonl"
+    path.write_text("".join(json.dumps({"t": 1, "step": step, "loss": 4.0 - step / 10}) + "\n" for step in range(9)))
+    load_run(folder).note_seen({"run": "pair-7f3a", "attempt": 1, "step": 20, "loss": 1.25})
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("d")
+        await until(pilot, lambda: kit.shows(app, "4.000 to 1.250, rank 0"))
+        assert screen_text(app).count("1.250") == 2
+
+    kit.play(tmp_path, look)
+
+
 def test_details_of_a_run_show_its_loss_over_time_and_the_cause_of_its_failure(tmp_path: Path) -> None:
     folder = kit.add_run(tmp_path, "pair-5e20", {"ada": 1}, ago=900, heard=100, end="failed", step=1, loss=4.0)
     metrics = [{"t": 1, "step": step, "loss": 4.0 - step / 100} for step in range(300)]
@@ -399,7 +415,7 @@ def test_details_of_a_run_show_its_loss_over_time_and_the_cause_of_its_failure(t
     async def look(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("d")
         await until(pilot, lambda: kit.shows(app, "rank 3: ValueError: no such token"))
-        assert re.search(r"loss +█[▁-█]{22}▁  4.000 to 1.010", screen_text(app)), screen_text(app)
+        assert re.search(r"loss +█[▁-█]{22}▁  4.000 to 1.010\b", screen_text(app)), screen_text(app)
         assert "[1] Runs · 1" in screen_text(app)
 
     kit.play(tmp_path, look)

@@ -161,6 +161,24 @@ def test_a_run_is_summed_up_alike_on_its_host_and_in_the_mirror(tmp_path: Path) 
     assert "■ stopped" in table and "4,000/5,000" in table
 
 
+@pytest.mark.parametrize(("written", "shown"), [("NaN", "nan"), ("-Infinity", "-inf"), ('"nan"', "nan"), ('"?"', "-")])
+def test_a_loss_that_is_not_finite_stands_in_the_table_of_runs(tmp_path: Path, written: str, shown: str) -> None:
+    made = kept(tmp_path)
+    spec = {"disttui": 1, "run": made.run, "node_rank": 0, "hosts": ["a", "b"], "nproc": [1, 2]}
+    files: dict[str, str | bytes] = {
+        "spec.json": json.dumps(spec),
+        "events.jsonl": lines({"t": 10, "e": "launch", "attempt": 1}),
+        "attempt-1/rank-0.metrics.jsonl": f'{{"t": 1.0, "step": 7, "loss": {written}}}\n',
+    }
+    mirrored(made, 0, files)
+    head, row = render_runs([made.summary()]).splitlines()
+    end = head.index("loss") + len("loss")
+    assert row[:end].split()[-1] == shown
+    [answered] = listing.list_runs(str(tmp_path / "disttui/runs"), made.run)
+    made.note_seen({**json.loads(json.dumps(answered)), "step": 8})
+    assert made.summary().get("loss") == (None if shown == "-" else shown)
+
+
 def test_a_run_whose_script_prints_no_steps_is_known_by_its_mirror(tmp_path: Path) -> None:
     """No host was ever asked about it."""
     made = kept(tmp_path)

@@ -93,4 +93,7 @@ def facts(snapshot: Snapshot, charted: Snapshot) -> list[str]:
         mean = tracks[name].at(charted.now) if name in tracks else None
         if mean is not None:
             metrics[name] = mean
-    return found + metric_words(metrics)
+    words = metric_words(metrics)
+    if len(charted.history.each.get("loss", ())) > 1:
+        words = [f"mean {one}" if one.startswith("loss ") else one for one in words]
+    return found + words

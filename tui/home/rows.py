@@ -187,7 +187,7 @@ def _run_details(row: RunRow, now: float, home: str, silent: str) -> list[tuple[
         lines.insert(1, ("waits", row.waits))
     if len(row.losses) > 1:
         bars = Content.styled(sparkline(row.losses), "$accent")
-        ends = f"  {_loss(row.losses[0])} to {_loss(row.losses[-1])}"
+        ends = f"  {_loss(row.losses[0])} to {_loss(row.loss)}" + (", rank 0" if row.processes > 1 else "")
         lines.insert(1, ("loss", Content.assemble(bars, (ends, "$muted"))))
     if row.cause:
         lines.insert(1, ("cause", Content.styled(row.cause, "$state-failed")))
@@ -283,9 +283,9 @@ def _step(row: RunRow) -> str:
     return f"{row.step:,}" + (f" / {row.steps:,}" if row.steps else "")
 
 
-def _loss(value: float | None) -> str:
-    if value is None:
-        return ""
+def _loss(value: float | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
     return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 10_000 else f"{value:.2e}"
 
 

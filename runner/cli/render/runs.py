@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from runner.formatting import duration, number
+from runner.formatting import duration, figure, number
 from runner.ids import short
 from runner.render.slurm import waiting_words
 from runner.render.status import GLYPHS
@@ -69,8 +69,7 @@ def _step(row: Row) -> str:
 
 
 def _loss(row: Row) -> str:
-    loss = number(row.get("loss"))
-    return "-" if loss is None else f"{loss:.4g}"
+    return figure(row.get("loss")) or "-"
 
 
 def _hosts(row: Row) -> str:
