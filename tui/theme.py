@@ -7,8 +7,11 @@ blue-yellow blindness can both distinguish them, and they differ in lightness, t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import dist
 from typing import NamedTuple
 
+from rich.color import ColorSystem
+from textual.color import Color
 from textual.content import Content
 from textual.theme import Theme
 
@@ -125,6 +128,31 @@ _LIGHT = _theme(
         series="#0b63b5 #a35f00 #7440ad #1a7a6e #b93511 #7c6f00 #4353c4 #a13c6e",
     ),
 )  # fmt: skip
+
+_LABELS = ("primary", "warning", "success", "secondary", "accent")
+_APART = 40.0
+"""The least distance of two colours of labels, over red, green and blue."""
+_LEGIBLE = 0.4
+"""The least difference in brightness between a label and its ground."""
+
+
+def label_colours(variables: Mapping[str, str]) -> list[Color]:
+    """All colours of a theme that tell labels apart: legible, distinct, none like a failure's, nor in 16 colours."""
+    variables = {**DEFAULTS, **variables}
+    names = [*(f"series-{index}" for index in range(SERIES)), *(f"text-{name}" for name in _LABELS)]
+    ground, *failures = (Color.parse(variables[name]) for name in ("background", "text-error", "state-failed"))
+    found: list[Color] = []
+    for colour in (Color.parse(variables[name]) for name in names):
+        apart = all(dist(colour.rgb, other.rgb) > _APART for other in found)
+        apart &= all(dist(colour.rgb, other.rgb) > 1.5 * _APART for other in failures)
+        if apart and _in_16(colour) != _in_16(failures[1]) and abs(colour.brightness - ground.brightness) >= _LEGIBLE:
+            found.append(colour)
+    return found or [Color.parse(variables["foreground"])]
+
+
+def _in_16(colour: Color) -> int | None:
+    return colour.rich_color.downgrade(ColorSystem.STANDARD).number
+
 
 THEMES = (_DARK, _LIGHT)
 DEFAULTS = _DARK.variables

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import re
 from pathlib import Path
 
 import pytest
 from rich.color import Color, ColorSystem
 from textual.color import Color as Shade
 from textual.pilot import Pilot
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from runner.render.status import GLYPHS
 from tests.tui import shelf_kit as kit
 from tests.tui.snap import until
 from tui import theme
 from tui.app import DisttuiApp
-from tui.log.lines import LogBody
-from tui.log.row_painter import NODE_STYLES
 
 SCREENS = [(), ("x",), ("question_mark",), ("ctrl+p", "p"), ("slash", "a")]
 _BLIND = {
@@ -107,14 +104,15 @@ def _in_256(colour: str | None) -> tuple[int, ...]:
     return tuple(Color.parse(colour or "").downgrade(ColorSystem.EIGHT_BIT).get_truecolor())
 
 
-@pytest.mark.parametrize("ours", theme.THEMES, ids=lambda each: each.name)
-def test_the_labels_of_four_hosts_differ_and_none_is_the_red_of_a_failure_in_16_colours(ours: Theme) -> None:
-    names = re.findall(r"node-\d \{ color: \$([\w-]+)", LogBody.DEFAULT_CSS)
-    colours = {**ours.to_color_system().generate(), **ours.variables}
-    labels = [Shade.parse(colours[name]).hex6.lower() for name in names]
-    assert len(labels) == NODE_STYLES and len(set(labels[:4])) == 4
+@pytest.mark.parametrize("each", [*theme.THEMES, *BUILTIN_THEMES.values()], ids=lambda each: each.name)
+def test_the_labels_of_hosts_differ_and_none_is_the_red_of_a_failure_in_16_colours(each: Theme) -> None:
+    colours = {**each.to_color_system().generate(), **each.variables}
+    labels = [label.hex6.lower() for label in theme.label_colours(colours)]
+    assert len(set(labels)) == len(labels) >= (6 if each in theme.THEMES else 3)
     few = [Color.parse(label).downgrade(ColorSystem.STANDARD).number for label in labels]
-    assert Color.parse(ours.variables["state-failed"]).downgrade(ColorSystem.STANDARD).number not in few
+    assert Color.parse({**theme.DEFAULTS, **colours}["state-failed"]).downgrade(ColorSystem.STANDARD).number not in few
+    if each in theme.THEMES:
+        assert min(_contrast(label, each.background or "") for label in labels) >= 4.5
 
 
 def test_every_state_has_its_own_glyph_of_one_cell() -> None:

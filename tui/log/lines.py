@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region
@@ -15,8 +16,9 @@ from textual.widget import Widget
 from tui.log.blame import Blame
 from tui.log.contents import Contents
 from tui.log.engine import SearchProgress
-from tui.log.row_painter import NODE_STYLES, RowPainter
+from tui.log.row_painter import RowPainter
 from tui.log.view import TAIL, Lines, LogViewState, chosen, follow, go, move, on_screen, page, pause, scroll
+from tui.theme import label_colours
 
 WHEEL = 3
 """Screen rows that one step of the mouse wheel moves."""
@@ -40,7 +42,6 @@ class LogBody(Widget, can_focus=True):
         "log-lines--failed",
         "log-lines--awaited",
         "log-lines--victim",
-        *(f"log-lines--node-{number}" for number in range(NODE_STYLES)),
     }
     DEFAULT_CSS = """
     LogBody {
@@ -57,12 +58,6 @@ class LogBody(Widget, can_focus=True):
         & > .log-lines--failed { color: $text-error; text-style: bold; }
         & > .log-lines--awaited { color: $text-warning; text-style: bold; }
         & > .log-lines--victim { color: $text-muted; }
-        & > .log-lines--node-0 { color: $text-primary; }
-        & > .log-lines--node-1 { color: $text-warning; }
-        & > .log-lines--node-2 { color: $text-success; }
-        & > .log-lines--node-3 { color: $foreground 80%; }
-        & > .log-lines--node-4 { color: $text-secondary; }
-        & > .log-lines--node-5 { color: $text-accent; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -98,7 +93,7 @@ class LogBody(Widget, can_focus=True):
         self.nothing = ""
         """The text shown without lines."""
         self.contents = Contents(progress, self._height_at)
-        self._painter = RowPainter(self.contents, self.get_component_rich_style)
+        self._painter = RowPainter(self.contents, self.get_component_rich_style, self._label_styles)
         self._page: list[tuple[int, int]] = []
         self._drawn: object = None
         self._cursor = 0
@@ -227,6 +222,9 @@ class LogBody(Widget, can_focus=True):
         """Draw in the new colours."""
         super().notify_style_update()
         self._painter.forget_styles()
+
+    def _label_styles(self) -> list[Style]:
+        return [Style(color=colour.rich_color) for colour in label_colours(self.app.theme_variables)]
 
     def _said_of_nothing(self) -> str:
         filtered = self.contents.choice.patterns and self.progress.total

@@ -13,7 +13,6 @@ from tui.log.search import Pattern
 from tui.log.view import LogViewState
 from tui.theme import look
 
-NODE_STYLES = 6
 MARKING = 0.1
 """Seconds of CPU time per drawing for marking hits; hits beyond that stay unmarked."""
 
@@ -23,11 +22,16 @@ class RowPainter:
 
     Args:
         component: Returns the colours of a component class, blended with its background.
+        labels: Returns the colours of labels; hosts take them in turn.
     """
 
-    def __init__(self, contents: Contents, component: Callable[[str], Style]) -> None:
+    def __init__(
+        self, contents: Contents, component: Callable[[str], Style], labels: Callable[[], list[Style]]
+    ) -> None:
         self._contents = contents
         self._component = component
+        self._find_labels = labels
+        self._labels: list[Style] = []
         self._base = Style()
         self._styles: dict[str, Style] = {}
         self._inks: dict[str, Style] = {}
@@ -46,6 +50,7 @@ class RowPainter:
         # Cached, because Textual computes them again after every refresh, which takes longer than drawing lines.
         self._styles.clear()
         self._inks.clear()
+        self._labels.clear()
 
     def row(self, view: LogViewState, at: tuple[int, int], width: int, *, cursor: bool, ranged: bool) -> list[Segment]:
         """One screen row, without its bar.
@@ -114,7 +119,8 @@ class RowPainter:
         label = "" if part else source.label
         if len(label) > width - 3 - self._count_width:
             label = "…" + label[-(width - 4 - self._count_width) :]
-        node = self._ink(role or f"node-{source.node % NODE_STYLES}")
+        self._labels = self._labels or self._find_labels()
+        node = self._ink(role) if role else self._labels[source.node % len(self._labels)]
         mark = look(role).glyph if role in ("failed", "awaited") and not part else " "
         times = f" ×{count}" if count > 1 and not part else ""
         return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.cells import cell_len
@@ -40,9 +41,11 @@ class LogStatus(Widget):
 
 
 def badge(lines: LogBody) -> str:
-    """FOLLOW, or PAUSED with the number of lines since then."""
+    """FOLLOW, REPLAY before the end of one, whose cursor moves the lines; or PAUSED with the number of lines since."""
     if lines.view.following:
         return "● FOLLOW"
+    if lines.contents.until < math.inf:
+        return "● REPLAY"
     new = lines.lines.new_since(lines.view.seen)
     return f"■ PAUSED +{new:,}" if new else "■ PAUSED"
 
@@ -50,7 +53,8 @@ def badge(lines: LogBody) -> str:
 def parts(lines: LogBody, *, older: bool, loading: bool) -> list[Part]:
     """The parts of the status. `older`: earlier lines are on the host only; `loading`: they are being fetched."""
     view, progress = lines.view, lines.progress
-    said: list[Part] = [(badge(lines), "bold $success" if view.following else "bold $warning")]
+    words = badge(lines)
+    said: list[Part] = [(words, "bold $warning" if "PAUSED" in words else "bold $success")]
     if loading:
         said.append(("loading earlier lines …", "$accent"))
     if view.mark is not None:

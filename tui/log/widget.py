@@ -119,7 +119,7 @@ class LogView(Vertical):
     following: reactive[bool] = reactive(True)
     """Whether the end is shown and stays shown."""
     badge: reactive[str] = reactive("● FOLLOW")
-    """● FOLLOW, or ■ PAUSED +1,234."""
+    """● FOLLOW, ● REPLAY or ■ PAUSED +1,234."""
 
     def __init__(
         self,
