@@ -93,3 +93,9 @@ async def test_hosts_of_one_domain_are_told_apart_in_little_room(tmp_path: Path)
 )  # fmt: skip
 def test_a_domain_is_left_out_where_all_hosts_share_it(names: list[str], short: list[str]) -> None:
     assert short_names(names) == short
+
+
+def test_a_title_counts_no_rows_before_there_are_any(tmp_path: Path) -> None:
+    pane = HostsPane()
+    pane.show(_moment(("node1", "node2"), tmp_path))
+    assert str(pane.border_title) == "Hosts", "not yet laid out: it has no height"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from itertools import islice
@@ -13,8 +14,9 @@ from runner.render.status import run_word
 from runner.render.waiting import stage
 from runner.runs.state import RunState, begin, link
 from tests.tui.snap import until
-from tests.tui.synthetic_run import BEGIN
+from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_blame import stalled
+from tests.tui.test_dashboard import opened, shown
 from tests.tui.widget_kit import asynchronous, text_of
 from tests.unit.state_kit import fold
 from tui.dashboard.hosts import HostsPane
@@ -146,6 +148,29 @@ async def test_a_narrow_title_counts_what_is_wrong_first() -> None:
         await until(pilot, lambda: "Ranks · step time   ▲ 1 slow  ● 7 running" in text())
         grid.choose(5)
         await until(pilot, lambda: "─rank 5 ▲ slow 200 ms on node0" in text())
+
+
+@asynchronous
+async def test_paces_are_named_in_the_title_only_where_they_are_shown() -> None:
+    grid = RankGrid()
+    async with text_of(grid, (60, 4)) as (pilot, text):
+        grid.show(running(2, 8))
+        await pilot.pause()
+        assert "100 ms" not in text() and "step time" not in text()
+        await pilot.resize_terminal(60, 12)
+        await until(pilot, lambda: "100 ms" in text() and "Ranks · step time" in text())
+
+
+@asynchronous
+async def test_the_title_says_how_many_ranks_are_out_of_sight_and_which_key_shows_them(tmp_path: Path) -> None:
+    write(tmp_path / "run-1", hosts=128, per_host=8, steps=2, log_lines=1)
+    async with opened("replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, _):
+        await until(pilot, lambda: "Ranks   z shows 832 more  ✓ 1024 f" in shown(pilot))
+        await pilot.press("z")
+        await until(pilot, lambda: "Ranks   ✓ 1024 finished" in shown(pilot))
+    async with opened("replay", str(tmp_path / "run-1"), tmp_path, (40, 12)) as (pilot, _):
+        await pilot.press("shift+tab", "z")
+        await until(pilot, lambda: re.search(r"Ranks   0-\d+ of 1024", shown(pilot)) is not None)
 
 
 @asynchronous

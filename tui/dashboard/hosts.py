@@ -25,7 +25,7 @@ from tui.widgets.row_list import RowList, Sort
 KEEP = 6.0
 """Seconds after which the last telemetry of a host is stale."""
 TROUBLE = ("failed", "unseen", "slow", "waiting")
-"""Kinds of looks that the order "trouble" puts first."""
+"""Kinds of looks that the order "trouble" puts first, and the title of the ranks."""
 
 
 class Cell(NamedTuple):
@@ -163,8 +163,9 @@ class HostsPane(RowList[HostStatusRow]):
 
     def redraw(self) -> None:
         """Redraw, and show in the title which rows are visible."""
-        page, count = max(1, self.size.height - 1), len(self.items)
-        shown = f"{self.top + 1}-{min(count, self.top + page)} of {count}" if page < count else ""
+        page, count = self.size.height - 1, len(self.items)
+        # Without a height it has not been laid out yet.
+        shown = f"{self.top + 1}-{min(count, self.top + page)} of {count}" if 0 < page < count else ""
         self.set_title("Hosts", self.sort_words, shown)
         super().redraw()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
 from textual import events
@@ -11,6 +12,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from runner.text import clean
+from tui.dashboard.hosts import TROUBLE
 from tui.keys import MOVE, OPEN, bind
 from tui.run.feed import Snapshot
 from tui.run.ranks import RankNow, pace_name, ranks_now
@@ -21,7 +23,7 @@ CALM = 0.1
 """Ranks whose pace differs less than this share from the median are drawn alike: steps always vary a little."""
 
 
-_ORDER = ("failed", "unseen", "slow", "waiting", "running", "stopped", "done")
+_ORDER = (*TROUBLE, "running", "stopped", "done")
 """Kinds of looks as the title counts them: a narrow pane cuts off the end."""
 
 
@@ -176,9 +178,26 @@ class RankGrid(Drawn):
         for one in self._ranks:
             words[one.word] = words.get(one.word, 0) + 1
         ordered = sorted(words.items(), key=lambda one: (_ORDER.index(look(one[0]).kind), one[0]))
-        counts = "  ".join(f"{look(word).glyph} {count} {clean(word)}" for word, count in ordered)
-        paced = any(one.pace for one in self._ranks) and len(f"Ranks · {name}   {counts}") <= self.size.width
-        self.set_title(f"Ranks · {name}" if paced else "Ranks", counts)
+        plan = self._layout(*self.size)
+        paced = plan.cell >= self._widest() and any(one.pace for one in self._ranks)
+        counts = [f"{look(word).glyph} {count} {clean(word)}" for word, count in ordered]
+        troubled = sum(look(word).kind in TROUBLE for word, _ in ordered)
+        said = "  ".join([*counts[:troubled], *self._hidden(plan), *counts[troubled:]])
+        paced = paced and len(f"Ranks · {name}   {said}") <= self.size.width
+        self.set_title(f"Ranks · {name}" if paced else "Ranks", said)
+
+    def _hidden(self, plan: GridLayout) -> Iterable[str]:
+        """How to see the ranks that are not in sight; nothing where all are."""
+        count, page = len(self._ranks), plan.columns * self.size.height
+        if not 0 < page < count:
+            return
+        keys = (one.binding for one in self.screen.active_bindings.values() if one.binding.id == "dash.zoom")
+        zoom = next(keys, None)
+        if zoom is not None and not self.screen.has_class("-alone"):
+            yield f"{self.app.get_key_display(zoom)} shows {count - page} more"
+            return
+        first = self._top * plan.columns
+        yield f"{first}-{min(count, first + page) - 1} of {count}"
 
     def _keep_in_sight(self) -> None:
         width, height = self.size

@@ -158,7 +158,7 @@ class Aggregate(Track):
     def put(self, time: float, value: float, key: Hashable = None) -> None:
         """Add a value; values with the same `key` and nearly the same time become one sample.
 
-        One without a key that is older than the newest sample, as a progress bar's of a rank that is read after another,
+        One without a key that is older than the newest sample, as of a progress bar whose rank is read after another,
         is added to the sample nearest to it: at the end it would stand at a time that is not its own.
         """
         at = self._open.get(key)
