@@ -29,6 +29,7 @@ def write(
     log_lines: int = 20,
     names: str = "synthetic{:03}",
     of: int | None = None,
+    slow: int = SLOW,
 ) -> Path:
     """Write the mirror of one attempt with a second a step, and the last of `of` steps; returns the folder."""
     chance = random.Random(1)
@@ -49,7 +50,10 @@ def write(
         _lines(place / "events.jsonl", _events(node, hosts, ranks, world))
         _lines(place / "telemetry.jsonl", _telemetry(ranks, steps, chance, gpus=gpus))
         for rank in ranks:
-            _lines(place / "attempt-1" / f"rank-{rank}.metrics.jsonl", _metrics(rank, steps, of or steps, chance))
+            _lines(
+                place / "attempt-1" / f"rank-{rank}.metrics.jsonl",
+                _metrics(rank, steps, of or steps, chance, slow=rank == slow),
+            )
             text = "".join(f"step {line}/{of or steps}  loss {3 - line / 100:.4f}\n" for line in range(log_lines))
             (place / "attempt-1" / f"rank-{rank}.log").write_text(text)
         if ended:
@@ -76,9 +80,9 @@ def _events(node: int, hosts: int, ranks: range, world: int) -> Iterable[Mapping
     yield {"t": BEGIN + 11, "e": "step", "attempt": 1}
 
 
-def _metrics(rank: int, steps: int, of: int, chance: random.Random) -> Iterable[Mapping[str, Any]]:
+def _metrics(rank: int, steps: int, of: int, chance: random.Random, *, slow: bool) -> Iterable[Mapping[str, Any]]:
     for step in range(1, steps + 1):
-        forward = chance.gauss(0.3, 0.01) * (1.6 if rank == SLOW else 1.0)
+        forward = chance.gauss(0.3, 0.01) * (1.6 if slow else 1.0)
         yield {
             "t": BEGIN + 10 + step + chance.random() / 10, "step": step, "steps": of,
             "loss": 2 + 3 * math.exp(-step / 20) + chance.gauss(0, 0.02), "lr": 3e-4 * min(1, step / 20),

@@ -28,6 +28,8 @@ from tui.run.feed import LiveFeed, RunChanged
 RUN = "pair-20260921-7f3a"
 STEPS = 40
 NOW = BEGIN + 10.5 + STEPS
+SILENT = 30.0
+"""Seconds since the last word of a host that is out of sight or lost."""
 
 Act = Callable[[Pilot[None]], Awaitable[None]]
 
@@ -51,7 +53,7 @@ class MadeUpDashboard(DashboardScreen):
         snapshot = tape.at(self._now)
         for node in self._unseen:
             lost = link(snapshot.state, node, "not seen", "no answer for 30 s; trying again")
-            snapshot = replace(snapshot, state=lost)
+            snapshot = replace(snapshot, state=lost, seen={**snapshot.seen, node: self._now - SILENT})
         feed = cast(LiveFeed, SimpleNamespace(stop=lambda: None, earlier=lambda _: None))
         self.post_message(RunFound(known, feed, known.folder))
         self.post_message(RunChanged(snapshot))
@@ -138,6 +140,34 @@ def _event(of: int, kind: str, after: float = NOW - BEGIN - 5, /, **fields: Any)
     return add
 
 
+def _cut(folder: Path, names: str) -> None:
+    """Drop what came after the last word of a host."""
+    for path in folder.glob(names):
+        kept = (line for line in path.read_text().splitlines(True) if json.loads(line)["t"] <= NOW - SILENT)
+        path.write_text("".join(kept))
+
+
+def _unseen(*nodes: int) -> Callable[[Path], object]:
+    """Hosts of which nothing has come for a while, and whose ranks go on."""
+
+    def cut(folder: Path) -> None:
+        for node in nodes:
+            _cut(folder, f"{node}/telemetry.jsonl")
+            _cut(folder, f"{node}/attempt-1/*.metrics.jsonl")
+
+    return cut
+
+
+def _gone(node: int) -> Callable[[Path], object]:
+    """A host that is gone: without its ranks no other makes a step."""
+
+    def cut(folder: Path) -> None:
+        _cut(folder, f"{node}/telemetry.jsonl")
+        _cut(folder, "*/attempt-1/*.metrics.jsonl")
+
+    return cut
+
+
 def _end(
     state: str, code: int, cause: Mapping[str, Any] | None = None, nodes: str = "[0-9]*"
 ) -> Callable[[Path], object]:
@@ -215,7 +245,7 @@ def _much_has_happened(folder: Path) -> None:
     for at in range(12):
         _event(at % 2, "note", 12 + 2 * at, level=("info", "warning", "error")[at % 3],
                text=f"the file server answers slowly: {at + 1}.4 s for a read of /mnt/data/shards")(folder)  # fmt: skip
-    _event(0, "straggler", 45, attempt=1, rank=5, median=1.62, others=1.01, shows=["forward"])(folder)
+    _event(0, "straggler", 45, attempt=1, rank=5, median=0.48, others=0.3, shows=[])(folder)
     _event(1, "alarm", 46, kind="gpu memory", text="GPU 3: 79.1 GiB of 80 GiB used", value=0.99)(folder)
     _event(1, "alarm", 47, kind="throttle", text="GPU 5 throttles: 91 °C", value=91)(folder)
 
@@ -260,9 +290,9 @@ _line = {
     "level": "info",
     "text": "in line: node1: bob's llama-7f3a holds GPU 0-3",
 }
-_slow = _event(0, "straggler", attempt=1, rank=5, median=1.62, others=1.01, shows=["forward_time 0.48 s against 0.3 s"])
-_node1_lost = _event(0, "host", node=1, state="lost", last=NOW - 60)
-_lost_cause = {"node": 1, "rank": None, "kind": "host lost", "last": NOW - 95, "at": NOW - 5}
+_slow = _event(0, "straggler", attempt=1, rank=5, median=0.48, others=0.3, shows=[])
+_node1_lost, _node2_lost = (_event(0, "host", node=node, state="lost", last=NOW - SILENT) for node in (1, 2))
+_lost_cause = {"node": 1, "rank": None, "kind": "host lost", "last": NOW - SILENT, "at": NOW - 5}
 
 
 def _diagnosis() -> Act:
@@ -303,21 +333,21 @@ SCENES = (
     _scene("queued", in_run(_run(2, 4, _only_begun(*_joins, _line)), now=BEGIN + 90)),
     _scene("stopping", in_run(_run(2, 4, _event(0, "stopping", attempt=1, reason="user"),
                                    _event(1, "stopping", attempt=1, reason="user")))),
-    _scene("straggler", in_run(_run(2, 4, _slow))),
+    _scene("straggler", in_run(_run(2, 4, _slow, slow=5))),
     _scene("stalled", in_run(blame.stalled, now=BEGIN + 75)),
-    _scene("events", in_run(_run(2, 4, _much_has_happened))),
+    _scene("events", in_run(_run(2, 4, _much_has_happened, slow=5))),
     _scene("restarted", in_run(_run(2, 4, _second_attempt), now=BEGIN + 61)),
-    _scene("lost", in_run(_run(3, 2, _event(0, "host", node=2, state="lost", last=NOW - 60)))),
-    _scene("unseen1", in_run(_two, unseen=[1])),
-    _scene("unseen2", in_run(_two, unseen=[0, 1])),
-    _scene("unseen5", in_run(_run(6, 2, names="gpu{:02}"), unseen=range(1, 6))),
+    _scene("lost", in_run(_run(3, 2, _gone(2), _node2_lost, log_lines=11))),
+    _scene("unseen1", in_run(_run(2, 8, _unseen(1)), unseen=[1])),
+    _scene("unseen2", in_run(_run(2, 8, _unseen(0, 1)), unseen=[0, 1])),
+    _scene("unseen5", in_run(_run(6, 2, _unseen(*range(1, 6)), names="gpu{:02}"), unseen=range(1, 6))),
     _scene("readonly", in_run(_cpu, read_only=True)),
     # Ends
     _scene("finished", in_run(_run(2, 4, _end("finished", 0), of=STEPS))),
     _scene("stopped", in_run(_run(2, 4, _event(0, "stopping", attempt=1, reason="user"), _end("stopped", 130)))),
     _scene("failed", in_run(_failed)),
-    _scene("leaderlost", in_run(_run(2, 2, _end("lost", 1, {**_lost_cause, "node": 0}, "1")), unseen=[0])),
-    _scene("hostlost", in_run(_run(2, 2, _node1_lost, _end("failed", 1, _lost_cause, "0")))),
+    _scene("leaderlost", in_run(_run(2, 2, _gone(0), _end("lost", 1, {**_lost_cause, "node": 0}, "1")), unseen=[0])),
+    _scene("hostlost", in_run(_run(2, 2, _gone(1), _node1_lost, _end("failed", 1, _lost_cause, "0")))),
     # Panes alone, in the order that tab visits them
     *(
         _scene(f"zoom-{name}", in_run(_two, *keys, "z"))
