@@ -36,13 +36,14 @@ WRONG = [
     ("gc --over=", "--over '': no size\n  → Give 500MiB or 10GiB."),
     ("metrics --try /dev/zero", "/dev/zero: this is no regular file"),
     ("metrics --try pipe", "pipe: this is no regular file"),
+    ("metrics --try bad.yaml --pattern " + "(" * 3000, "--pattern is no regular expression: maximum recursion"),
     ("import pipe --script a.py", "pipe: cannot be read: this is no regular file\n  → Name a file to import."),
     ("validate pipe.yaml", "pipe.yaml: this is no regular file, and a profile is read more than once\n  → Save it"),
     ("pss", "No such command 'pss'. Did you mean 'ps'?"),
 ]
 
 
-@pytest.mark.parametrize(("line", "message"), WRONG, ids=[line for line, _ in WRONG])
+@pytest.mark.parametrize(("line", "message"), WRONG, ids=[line[:60] for line, _ in WRONG])
 def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(PROFILE)
     os.mkfifo(tmp_path / "pipe")

@@ -57,7 +57,7 @@ class Reader:
         self._own: "Optional[re.Pattern[str]]" = None
         try:
             self._own = re.compile(pattern) if pattern else None
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             self.notes.append("metrics.pattern is no regular expression: %s" % error)
 
     def read(
