@@ -579,6 +579,31 @@ def test_a_run_in_line_whose_lease_cannot_be_written_gets_no_turn_keeps_its_plac
     held.release()
 
 
+def test_a_folder_that_another_user_fills_costs_a_waiting_run_a_twentieth_of_a_core(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at 200,000 files takes half a second, and each new file is a sign."""
+    held, loop, waits, clock = in_line("mine-1"), Loop(), [], [100.0]
+    monkeypatch.setattr(loop, "after", lambda seconds, callback: waits.append(seconds))
+    line = Line(loop, held, lambda room, why: None)
+    look = leases.look
+
+    def slow() -> leases.Seen:
+        clock[0] += 0.5
+        return look()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: clock[0])
+        line.look()
+        line._changed()
+        patch.setattr(leases, "look", slow)
+        line.look()
+        line._changed()
+    assert waits == [0.25, 10.0]
+    line.close()
+    held.release()
+
+
 def test_a_queued_run_for_which_no_lease_can_be_made_does_not_start(
     place: Path, monkeypatch: pytest.MonkeyPatch, cluster: Make
 ) -> None:

@@ -18,6 +18,8 @@ _UNWRITABLE = 3.0
 """The same after a lease could not be written; a sign in that time may come from that very try."""
 _SOON = 0.25
 """Seconds from a change of the folder until it is looked at, and watched again: others may change it all the time."""
+_SHARE = 20
+"""A sign is followed up after so many times the length of the look before: others may fill the folder with files."""
 _AGAIN_BLIND = 1.0
 """The same where changes of the folder cannot be watched."""
 
@@ -36,6 +38,8 @@ class Line:
         self._tell = tell
         self._told: Optional[str] = None
         self._not_before = 0.0
+        self._took = 0.0
+        """Seconds of the last look."""
         self._fd = changes.watch(os.path.dirname(held.path))
         if self._fd is not None:
             loop.watch(self._fd, self._changed)
@@ -51,7 +55,9 @@ class Line:
             self._fail(error)
             return
         wish = leases.wish_of(self._held.text)
+        began = time.monotonic()
         taken = in_the_way(wish, leases.look().leases)
+        self._took = time.monotonic() - began
         why = leases.reason(wish, taken)
         self._say(not taken, why)
 
@@ -105,7 +111,7 @@ class Line:
     def _changed(self) -> None:
         if self._fd is not None:  # else closed by what the loop did just before
             self._loop.forget(self._fd)
-            self._loop.after(_SOON, self._look_at_changes)
+            self._loop.after(max(_SOON, _SHARE * self._took), self._look_at_changes)
 
     def _look_at_changes(self) -> None:
         if self._fd is None:
