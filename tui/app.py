@@ -136,8 +136,8 @@ class DisttuiApp(TextualInside):
             self.animation_level = "none" if still else "basic"
 
     async def on_event(self, event: events.Event) -> None:
-        """Queue keys and pastes, handle every other event at once."""
-        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+        """Queue what the user types and clicks, handle every other event at once."""
+        if isinstance(event, events.InputEvent | events.Paste) and not event.is_forwarded:
             await self._keys.take(event)
         else:
             await super().on_event(event)
@@ -145,6 +145,10 @@ class DisttuiApp(TextualInside):
     async def on_key_queue_passed(self, message: KeyQueue.Passed) -> None:
         """Let the queue handle the next key."""
         await self._keys.passed(message)
+
+    def simulate_key(self, key: str) -> None:
+        """Press the key that a click stands for."""
+        self._keys.press(key)
 
     @property
     def typed_at(self) -> float:

@@ -1,8 +1,8 @@
-"""A queue of keys: each goes to the widget that has the focus after all keys before it have been handled.
+"""A queue of keys and clicks: each goes to the widget that has the focus, or is there, after all before it.
 
 Textual hands every key to the widget that has the focus when it arrives; the bindings are looked up later, when the
 key has bubbled up to the app. Over a slow link, or in a paste, many keys arrive at once: those behind `/` would go to
-the list that had the focus, not to the field that `/` opens.
+the list that had the focus, not to the field that `/` opens. A click would overtake all of them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from textual import events
 from textual.app import App
+from textual.errors import NoWidget
 from textual.message import Message
+from textual.screen import Screen
+from textual.widget import Widget
 
 ROUNDS = 3
 """How often a message bubbles from the focused widget to the app after a key: handling it may post more messages."""
@@ -23,16 +27,18 @@ PATIENCE = 0.5
 HOLD = 3.0
 """The most seconds that keys wait for a screen to open: a hanging disk must not keep the user from leaving."""
 
-Typed = events.Key | events.Paste
+Typed = events.Key | events.Paste | events.MouseDown | events.MouseUp
+"""What can be an answer to a question."""
+_Input = events.InputEvent | events.Paste
 
 
 class KeyQueue:
-    """Delays each key until the one before it has been handled. The app passes it keys, pastes and `Passed` messages.
+    """Delays each key or click until the one before it has been handled. The app passes it all input, and `Passed`.
 
     Args:
-        app: The app whose keys it queues.
+        app: The app whose input it queues.
         obey: Handles an event as the app would without this queue.
-        ignores: Whether to drop a key.
+        ignores: Whether to drop a key or a click.
     """
 
     class Passed(Message):
@@ -52,18 +58,30 @@ class KeyQueue:
         self._app = app
         self._obey = obey
         self._ignores = ignores
-        self._ahead: deque[Typed] = deque()
+        self._ahead: deque[tuple[_Input, list[Screen[Any]]]] = deque()
+        """What waits, with the screen that was shown when it came."""
         self._holds: set[object] = set()
         self._turn = 0
         self._obeying = False
+        self._clicked: Widget | None = None
+        """The widget whose click is being handled."""
         self._release: asyncio.TimerHandle | None = None
         self.typed_at = 0.0
         """When the key that is now being handled was typed (monotonic clock, s); it may have waited in the queue."""
 
-    async def take(self, event: Typed) -> None:
-        """Queue a key or paste, and handle it when it is first."""
-        self._ahead.append(event)
+    async def take(self, event: _Input) -> None:
+        """Queue an event, and handle it when it is first."""
+        self._ahead.append((event, self._app.screen_stack[-1:]))
         await self._next()
+
+    def press(self, key: str) -> None:
+        """Handle a key that a click stands for: before what was typed after that click."""
+        pressed = events.Key(key, None)
+        if self._obeying:
+            pressed.time = self.typed_at
+        self._ahead.appendleft((pressed, []))
+        if not self._obeying:
+            self._app.post_message(self.Passed(self._turn, rounds=1))
 
     async def passed(self, message: Passed) -> None:
         """Start the next round, or handle the next key."""
@@ -97,14 +115,24 @@ class KeyQueue:
     async def _next(self) -> None:
         """Handle the first key, unless one is being handled or keys are held."""
         while self._ahead and not self._obeying and not self._holds:
-            event = self._ahead.popleft()
-            if not self._ignores(event):
+            event, screen = self._ahead.popleft()
+            if isinstance(event, events.MouseEvent) and screen != self._app.screen_stack[-1:]:
+                continue  # it pointed at something that is no longer there
+            if isinstance(event, Typed) and self._ignores(event):
+                continue
+            if isinstance(event, events.Key | events.Paste | events.MouseUp):
                 await self._begin(event)
+            else:
+                await self._obey(event)
 
-    async def _begin(self, event: Typed) -> None:
+    async def _begin(self, event: events.Key | events.Paste | events.MouseUp) -> None:
         self._obeying = True
         self.typed_at = event.time
         self._turn += 1
+        self._clicked = None
+        if isinstance(event, events.MouseUp):
+            with suppress(NoWidget):
+                self._clicked, _ = self._app.get_widget_at(event.x, event.y)
         await self._obey(event)
         self._release = asyncio.get_running_loop().call_later(
             PATIENCE, self._app.post_message, self.Passed(self._turn, rounds=1)
@@ -114,5 +142,5 @@ class KeyQueue:
     def _follow(self, rounds: int) -> None:
         """Post `Passed` behind the messages that wait for the widget, and those that it has posted."""
         passed = self.Passed(self._turn, rounds)
-        if not (self._app.focused or self._app.screen).post_message(passed):
+        if not (self._clicked or self._app.focused or self._app.screen).post_message(passed):
             self._app.post_message(passed)
