@@ -179,15 +179,18 @@ def test_on_the_smallest_terminal_the_help_begins_with_keys(tmp_path: Path) -> N
     seen((40, 12), keys(("gpu1",), 1, "down", "question_mark"), look, tmp_path)
 
 
-def test_how_to_mend_a_wrong_path_stands_on_a_line_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [(80, 24), (40, 12)], ids=["80x24", "40x12"])
+def test_what_is_wrong_with_a_path_stands_beside_its_mark_and_the_cure_on_a_line_of_its_own(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
     async def act(pilot: Pilot[None], opened: WizardScreen) -> None:
         await keys(("gpu1",), 5, "s", *["backspace"] * 5, "enter")(pilot, opened)
         await until(pilot, lambda: "ends in .yaml" in screen_text(pilot.app))
 
     def look(_: Pilot[None], shown: str) -> None:
-        assert re.search(r"\n +→ Write bytegpt\.yaml\.", shown), shown
+        assert re.search(r"\n +✗ a profile's file ends in \.yaml *\n +→ Write bytegpt\.yaml\.", shown), shown
 
-    seen((80, 24), act, look, tmp_path)
+    seen(size, act, look, tmp_path)
 
 
 def test_beside_a_host_that_fails_it_is_said_which_keys_help(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ class SaveScreen(DisttuiModal[Path | None]):
             return
         flaw = await self._save(path) if text else "type the path of a file"
         if flaw:
-            self._tell(flaw)
+            self._tell(flaw.removeprefix(f"{path}: "))  # which stands in the line above
         else:
             self.dismiss(path)
 
