@@ -10,10 +10,15 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from runner.ids import short
+from tui.keys import MOVE, MOVES
 from tui.shell_commands import SHELL_COMMANDS
 
 if TYPE_CHECKING:
     from tui.shell import Shell
+
+
+_OTHERWISE = ("rank(", "digit", "scroll", "move(", "page(", *(key.action for key in MOVES))
+"""How actions begin that a mouse has another way to: the wheel moves, and each rank is a command of its own."""
 
 
 class PaletteEntry(NamedTuple):
@@ -44,9 +49,12 @@ class Everything(Provider):
         return cast("Shell", self.app)
 
     def _actions(self) -> Iterator[PaletteEntry]:
+        """All that keys do here, what the footer shows first: with a mouse alone there is no other way to it."""
         seen = {"app.command_palette", "command_palette"}
-        for node, binding, enabled, _ in self.screen.active_bindings.values():
-            if enabled and binding.id and binding.action not in seen and binding.show:
+        active = self.screen.active_bindings.values()
+        ordered = sorted(active, key=lambda one: (not one.binding.show, one.binding.group is MOVE))
+        for node, binding, enabled, _ in ordered:
+            if enabled and binding.id and binding.action not in seen and not binding.action.startswith(_OTHERWISE):
                 seen.add(binding.action)
                 key = self.app.get_key_display(binding)
                 run = partial(self.app.run_action, binding.action, node)

@@ -74,7 +74,7 @@ def test_both_lines_of_what_the_palette_would_do_are_legible(tmp_path: Path, mor
     app = DisttuiApp(kit.environ(tmp_path, **more))
 
     async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
-        await pilot.press("ctrl+p", "p", "a")
+        await pilot.press("ctrl+p", *"pair", "minus", "7")
         ground = Shade.parse(app.theme_variables["selected"]).rich_color
 
         def chosen() -> dict[str, float]:

@@ -44,6 +44,7 @@ from tui.run.names import short_names
 from tui.run.ranks import blamed
 from tui.screen import DisttuiScreen
 from tui.startup import settle, unsettle
+from tui.widgets.footer import FooterBar
 
 PACE = 1.0
 """Seconds between two drawings of the large panes: grid, charts, table."""
@@ -182,6 +183,7 @@ class RunScreen(DisttuiScreen):
             self._turn = self._show_large_in_turn(snapshot)
         self._show_head()
         if self.over != ended:
+            self.query_one(FooterBar).changed_by_itself()
             self.refresh_bindings()
         if self.over and self.known is not None and not self.disttui.read_only:
             self._ended.look(self.known, self.disttui.ssh_config, self.post_message)

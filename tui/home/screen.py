@@ -31,6 +31,7 @@ from tui.screen import DisttuiScreen
 from tui.widgets.filter_line import FilterLine
 from tui.widgets.points import Pages
 from tui.widgets.table import Table
+from tui.widgets.tabs import Tabs
 
 LOOK_AGAIN = 4.0
 """Seconds between two checks for changes on the disk."""
@@ -79,6 +80,7 @@ class HomeScreen(DisttuiScreen):
         #details { display: none; height: auto; max-height: 9; padding: 0 0 0 2; border-top: solid $rule;
                    border-title-color: $muted; }
         #welcome, #brief { display: none; height: auto; padding: 1 2; }
+        #tabs { display: none; }
     }
     HomeScreen.-newcomer {
         #welcome { display: block; }
@@ -99,12 +101,13 @@ class HomeScreen(DisttuiScreen):
     HomeScreen.-wide.-tall.-details #details { display: none; }
     HomeScreen.-wide.-newcomer { #panes { grid-size: 1; grid-columns: 1fr; grid-rows: auto 1fr 1fr; } }
     HomeScreen.-short {
-        #panes { grid-rows: 1fr; }
-        #runs, #profiles, #hosts { display: none; height: 1fr; max-height: 100%; }
+        #panes { grid-size: 1; grid-columns: 1fr; grid-rows: auto 1fr; }
+        #tabs { display: block; }
+        #runs, #profiles, #hosts { display: none; height: 1fr; max-height: 100%; row-span: 1; }
         #runs.-current, #profiles.-current, #hosts.-current { display: block; }
     }
     HomeScreen.-short.-newcomer {
-        #panes { grid-rows: auto 1fr; }
+        #panes { grid-rows: auto auto 1fr; }
         #welcome { display: none; }
         #brief { display: block; padding: 0 2; }
     }
@@ -127,7 +130,7 @@ class HomeScreen(DisttuiScreen):
         for table in tables:
             table.add_class("pane")
             table.set_class(table.id == "runs", "-current")
-        yield Vertical(Static(rows.WELCOME, id="welcome"), Static(rows.BRIEF, id="brief"), *tables, id="panes")
+        yield Vertical(Static(rows.WELCOME, id="welcome"), Static(rows.BRIEF, id="brief"), Tabs(), *tables, id="panes")
         yield Pages(id="details")
         yield FilterLine()
 
@@ -210,6 +213,7 @@ class HomeScreen(DisttuiScreen):
         self._table("runs").show(rows.runs(shelf, now(), self._order), rows.run_columns(shelf))
 
     def _show_titles(self, shelf: Shelf) -> None:
+        tabs: list[tuple[str, str, bool]] = []
         for number, pane in enumerate(PANES, 1):
             table = self._table(pane)
             counted = f"{table.count} of {table.all}" if table.words else f"{table.all}"
@@ -217,7 +221,15 @@ class HomeScreen(DisttuiScreen):
             if pane == "runs":
                 title += [f"by {self._order}"] if self._order != "newest" else []
                 title += [f"{len(table.marked)} marked"] if table.marked else []
-            table.border_title = Content(f" [{number}] {' · '.join(title)} ")
+            label = f"[{number}] {' · '.join(title)}"
+            table.border_title = Content(f" {label} ")
+            if pane in self._visitable:
+                tabs.append((pane, label, table is self._here))
+        self.query_one(Tabs).show(tabs)
+
+    @on(Tabs.Chosen)
+    def _tab_chosen(self, message: Tabs.Chosen) -> None:
+        self.action_show_pane(message.name)
 
     @property
     def chosen(self) -> Sequence[RunRow]:
@@ -276,6 +288,7 @@ class HomeScreen(DisttuiScreen):
         if isinstance(self.focused, Table):
             for table in self.query(Table):
                 table.set_class(table is self.focused, "-current")
+            self._show_titles(self.disttui.shelf)
             self._show_details()
             self.refresh_bindings()
 
@@ -445,9 +458,14 @@ class HomeScreen(DisttuiScreen):
 
     def action_pane(self, by: int) -> None:
         """Go `by` panes further."""
-        shown = [pane for pane in PANES if not (pane == "runs" and self.has_class("-newcomer"))]
+        shown = self._visitable
         here = str(self._here.id)
         self.action_show_pane(shown[(shown.index(here) + by) % len(shown) if here in shown else 0])
+
+    @property
+    def _visitable(self) -> Sequence[str]:
+        """The panes that have something: a newcomer has no runs."""
+        return PANES[1:] if self.has_class("-newcomer") else PANES
 
     def action_show_pane(self, pane: str) -> None:
         """Go to a pane; if there is room for one only, show that one."""

@@ -23,6 +23,12 @@ NARROW = 60
 LABELS = {"find": "/ find", "filter": "& filter", "time": "t time"}
 
 
+class _PromptLine(Input):
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "go", id="log.prompt.go", tooltip="find, filter or go to what is typed"),
+    ]
+
+
 class LogPrompt(Horizontal):
     """Asks for a pattern or a time."""
 
@@ -67,7 +73,7 @@ class LogPrompt(Horizontal):
     def compose(self) -> ComposeResult:
         """Yield label, input and switches."""
         yield Static(id="log-prompt-label", markup=False)
-        yield Input(compact=True, select_on_focus=False)
+        yield _PromptLine(compact=True, select_on_focus=False)
         yield Static(id="log-prompt-flags", markup=False)
 
     def ask(self, kind: str, current: Pattern | None) -> None:

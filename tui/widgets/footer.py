@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual import events
@@ -14,6 +16,9 @@ from tui.keys import APP
 
 if TYPE_CHECKING:
     from textual.screen import Screen
+
+CALM = 0.5
+"""Seconds within which a click is meant for the key that stood there before."""
 
 
 class KeyHint(NamedTuple):
@@ -27,7 +32,7 @@ class KeyHint(NamedTuple):
     @property
     def width(self) -> int:
         """Cells it takes."""
-        return len(self.shown) + 1 + len(self.label)
+        return len(self.shown) + len(self.label) + bool(self.label)
 
 
 def _put_in_place(active: list[ActiveBinding], moved: ActiveBinding) -> None:
@@ -42,8 +47,8 @@ def _put_in_place(active: list[ActiveBinding], moved: ActiveBinding) -> None:
 
 
 class FooterBar(Widget):
-    """Keys and labels of the available actions, the focused widget's first; `?` and the palette keep their place at
-    the right. Keys that do not fit are left out (the help lists them). A click presses the key."""
+    """Keys and labels of the available actions, the focused widget's first; the way back, `?` and the palette are at
+    the right. Keys that do not fit are left out, but never the palette, which lists them. A click presses the key."""
 
     DEFAULT_CSS = """
     FooterBar {
@@ -64,6 +69,12 @@ class FooterBar(Widget):
         super().__init__()
         self._places: list[tuple[int, int, str]] = []
         self._shown: list[KeyHint] = []
+        self._before: list[tuple[int, int, str]] = []
+        self._calm_from = -inf
+
+    def changed_by_itself(self) -> None:
+        """For a moment, ignore clicks where another key is about to come: they are meant for what stood there."""
+        self._before, self._calm_from = self._places, monotonic() + CALM
 
     def render(self) -> Content:
         """Draw the hints that fit."""
@@ -71,9 +82,11 @@ class FooterBar(Widget):
         here = [hint for hint in hints if not hint.everywhere]
         always = [hint for hint in hints if hint.everywhere]
         width = self.size.width
-        while always and sum(hint.width + self.GAP for hint in always) > max(width // 2, always[0].width + self.GAP):
-            always.pop()
-        right = sum(hint.width + self.GAP for hint in always)
+        if self._cells(always) > width // 2:
+            always[-1] = always[-1]._replace(label="")
+        while len(always) > 1 and self._cells([*here[:1], *always]) > width + self.GAP:
+            always.pop(-2)
+        right = self._cells(always)
         parts: list[Content | str | tuple[str, str]] = []
         self._places, at = [], 0
         for hint in here:
@@ -86,8 +99,12 @@ class FooterBar(Widget):
             at = self._put(parts, hint, at)
         return Content.assemble(*parts)
 
+    def _cells(self, hints: Sequence[KeyHint]) -> int:
+        """Cells of the hints, each with the gap behind it."""
+        return sum(hint.width + self.GAP for hint in hints)
+
     def _put(self, parts: list[Content | str | tuple[str, str]], hint: KeyHint, at: int) -> int:
-        parts += [(hint.shown, "bold $accent"), f" {hint.label}", " " * self.GAP]
+        parts += [(hint.shown, "bold $accent"), f" {hint.label}" if hint.label else "", " " * self.GAP]
         self._places.append((at, at + hint.width, hint.key))
         return at + hint.width + self.GAP
 
@@ -129,7 +146,12 @@ class FooterBar(Widget):
 
     def on_click(self, event: events.Click) -> None:
         """Press the key under the pointer."""
-        offset = event.get_content_offset(self)
-        for start, end, key in self._places:
-            if offset is not None and start <= offset.x < end:
-                self.app.simulate_key(key)
+        if (offset := event.get_content_offset(self)) is None:
+            return
+        key, before = (_key_at(places, offset.x) for places in (self._places, self._before))
+        if key and (key == before or event.time >= self._calm_from):
+            self.app.simulate_key(key)
+
+
+def _key_at(places: Sequence[tuple[int, int, str]], x: int) -> str | None:
+    return next((key for start, end, key in places if start <= x < end), None)

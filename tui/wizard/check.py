@@ -6,14 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
-from rich.cells import cell_len
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.content import Content
-from textual.message import Message
-from textual.widget import Widget
 from textual.widgets import Static
 
 from runner.api.preparing import Planned, ahead
@@ -28,6 +25,7 @@ from runner.text import clean
 from tui.keys import VIEW, bind
 from tui.theme import look
 from tui.widgets.points import Pages, Point
+from tui.widgets.tabs import Tabs
 from tui.wizard.draft import WizardState
 from tui.wizard.step import Step, count
 
@@ -53,53 +51,6 @@ class Pane(Pages):
         if title:
             self.label = clean(title)
             self.border_title = Content(f" {self.label} ")
-
-
-class Tabs(Widget):
-    """The names of the panes, for a terminal with room for one pane; a click on a name shows its pane."""
-
-    DEFAULT_CSS = "Tabs { height: 1; padding: 0 1; pointer: pointer; }"
-    ALLOW_SELECT = False
-    GAP = 3
-
-    class Chosen(Message):
-        """A name was clicked."""
-
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self.name = name
-
-    def __init__(self) -> None:
-        super().__init__(id="tabs")
-        self._panes: list[tuple[str, str, bool]] = []
-
-    def show(self, panes: Sequence[tuple[str, str, bool]]) -> None:
-        """Show (name, label, whether it is shown) of every pane."""
-        self._panes = list(panes)
-        self.refresh()
-
-    def render(self) -> Content:
-        """Draw the labels, that of the shown pane bold."""
-        labels, gap = self._fitting()
-        styles = ("bold $accent" if here else "$muted" for _, _, here in self._panes)
-        return Content(" " * gap).join(map(Content.styled, labels, styles))
-
-    def _fitting(self) -> tuple[list[str], int]:
-        """The labels and the cells between them; where they do not fit, without what follows their names."""
-        labels = [label for _, label, _ in self._panes]
-        if sum(map(cell_len, labels)) + self.GAP * (len(labels) - 1) <= self.content_size.width:
-            return labels, self.GAP
-        return [label.partition(":")[0] for label in labels], self.GAP - 1
-
-    def on_click(self, event: events.Click) -> None:
-        """Show the pane under the pointer."""
-        offset = event.get_content_offset(self)
-        labels, gap = self._fitting()
-        at = 0
-        for (name, _, _), label in zip(self._panes, labels, strict=True):
-            if offset is not None and at <= offset.x < at + cell_len(label):
-                self.post_message(self.Chosen(name))
-            at += cell_len(label) + gap
 
 
 class CheckStep(Step):

@@ -58,7 +58,7 @@ class WizardScreen(HostsScreen):
     see at the end is the file that a person would write; `disttui run FILE` does the same."""
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("wizard.on", "enter", "on", "go on", "go on to the next step", group=OPEN),
-        bind("wizard.launch", "enter,L", "launch", "launch", "start the run on all hosts", group=CHANGE),
+        bind("wizard.launch", "enter,L", "launch", "launch", "start the run on all hosts", group=CHANGE, priority=True),
         bind(
             "wizard.when_free",
             "w",
@@ -333,6 +333,7 @@ class WizardScreen(HostsScreen):
         self._launching, self.query_one(CheckStep).busy = True, "starting"
         self._start_run(self._view, self._view.weighed)
         self._show()
+        self.refresh_bindings()  # what is being started is neither launched again nor saved
 
     @work(group="launch")
     async def _start_run(self, view: WizardState, weighed: Planned) -> None:
@@ -362,7 +363,7 @@ class WizardScreen(HostsScreen):
         same = draft.path is not None and path == draft.path
         try:
             if await aside(path.is_dir):
-                return f"{path} is a folder: name a file in it"
+                return f"{path}: it is a folder: name a file in it"
             if not same and await aside(path.exists):
                 if not await self.disttui.ask(f"Replace {path.name}?", f"{path} is there already.", "replace"):
                     return f"{path.name} is there already"

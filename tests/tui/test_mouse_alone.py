@@ -1,0 +1,229 @@
+"""On the smallest terminal, too, all that the app can do is reached by the mouse alone; clicks wait for their turn."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual import events
+from textual.command import CommandPalette
+from textual.pilot import Pilot
+
+from runner.api.library import read_profile
+from runner.runs.registry import known_runs
+from tests.tui import shelf_kit as kit
+from tests.tui.shelf_kit import Doors, asked, shows
+from tests.tui.snap import screen_text, until
+from tests.tui.test_mouse import click
+from tests.tui.widget_kit import asynchronous, burst
+from tests.tui.wizard_kit import HOSTS, record, start
+from tui.app import DisttuiApp
+from tui.dashboard.run_screen import RunScreen
+from tui.dashboard.screen import DashboardScreen
+from tui.home.screen import HomeScreen
+from tui.log import LogView
+from tui.palette import Everything
+from tui.top.screen import TopScreen
+from tui.widgets import footer
+from tui.widgets.filter_line import FilterLine
+from tui.widgets.footer import FooterBar
+from tui.wizard import WizardScreen
+from tui.wizard.check import CheckStep
+
+SMALL = (40, 12)
+
+
+async def choose(pilot: Pilot[None], title: str, words: str) -> None:
+    """Open the palette by the footer, turn the wheel until an entry is in sight, and click on it."""
+    await click(pilot, "^p", "FooterBar")
+    await until(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
+    for _ in range(60):
+        await pilot.pause(0.05)
+        lines = screen_text(pilot.app).splitlines()
+        places = [
+            row for row, (line, after) in enumerate(pairwise(lines))
+            if line.strip() == title and after.strip().startswith(words)
+        ]  # fmt: skip
+        if places:
+            await pilot.click(offset=(5, places[0]))
+            await until(pilot, lambda: not isinstance(pilot.app.screen, CommandPalette))
+            return
+        await pilot._post_mouse_events([events.MouseScrollDown], offset=(10, 8), button=0)
+    raise AssertionError(f"{title} is not in the palette\n{screen_text(pilot.app)}")
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(400)
+@asynchronous
+async def test_at_40x12_a_run_is_started_stopped_and_run_again_without_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # its run directories are there
+    job = "job: {command: [sh, -c, 'test -e was && exit; touch was; sleep 300']}\n"
+    head = f"disttui: 1\nname: quick\nhosts: [local]\nnum_processes: 1\npython: {sys.executable}\n"
+    kit.add_profile(tmp_path, "quick", head + job)
+    app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+    async with app.run_test(size=SMALL, notifications=True) as pilot:
+        await until(pilot, lambda: shows(app, "[2] Profiles · "))  # which has the focus, as there are no runs
+        await click(pilot, "[3] Hosts", "#tabs")
+        await until(pilot, lambda: app.focused is not None and app.focused.id == "hosts")
+        await click(pilot, "[2] Profiles", "#tabs")
+        await click(pilot, "quick", "#profiles", times=2)
+        await until(pilot, lambda: shows(app, "✓ enter starts 1 process"), 120)
+        opened: Any = app.screen
+        await until(pilot, lambda: opened.heeds_launch)
+        await click(pilot, "enter launch", "FooterBar")
+        await until(pilot, lambda: isinstance(app.screen, DashboardScreen) and shows(app, "● running"), 120)
+        await until(pilot, (tmp_path / "was").exists, 120)
+        await choose(pilot, "Stop", "s  stop the run")
+        await asked(pilot)
+        await click(pilot, "stop y")
+        await until(pilot, lambda: shows(app, "■ stopped"), 120)
+        await choose(pilot, "Run again", "r  run it once more")
+        await asked(pilot)
+        await click(pilot, "run y")
+        await until(pilot, lambda: shows(app, "✓ finished"), 120)
+        for _ in range(2):
+            await until(pilot, lambda: shows(app, "q back"))
+            await click(pilot, "q back", "FooterBar")
+        await until(pilot, lambda: isinstance(app.screen, HomeScreen))
+        await click(pilot, "[1] Runs", "#tabs")
+        await choose(pilot, "Filter", "/  show only rows")
+        await until(pilot, lambda: app.screen.query_one(FilterLine).has_class("-on"))
+        await click(pilot, "esc all rows", "FooterBar")
+        await choose(pilot, "Details", "d  more about")
+        await until(pilot, lambda: app.screen.has_class("-details"))
+        await choose(pilot, "Top", "t  what all hosts")
+        await until(pilot, lambda: isinstance(app.screen, TopScreen))
+    assert len(known_runs(kit.environ(tmp_path))) == 2
+
+
+@pytest.mark.parametrize("size", [SMALL, (60, 20), (80, 24)], ids=["40x12", "60x20", "80x24"])
+def test_the_palette_has_a_place_in_the_footer_and_lists_every_key_of_the_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    record(monkeypatch, HOSTS)
+    kit.busy_machine(tmp_path)
+    one = kit.add_profile(tmp_path, "one", "disttui: 1\nhosts: [gpu1]\njob: {builtin: bytegpt}\n")
+
+    async def play(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        def listed() -> set[str]:
+            return {entry.title for entry in Everything(app.screen)._actions()}
+
+        async def keys(*words: str) -> None:
+            await until(pilot, lambda: all(word in screen_text(app).splitlines()[-1] for word in (*words, "^p")))
+
+        await keys()
+        assert listed() >= {"New", "Run", "Stop", "Top", "Details", "Filter", "Profiles", "Hosts", "Refresh", "Quit"}
+        await pilot.press("slash")
+        await keys("enter keep", "esc all rows")
+        await pilot.press("escape")
+        await pilot.press("t")
+        await until(pilot, lambda: isinstance(app.screen, TopScreen))
+        await keys()
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(app.screen, HomeScreen))
+        app.router.open_wizard(one)
+        await until(pilot, lambda: isinstance(app.screen, WizardScreen) and shows(app, "✓ enter starts"))
+        await keys("enter launch")
+        assert listed() >= {"Launch", "Save", "Copy", "Next pane", "Step 1: Hosts"}
+        for _ in range(4):
+            await pilot.press("escape")
+            await keys()
+
+    kit.play(tmp_path, play, size=size, app=DisttuiApp(kit.environ(tmp_path)))
+
+
+@asynchronous
+async def test_while_a_run_starts_the_footer_offers_neither_launch_nor_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+    going_on = threading.Event()
+    monkeypatch.setattr(WizardScreen, "_launch", lambda *_: going_on.wait(60) and "no-such-run")
+    profile = kit.add_profile(tmp_path, "one", "disttui: 1\nhosts: [gpu1]\njob: {builtin: bytegpt}\n")
+    read = read_profile(str(profile), check_job=False, environ=kit.environ(tmp_path))
+    app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        monkeypatch.setattr(app.router, "open_run", lambda *_, **__: None)
+        app.push_screen(WizardScreen(read))
+        await until(pilot, lambda: isinstance(app.screen, WizardScreen) and shows(app, "enter launch"))
+        opened = app.screen
+        assert isinstance(opened, WizardScreen)
+        await start(pilot, opened)
+        await until(pilot, lambda: opened.query_one(CheckStep).busy and shows(app, "◌ starting"))
+        await until(pilot, lambda: not shows(app, "enter launch") and not shows(app, "s save"))
+        going_on.set()
+
+
+@asynchronous
+async def test_the_find_line_of_the_log_says_what_enter_does(tmp_path: Path) -> None:
+    app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
+    async with app.run_test(size=SMALL) as pilot:
+        app.router.open_replay("example")
+        await until(pilot, lambda: app.screen.query(LogView))
+        for key in ("slash", "ampersand"):
+            await pilot.press(key)
+            await until(pilot, lambda: shows(app, "enter go  esc close"))
+            await pilot.press("escape")
+
+
+def test_clicks_and_keys_mean_in_order_what_they_would_mean_one_by_one(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    def at(app: DisttuiApp, text: str) -> tuple[int, int]:
+        lines = screen_text(app).splitlines()
+        row = max(row for row, line in enumerate(lines) if text in line)
+        return lines[row].index(text), row
+
+    def clicked(app: DisttuiApp, place: tuple[int, int]) -> None:
+        for kind in (events.MouseDown, events.MouseUp):
+            app.post_message(kind(None, *place, 0, 0, 1, False, False, False, *place))
+
+    async def play(app: Doors, pilot: Pilot[None]) -> None:
+        row = at(app, "llama-c3d4")
+        burst(app, "slash", *"llama", "enter", "enter")
+        await until(pilot, lambda: app.opened)
+        assert app.opened.pop() == ("replay", "llama-c3d4")
+        burst(app, "escape", "g")
+        await until(pilot, lambda: shows(app, "pair-7f3a"))
+        # The click is on a row, and comes behind the words that leave that row out.
+        burst(app, "slash", *"pair", "enter")
+        clicked(app, row)
+        await until(pilot, lambda: shows(app, "[1] Runs · 4 of 6"))
+        burst(app, "escape", "g")
+        await until(pilot, lambda: shows(app, "llama-c3d4"))
+        # The footer's key comes before what was typed behind the click.
+        new = at(app, "/ filter")
+        clicked(app, new)
+        burst(app, *"llama", "enter", "enter")
+        await until(pilot, lambda: app.opened)
+        assert app.opened == [("replay", "llama-c3d4")]
+
+    kit.play(tmp_path, play)
+
+
+@asynchronous
+async def test_a_click_on_what_stood_in_the_footer_before_the_end_does_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(footer, "CALM", 600.0)
+    copied: list[str] = []
+    monkeypatch.setattr(DisttuiApp, "copy", lambda _, text: copied.append(text))
+    app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
+    async with app.run_test(size=(120, 35)) as pilot:
+        app.router.open_replay("example")
+        await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.snapshot)
+        await pilot.press("home")
+        await until(pilot, lambda: not shows(app, "y copy story"))
+        await pilot.press("end")
+        await click(pilot, "y copy story", "FooterBar")
+        await pilot.pause()
+        assert not copied
+        app.screen.query_one(FooterBar)._calm_from = 0.0
+        await click(pilot, "y copy story", "FooterBar")
+        await until(pilot, lambda: copied)
