@@ -29,6 +29,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import re
 import select
 import signal
 import sys
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from tui.dialogs.prompts import AppPrompts
 
 _KEY_NAMES = {"enter": "enter", "escape": "esc", "space": "space", "tab": "tab", "shift+tab": "shift+tab"}
+_COMMAND = re.compile(r"(?m): (disttui .*)$")
 _ARROWS = ("←", "→", "↑", "↓")
 
 
@@ -258,8 +260,10 @@ class DisttuiApp(TextualInside):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Show a toast; its text is cleaned, and never parsed as markup."""
-        super().notify(clean_lines(message), title=clean_lines(title), severity=severity, timeout=timeout, markup=False)
+        """Show a toast; its text is cleaned, and never parsed as markup. A command at a line's end gets its own line,
+        where nothing breaks what is to be copied."""
+        text = _COMMAND.sub(r"\n→ \1", clean_lines(message))
+        super().notify(text, title=clean_lines(title), severity=severity, timeout=timeout, markup=False)
 
     def get_system_commands(self, screen: Screen[Any]) -> Any:
         """The commands that the palette offers on every screen."""

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from runner.errors import DisttuiError
+from runner.formatting import gibibytes
 from runner.hosts.facts import Gpu, HostFacts, Interpreter, Nic
 from runner.protocol.lease_words import who_has
 from runner.text import clean
@@ -105,7 +106,7 @@ def _gpu_lines(gpus: Sequence[Gpu], now: float) -> Iterator[str]:
     for gpu in gpus:
         if gpu.in_use:
             use = "" if gpu.use is None else f", {gpu.use:.0f} % busy"
-            taken = f"GPU {gpu.index}: {_gib(gpu.memory_used)} GiB taken{use}"
+            taken = f"GPU {gpu.index}: {gibibytes(gpu.memory_used)} taken{use}"
             who = ", ".join(f"{clean(item.user)} ({clean(item.command)} {item.pid})" for item in gpu.processes)
             yield from _wrapped(f"{taken}, by {who or 'a process that is not visible from here'}")
 

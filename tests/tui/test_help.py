@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
+from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
@@ -14,13 +17,15 @@ from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
 from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
+from tests.tui.wizard_kit import HOSTS, record, walk, wizard
 from tui.app import DisttuiApp
+from tui.charts.chart import Chart
 from tui.dashboard.run_screen import RunScreen
 from tui.dialogs.help import HelpScreen
 from tui.shell_commands import SHELL_COMMANDS
 
 
-def _opened(app: DisttuiApp) -> bool:
+def _opened(app: App[None]) -> bool:
     return isinstance(app.screen, HelpScreen) and app.screen._compositor.size == app.size
 
 
@@ -128,3 +133,55 @@ def test_the_pane_of_hosts_in_top_is_called_by_its_name(tmp_path: Path) -> None:
         await until(pilot, lambda: _opened(app) and "In hosts, where the cursor is" in screen_text(app))
 
     kit.play(tmp_path, look, size=(80, 40))
+
+
+async def _help(pilot: Pilot[None], key: str = "question_mark") -> str:
+    """All lines of the help over a screen, which is closed again."""
+    before = pilot.app.screen
+    await pilot.press(key)
+    await until(pilot, lambda: isinstance(pilot.app.screen, HelpScreen) and _opened(pilot.app))
+    words = str(pilot.app.screen.query_one(".words", Static).content)
+    await pilot.press("escape")
+    await until(pilot, lambda: pilot.app.screen is before)
+    return words
+
+
+def test_a_key_that_the_line_takes_as_text_is_not_listed_and_the_wizards_first_step_is_left_by_esc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+
+    async def play() -> None:
+        async with wizard(tmp_path, size=(110, 60)) as (pilot, opened):
+            await walk(pilot, opened, ["gpu1"], 1)
+            words = await _help(pilot, "f1")
+            assert "  f1 " in words and "? f1" not in words and "q esc" not in words
+            assert "  esc  " in words and "at the first: leave the wizard" in words
+            assert "\nOpen\n" not in f"\n{words}"
+            assert words.count("go on to the next step") == 1, "in the list of hosts; in the line enter adds first"
+            await pilot.press("tab")
+            assert "q esc" in await _help(pilot)
+
+    asyncio.run(play())
+
+
+def test_the_help_of_a_replay_says_what_its_keys_do_there(tmp_path: Path) -> None:
+    @asynchronous
+    async def play() -> None:
+        app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
+        async with app.run_test(size=(110, 60)) as pilot:
+            app.router.open_replay("example")
+            await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.snapshot)
+            screen = app.screen
+            chart = next(iter(screen.query(Chart)))
+            chart.focus()
+            await until(pilot, lambda: app.focused is chart)
+            words = await _help(pilot)
+            assert "the values at a cursor" not in words and re.search(r"\. → +one step of the cursor on", words)
+            assert "the run goes on" not in words
+            screen.query_one("#ranks").focus()
+            await until(pilot, lambda: app.focused is screen.query_one("#ranks"))
+            words = await _help(pilot)
+            assert re.search(r"l → +one rank on", words) and re.search(r"  \. +one step of the cursor on", words)
+
+    play()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from tests.tui.snap import SIZES, assert_snapshots, screen_text, until
 from tui.app import DisttuiApp
 from tui.home.news import ask_hosts
 from tui.home.rows import run_columns, runs
+from tui.home.screen import HomeScreen
 from tui.inventory import read_shelf
 from tui.theme import THEMES
 from tui.widgets.table import Table
@@ -46,6 +48,54 @@ def test_of_a_newcomer_says_what_to_press(tmp_path: Path) -> None:
         assert app.opened[0][1].name == "2node.yaml"
 
     kit.play(tmp_path, look)
+
+
+def test_until_it_has_read_it_says_that_it_reads(tmp_path: Path) -> None:
+    async def look() -> None:
+        app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+        async with app.run_test(size=(80, 24)) as pilot:
+            await until(pilot, lambda: isinstance(app.screen, HomeScreen) and kit.shows(app, "reading"))
+            assert not kit.shows(app, "none yet")
+
+    with patch.object(HomeScreen, "read"), patch("tui.home.screen.ask_hosts", lambda *_: {}):
+        asyncio.run(look())
+
+
+def test_read_only_it_offers_no_marks_and_no_run(tmp_path: Path) -> None:
+    kit.add_profile(tmp_path, "pair", "disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: kit.shows(app, "  none yet"))
+        assert not kit.shows(app, "r runs the profile")
+        kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100)
+        await pilot.press("R")
+        await until(pilot, lambda: kit.shows(app, "pair-7f3a") and "o order" in screen_text(app))
+        assert "space mark" not in screen_text(app)
+        await pilot.press("space")
+        assert not app.screen.query_one("#runs", Table).marked
+
+    kit.play(tmp_path, look, size=(160, 40), app=Doors(kit.environ(tmp_path), read_only=True))
+
+
+def test_beside_runs_that_leave_room_the_profiles_have_it(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        profiles, runs = app.screen.query_one("#profiles", Table), app.screen.query_one("#runs", Table)
+        await until(pilot, lambda: profiles.size.width > 85)
+        assert "alice@laptop" in screen_text(app) and "12,000 / 100,000" in screen_text(app), "the runs lose no column"
+        await pilot.resize_terminal(120, 50)
+        await until(pilot, lambda: runs.size.width > 110 and profiles.size.width > 110)
+
+    kit.play(tmp_path, look, size=(200, 50))
+
+
+def test_a_command_in_a_toast_is_not_broken(tmp_path: Path) -> None:
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        app.notify("library lab: the library is not on this machine: disttui library sync lab")
+        await until(pilot, lambda: kit.shows(app, "→ disttui library sync lab"))
+
+    kit.play(tmp_path, look, size=(80, 24))
 
 
 def test_keys_lead_to_the_other_screens(tmp_path: Path) -> None:

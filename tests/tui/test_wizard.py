@@ -420,6 +420,26 @@ def test_three_pasted_lines_are_three_hosts_and_the_line_has_the_focus(
     asyncio.run(play())
 
 
+def test_a_sandbox_that_does_not_start_says_why_and_which_key_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = HostError("node2", "no port of the loopback is free", "End what uses them.")
+    ready = HostCheck("node1", "ready", facts("a100x8"))
+    record(monkeypatch, {"node1": ready, "node2": HostCheck("node2", "failed", error=error)})
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, ["sandbox"], 1)
+            await until(pilot, lambda: "tab r tries again" in screen_text(pilot.app))
+            assert screen_text(pilot.app).count("no port of the loopback is free") == 2, "in the list and in the notes"
+            await pilot.press("tab", "G")
+            await until(pilot, lambda: "\n r tries again" in screen_text(pilot.app))
+            assert "✗ node2: no port of the loopback is free" in screen_text(pilot.app)
+            assert "→ End what uses them." in screen_text(pilot.app)
+
+    asyncio.run(play())
+
+
 def test_errors_of_many_hosts_are_folded_and_one_key_leaves_them_all_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,7 +449,7 @@ def test_errors_of_many_hosts_are_folded_and_one_key_leaves_them_all_out(
     async def play() -> None:
         async with wizard(tmp_path) as (pilot, opened):
             await walk(pilot, opened, list(hosts), 1)
-            await until(pilot, lambda: "✗ 9 n0, n1, n2, n3, n4, n5 and 3 more: refuses" in screen_text(pilot.app))
+            await until(pilot, lambda: " (9 hosts): n0, n1, n2, n3, n4, n5 and 3 more" in screen_text(pilot.app))
             assert "tab X leaves out the 9" in screen_text(pilot.app)
             await pilot.press("tab", "X")
             await until(pilot, lambda: opened._view.draft.hosts == ["ok"])

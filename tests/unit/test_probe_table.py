@@ -48,8 +48,8 @@ def test_busy_gpus_name_who_uses_them() -> None:
     text = render_probe([("node1", replace(_PLAIN, gpus=(_gpu(0), busy, _gpu(2, 9 * _GIB))))])
     assert "1/3 free" in text
     assert "    GPUs 0-2: NVIDIA L4, 24 GiB" in text
-    assert "    GPU 1: 20 GiB taken, 50 % busy, by alice (python 4242)" in text
-    assert "    GPU 2: 9 GiB taken, 50 % busy, by a process that is not visible from here" in text
+    assert "    GPU 1: 20.0 GiB taken, 50 % busy, by alice (python 4242)" in text
+    assert "    GPU 2: 9.0 GiB taken, 50 % busy, by a process that is not visible from here" in text
 
 
 def test_differences_are_marked_against_most_hosts() -> None:

@@ -103,7 +103,7 @@ class RunScreen(DisttuiScreen):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("dash.back", "q", "back", "back", "back to the screen before; the run goes on", group=APP),
+        bind("dash.back", "q", "back", "back", "back to the screen before, which stops no run", group=APP),
         bind("dash.before", "shift+tab", "pane(-1)", "pane before", "to the pane before", group=MOVE, show=False),
         bind("dash.filter", "ampersand", "log('filter')", "filter", "filter the log", group=VIEW, show=False),
         *(

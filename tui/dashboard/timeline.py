@@ -15,6 +15,7 @@ from tui.run.events import Moment
 from tui.run.feed import Snapshot
 from tui.theme import look
 from tui.widgets.drawn import Drawn, line
+from tui.widgets.wrap import wrapped
 
 
 class TimelinePane(Drawn):
@@ -73,12 +74,15 @@ class TimelinePane(Drawn):
         names = min(12, max(len(moment.host) for moment in self._moments)) if several and width > 50 else 0
         shown = self._moments[top : top + height]
         times = max((len(self._when(moment)) for moment in shown), default=0)
-        return [
-            self._line(moment, width, (times, names), chosen=self.has_focus and at == cursor)
-            for at, moment in enumerate(shown, top)
-        ]
+        spare, found = height - len(shown), list[Strip]()
+        for at, moment in reversed(list(enumerate(shown, top))):
+            drawn = self._lines(moment, width, (times, names), 1 + spare, chosen=self.has_focus and at == cursor)
+            spare -= len(drawn) - 1
+            found[:0] = drawn
+        return found
 
-    def _line(self, moment: Moment, width: int, columns: tuple[int, int], *, chosen: bool) -> Strip:
+    def _lines(self, moment: Moment, width: int, columns: tuple[int, int], most: int, *, chosen: bool) -> list[Strip]:
+        """A moment, in several lines where it is long and there are rows for all of it."""
         times, names = columns
         seen = look(moment.look)
         count = f"{moment.count} " if moment.count > 1 else ""
@@ -86,11 +90,19 @@ class TimelinePane(Drawn):
         when = f"{self._when(moment):>{times}} "
         host = f"{moment.host[:names]:<{names}} " if names else ""
         room = max(4, width - len(when) - len(host) - 2)
-        text = text if len(text) <= room else text[: room - 1] + "…"
+        first, *more = wrapped([text], room)
+        if len(more) >= most:
+            first, more = text[: room - 1] + "…", []
+        heads = [when, f"{seen.glyph} ", host]
+        indent = " " * (width - room)
         if chosen:
-            return line([(f"{when}{seen.glyph} {host}{text}".ljust(width), self.component("timeline--cursor"))])
+            css = self.component("timeline--cursor")
+            return [
+                line([(one.ljust(width), css)]) for one in ("".join([*heads, first]), *(indent + one for one in more))
+            ]
         quiet = self.component("timeline--quiet")
-        return line([(when, quiet), (f"{seen.glyph} ", self.component(seen.css)), (host, quiet), text])
+        styles = [quiet, self.component(seen.css), quiet]
+        return [line([*zip(heads, styles, strict=True), first]), *(line([indent, one]) for one in more)]
 
     def _when(self, moment: Moment) -> str:
         return "" if self._began is None else duration(moment.time - self._began)

@@ -8,6 +8,7 @@ from textwrap import wrap
 from typing import Any, ClassVar, NamedTuple
 
 from textual import on
+from textual.actions import parse
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
@@ -174,8 +175,12 @@ class HelpScreen(DisttuiModal[None]):
     def _lines(self) -> list[_Line]:
         """Every key that has an action on the screen: those of its widgets, its own, the app's."""
         found: dict[str, tuple[Binding, list[str], list[DOMNode]]] = {}
-        for node, binding in self._all():
-            if binding.id:
+        every, near = list(self._all()), dict[str, str | None]()
+        for node, binding in every:
+            if node in self._near:
+                near.setdefault(self.app.get_key_display(binding), binding.id)
+        for node, binding in every:
+            if binding.id and not self._is_taken(node, binding, near):
                 # The ten digit keys of a number are one line.
                 name, digits = re.subn(r"_\d$", "_0", binding.id)
                 _, keys, nodes = found.setdefault(name, (binding, [], []))
@@ -194,6 +199,20 @@ class HelpScreen(DisttuiModal[None]):
             for name, (binding, keys, nodes) in found.items()
         ]
 
+    def _is_taken(self, node: DOMNode, binding: Binding, near: Mapping[str, str | None]) -> bool:
+        """Whether the focused widget takes a key of the whole screen: as text, or for an action without a note.
+
+        Args:
+            near: The keys of the focused widget, each with the id of its binding.
+        """
+        shown, focused = self.app.get_key_display(binding), self._over.focused
+        if focused is None or not (_everywhere(node) or node in self._near):
+            return False
+        one = " " if binding.key == "space" else shown
+        if len(one) == 1 and one.isascii():
+            return not binding.priority and focused.check_consume_key(one, one)
+        return near.get(shown, binding.id) != binding.id and _everywhere(node)
+
     def _others(
         self, name: str, keys: Sequence[str], nodes: Sequence[DOMNode], found: Mapping[str, _Found]
     ) -> Iterator[str]:
@@ -210,7 +229,8 @@ class HelpScreen(DisttuiModal[None]):
         for node in (*self._near, *self._over.walk_children(), self._over, self.app):
             if not (node.disabled if hasattr(node, "disabled") else False) and _seen(node):
                 for binding in self.disttui.effective_bindings(node):
-                    if node.check_action(binding.action, ()) is not False:
+                    _, action, parameters = parse(binding.action)
+                    if node.check_action(action, parameters) is not False:
                         yield node, binding
 
 

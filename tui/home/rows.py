@@ -51,8 +51,15 @@ BRIEF = Content.assemble(
     ("e", _KEY), "      watch a recorded run",
 )  # fmt: skip
 """The welcome where there is little room: the footer has the other keys."""
-EMPTY = {"runs": "none yet; r runs the profile under the cursor"}
-"""Pane → the words in place of its rows."""
+
+
+def empty(shelf: Shelf, pane: str, *, read_only: bool) -> str:
+    """The words in place of a pane's rows where there are none."""
+    if not shelf.read:
+        return "reading"
+    if pane != "runs":
+        return ""
+    return "none yet" if read_only else "none yet; r runs the profile under the cursor"
 
 
 def facts(shelf: Shelf) -> list[str]:

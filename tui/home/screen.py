@@ -10,7 +10,7 @@ from time import monotonic
 from time import time as now
 from typing import ClassVar
 
-from textual import on, work
+from textual import events, on, work
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
@@ -53,7 +53,8 @@ class HomeScreen(DisttuiScreen):
         bind("home.details", "d", "details", "details", "more about what the cursor is on", group=VIEW),
         bind("home.filter", "slash", "filter", "filter", "show only rows with these words", group=VIEW),
         bind("home.edit", "e", "edit", "edit", "open this profile in $EDITOR, then check it", group=CHANGE),
-        bind("home.mark", "space", "mark", "mark", "mark this run; stop, delete and tags take all marked", group=VIEW),
+        bind("home.mark", "space", "mark", "mark", "mark this run; stop, delete and tags take all marked",
+             group=CHANGE),
         bind("home.sort", "o", "sort", "order", "by age, name, state or how long they took", group=VIEW),
         bind("home.notes", "a", "notes", "tags", "tags and a note for this run, kept on this machine", group=CHANGE),
         bind("home.delete", "D", "delete", "delete", "delete this run, on its hosts and here", group=CHANGE),
@@ -126,7 +127,7 @@ class HomeScreen(DisttuiScreen):
 
     def body(self) -> Iterable[Widget]:
         """Yield welcome, panes, details and filter."""
-        tables = [Table(rows.COLUMNS[pane], id=pane, empty=rows.EMPTY.get(pane, "")) for pane in PANES]
+        tables = [Table(rows.COLUMNS[pane], id=pane) for pane in PANES]
         for table in tables:
             table.add_class("pane")
             table.set_class(table.id == "runs", "-current")
@@ -195,10 +196,13 @@ class HomeScreen(DisttuiScreen):
         facts = rows.facts(shelf)
         self.header.show("disttui", facts, right="read-only" if self.disttui.read_only else "")
         self.set_class(shelf.newcomer, "-newcomer")
+        for pane in PANES:
+            self._table(pane).say_where_empty(rows.empty(shelf, pane, read_only=self.disttui.read_only))
         self._show_runs(shelf)
         self._table("profiles").show(rows.profiles(shelf))
         self._table("hosts").show(rows.hosts(shelf))
         self._show_titles(shelf)
+        self._share_width()
         if shelf.read and self._any_runs != bool(shelf.runs):
             self._any_runs = bool(shelf.runs)
             if isinstance(self.focused, Table):
@@ -208,6 +212,20 @@ class HomeScreen(DisttuiScreen):
             if problem not in self._reported:
                 self._reported.add(problem)
                 self.notify(problem, severity="warning")
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Share the new width between the panes."""
+        super().on_resize(event)
+        self._share_width()
+
+    def _share_width(self) -> None:
+        """Where panes are side by side, leave to the others what the runs have no use for."""
+        panes, runs = self.query_one("#panes"), self._table("runs")
+        wanted = max(self.size.width // 2, runs.full_width)
+        if self.has_class("-wide") and not self.has_class("-newcomer") and wanted < self.size.width * 3 // 5:
+            panes.styles.grid_columns = f"{wanted} 1fr"
+        else:
+            panes.styles.clear_rule("grid_columns")
 
     def _show_runs(self, shelf: Shelf) -> None:
         self._table("runs").show(rows.runs(shelf, now(), self._order), rows.run_columns(shelf))

@@ -91,9 +91,9 @@ class Table(RowList[Row]):
             """The table."""
             return self.table
 
-    def __init__(self, columns: Sequence[Column], *, id: str | None = None, empty: str = "") -> None:
+    def __init__(self, columns: Sequence[Column], *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._empty = empty
+        self._empty = ""
         """The words in place of rows where there are none."""
         self._columns = list(columns)
         self._all: list[Row] = []
@@ -132,6 +132,18 @@ class Table(RowList[Row]):
     def all(self) -> int:
         """Number of all rows, shown or not."""
         return len(self._all)
+
+    @property
+    def full_width(self) -> int:
+        """Cells that show all it has."""
+        shown = [width for width in self._grown if width]
+        return sum(shown) + self.GAP * (len(shown) - 1) + 4
+
+    def say_where_empty(self, words: str) -> None:
+        """Show these words in place of rows where there are none."""
+        if words != self._empty:
+            self._empty = words
+            self.redraw()
 
     def show(self, rows: Sequence[Row], columns: Sequence[Column] | None = None) -> None:
         """Replace the rows; nothing is drawn if they are unchanged."""

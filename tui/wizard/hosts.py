@@ -195,7 +195,7 @@ class HostsStep(Step):
         yield from about
         dead = [state for state in states if state.error]
         to_list = "" if table.has_focus else "tab "
-        if len(dead) > 1:
+        if len(dead) > 1 and not self.draft.sandbox:
             yield Point(f"leaves out the {len(dead)} that cannot be used", mark=f"{to_list}X ", mark_style=_KEY)
             yield from () if about else folded(dead)
         elif dead and not table.has_focus and dead[0].error:
@@ -214,8 +214,10 @@ class HostsStep(Step):
     def _about(self, key: str) -> Iterator[Point | str]:
         """Yield the notes on the row under the cursor."""
         assert self.view is not None
-        state = self.view.states.get(key) if key in self.draft.hosts else None
-        if key == PLAYED:
+        names = SANDBOX if key == PLAYED and self.draft.sandbox else [key] if not self.draft.sandbox else []
+        states = [state for name in names if name in self.draft.hosts and (state := self.view.states.get(name))]
+        state = min(states, key=_severity, default=None)
+        if key == PLAYED and (state is None or not state.error):
             yield "Two hosts played on this machine, over real SSH on its loopback: nothing else is needed."
             yield "A run on them ends when disttui ends; runs on real hosts go on."
         if state and state.error:
@@ -308,17 +310,22 @@ def _file(text: str) -> Path | None:
         return None
 
 
+def _severity(state: HostCheck) -> int:
+    """The worst first."""
+    return ("failed", "left out", "connecting", "probing", "ready").index(state.state)
+
+
 def _state(states: Sequence[HostCheck]) -> Cell:
     if not states:
         return ""
-    worst = min(states, key=lambda one: ("failed", "left out", "connecting", "probing", "ready").index(one.state))
+    worst = min(states, key=_severity)
     if worst.state == "ready":
         return [("✓ ready", "state--done")]
     return [("◌ " + worst.state, "state--waiting")] if worst.pending else state_cell(worst.state)
 
 
 def _what(one: Candidate, states: Sequence[HostCheck]) -> Cell:
-    first = states[0] if states else None
+    first = min(states, key=_severity, default=None)
     if first and first.error:
         what = first.error.reason.splitlines()
         return [(what[0] if what else "", "state--failed")]

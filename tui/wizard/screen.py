@@ -21,7 +21,7 @@ from runner.hosts.link import Link
 from runner.ids import short
 from runner.library.files import text_of
 from tui.dialogs.calm import Calm
-from tui.keys import APP, CHANGE, OPEN, bind
+from tui.keys import APP, CHANGE, MOVE, VIEW, bind
 from tui.screen import Command
 from tui.widgets.rail import Rail
 from tui.widgets.table import Table
@@ -57,7 +57,7 @@ class WizardScreen(HostsScreen):
     HELP = """Five steps, walked both ways: enter goes on, escape goes back, and nothing is lost on the way. What you
     see at the end is the file that a person would write; `disttui run FILE` does the same."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("wizard.on", "enter", "on", "go on", "go on to the next step", group=OPEN),
+        bind("wizard.on", "enter", "on", "go on", "go on to the next step", group=MOVE),
         bind("wizard.launch", "enter,L", "launch", "launch", "start the run on all hosts", group=CHANGE, priority=True),
         bind(
             "wizard.when_free",
@@ -68,8 +68,15 @@ class WizardScreen(HostsScreen):
             group=CHANGE,
         ),
         bind("wizard.save", "s,ctrl+s", "save", "save", "save the profile", group=CHANGE),
-        bind("wizard.checks", "enter", "checks", "checks", "show the checks, and start nothing by itself", group=OPEN),
-        bind("screen.back", "escape,q", "back", "back", "to the step before", group=APP),
+        bind("wizard.checks", "enter", "checks", "checks", "show the checks, and start nothing by itself", group=VIEW),
+        bind(
+            "screen.back",
+            "escape,q",
+            "back",
+            "back",
+            "to the step before; at the first: leave the wizard",
+            group=APP,
+        ),
     ]
 
     DEFAULT_CSS = """

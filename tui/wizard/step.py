@@ -94,8 +94,9 @@ def folded(states: Iterable[HostCheck]) -> Iterator[Point]:
         if state.error:
             kinds.setdefault(_kind(state.error.reason), []).append(state.name)
     for what, names in sorted(kinds.items(), key=lambda one: -len(one[1])):
+        number = f" ({len(names)} hosts)" if len(names) > 1 else ""
         more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-        yield Point(f"{', '.join(names[:6])}{more}: {what}", "$state-failed", f"✗ {len(names)} ")
+        yield Point(f"{what}{number}: {', '.join(names[:6])}{more}", "$state-failed", "✗ ")
 
 
 def _kind(what: str) -> str:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import cast
+from unittest.mock import patch
 
 from textual.pilot import Pilot
 
+from runner.library.syncing import KeptBoth, Synced
+from runner.profile.library import Library
 from tests.tui.scenes import KEY, Scene, in_wizard, question_asked
-from tests.tui.shelf_kit import add_profile, busy_machine
+from tests.tui.shelf_kit import add_profile, busy_machine, shows
 from tests.tui.snap import until
 from tui.app import DisttuiApp
+from tui.dialogs.profile_error import ProfileErrorScreen
 from tui.dialogs.question import Question
 from tui.wizard import WizardScreen
 
@@ -48,6 +54,34 @@ def shared(folder: Path) -> None:
         path.write_text("disttui: 1\ndescription: of the team\nhosts: [gpu1]\njob: {script: train.py}\n")
     config = folder / "config" / "disttui" / "config.yaml"
     config.write_text("libraries: [{name: team, folder: ~/team}, {name: lab, git: 'git@hub:lab/profiles.git'}]\n")
+
+
+async def conflict(pilot: Pilot[None]) -> None:
+    """Sync a library in which a colleague has changed the same keys."""
+    kept = KeptBoth("llama-7b.yaml", "llama-7b.ada.yaml")
+    done = Synced(received=("resnet.yaml", "llama-7b.yaml"), sent=1, kept=(kept,))
+    library = Library("lab", "team", Path("lab"), url="git@hub:lab/profiles.git")
+    with patch("runner.api.libraries.sync_libraries", lambda *_: iter([(library, done)])):
+        await pilot.press("S")
+        await until(pilot, lambda: shows(cast(DisttuiApp, pilot.app), "llama-7b.ada"))
+
+
+async def edited(pilot: Pilot[None]) -> None:
+    """Come back from the editor with a profile that has an error."""
+
+    def edit(command: Sequence[str], **_: object) -> None:
+        Path(command[-1]).write_text("disttui: 1\nhosts: [ada, grace]\nnum_procesess: 4\njob: {builtin: bytegpt}\n")
+
+    with patch.object(DisttuiApp, "suspend", nullcontext), patch("tui.terminal.editor.subprocess.run", edit):
+        await pilot.press("2", "j", "e")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ProfileErrorScreen))
+        await pilot.pause(0.3)
+
+
+def to_replace(folder: Path) -> None:
+    """Somebody who has saved the profile that the wizard makes."""
+    busy_machine(folder)
+    add_profile(folder, "bytegpt-2node", "disttui: 1\nhosts: [gpu1, gpu2]\njob: {builtin: bytegpt}\n")
 
 
 _TWO = "hosts: [gpu1, gpu2]\n"
@@ -146,5 +180,9 @@ SCENES = (
     ),
     Scene("library", (80, 24), ["2"], prepare=shared),
     Scene("library-details", (80, 24), ["2", "j", "d"], prepare=shared),
+    Scene("library-conflict", (80, 24), ["2"], prepare=shared, act=conflict),
+    Scene("edited-wrong", (80, 24), act=edited),
+    Scene("check-replace", (80, 24), prepare=to_replace, act=in_wizard(5, ["gpu1", "gpu2"], "s", "enter")),
+    Scene("too-small", (80, 24), act=lambda pilot: pilot.resize_terminal(39, 11)),
     Scene("library-empty", (80, 24), ["2"], prepare=lambda folder: folder.mkdir(exist_ok=True)),
 )
