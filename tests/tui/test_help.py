@@ -181,7 +181,24 @@ def test_the_help_of_a_replay_says_what_its_keys_do_there(tmp_path: Path) -> Non
             assert "the run goes on" not in words
             screen.query_one("#ranks").focus()
             await until(pilot, lambda: app.focused is screen.query_one("#ranks"))
+            await pilot.press("l")
+            await until(pilot, lambda: kit.shows(app, "─rank 0 "))
             words = await _help(pilot)
+            assert "In Ranks, where the cursor is" in words, "whatever the title says of the rank under the cursor"
             assert re.search(r"l → +one rank on", words) and re.search(r"  \. +one step of the cursor on", words)
 
     play()
+
+
+def test_over_a_profile_of_ones_own_the_help_says_that_e_edits_it_and_nothing_else(tmp_path: Path) -> None:
+    kit.add_profile(tmp_path, "pair", "disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
+
+    async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: app.focused is not None and app.focused.id == "profiles")
+        words = await _help(pilot)
+        assert "open this profile in $EDITOR" in words and "watch a recorded run" not in words
+        await pilot.press("j")
+        words = await _help(pilot)
+        assert "watch a recorded run" in words and "open this profile in $EDITOR" not in words
+
+    kit.play(tmp_path, look, size=(110, 60))

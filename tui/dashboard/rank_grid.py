@@ -41,6 +41,7 @@ class RankGrid(Drawn):
     """Shows every rank as a cell with glyph and colour, and with number and pace if there is room."""
 
     can_focus = True
+    PLACE = "Ranks"
     COMPONENT_CLASSES: ClassVar[set[str]] = {"grid--quiet", "grid--cursor"}
     DEFAULT_CSS = """
     RankGrid {

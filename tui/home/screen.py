@@ -321,6 +321,8 @@ class HomeScreen(DisttuiScreen):
 
     def _usable(self, action: str) -> bool:
         """Whether an action fits the chosen rows."""
+        if action == "example":
+            return self.disttui.read_only or not self._usable("edit")  # which has the same key
         if action == "edit":
             profile = self.chosen_profile
             return profile is not None and profile.origin != "built in"
