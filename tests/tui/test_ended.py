@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from unittest.mock import patch
 
@@ -21,6 +22,7 @@ from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.widget_kit import asynchronous
 from tui.app import DisttuiApp
 from tui.router import First
+from tui.widgets.footer import FooterBar
 
 _JOB = """
 import json, os, pathlib, sys
@@ -78,6 +80,7 @@ def test_an_ended_run_is_run_again_and_then_from_its_checkpoint(tmp_path: Path) 
             second = known_runs(environment)[0][0]
             await _ended(app, pilot, second.run[:8])
             await until(pilot, lambda: "R from checkpoint" in _footer(app), 60)
+            await until(pilot, lambda: time.monotonic() > app.screen.query_one(FooterBar)._calm_from)
             footer = _footer(app)
             await pilot.click("FooterBar", offset=(footer.index("R from"), 0))
             await asked(pilot)

@@ -183,7 +183,8 @@ class RunScreen(DisttuiScreen):
             self._turn = self._show_large_in_turn(snapshot)
         self._show_head()
         if self.over != ended:
-            self.query_one(FooterBar).changed_by_itself()
+            if not first:
+                self.query_one(FooterBar).changed_by_itself()
             self.refresh_bindings()
         if self.over and self.known is not None and not self.disttui.read_only:
             self._ended.look(self.known, self.disttui.ssh_config, self.post_message)
