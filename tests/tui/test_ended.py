@@ -115,6 +115,7 @@ def test_a_failed_run_opens_the_editor_at_its_line_and_copies_its_story(tmp_path
             await until(pilot, lambda: shows(app, "✗ failed"))
             app.copy = copied.append  # type: ignore[assignment, method-assign]
             assert "run again" not in _footer(app), "it would change something"
+            await until(pilot, lambda: time.monotonic() > app.screen.query_one(FooterBar)._calm_from)
             await pilot.click("FooterBar", offset=(_footer(app).index("e edit line"), 0))
             await until(pilot, lambda: opened)
             await pilot.press("y")
