@@ -6,7 +6,7 @@ import functools
 import os
 import signal
 import sys
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Container, Iterator, NamedTuple, TypedDict
 
 TAG = "DISTTUI_TAG"
 _EXITING = 4  # PF_EXITING of linux/sched.h
@@ -76,6 +76,15 @@ def table() -> dict[int, Proc]:
             if proc:
                 found[proc.pid] = proc
     return found
+
+
+def newer(known: Container[int]) -> Iterator[Proc]:
+    """Look up the processes that are not `known`, the newest first."""
+    if os.path.exists("/proc/self/stat"):
+        for pid in sorted((int(name) for name in os.listdir("/proc") if name.isdigit()), reverse=True):
+            proc = None if pid in known else read(pid)
+            if proc:
+                yield proc
 
 
 def descendants(procs: dict[int, Proc], root: int) -> set[int]:

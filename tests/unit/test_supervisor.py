@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,8 +150,10 @@ scrubbed = subprocess.Popen(["sleep", "600"], env={}, start_new_session=True)
 print("scrubbed", scrubbed.pid, flush=True)
 if os.fork() == 0:
     os.setsid()
-    end = time.time() + 600
+    end = time.time() + 120
+    beat = os.open(os.environ["BEAT"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     while time.time() < end:      # a storm of new sessions, each outliving its parent
+        os.write(beat, b".")
         if os.fork():
             time.sleep(0.01); os._exit(0)
         os.setsid()
@@ -159,8 +162,9 @@ time.sleep(600)
 """
 
 
-def test_a_nasty_tree_leaves_nothing(cluster: Make) -> None:
-    run = cluster(NASTY, launch={"grace": 2})
+def test_a_nasty_tree_leaves_nothing(cluster: Make, tmp_path: Path) -> None:
+    beat = tmp_path / "beat"
+    run = cluster(NASTY, launch={"grace": 2}, env={"BEAT": str(beat)})
     run.start()
     log = run.path(0, "attempt-1/rank-0.log")
     wait_for(lambda: log.exists() and "armed" in log.read_text(), "the tree")
@@ -170,6 +174,9 @@ def test_a_nasty_tree_leaves_nothing(cluster: Make) -> None:
     assert end["left"] == []
     assert run.living() == {}
     assert procs.read(scrubbed) is None
+    beats = beat.stat().st_size
+    time.sleep(1)
+    assert beats and beat.stat().st_size == beats, "the storm goes on"
 
 
 def test_hostile_words_reach_the_script_byte_for_byte(cluster: Make, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from .. import procs
 _ROUND = 0.02
 _GIVE_UP = 5.0
 _STRAGGLERS = 0.5
+_CHASE = 0.25
+"""Seconds that a round follows those that come while it kills."""
 
 Members = Callable[[], "set[int]"]
 
@@ -25,6 +27,10 @@ def attempt_processes(run: str, node: int, root: int | None, everything: bool = 
     """
     found = procs.table()
     members = procs.tagged(found, run, node)
+    # What forks and ends faster than a table is read is in none, but among those that came meanwhile.
+    new = {proc.pid: proc for proc in procs.newer(found)}
+    found.update(new)
+    members |= procs.tagged(new, run, node)
     if root is not None and root in found:
         own = found[root].session
         members |= {pid for pid in procs.descendants(found, root) if everything or found[pid].session != own}
@@ -77,9 +83,11 @@ class Ending:
         if now - self._killing > _GIVE_UP:
             self.left = [{"pid": pid, "command": procs.command(pid)} for pid in sorted(found)]
             return None
+        tags = {procs.tag(pid) for pid in found} - {""}
         # The launcher last: its death makes the kernel send its ranks another TERM.
         for pid in sorted(found, key=lambda pid: pid == self._launcher):
             _send(pid, signal.SIGKILL)
+        _chase(found, tags)
         return _ROUND / 2
 
     def _wait_kindly(self, found: set[int], now: float) -> None:
@@ -103,6 +111,24 @@ def sweep(members: Members) -> list[LeftProcess]:
         if wait is None:
             return ending.left
         time.sleep(wait)
+
+
+def _chase(family: set[int], tags: set[str]) -> None:
+    """Kill what a family starts while it is killed, the newest first: before that starts another.
+
+    A round that reads the whole table first is too late for processes that live for milliseconds.
+    """
+    known, family = {*family, os.getpid()}, set(family)
+    until, quiet = time.monotonic() + _CHASE, 0
+    while quiet < 3 and time.monotonic() < until:
+        quiet += 1
+        for proc in procs.newer(known):
+            known.add(proc.pid)
+            if proc.ppid in family or (procs.tag(proc.pid) in tags and procs.owner(proc.pid) == os.getuid()):
+                _send(proc.pid, signal.SIGKILL)
+                family.add(proc.pid)
+                quiet = 0
+        time.sleep(0.001)
 
 
 def _send(pid: int, number: int) -> None:
