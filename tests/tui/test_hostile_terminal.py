@@ -14,6 +14,7 @@ from tests.cluster.typed import COMMAND
 from tests.tui import evil_host, hostile
 from tests.tui.shelf_kit import environ
 from tests.tui.tmux import Tmux, tmux
+from tests.unit.waiting import wait_for
 
 pytestmark = [pytest.mark.tmux, pytest.mark.timeout(400)]
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,8 @@ def _attacked(folder: Path, *command: str, size: tuple[int, int]) -> Iterator[Tm
         assert hostile.TITLE not in screen.tell("#{pane_title}#{window_name}")
         screen.press("C-q")
         screen.until("exit code 0")
+        # What tmux pipes comes later than what it shows.
+        wait_for(lambda: b"exit code 0" in screen.written.read_bytes(), "the end of what was written")
         written = screen.written.read_bytes()
     assert b"Traceback" not in written.replace(b"Traceback\x1b", b"")
     text = written.decode("utf-8")

