@@ -375,6 +375,16 @@ def test_a_filter_has_a_sign_in_the_pane_that_it_holds_for(tmp_path: Path) -> No
     play(tmp_path, scenario, (80, 24))
 
 
+def test_the_line_of_the_filter_is_in_sight_on_12_rows_with_a_host_alone(tmp_path: Path) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        feed(screen, 2, 0)
+        await pilot.press("enter", "slash", *"bob")
+        await until(app, pilot, "/ filter bob", "enter keep", "Last ", "cpu ", "bob")
+        assert not screen.max_scroll_y
+
+    play(tmp_path, scenario, (40, 12))
+
+
 def test_the_bars_of_a_gpu_alone_take_the_room_of_a_hosts_columns() -> None:
     assert [lay_out(width, 14, 8, users=15, alone=True).bar for width in (76, 116, 196)] == [6, 9, 21]
     assert lay_out(116, 14, 8, users=15).bar < 8

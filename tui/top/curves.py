@@ -62,7 +62,7 @@ class CurvesPane(Drawn):
     def draw(self, width: int, height: int) -> list[Strip]:
         """Draw as many curves as fit."""
         host = self._host
-        if host is None or host.load is None or height < 3:
+        if host is None or host.load is None or height < 2:
             return []
         gpu = self.only.partition("/")[2]
         count = max(1, min(_CURVES, (width + _GAP) // (_LEAST + _GAP)))

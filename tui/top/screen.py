@@ -54,7 +54,7 @@ class TopScreen(DisttuiScreen):
         &.-alone #curves { display: block; }
         &.-short.-alone {
             #load { max-height: 35%; }
-            #curves { height: 4; min-height: 4; }
+            #curves { height: 1fr; min-height: 3; max-height: 4; }
             #processes { min-height: 3; }
         }
         &.-zoomed .pane { display: none; }
