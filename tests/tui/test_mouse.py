@@ -35,7 +35,14 @@ async def click(pilot: Pilot[None], text: str, within: str = "", *, times: int =
                 found.append((at, row))
         return bool(found)
 
-    await until(pilot, there)
+    before: tuple[int, int] | None = None
+    while True:  # until it stays where it is: a dialog may be laid out once more
+        found.clear()
+        await until(pilot, there)
+        if found[0] == before:
+            break
+        before = found[0]
+        await pilot.pause(0.05)
     await pilot.click(offset=found[0], times=times)
     await pilot.pause()
 
