@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ while not os.path.exists("deaf"):
     said = wait_for(lambda: (path := one.attempt / "launcher.json").exists() and json.loads(path.read_text()))
     assert [(f["local_rank"], f["code"]) for f in said["failures"]] == [(0, -9)]
     one.process.send_signal(signal.SIGTERM)
+    time.sleep(1)  # rank 1 ignores it, and the launcher has time to note it
     os.kill(one.reports("start")[1]["pid"], signal.SIGKILL)
     said = one.end()
     assert (said["signal"], said["failures"][0]["local_rank"], said["failures"][0]["code"]) == (signal.SIGTERM, 0, -9)
