@@ -325,6 +325,9 @@ class Attempt:
     def members(self) -> set[int]:
         return set(self.sim.living)
 
+    def tagged(self, found: dict[int, Any]) -> set[int]:
+        return set(self.sim.living) & set(found)
+
     def look(self, last: bool = False) -> None:
         pass
 

@@ -18,6 +18,7 @@ from runner.cli.render.orphans import render_orphans
 from runner.node import descent, procs
 from runner.node.serve import runs
 from runner.node.serve.orphans import orphans
+from runner.node.supervise import stop
 from runner.protocol.requests import Orphan
 from tests.command import disttui
 from tests.unit.runs_kit import Cluster
@@ -155,6 +156,30 @@ while True:
     assert all(row["ended"] for row in found(strays.run, end=True))
     strays.children[0].wait(60)
     assert found(strays.run) == []
+
+
+def test_a_process_that_forges_the_tag_of_a_live_run_takes_nothing_of_that_with_it(
+    strays: Strays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It got into the sweep by the note of an ended run; what begins during that belongs to the live one."""
+    live = Strays(tmp_path)
+    born: list[int] = []
+
+    def kill(pid: int, number: int) -> None:
+        if not born:
+            born.append(live.start())
+        os.kill(pid, number)
+
+    strays.end()
+    forger = strays.start()
+    monkeypatch.setattr(procs, "tag", lambda pid, real=procs.tag: f"{live.run}/0/1" if pid == forger else real(pid))
+    monkeypatch.setattr(stop, "_send", kill)
+    try:
+        stop.sweep(lambda: {pid for pid in (forger,) if (found := procs.read(pid)) and not found.dead})
+        assert born and live.children[0].poll() is None
+    finally:
+        live.children[0].kill()
+        live.children[0].wait(60)
 
 
 def test_other_runs_are_left_alone(strays: Strays, tmp_path: Path) -> None:

@@ -184,6 +184,10 @@ class LauncherProcess:
         """All living processes of this run on this host."""
         return stop.attempt_processes(self._host.run, self._host.node, os.getpid())
 
+    def tagged(self, found: dict[int, procs.Proc]) -> set[int]:
+        """Those of `found` with the tag of this run on this host."""
+        return procs.tagged(found, self._host.run, self._host.node)
+
     @property
     def mpi(self) -> MpiPlace | None:
         """Where mpirun of this host waits for the daemons of the others."""

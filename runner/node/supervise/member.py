@@ -302,7 +302,7 @@ class Member:
     def _start_ending(self, grace: float, ask: bool) -> None:
         attempt = self._attempt
         assert attempt is not None
-        self._ending = Ending(attempt.members, attempt.launcher, attempt.ranks.living, grace, ask)
+        self._ending = Ending(attempt.members, attempt.launcher, attempt.ranks.living, grace, ask, attempt.tagged)
         attempt.ranks.asked_to_end(grace)
         self._step()
 

@@ -15,8 +15,10 @@ _GIVE_UP = 5.0
 _STRAGGLERS = 0.5
 _CHASE = 0.25
 """Seconds that a round follows those that come while it kills."""
+_QUIET = 3
 
 Members = Callable[[], "set[int]"]
+Tagged = Callable[["dict[int, procs.Proc]"], "set[int]"]
 
 
 def attempt_processes(run: str, node: int, root: int | None, everything: bool = False) -> set[int]:
@@ -46,10 +48,21 @@ class Ending:
         ranks: Finds the ranks among the processes; processes that outlive launcher and ranks get no full grace.
         grace: Seconds until KILL.
         ask: Whether to send the TERM; False waits for processes to end by themselves.
+        ours: Finds those of the run among processes that have just begun. None where whoever set the tags is not
+            trusted: then what is killed takes along its own children alone.
     """
 
-    def __init__(self, members: Members, launcher: int | None, ranks: Members, grace: float, ask: bool = True) -> None:
+    def __init__(
+        self,
+        members: Members,
+        launcher: int | None,
+        ranks: Members,
+        grace: float,
+        ask: bool = True,
+        ours: Tagged | None = None,
+    ) -> None:
         self._members = members
+        self._ours = ours
         self._launcher = launcher
         self._ranks = ranks
         self._deadline = time.monotonic() + grace
@@ -83,11 +96,10 @@ class Ending:
         if now - self._killing > _GIVE_UP:
             self.left = [{"pid": pid, "command": procs.command(pid)} for pid in sorted(found)]
             return None
-        tags = {procs.tag(pid) for pid in found} - {""}
         # The launcher last: its death makes the kernel send its ranks another TERM.
         for pid in sorted(found, key=lambda pid: pid == self._launcher):
             _send(pid, signal.SIGKILL)
-        _chase(found, tags)
+        _chase(found, self._ours)
         return _ROUND / 2
 
     def _wait_kindly(self, found: set[int], now: float) -> None:
@@ -103,9 +115,9 @@ class Ending:
             self._deadline = min(self._deadline, now + _STRAGGLERS)
 
 
-def sweep(members: Members) -> list[LeftProcess]:
+def sweep(members: Members, ours: Tagged | None = None) -> list[LeftProcess]:
     """Kill all processes that `members` finds, until two rounds find none; returns those that could not be ended."""
-    ending = Ending(members, None, set, 0.0)
+    ending = Ending(members, None, set, 0.0, ours=ours)
     while True:
         wait = ending.step(time.monotonic())
         if wait is None:
@@ -113,18 +125,18 @@ def sweep(members: Members) -> list[LeftProcess]:
         time.sleep(wait)
 
 
-def _chase(family: set[int], tags: set[str]) -> None:
+def _chase(family: set[int], ours: Tagged | None) -> None:
     """Kill what a family starts while it is killed, the newest first: before that starts another.
 
     A round that reads the whole table first is too late for processes that live for milliseconds.
     """
     known, family = {*family, os.getpid()}, set(family)
     until, quiet = time.monotonic() + _CHASE, 0
-    while quiet < 3 and time.monotonic() < until:
+    while quiet < _QUIET and time.monotonic() < until:
         quiet += 1
         for proc in procs.newer(known):
             known.add(proc.pid)
-            if proc.ppid in family or (procs.tag(proc.pid) in tags and procs.owner(proc.pid) == os.getuid()):
+            if proc.ppid in family or (ours is not None and ours({proc.pid: proc})):
                 _send(proc.pid, signal.SIGKILL)
                 family.add(proc.pid)
                 quiet = 0

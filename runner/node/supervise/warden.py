@@ -110,7 +110,10 @@ def conclude(folder: str, why: str, root: int | None) -> None:
     # By the folder's name: the job may have written another run's id into the spec.
     run, node = os.path.basename(os.path.dirname(folder)), int(os.path.basename(folder))
     last = _last_word(folder)
-    left = stop.sweep(lambda: stop.attempt_processes(run, node, root, everything=True) | descent.noted(folder))
+    left = stop.sweep(
+        lambda: stop.attempt_processes(run, node, root, everything=True) | descent.noted(folder),
+        lambda found: procs.tagged(found, run, node),
+    )
     blamed = of_host(node, "supervisor lost", why, last)
     attempts = [name[8:] for name in os.listdir(folder) if name.startswith("attempt-")]
     attempt = max((int(number) for number in attempts if number.isdecimal()), default=0)
