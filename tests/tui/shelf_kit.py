@@ -6,7 +6,8 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
@@ -16,6 +17,7 @@ from textual.screen import Screen
 
 from tests.tui.snap import is_drawn, screen_text, until
 from tui.app import DisttuiApp
+from tui.dashboard.run_screen import RunScreen
 from tui.dialogs.question import Question
 from tui.router import Router
 from tui.screen import DisttuiModal
@@ -166,6 +168,17 @@ def play(
     ):
         time.tzset()
         asyncio.run(main())
+
+
+@asynccontextmanager
+async def replayed(folder: Path, size: tuple[int, int]) -> AsyncIterator[tuple[DisttuiApp, Pilot[None], RunScreen]]:
+    """The replay of the example, which comes into `folder`, with its numbers and its log."""
+    app = DisttuiApp(environ(folder, XDG_CACHE_HOME=f"{folder}/cache", TEXTUAL_ANIMATIONS="none"))
+    async with app.run_test(size=size) as pilot:
+        app.router.open_replay("example")
+        await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.snapshot and app.screen.log_view)
+        assert isinstance(app.screen, RunScreen)
+        yield app, pilot, app.screen
 
 
 def shows(app: DisttuiApp, words: str) -> bool:

@@ -13,11 +13,9 @@ from textual.pilot import Pilot
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
 from tests.tui.frames import painted
-from tests.tui.snap import until
 from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import HOSTS, record, walk, wizard
 from tui.app import DisttuiApp
-from tui.dashboard.run_screen import RunScreen
 from tui.top.feed import TopChanged
 from tui.widgets.footer import FooterBar
 from tui.wizard import WizardScreen
@@ -120,11 +118,7 @@ def test_the_wizard_shows_no_dead_key(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_replay_of_an_ended_run_shows_no_dead_key(tmp_path: Path, pane: str) -> None:
     @asynchronous
     async def play() -> None:
-        app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
-        async with app.run_test(size=(160, 45)) as pilot:
-            app.router.open_replay("example")
-            await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.log_view)
-            screen: Any = app.screen
+        async with kit.replayed(tmp_path, (160, 45)) as (app, pilot, screen):
             await pilot.press("less_than_sign")
             screen.go_to(pane)
             await pilot.pause()

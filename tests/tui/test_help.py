@@ -20,7 +20,6 @@ from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import HOSTS, record, walk, wizard
 from tui.app import DisttuiApp
 from tui.charts.chart import Chart
-from tui.dashboard.run_screen import RunScreen
 from tui.dialogs.help import HelpScreen
 from tui.shell_commands import SHELL_COMMANDS
 
@@ -32,12 +31,7 @@ def _opened(app: App[None]) -> bool:
 def test_the_keys_of_the_pane_with_the_cursor_come_first_and_a_key_with_two_meanings_says_so(tmp_path: Path) -> None:
     @asynchronous
     async def play() -> None:
-        app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
-        async with app.run_test(size=(110, 90)) as pilot:
-            app.router.open_replay("example")
-            await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.snapshot)
-            screen = app.screen
-            assert isinstance(screen, RunScreen)
+        async with kit.replayed(tmp_path, (110, 90)) as (app, pilot, screen):
             for pane in ("hosts", "events"):
                 screen.go_to(pane)
                 await until(pilot, lambda pane=pane: app.focused is screen.query_one(f"#{pane}"))  # type: ignore[misc]
@@ -168,11 +162,7 @@ def test_a_key_that_the_line_takes_as_text_is_not_listed_and_the_wizards_first_s
 def test_the_help_of_a_replay_says_what_its_keys_do_there(tmp_path: Path) -> None:
     @asynchronous
     async def play() -> None:
-        app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
-        async with app.run_test(size=(110, 60)) as pilot:
-            app.router.open_replay("example")
-            await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.snapshot)
-            screen = app.screen
+        async with kit.replayed(tmp_path, (110, 60)) as (app, pilot, screen):
             chart = next(iter(screen.query(Chart)))
             chart.focus()
             await until(pilot, lambda: app.focused is chart)

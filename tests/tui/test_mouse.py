@@ -12,7 +12,6 @@ from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import HOSTS, record, walk, wizard
 from tui.app import DisttuiApp
-from tui.dashboard.run_screen import RunScreen
 from tui.dialogs.confirm import ConfirmScreen
 from tui.dialogs.help import HelpScreen
 from tui.dialogs.pick import PickScreen
@@ -144,13 +143,7 @@ def test_every_dialog_is_answered_and_closed_by_a_click(tmp_path: Path) -> None:
 def test_a_title_takes_the_focus_and_a_double_click_has_the_pane_alone(tmp_path: Path) -> None:
     @asynchronous
     async def play() -> None:
-        app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
-        async with app.run_test(size=(120, 35)) as pilot:
-            app.router.open_replay("example")
-            await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.log_view)
-            screen = app.screen
-            assert isinstance(screen, RunScreen)
-            await until(pilot, lambda: screen.snapshot)
+        async with kit.replayed(tmp_path, (120, 35)) as (app, pilot, screen):
             for title, pane in (("Log", "log"), ("Hosts", "hosts"), ("Events", "events"), ("Ranks", "ranks")):
                 await click(pilot, title, f"#{pane}")
                 await until(pilot, lambda pane=pane: screen.arrangement.pane == pane)  # type: ignore[misc]

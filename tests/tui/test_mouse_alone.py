@@ -22,10 +22,8 @@ from tests.tui.test_mouse import click
 from tests.tui.widget_kit import asynchronous, burst
 from tests.tui.wizard_kit import HOSTS, record, start
 from tui.app import DisttuiApp
-from tui.dashboard.run_screen import RunScreen
 from tui.dashboard.screen import DashboardScreen
 from tui.home.screen import HomeScreen
-from tui.log import LogView
 from tui.palette import Everything
 from tui.top.screen import TopScreen
 from tui.widgets import footer
@@ -162,10 +160,7 @@ async def test_while_a_run_starts_the_footer_offers_neither_launch_nor_save(
 
 @asynchronous
 async def test_the_find_line_of_the_log_says_what_enter_does(tmp_path: Path) -> None:
-    app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
-    async with app.run_test(size=SMALL) as pilot:
-        app.router.open_replay("example")
-        await until(pilot, lambda: app.screen.query(LogView))
+    async with kit.replayed(tmp_path, SMALL) as (app, pilot, _):
         for key in ("slash", "ampersand"):
             await pilot.press(key)
             await until(pilot, lambda: shows(app, "enter go  esc close"))
@@ -214,10 +209,7 @@ async def test_a_click_on_what_stood_in_the_footer_before_the_end_does_nothing_e
     monkeypatch.setattr(footer, "CALM", 600.0)
     copied: list[str] = []
     monkeypatch.setattr(DisttuiApp, "copy", lambda _, text: copied.append(text))
-    app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
-    async with app.run_test(size=(120, 35)) as pilot:
-        app.router.open_replay("example")
-        await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.snapshot)
+    async with kit.replayed(tmp_path, (120, 35)) as (app, pilot, _):
         await pilot.press("home")
         await until(pilot, lambda: not shows(app, "y copy story"))
         await pilot.press("end")
