@@ -22,6 +22,7 @@ from tui.dialogs.profile_error import ProfileErrorScreen
 from tui.dialogs.prompts import AppPrompts
 from tui.dialogs.question import Question
 from tui.wizard import WizardScreen
+from tui.wizard.check import Pane
 from tui.wizard.reach import apart
 
 KEY = ("ssh-ed25519", "SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo")
@@ -239,6 +240,14 @@ def test_the_checks_show_how_the_ranks_divide_the_model(tmp_path: Path) -> None:
             await until(pilot, lambda: "dp_replicate 2 × tp 4 = 8" in screen_text(pilot.app))
 
     asyncio.run(play())
+
+
+def test_the_checks_take_the_rows_that_the_profile_leaves_empty(tmp_path: Path) -> None:
+    def look(pilot: Pilot[None], shown: str) -> None:
+        checks, profile = (pilot.app.screen.query_one(f"#pane-{name}", Pane) for name in ("checks", "profile"))
+        assert checks.max_scroll_y == profile.max_scroll_y == 0, shown
+
+    seen((160, 44), keys(("gpu1", "gpu2"), 5), look, tmp_path)
 
 
 @pytest.mark.parametrize("right", [1, 2, 3])

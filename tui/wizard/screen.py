@@ -102,12 +102,13 @@ class WizardScreen(HostsScreen):
         #hardware-table, #per-host { max-height: 70%; }
         #step-checkstep { layout: vertical; }
         #tabs { display: none; }
-        #check-panes { layout: grid; grid-size: 2; grid-columns: 2fr 3fr; grid-rows: 3fr 2fr; grid-gutter: 0 1; }
+        #check-panes { layout: grid; grid-size: 2; grid-columns: 2fr 3fr; grid-rows: auto 1fr; grid-gutter: 0 1; }
         #check-panes Pane { display: block; height: 100%; border-top: solid $rule; border-title-color: $muted; }
         #check-panes Pane:focus { border-top: solid $accent; border-title-color: $accent; border-title-style: bold; }
+        #pane-checks { max-height: 60vh; }
         #pane-commands { row-span: 2; }
     }
-    WizardScreen.-wide.-tall #whole-run { margin: 1 0 0 0; }
+    WizardScreen.-wide.-tall { #whole-run { margin: 1 0 0 0; } #pane-checks { max-height: 70vh; } }
     Starting { display: none; }
     WizardScreen.-hurry {
         & > * { display: none; }
