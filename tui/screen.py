@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -26,6 +26,15 @@ class Command(NamedTuple):
     title: str
     help: str
     run: Callable[[], object]
+
+
+def _take_size(screen: DisttuiScreen | DisttuiModal[Any]) -> None:
+    """Set the classes of the terminal's size: Textual sets them behind the first layout, and that would be seen."""
+    size = screen.app.size
+    for breakpoints, cells in (
+        (screen.HORIZONTAL_BREAKPOINTS, size.width), (screen.VERTICAL_BREAKPOINTS, size.height)
+    ):  # fmt: skip
+        screen.add_class(next(name for least, name in reversed(breakpoints) if cells >= least))
 
 
 class DisttuiScreen(Screen[None]):
@@ -81,6 +90,10 @@ class DisttuiScreen(Screen[None]):
         """Leave this screen."""
         await self.disttui.action_back()
 
+    def on_mount(self) -> None:
+        """Fit the terminal from the first frame on."""
+        _take_size(self)
+
     def on_resize(self, event: events.Resize) -> None:
         """Show the size that is needed if the terminal is too small."""
         columns, rows = self.MIN_SIZE
@@ -120,3 +133,7 @@ class DisttuiModal(ModalScreen[ScreenResultType]):
     def disttui(self) -> Shell:
         """The app."""
         return cast("Shell", self.app)
+
+    def on_mount(self) -> None:
+        """Fit the terminal from the first frame on."""
+        _take_size(self)

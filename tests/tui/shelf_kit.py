@@ -20,7 +20,6 @@ from tui.app import DisttuiApp
 from tui.dashboard.run_screen import RunScreen
 from tui.dialogs.question import Question
 from tui.router import Router
-from tui.screen import DisttuiModal
 
 NOW = 1_790_000_000.0
 
@@ -186,16 +185,12 @@ def shows(app: DisttuiApp, words: str) -> bool:
     return is_drawn(app) and words in screen_text(app)
 
 
-_HEIGHTS = [name for _, name in DisttuiModal.VERTICAL_BREAKPOINTS]
-"""Classes of a screen; it has none before it knows how high it is."""
-
-
 async def asked(pilot: Pilot[None]) -> None:
-    """Wait until a question is up as it stays, with the room that the terminal has, and takes answers."""
+    """Wait until a question is up, and takes answers."""
 
     def up() -> bool:
         screen = pilot.app.screen
-        return isinstance(screen, Question) and screen.ready and any(map(screen.has_class, _HEIGHTS))
+        return isinstance(screen, Question) and screen.ready and is_drawn(pilot.app)
 
     await until(pilot, up)
 

@@ -40,8 +40,11 @@ def test_the_app_is_left_while_a_run_is_being_opened(tmp_path: Path, rounds: int
 class _Busy(DisttuiScreen):
     """Touches its widgets all the time, as a dashboard does that draws."""
 
+    def on_mount(self) -> None:
+        self._keep_busy()
+
     @work
-    async def on_mount(self) -> None:
+    async def _keep_busy(self) -> None:
         while True:
             self.header.show("busy")
             await asyncio.sleep(0)
@@ -51,8 +54,11 @@ class _BusyModal(DisttuiModal[None]):
     def compose(self) -> Iterator[HeaderBar]:
         yield HeaderBar()
 
+    def on_mount(self) -> None:
+        self._keep_busy()
+
     @work
-    async def on_mount(self) -> None:
+    async def _keep_busy(self) -> None:
         while True:
             self.query_one(HeaderBar).show("busy")
             await asyncio.sleep(0)

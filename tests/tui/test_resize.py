@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -127,3 +128,27 @@ def test_a_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, by_
 
     with patch("tui.home.screen.now", lambda: kit.NOW):
         asyncio.run(play())
+
+
+@pytest.mark.parametrize("rows", [12, 24, 48])
+def test_a_dialog_has_its_place_from_its_first_frame_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    seen: list[list[str]] = []
+
+    async def play(app: DisttuiApp, pilot: Player) -> None:
+        monkeypatch.setattr(PickScreen, "_refresh_layout", noted(PickScreen._refresh_layout))
+        app.push_screen(PickScreen("Show", [("a", "first"), ("b", "second")], "a"))
+        await until(pilot, lambda: kit.shows(app, "second"))
+        await pilot.pause()
+        assert seen and all(sorted(one) == seen[-1] and len(one) == 2 for one in seen), seen
+
+    def noted(layout: Callable[..., None]) -> Callable[..., None]:
+        def note(screen: PickScreen, *arguments: Any, **named: Any) -> None:
+            sized = (*DisttuiScreen.HORIZONTAL_BREAKPOINTS, *DisttuiScreen.VERTICAL_BREAKPOINTS)
+            seen.append(sorted({name for _, name in sized} & screen.classes))
+            layout(screen, *arguments, **named)
+
+        return note
+
+    kit.play(tmp_path, play, size=(100, rows))
