@@ -75,7 +75,7 @@ class DiagnosisScreen(DisttuiModal[None]):
     def compose(self) -> ComposeResult:
         """Yield the text, which its keys scroll."""
         with VerticalScroll(classes="box wide"):
-            yield DiagnosisText("asking every rank what it is doing …")
+            yield DiagnosisText("asking the hosts …")
         yield Hints(Key("y", "y", "copy"), Key("escape", "esc", "close"), classes="hint")
 
     def on_mount(self) -> None:
