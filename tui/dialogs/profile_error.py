@@ -36,7 +36,7 @@ class ProfileErrorScreen(DisttuiScreen):
     HELP = "This profile cannot be used as it is. Every error stands under its line; correct them, and it opens."
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("error.edit", "e,enter", "edit", "edit", "open it in $EDITOR at the error, then check it", group=CHANGE),
-        bind("error.check", "r", "check", "check again", "check the file as it is now", group=VIEW),
+        bind("error.check", "r", "check", "check", "check the file as it is now", group=VIEW),
         bind("error.next", "n", "next(1)", "next", "to the next error", group=MOVE),
         bind("error.before", "N", "next(-1)", "before", "to the error before", group=MOVE, show=False),
         bind("error.down", "j", "scroll(1)", "down", group=MOVE, show=False),
