@@ -154,8 +154,8 @@ def ends(path: str) -> list[dict[str, object]]:
             size = os.fstat(file.fileno()).st_size
             data = file.read(_BEGINNING)
             if size > len(data):
-                file.seek(max(len(data), size - _END))
-                data += b"\n" + file.read(_END)
+                end = file.seek(max(len(data), size - _END))
+                data += (b"\n" if end > len(data) else b"") + file.read(_END)
     except OSError:
         return []
     return records(data.split(b"\n"))

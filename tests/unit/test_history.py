@@ -161,6 +161,18 @@ def test_a_run_is_summed_up_alike_on_its_host_and_in_the_mirror(tmp_path: Path) 
     assert "■ stopped" in table and "4,000/5,000" in table
 
 
+def test_no_record_of_a_short_file_is_missed(tmp_path: Path) -> None:
+    """The newest one went where it was written across the end of what is read as the file's beginning."""
+    made = kept(tmp_path)
+    spec = {"disttui": 1, "run": made.run, "node_rank": 0, "hosts": ["a", "b"], "nproc": [1, 2]}
+    events = lines({"t": 10, "e": "launch", "attempt": 1})
+    for count in range(150, 250):
+        steps = lines(*({"t": 1.0, "step": n} for n in range(count)))
+        mirrored(made, 0, {"spec.json": json.dumps(spec), "events.jsonl": events,
+                           "attempt-1/rank-0.metrics.jsonl": steps})  # fmt: skip
+        assert made.summary()["step"] == count - 1
+
+
 @pytest.mark.parametrize(("written", "shown"), [("NaN", "nan"), ("-Infinity", "-inf"), ('"nan"', "nan"), ('"?"', "-")])
 def test_a_loss_that_is_not_finite_stands_in_the_table_of_runs(tmp_path: Path, written: str, shown: str) -> None:
     made = kept(tmp_path)
