@@ -222,10 +222,16 @@ def test_dead_link_is_an_error_not_an_end(over_ssh: Connection, server: Sshd) ->
     assert stream.read(100, 20) == b"first\n"
     for pid in server.sessions():
         os.kill(pid, signal.SIGKILL)
-    with pytest.raises(ConnectionError):
+    with pytest.raises(ConnectionError) as reading:
         stream.read(100, 20)
-    with pytest.raises(ConnectionError):
+    with pytest.raises(ConnectionError) as writing:
+        for _ in range(1000):
+            stream.write(b"x" * 65536)
+    with pytest.raises(ConnectionError) as running:
         over_ssh.run("true")
+    for caught in (reading, writing, running):
+        # Whoever shows it writes the host's name and "the link broke" in front of it.
+        assert str(caught.value) and "the link broke" not in str(caught.value)
 
 
 def test_local_commands_have_their_own_session() -> None:
