@@ -15,10 +15,11 @@ from runner.api.news import HostNotice, ignore, problem_of
 from runner.api.viewer import Viewer
 from runner.errors import DisttuiError, HostError, InputError
 from runner.formatting import number
-from runner.hosts.answers import Exit, no_exit
+from runner.hosts.answers import Exit, no_exit, read_exit
 from runner.hosts.link import Link
 from runner.ids import short
-from runner.runs.registry import KnownRun, folder_of, mirror_of
+from runner.paths import inside
+from runner.runs.registry import KnownRun, folder_of, mirror_of, read_object
 from runner.runs.remote import Reached, sync
 from runner.runs.summary import summaries
 
@@ -179,13 +180,19 @@ def _wait(
     deadline = time.monotonic() + patience
     waiting = set(nodes)
     ends: dict[int, Exit] = {}
+    broken: set[int] = set()
     reported: set[HostNotice] = set()
     while waiting:
         for node, status in reached.ask("status", sorted(waiting), **run.request()).items():
             host = run.hosts[node].name
             if isinstance(status, DisttuiError):
-                tell(problem_of(host, status))
                 waiting.discard(node)
+                # The hosts of a sandbox go with the command that follows the run: it has stored how that ended.
+                if end := _stored(run, node):
+                    ends[node] = end
+                else:
+                    tell(problem_of(host, status))
+                    broken.add(node)
             elif not status["alive"]:
                 ends[node] = status["exit"] or no_exit()
                 waiting.discard(node)
@@ -200,7 +207,7 @@ def _wait(
                 f"Kill it: disttui stop {short(run.run)} --now",
             )
         time.sleep(_POLL if waiting else 0.0)
-    unknown = sorted(reached.errors) if 0 not in ends else []
+    unknown = sorted({*reached.errors, *broken}) if 0 not in ends else []
     if unknown:
         # The leader ends last, after all other hosts; it may be connected again, and have received the stop.
         ends |= _look_again(viewer, run, unknown)
@@ -226,6 +233,12 @@ def _look_again(viewer: Viewer, run: KnownRun, nodes: list[int]) -> dict[int, Ex
         for node, answer in answers.items()
         if not isinstance(answer, DisttuiError) and not answer["alive"]
     }
+
+
+def _stored(run: KnownRun, node: int) -> Exit | None:
+    """How a run has ended on a host, as a viewer has stored it here."""
+    end = read_object(inside(run.folder, str(node)) / "exit.json")
+    return read_exit(end) if end else None
 
 
 def _remove(folder: Path) -> None:

@@ -101,10 +101,11 @@ def _status(answer: Mapping[str, Any]) -> Status:
         raise ValueError("alive")
     end = answer.get("exit")
     waits = text(answer.get("waits"), _LONG)
-    return {"alive": answer["alive"], "exit": _exit(end) if isinstance(end, dict) else None, "waits": waits}
+    return {"alive": answer["alive"], "exit": read_exit(end) if isinstance(end, dict) else None, "waits": waits}
 
 
-def _exit(end: Mapping[str, Any]) -> Exit:
+def read_exit(end: Mapping[str, Any]) -> Exit:
+    """The content of an exit.json."""
     left = end.get("left")
     return {
         "t": number(end.get("t")),
@@ -117,7 +118,7 @@ def _exit(end: Mapping[str, Any]) -> Exit:
 
 def no_exit() -> Exit:
     """The answer of a host that does not know how its part of the run ended."""
-    return _exit({})
+    return read_exit({})
 
 
 def _stacks(answer: Mapping[str, Any]) -> StacksAnswer:

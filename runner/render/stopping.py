@@ -19,7 +19,8 @@ def stopped_lines(stopped: StopResult) -> list[str]:
         lines.append(f"could not be ended: {', '.join(left)}")
     lines += [f"{host}: {words}" for host, end in ends.items() for words in held_words(end["held"])]
     states = sorted({end["state"] for end in ends.values() if end["state"]})
-    lines.append(f"{run} {'/'.join(states) or 'stopped'} on {', '.join(ends)}")
+    if ends:
+        lines.append(f"{run} {'/'.join(states) or 'stopped'} on {', '.join(ends)}")
     if stopped.unseen:
         lines.append(f"not reached, so that nobody has seen it stopped there: {', '.join(stopped.unseen)}")
     return lines

@@ -1,10 +1,14 @@
-"""`disttui stop`, as far as hosts that answer late are concerned."""
+"""`disttui stop`, as far as hosts that answer late or not any more are concerned."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from runner.api import ending
+from runner.api.news import HostNotice
+from runner.render.stopping import stopped_lines
 from tests.unit.liar_kit import liar, lied, viewer
 
 END = '{"t": 1.0, "state": "stopped", "code": 130, "cause": None, "attempt": 1, "left": []}'
@@ -25,3 +29,32 @@ def test_a_stop_does_not_wait_for_hosts_that_connect_late(tmp_path: Path) -> Non
     program.write_text(f"#!/bin/sh\nuntil [ -e '{heard}' ]; do sleep 0.05; done\n{program.read_text()}")
     done = ending.stop(viewer(tmp_path), lied(tmp_path, quick, late))
     assert set(done.ends) == {"quick", "late"} and done.complete
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_hosts_that_are_gone_with_their_sandbox_have_ended_as_is_stored_here(tmp_path: Path, stored: bool) -> None:
+    """The command that follows the run ends with it, and its hosts with that command: the links to them break."""
+    mirror = tmp_path / "disttui" / "runs" / "lied-1a2b"
+    body = """
+    if op == "stop":
+        yield {{"ok": {{"stopped": True, "state": "running"}}}}
+    elif op == "status":
+        if {stored}:
+            os.makedirs({place!r})
+            with open({place!r} + "/exit.json", "w") as file:
+                json.dump({end}, file)
+        os._exit(0)
+    """
+    hosts = [
+        liar(tmp_path, name, body.format(stored=stored, place=str(mirror / str(node)), end=END))
+        for node, name in enumerate(("one", "two"))
+    ]
+    said: list[object] = []
+    done = ending.stop(viewer(tmp_path), lied(tmp_path, *hosts), tell=said.append)
+    notices = [news for news in said if isinstance(news, HostNotice)]
+    if stored:
+        assert not notices and done.complete
+        assert stopped_lines(done) == ["lied-1a2b stopped on one, two"]
+    else:
+        assert {news.host for news in notices} == {"one", "two"} and not done.complete
+        assert stopped_lines(done) == ["not reached, so that nobody has seen it stopped there: one, two"]
