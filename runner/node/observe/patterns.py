@@ -92,6 +92,12 @@ _NAMES = {
     "tokens_per_sec": "tokens_per_s", "tokens_per_second": "tokens_per_s", "tps": "tokens_per_s",
 }  # fmt: skip
 _KNOWN = frozenset(_NAMES.values())
+# Names of the time of a line, as loggers that print JSON write it.
+_CLOCKS = frozenset(
+    ["t", "ts", "time", "timestamp", "unix_time", "wall_time", "epoch_time", "date", "datetime", "created", "created_at"]
+)
+_CLOCK_FROM = 1e9
+"""Seconds since 1970, in 2001: a number under such a name that is not smaller is a time of day, and no duration."""
 # Characters before a name that are not a part of it.
 _BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
 _TELLING = frozenset(
@@ -193,6 +199,8 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
     """Note one value under its canonical name; the first of a line counts."""
     name, unit_of_name = _canonical(name)
     value = _value(number)
+    if name in _CLOCKS and not isinstance(value, str) and value >= _CLOCK_FROM:
+        return
     factor = _FACTORS.get(unit or unit_of_name)
     if factor is not None and not isinstance(value, str):
         value = round(value * factor, 9)
