@@ -65,6 +65,16 @@ def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
     assert rank.metrics.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("pattern", [None, r"(?P<t>\d+): loss (?P<loss>\S+)"])
+def test_the_time_of_a_record_is_never_a_value_of_the_script(tmp_path: Path, pattern: str | None) -> None:
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], pattern)
+    rank.print("7: loss 0.5\n" if pattern else '{"t": 7, "loss": 0.5}\n')
+    before = time.time()
+    harvest.poll({})
+    assert rank.records() == [{"loss": 0.5}]
+    assert before <= json.loads(rank.metrics.read_text())["t"] <= time.time()
+
+
 def test_ranks_do_not_mix(tmp_path: Path) -> None:
     ranks = [Rank(tmp_path, 4), Rank(tmp_path, 5)]
     harvest = Harvest(str(tmp_path), [4, 5], None)

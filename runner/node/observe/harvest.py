@@ -273,7 +273,9 @@ class _RankFiles:
         if not records:
             return
         self._newest = when
-        text = "".join(json.dumps({"t": when, **record}) + "\n" for record in records)
+        # The time of a record is ours, also where a script calls a value of its own `t`.
+        rows = ({name: value for name, value in record.items() if name != "t"} for record in records)
+        text = "".join(json.dumps({"t": when, **row}) + "\n" for row in rows)
         try:
             file = regular(self._metrics, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
