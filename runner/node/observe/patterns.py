@@ -59,6 +59,14 @@ _DECIMAL = rf"(?=[-+]?\d{{0,20}}\.|[-+]?(?:nan|inf)\b){_NUMBER}"
 _MEAN_LOSS = re.compile(rf"\bloss:?\s{{1,8}}(?:{_DECIMAL}) \(\s{{0,8}}({_DECIMAL})\)", re.IGNORECASE)
 # A line of a validation: its loss is not the training loss, its counter not a step.
 _VALIDATION = re.compile(r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:", re.IGNORECASE)
+# The same said by an object: {"event": "eval", "metrics": {"loss": 1.5}}, {"split": "val", …}, {"eval": {"loss": 1.5}}.
+_VALIDATES = re.compile(
+    r"""['"](?:event|phase|split|mode|stage|type|kind|subset)['"]\s{0,4}:\s{0,4}"""
+    r"""['"](?:val|valid|validation|eval|evaluation|evaluate|test)(?:_(?:end|epoch|epoch_end|step|metrics|results?))?['"]"""
+    r"""|^[^{]{0,200}\{(?:['"](?:step|global_step|epoch)['"]:\s?\d[^,]{0,20},\s?){0,3}"""
+    r"""['"](?:val|valid|validation|eval|evaluation|test)['"]:\s?\{""",
+    re.IGNORECASE,
+)
 # An evaluation as accelerate's examples and many others print it: epoch 0: {'accuracy': 0.84, 'f1': 0.89}
 _EVALUATED = re.compile(r"\W{0,4}epoch (\d{1,6}):\s{1,4}\{['\"]", re.IGNORECASE)
 # A line of a source file, as loggers print it: train.py:42, __main__:train:42; trainer:42 behind a time or a level.
@@ -121,7 +129,7 @@ def recognise(line: str) -> Optional[Record]:
         return found
     if not found:
         _unquoted(found, line)
-    if _VALIDATION.match(line):
+    if _VALIDATION.match(line) or (found and _VALIDATES.search(line)):
         found = _validation(found, line)
     elif "validate_step" in found:  # torchtitan, whose loggers write in front of it
         found = {**_validation(found, line), "step": found["validate_step"]}
