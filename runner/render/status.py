@@ -147,7 +147,10 @@ def metric_words(metrics: Metrics) -> list[str]:
 
 def accuracy(metrics: Metrics) -> list[str]:
     """The newest accuracy, in training before that of a validation; empty if none is known."""
-    names = (("accuracy", "accuracy"), ("val_accuracy", "val accuracy"), ("eval_accuracy", "val accuracy"))
+    names = (
+        ("accuracy", "accuracy"), ("val_accuracy", "val accuracy"), ("eval_accuracy", "val accuracy"),
+        ("val_acc1", "val Acc@1"), ("acc1", "Acc@1"),
+    )  # fmt: skip
     known = ((words, number(metrics.get(name))) for name, words in names)
     return next(([f"{words} {value:.4g}"] for words, value in known if value is not None), [])
 

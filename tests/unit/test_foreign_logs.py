@@ -110,12 +110,13 @@ def test_a_loss_that_is_no_number_any_more_is_told(tmp_path: Path) -> None:
     assert "loss nan  val loss nan" in status_line(state, 9.0, 120)
     state = fold(state, 0, "exit.json", {"state": "finished", "code": 0})
     line = ending(state, 34.0, tmp_path, {})[0]
-    assert line == "✓ t-1 finished in 0:34: 1 rank on 1 host  loss 6.88 → nan  validation loss nan"
+    assert line == "✓ t-1 finished in 0:34: 1 rank on 1 host  loss 6.88 → nan  validation loss nan  val Acc@1 0"
 
 
 def test_the_accuracy_of_a_validation_is_not_told_as_that_of_the_training() -> None:
     assert metric_words({"val_loss": 4.417, "eval_accuracy": 0.02581}) == ["val loss 4.417", "val accuracy 0.02581"]
     assert metric_words({"val_accuracy": 0.5, "accuracy": 0.75}) == ["accuracy 0.75"]
+    assert metric_words({"val_acc1": 0.125, "acc1": 1.56}) == ["val Acc@1 0.125"]
 
 
 def test_the_evaluations_of_accelerates_example(tmp_path: Path) -> None:

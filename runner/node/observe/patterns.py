@@ -16,7 +16,7 @@ Record = Dict[str, Value]
 LONGEST = 2000
 """Characters of the longest line that is parsed; longer lines are no metrics."""
 
-HINTS = (b"loss", b"step", b"epoch", b"iter", b"it/s", b"s/it", b"batch")
+HINTS = (b"loss", b"step", b"epoch", b"iter", b"it/s", b"s/it", b"batch", b"acc@1")
 """Lower-case bytes of which every metric line has at least one."""
 
 _NUMBER = (
@@ -57,6 +57,11 @@ _METER = re.compile(r"\bTime\s{1,8}(\d{1,12}\.\d{1,12}) \(\s{0,8}\d")
 # The loss of a batch, and in brackets the mean of all batches so far: Loss 6.9412e+00 (6.9400e+00).
 _DECIMAL = rf"(?=[-+]?\d{{0,20}}\.|[-+]?(?:nan|inf)\b){_NUMBER}"
 _MEAN_LOSS = re.compile(rf"\bloss:?\s{{1,8}}(?:{_DECIMAL}) \(\s{{0,8}}({_DECIMAL})\)", re.IGNORECASE)
+# How often the first guess is right, of a batch, and in brackets of all so far: Acc@1   1.56 (  0.37), acc1: 12.5 (11)
+# A share for some scripts and per cent for most: it keeps its number, and a name that nothing else has.
+_FIRST_GUESS = re.compile(rf"\bacc@?1:?\s{{1,8}}({_NUMBER})(?:\s{{1,4}}\(\s{{0,8}}({_NUMBER})\))?", re.IGNORECASE)
+# The result of a validation, by which ImageNet's scripts end it:  *   Acc@1 0.125 Acc@5 0.484
+_RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGNORECASE)
 # A line of a validation: its loss is not the training loss, its counter not a step.
 _VALIDATION = re.compile(r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:", re.IGNORECASE)
 # The same said by an object: {"event": "eval", "metrics": {"loss": 1.5}}, {"split": "val", …}, {"eval": {"loss": 1.5}}.
@@ -102,7 +107,19 @@ _NAMES = {
 _KNOWN = frozenset(_NAMES.values())
 # Names of the time of a line, as loggers that print JSON write it.
 _CLOCKS = frozenset(
-    ["t", "ts", "time", "timestamp", "unix_time", "wall_time", "epoch_time", "date", "datetime", "created", "created_at"]
+    [
+        "t",
+        "ts",
+        "time",
+        "timestamp",
+        "unix_time",
+        "wall_time",
+        "epoch_time",
+        "date",
+        "datetime",
+        "created",
+        "created_at",
+    ]
 )
 _CLOCK_FROM = 1e9
 """Seconds since 1970, in 2001: a number under such a name that is not smaller is a time of day, and no duration."""
@@ -119,6 +136,9 @@ def recognise(line: str) -> Optional[Record]:
     if len(line) > LONGEST:
         return None
     found: Record = {}
+    result = _RESULT.match(line)
+    if result:
+        return {"val_acc1": _value(result.group(1))}
     for match in _QUOTED.finditer(line):
         put(found, *match.groups())
     if "train_runtime" in found:
@@ -133,7 +153,7 @@ def recognise(line: str) -> Optional[Record]:
         found = _validation(found, line)
     elif "validate_step" in found:  # torchtitan, whose loggers write in front of it
         found = {**_validation(found, line), "step": found["validate_step"]}
-    trained = "loss" in found or "val_loss" in found
+    trained = not found.keys().isdisjoint(("loss", "val_loss", "val_acc1"))
     return found if trained or ("step" in found and not _TELLING.isdisjoint(found)) else None
 
 
@@ -162,6 +182,9 @@ def _unquoted(found: Record, line: str) -> None:
         number, unit = match.groups()
         in_ms = unit.lower() == "ms"
         put(found, "step_time" if in_ms else unit, number, None, "ms" if in_ms else None)
+    guess = _FIRST_GUESS.search(line)
+    if guess:
+        put(found, "acc1", guess.group(1))
     meter = _METER.search(line)
     if meter:
         put(found, "step_time", meter.group(1))
@@ -177,11 +200,13 @@ def _is_source(line: str, match: "re.Match[str]") -> bool:
 
 
 def _validation(found: Record, line: str) -> Record:
-    """The metrics of a validation line: its loss only, as the validation loss; the mean where the line has both."""
+    """The metrics of a validation line: its loss, as the validation loss, and accuracy; the mean where it has both."""
     mean = _MEAN_LOSS.search(line)
     loss = _value(mean.group(1)) if mean else found.get("val_loss", found.get("loss", found.get("average_loss")))
     rest = {name: value for name, value in found.items() if name in ("epoch", "accuracy")}
-    return {} if loss is None else {"val_loss": loss, **rest}
+    guess = _FIRST_GUESS.search(line)
+    first: Record = {"val_acc1": _value(guess.group(2) or guess.group(1))} if guess else {}
+    return first if loss is None else {"val_loss": loss, **rest, **first}
 
 
 def pairs(text: str) -> Record:
