@@ -135,14 +135,24 @@ def eta(state: RunState) -> float | None:
     return None
 
 
-def metric_words(metrics: Metrics) -> list[str]:
-    """Loss, throughput and other metrics that fit into a line."""
+def metric_words(metrics: Metrics, whose: str = "") -> list[str]:
+    """Loss, throughput and other metrics that fit into a line.
+
+    Args:
+        whose: Follows the loss.
+    """
     words = []
-    for name in ("loss", "val_loss"):
+    for name, after in (("loss", whose), ("val_loss", "")):
         value = figure(metrics.get(name))
         if value is not None:
-            words.append(f"{name.replace('_', ' ')} {value}")
+            words.append(f"{name.replace('_', ' ')} {value}{after}")
     return words + throughput(metrics) + accuracy(metrics)
+
+
+def loss_of(state: RunState) -> str:
+    """Of which rank the loss of `state.metrics` is, in brackets, where several have one; else empty."""
+    ranks = [rank for _, rank, series in state.ranks() if series.latest.get("loss") is not None]
+    return f" (rank {ranks[0]})" if len(ranks) > 1 else ""
 
 
 def accuracy(metrics: Metrics) -> list[str]:
@@ -167,16 +177,17 @@ def throughput(metrics: Metrics) -> list[str]:
 def status_line(state: RunState, elapsed: float, width: int) -> str:
     """The live line: bar, step, loss, throughput, ETA, hosts; never wider than `width` cells.
 
-    On a narrow terminal the bar gets shorter, hosts are counted, and then metrics are left out.
+    On a narrow terminal the bar gets shorter, hosts are counted, and then the loss's rank and metrics are left out.
     """
     room = max(0, width - 1)
-    done, metrics = progress(state), metric_words(state.metrics)
+    done, whose = progress(state), loss_of(state)
     left = eta(state) if run_word(state) in ("running", "not seen") else None
     clock = duration(elapsed) if left is None else f"eta {duration(left)}"
     attempt = [f"attempt {state.attempt}"] if state.attempt > 1 else []
     line = ""
     for bar, most, counted in _FORMS:
-        parts = [*_progress_words(state, done, bar), *metrics[:most], clock, *attempt]
+        metrics = metric_words(state.metrics, whose if bar else "")[:most]
+        parts = [*_progress_words(state, done, bar), *metrics, clock, *attempt]
         line = clean("  ".join([*parts, host_words(state, counted=counted)]))
         if len(line) <= room:
             return line

@@ -16,7 +16,7 @@ from runner.ids import short
 from runner.protocol.events import Death, Held
 from runner.protocol.files import LauncherPart
 from runner.render.signals import code_words
-from runner.render.status import accuracy, throughput, ungrouped
+from runner.render.status import accuracy, loss_of, throughput, ungrouped
 from runner.runs.state import RunState
 from runner.text import clean, set_apart
 
@@ -74,7 +74,8 @@ def _trained(state: RunState, elapsed: float) -> str:
         words[0] += f", in attempt {state.attempt}"
     first, last = figure(state.first_loss), figure(metrics.get("loss"))
     if last is not None:
-        words.append(f"loss {first} → {last}" if first not in (None, last) else f"loss {last}")
+        told = f"loss {first} → {last}" if first not in (None, last) else f"loss {last}"
+        words.append(told + loss_of(state))
     validated = figure(metrics.get("val_loss"))
     if validated is not None:
         words.append(f"validation loss {validated}")

@@ -62,7 +62,7 @@ def test_an_attempt_that_is_being_ended_has_no_eta() -> None:
     state = fold(training(), 1, "events.jsonl", {"t": 121.0, "e": "stopping", "attempt": 1, "why": "failure"})
     line = status_line(state, 33, 200)
     assert "eta" not in line
-    assert "step 20/100  loss 3  41.2k tok/s  0:33  node1 ● running  node2 ◌ stopping" in line
+    assert "step 20/100  loss 3 (rank 0)  41.2k tok/s  0:33  node1 ● running  node2 ◌ stopping" in line
 
 
 def test_the_steps_before_a_checkpoint_do_not_shorten_the_eta() -> None:
@@ -91,9 +91,14 @@ def test_status_line_fits_and_says_what_matters() -> None:
 @pytest.mark.parametrize(
     ("columns", "line"),
     [
-        (103, "━━━╸────────────  20 %  step 20/100  loss 3  41.2k tok/s  eta 1:20  node1 ● running  node2 ● running"),
-        (100, "━╸──────  20 %  step 20/100  loss 3  41.2k tok/s  eta 1:20  node1 ● running  node2 ● running"),
-        (80, "━━━╸────────────  20 %  step 20/100  loss 3  41.2k tok/s  eta 1:20  ● 2 running"),
+        (
+            112,
+            "━━━╸────────────  20 %  step 20/100  loss 3 (rank 0)  41.2k tok/s  eta 1:20  node1 ● running"
+            "  node2 ● running",
+        ),
+        (109, "━╸──────  20 %  step 20/100  loss 3 (rank 0)  41.2k tok/s  eta 1:20  node1 ● running  node2 ● running"),
+        (89, "━━━╸────────────  20 %  step 20/100  loss 3 (rank 0)  41.2k tok/s  eta 1:20  ● 2 running"),
+        (81, "━╸──────  20 %  step 20/100  loss 3 (rank 0)  41.2k tok/s  eta 1:20  ● 2 running"),
         (70, "step 20/100  loss 3  41.2k tok/s  eta 1:20  ● 2 running"),
         (50, "step 20/100  loss 3  eta 1:20  ● 2 running"),
         (40, "step 20/100  eta 1:20  ● 2 running"),
@@ -161,7 +166,7 @@ def test_a_hostile_host_cannot_steer_the_status_line() -> None:
 def test_the_story_of_success() -> None:
     lines = ending(finish(training(), {"state": "finished", "code": 0}), 65, Path("logs"), {})
     assert lines == [
-        "✓ demo-1a2b finished in 1:05: 2 ranks on 2 hosts  loss 4 → 3  41.2k tok/s",
+        "✓ demo-1a2b finished in 1:05: 2 ranks on 2 hosts  loss 4 → 3 (rank 0)  41.2k tok/s",
         "logs: logs",
     ]
 

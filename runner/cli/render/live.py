@@ -18,7 +18,15 @@ from runner.formatting import duration, when
 from runner.hosts.link import SILENCE
 from runner.ids import short
 from runner.protocol.events import AttemptBegins, Event, Stall, Unhandled
-from runner.render.status import metric_words, progress, stall_words, status_line, ungrouped, ungrouped_words
+from runner.render.status import (
+    loss_of,
+    metric_words,
+    progress,
+    stall_words,
+    status_line,
+    ungrouped,
+    ungrouped_words,
+)
 from runner.runs.contents import Content, EventLine, StacksFile
 from runner.runs.registry import KnownRun
 from runner.runs.state import RunState
@@ -311,7 +319,7 @@ def headline(run: KnownRun, state: RunState) -> str:
         words.append(f"attempt {state.attempt}")
     if done := progress(state):
         words.append(f"step {done[0]:,.0f}/{done[1]:,.0f}")
-    words += metric_words(state.metrics)
+    words += metric_words(state.metrics, loss_of(state))
     if state.result is None:
         words.append(f"{duration(time.time() - run.started)} so far")
     return ", ".join(words)
