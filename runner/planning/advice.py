@@ -137,8 +137,8 @@ def _global_batch(profile: Profile, choices: Sequence[HostChoice], layout: Layou
     if profile.job.target.kind != "builtin":
         yield Advice(
             None,
-            f"the global batch grows with the ranks: {world} ranks here, {first} on {choices[0].name} alone. Give each "
-            f"rank less, or scale the learning rate",
+            f"if each rank of the script has a batch of its own, the global batch grows with the ranks: {world} ranks "
+            f"here, {first} on {choices[0].name} alone. Then give each rank less, or scale the learning rate",
         )
         return
     options = bytegpt.read(profile.job.target.args)
