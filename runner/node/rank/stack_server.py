@@ -16,8 +16,8 @@ import signal
 import socket
 import sys
 import time
-from types import FrameType
-from typing import Any, Dict, List, Optional
+from types import CodeType, FrameType
+from typing import Any, Dict, List, Optional, Tuple
 
 from ...protocol.regular import regular
 from .. import sockets
@@ -120,27 +120,30 @@ def _threads() -> List[Dict[str, Any]]:
     known = dict(threading._active) if threading else {}
     main = threading.main_thread().ident if threading else None
     here = _thread.get_ident()
+    # All stacks at once: while a file is read for its lines, the threads run on, and a frame that has ended has no
+    # caller any more.
+    stacks = [(ident, _walk(frame)) for ident, frame in sys._current_frames().items() if ident != here]
     threads = []
-    for ident, frame in sys._current_frames().items():
-        if ident == here:
-            continue
+    for ident, walked in stacks:
         thread = known.get(ident)
         name = thread.name if thread else "MainThread" if len(known) == 0 else "thread %d" % ident
-        threads.append({"name": name, "main": ident == main or main is None, "frames": _frames(frame)})
+        threads.append({"name": name, "main": ident == main or main is None, "frames": list(map(_told, walked))})
     return threads
 
 
-def _frames(frame: Optional[FrameType]) -> List[Dict[str, Any]]:
-    """The innermost frames of a stack, innermost last, without the shim's own outermost ones."""
-    frames: List[Dict[str, Any]] = []
-    while frame is not None and len(frames) < _MOST_FRAMES:
-        code = frame.f_code
-        if code.co_filename.startswith(_OURS):
-            break
-        text = linecache.getline(code.co_filename, frame.f_lineno, frame.f_globals).strip()
-        frames.append({"file": code.co_filename, "line": frame.f_lineno, "function": code.co_name, "text": text[:200]})
+def _walk(frame: Optional[FrameType]) -> "List[Tuple[CodeType, int, Dict[str, Any]]]":
+    """Code, line and globals of the innermost frames, innermost last, without the shim's own outermost ones."""
+    walked: "List[Tuple[CodeType, int, Dict[str, Any]]]" = []
+    while frame is not None and len(walked) < _MOST_FRAMES and not frame.f_code.co_filename.startswith(_OURS):
+        walked.append((frame.f_code, frame.f_lineno, frame.f_globals))
         frame = frame.f_back
-    return frames[::-1]
+    return walked[::-1]
+
+
+def _told(walked: "Tuple[CodeType, int, Dict[str, Any]]") -> Dict[str, Any]:
+    code, line, module = walked
+    text = linecache.getline(code.co_filename, line, module).strip()
+    return {"file": code.co_filename, "line": line, "function": code.co_name, "text": text[:200]}
 
 
 def _recorder() -> Dict[str, Any]:
