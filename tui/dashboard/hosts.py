@@ -279,7 +279,10 @@ def _words(snapshot: Snapshot) -> dict[int, str]:
 
 def is_stale(host: HostState, snapshot: Snapshot) -> bool:
     """Whether the figures of a host are older than the time that is shown."""
-    return host.telemetry is None or snapshot.now - host.telemetry["t"] > KEEP
+    if host.telemetry is None:
+        return True
+    ahead = snapshot.state.hosts[0].story.offsets.get(host.node, 0.0)
+    return snapshot.now - (host.telemetry["t"] - ahead) > KEEP
 
 
 def _bytes(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -29,7 +30,7 @@ from runner.runs.contents import (
     TelemetryLine,
 )
 from runner.runs.follow import LinkNews, Notice, QueueNews, RecordRead
-from runner.runs.session import Refresh
+from runner.runs.session import CaughtUp, Refresh
 from runner.runs.state import RunState
 from runner.text import clean
 from tui.log import Older
@@ -38,6 +39,12 @@ from tui.run.series import MetricHistory
 
 PACE = 0.25
 """The least seconds between two snapshots."""
+_APART = 1.0
+"""Seconds by which a record may seem to be later than the present: offsets of clocks are not exact."""
+_DAY = 86400.0
+"""The same where the leader's time is not known yet: no clock that anybody works with is so far off."""
+_EARLY = 1 << 16
+"""Records that wait until it is known how far the clocks of their hosts are off."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +77,10 @@ class Snapshot:
     moments: tuple[Moment, ...] = ()
     setup: Setup = Setup()
     began: float | None = None
-    """The time of its first event; None: not known yet, as while the hosts have not answered."""
+    """The time of its leader's first event, of any host's before that; None: not known yet, as while the hosts have not
+    answered."""
     now: float = 0.0
-    """The time that is shown: the clock's, or that of a replay's cursor (unix time, s)."""
+    """The time that is shown, by the leader's clock: the present, or that of a replay's cursor (unix time, s)."""
     seen: Mapping[int, float] = field(default_factory=dict)
     """Node → the time of its last record (unix time, s)."""
     playback: Playback | None = None
@@ -123,6 +131,12 @@ class Taker:
         self.state = empty
         self._snapshot = Snapshot(empty, MetricHistory(empty.world_size), mirror)
         self._seen: dict[int, float] = {}
+        self._led = False
+        """Whether an event of the leader has come."""
+        self.latest = math.inf
+        """No record counts as later than this (unix time, s)."""
+        self.offsets: Mapping[int, float] = {}
+        """How far hosts' clocks are ahead of the leader's, where that is known before it was recorded."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -133,8 +147,10 @@ class Taker:
         """Take a record that `state` already includes."""
         self.state = state
         at = number(_time(content))
-        now = None if at is None else number(at - state.hosts[0].story.offsets.get(node, 0.0))
+        ahead = state.hosts[0].story.offsets.get(node, self.offsets.get(node, 0.0))
+        now = None if at is None else number(at - ahead)
         if now is not None:
+            now = min(now, self.latest)
             self._seen[node] = max(now, self._seen.get(node, 0.0))
         history = self._snapshot.history
         match content:
@@ -152,7 +168,11 @@ class Taker:
         self._snapshot = replace(self._snapshot, moments=add(self._snapshot.moments, new))
 
     def _event(self, state: RunState, event: Event, node: int, now: float) -> None:
-        if self._snapshot.began is None or now < self._snapshot.began:
+        began = self._snapshot.began
+        first = node == 0 and not self._led
+        self._led |= first
+        # The clock of any other host may be wrong, and how far it is off is not known yet.
+        if began is None or first or (now < began and (node == 0 or not self._led)):
             self._snapshot = replace(self._snapshot, began=now)
         if node == 0 and event["e"] == "attempt":
             self._snapshot.history.begun[event["attempt"]] = now
@@ -163,6 +183,44 @@ class Taker:
     def at(self, now: float, **changes: Any) -> Snapshot:
         """The snapshot of a time."""
         return replace(self._snapshot, state=self.state, now=now, seen=dict(self._seen), **changes)
+
+
+class LeaderClock:
+    """The leader's time, by the times of its records as they arrive: the clock of this machine may be wrong.
+
+    A record arrives some time after its own, so the least difference counts, of the last `_WINDOW` with records: this
+    machine's clock may be set right meanwhile.
+    """
+
+    _WINDOW = 30.0
+    _ON_THE_WAY = 2.0
+    """Seconds that a record may take to arrive; less says nothing of the clocks."""
+
+    def __init__(self) -> None:
+        self.heard = False
+        """Whether the leader's time is known; else it counts as this machine's."""
+        self._since = -math.inf
+        self._before = self._newest = math.inf
+        """How far it is behind this machine's clock: the least in the window before this one, and in this one."""
+
+    def hear(self, t: float, *, live: bool) -> None:
+        """Take the time of a record that has just arrived.
+
+        Args:
+            live: It was written just now. An older one can only show that the leader is ahead.
+        """
+        behind, now = time.time() - t, time.monotonic()
+        if behind >= 0 and not live:
+            return
+        self.heard = True
+        if now - self._since > self._WINDOW:
+            self._before, self._newest, self._since = self._newest, behind, now
+        self._newest = min(self._newest, behind)
+
+    def now(self) -> float:
+        """The leader's time (unix time, s)."""
+        behind = min(self._before, self._newest) if self.heard else 0.0
+        return time.time() - (0.0 if 0 <= behind <= self._ON_THE_WAY else behind)
 
 
 class Feed(ABC):
@@ -202,6 +260,11 @@ class LiveFeed(Feed):
         super().__init__(target)
         self._following = following
         self._taker = Taker(following.state, following.mirror)
+        self._clock = LeaderClock()
+        self._live = False
+        """Whether what comes was written just now, not before this viewer came."""
+        self._early: dict[int, list[Content]] = {}
+        """Node → what came of it before the leader's word on its clock."""
         self._stops = 0
         self._left = False
         self._dirty = True
@@ -232,14 +295,38 @@ class LiveFeed(Feed):
                 self._dirty = True
             elif isinstance(update, Notice):
                 words = f"{state.hosts[update.node].name}: {update.text}"
-                self._taker.add(Moment(time.time(), "warning", "", clean(words)))
+                self._taker.add(Moment(self._clock.now(), "warning", "", clean(words)))
                 self._dirty = True
+            elif isinstance(update, CaughtUp):
+                self._live = True
+                for node in [*self._early]:
+                    self._take_early(state, node)
             elif isinstance(update, Refresh):
                 self.refresh()
         self._post(ended=not self._left)
 
     def record(self, state: RunState, node: int, content: Content) -> None:
         """Take a record."""
+        if node == 0 and isinstance(content, TelemetryLine | EventLine):  # times of metrics are a script's
+            t = number(_time(content))
+            if t is not None:
+                self._clock.hear(t, live=self._live)
+        # A viewer that comes late gets the hosts' files in any order.
+        if node and not self._live and node not in state.hosts[0].story.offsets:
+            early = self._early.setdefault(node, [])
+            if len(early) < _EARLY // len(state.hosts):
+                early.append(content)
+                return
+        if isinstance(content, EventLine) and content.event["e"] == "clock":
+            self._take_early(state, content.event["node"])
+        self._take(state, node, content)
+
+    def _take_early(self, state: RunState, node: int) -> None:
+        for content in self._early.pop(node, ()):
+            self._take(state, node, content)
+
+    def _take(self, state: RunState, node: int, content: Content) -> None:
+        self._taker.latest = self._clock.now() + (_APART if self._clock.heard else _DAY)
         self._taker.take(state, node, content)
         self._dirty = True
 
@@ -252,7 +339,7 @@ class LiveFeed(Feed):
         self._dirty = False
         self._posted = time.monotonic()
         # The time of an ended run stays at its end, so that its charts do not grow.
-        result, now = self._taker.state.result, time.time()
+        result, now = self._taker.state.result, self._clock.now()
         now = min(now, result.get("t", now)) if result else now
         self._target.post_message(RunChanged(self._taker.at(now, ended=ended)))
 

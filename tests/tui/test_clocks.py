@@ -1,0 +1,110 @@
+"""Clocks that differ, honestly or not: a run is shown by its leader's, and each host's costs its own part alone."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runner.runs.contents import read_content
+from runner.runs.follow import RecordRead
+from runner.runs.session import CaughtUp, Refresh, Update
+from runner.runs.state import begin
+from tests.unit.state_kit import fold
+from tui.dashboard.hosts import is_stale
+from tui.run.feed import LiveFeed, RunChanged, Snapshot
+
+_YEAR_9999 = 253_000_000_000.0
+_Record = tuple[int, str, dict[str, Any]]
+
+
+def _seen(tmp_path: Path, updates: Iterable[_Record | Update], count: int = 2) -> Snapshot:
+    """What a screen shows after these updates of a run."""
+    posted: list[RunChanged] = []
+
+    class Follows:
+        """What `Following` tells."""
+
+        mirror = tmp_path
+        state = begin("run-1", tuple(f"n{node}" for node in range(count)), (1,) * count)
+
+        def __iter__(self) -> Iterator[Update]:
+            for update in updates:
+                if isinstance(update, tuple):
+                    node, name, record = update
+                    self.state = fold(self.state, node, name, record)
+                    yield RecordRead(node, read_content(name, record))
+                else:
+                    yield update
+            yield Refresh()
+
+    LiveFeed(SimpleNamespace(post_message=posted.append), Follows()).run()  # type: ignore[arg-type]
+    return posted[-1].snapshot
+
+
+def _told(node: int, began: float, seconds: int) -> Iterator[_Record]:
+    """A host's first event, and what it tells every second."""
+    yield node, "events.jsonl", {"t": began, "e": "join", "node": node}
+    for second in range(seconds + 1):
+        yield node, "telemetry.jsonl", {"t": began + second, "cpu": 50.0, "mem_used": 1, "mem_total": 2}
+
+
+def _trained(node: int, began: float, steps: int) -> Iterator[_Record]:
+    for step in range(1, steps + 1):
+        record = {"t": began + step, "step": step, "loss": 1.0 / step}
+        yield node, f"attempt-1/rank-{node}.metrics.jsonl", record
+
+
+def _clock(node: int, t: float, offset: float) -> _Record:
+    return 0, "events.jsonl", {"t": t, "e": "clock", "node": node, "offset": offset}
+
+
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0, 20.0, 0.0])
+def test_a_viewer_whose_clock_is_off_sees_the_run_as_it_is(tmp_path: Path, ahead: float) -> None:
+    began = time.time() + ahead - 30
+    both = zip(_told(0, began, 30), _told(1, began, 30), strict=True)
+    told = [*itertools.chain.from_iterable(both), *_trained(0, began, 29)]
+    last = {"t": time.time() + ahead, "cpu": 50.0}
+    seen = _seen(tmp_path, [*told, CaughtUp(), (0, "telemetry.jsonl", last)])
+    assert 29 < seen.elapsed < 33
+    assert seen.now - 5 < seen.seen[0] <= seen.now
+    assert not any(is_stale(host, seen) for host in seen.state.hosts)
+    assert seen.history.each["loss"][0].at(seen.now) == pytest.approx(1 / 29)
+
+
+def test_a_run_whose_hosts_are_silent_is_as_old_as_it_is(tmp_path: Path) -> None:
+    """What was recorded an hour ago does not show that a clock is behind."""
+    seen = _seen(tmp_path, [*_told(0, time.time() - 3600, 30), CaughtUp()], 1)
+    assert seen.elapsed > 3500 and seen.now - seen.seen[0] > 3500
+
+
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0])
+def test_a_host_whose_clock_is_off_is_put_right_in_whatever_order_its_files_come(tmp_path: Path, ahead: float) -> None:
+    began = time.time() - 30
+    other = [*_told(1, began + ahead, 30), *_trained(1, began + ahead, 29)]
+    seen = _seen(tmp_path, [*other, *_told(0, began, 30), *_trained(0, began, 29), _clock(1, began + 1, ahead)])
+    assert seen.began == began
+    assert not is_stale(seen.state.hosts[1], seen)
+    for name in ("loss", "cpu"):
+        columns = seen.history.all[name].columns(began, began + 30, 3, seen.now)
+        assert all(columns), "the mean is there from the beginning"
+        assert all(seen.history.each[name][1].columns(began, began + 30, 3, seen.now))
+
+
+@pytest.mark.parametrize("lie", [_YEAR_9999, -1.0, 1e300])
+def test_a_host_that_lies_about_its_time_costs_itself_alone(tmp_path: Path, lie: float) -> None:
+    began = time.time() - 30
+    lies = [*_told(1, lie, 2), *_trained(1, lie, 5)]
+    true = [*_told(0, began, 30), *_trained(0, began, 29), *_told(2, began, 30), *_trained(2, began, 29)]
+    seen = _seen(tmp_path, [_clock(1, began, 0.0), _clock(2, began, 0.0), CaughtUp(), *true[:5], *lies, *true[5:]], 3)
+    assert seen.began == began
+    assert 29 < seen.elapsed < 33
+    assert seen.history.steps[1].columns(began, began + 31, 3, seen.now)[2], "steps of the others are drawn"
+    for name in ("loss", "cpu"):
+        assert all(seen.history.all[name].columns(began + 1, began + 31, 3, seen.now + 1))
+        assert all(seen.history.each[name][2].columns(began + 1, began + 31, 3, seen.now))
