@@ -113,9 +113,28 @@ def test_clocks_that_differ_are_put_right(tmp_path: Path) -> None:
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         path.write_text("".join(json.dumps({**line, "t": line["t"] + ahead}) + "\n" for line in lines))
     with (mirror / "0" / "events.jsonl").open("a") as events:
-        events.write(json.dumps({"t": 1.0, "e": "clock", "node": 1, "offset": ahead}) + "\n")
+        events.write(json.dumps({"t": BEGIN + 12, "e": "clock", "node": 1, "offset": ahead}) + "\n")
     tape = tape_of(mirror)
     assert tape.times[-1] - sorted(tape.times)[5] < 60
+    end = tape.at(tape.times[-1])
+    assert end.began == BEGIN
+    assert all(end.history.each["cpu"][1].columns(BEGIN, BEGIN + 15, 3, end.now)), "its load is drawn"
+
+
+@pytest.mark.parametrize("lie", [99999999999.0, 1.0])
+def test_a_host_that_lies_about_its_time_does_not_lengthen_a_run_whose_leader_tells_its_end(
+    tmp_path: Path, lie: float
+) -> None:
+    mirror = write(tmp_path / "run-1", hosts=2, per_host=1, steps=5)
+    before = tape_of(mirror).times
+    for name, more in (("events.jsonl", {"e": "join", "node": 1}), ("telemetry.jsonl", {"cpu": 5.0})):
+        with (mirror / "1" / name).open("a") as file:
+            file.write(json.dumps({"t": lie, **more}) + "\n")
+    tape = tape_of(mirror)
+    assert tape.times[2] >= before[2] - player._BEYOND and tape.times[-1] <= before[-1] + player._BEYOND
+    end = tape.at(tape.times[-1])
+    assert end.began == BEGIN
+    assert all(moment.time <= tape.times[-1] for moment in end.moments)
 
 
 def test_torn_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ _CLOSING = ord("}")
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 _ROUNDING = 0.001
 """Seconds; a time that differs by more from that of its record has been moved into the run."""
+_BEYOND = 60.0
+"""Seconds that a host may begin before the leader, or go on after its end."""
 END = 0.001
 """Seconds between the last record and the end of the tape."""
 
@@ -74,7 +76,7 @@ class Tape:
 
     def load(self) -> Iterator[float]:
         """Read all files; yields the share that is done, from 0 to 1."""
-        self._shifts = self._offsets()
+        self._shifts = self.taker.offsets = self._offsets()
         paths = [(node, path) for node in range(len(self.empty.hosts)) for path in self._paths(node)]
         for done, (node, path) in enumerate(paths):
             self._scan(node, path, self._shifts.get(node, 0.0))
@@ -83,6 +85,7 @@ class Tape:
         if not count:
             raise InputError(f"{self.mirror}: nothing was recorded", "Give the folder of a run's mirror, or its id.")
         self._clamp()
+        self.taker.latest = max(self.times)
         order = sorted(range(count), key=self.times.__getitem__)
         self.times = array("d", map(self.times.__getitem__, order))
         self._file = array("L", map(self._file.__getitem__, order))
@@ -155,13 +158,25 @@ class Tape:
             start = end + 1
 
     def _clamp(self) -> None:
-        """Put records of ranks whose time is outside of the run at its nearest end: any script writes those."""
+        """Put records whose time is outside of the run at its nearest end: those of ranks, which any script writes,
+        and those of hosts that are far beyond what the leader has seen of the whole run."""
+        self._clamp_hosts()
         of_rank = [name.endswith(".metrics.jsonl") for _, name, _ in self._files]
         known = [now for now, file in zip(self.times, self._file, strict=True) if now > 0 and not of_rank[file]]
         if known:
             first, last = min(known), max(known)
             for at, file in enumerate(self._file):
                 if of_rank[file]:
+                    self.times[at] = max(first, min(last, self.times[at]))
+
+    def _clamp_hosts(self) -> None:
+        whole = any(node == 0 and name == "exit.json" for node, name, _ in self._files)
+        led = [node == 0 and not name.endswith(".metrics.jsonl") for node, name, _ in self._files]
+        known = [now for now, file in zip(self.times, self._file, strict=True) if now > 0 and led[file]]
+        if whole and known:
+            first, last = min(known) - _BEYOND, max(known) + _BEYOND
+            for at, file in enumerate(self._file):
+                if not led[file] and self.times[at]:  # spec.json has no time
                     self.times[at] = max(first, min(last, self.times[at]))
 
     def _offsets(self) -> dict[int, float]:
