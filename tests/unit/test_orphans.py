@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -165,7 +166,7 @@ def test_a_process_that_forges_the_tag_of_a_live_run_takes_nothing_of_that_with_
     live = Strays(tmp_path)
     born: list[int] = []
 
-    def kill(pid: int, number: int) -> None:
+    def kill(pid: int, start: int, number: int) -> None:
         if not born:
             born.append(live.start())
         os.kill(pid, number)
@@ -173,13 +174,27 @@ def test_a_process_that_forges_the_tag_of_a_live_run_takes_nothing_of_that_with_
     strays.end()
     forger = strays.start()
     monkeypatch.setattr(procs, "tag", lambda pid, real=procs.tag: f"{live.run}/0/1" if pid == forger else real(pid))
-    monkeypatch.setattr(stop, "_send", kill)
+    monkeypatch.setattr(stop, "_send_only", kill)
     try:
         stop.sweep(lambda: {pid for pid in (forger,) if (found := procs.read(pid)) and not found.dead})
         assert born and live.children[0].poll() is None
     finally:
         live.children[0].kill()
         live.children[0].wait(60)
+
+
+def test_a_number_that_another_process_gets_before_it_is_sent_the_signal_ends_nobody(strays: Strays) -> None:
+    """Between the look at the whole table and the signal, a user can end a process and wait for the next to begin."""
+    other = strays.start()
+    looks = iter([{other}])
+    stop.sweep(lambda: next(looks, set()))
+    assert strays.children[-1].poll() is None
+    proc = procs.read(other)
+    assert proc
+    stop._send_only(other, proc.start - 1, signal.SIGKILL)
+    assert strays.children[-1].poll() is None
+    stop._send_only(other, proc.start, signal.SIGKILL)
+    assert strays.children[-1].wait(60) == -signal.SIGKILL
 
 
 def test_other_runs_are_left_alone(strays: Strays, tmp_path: Path) -> None:

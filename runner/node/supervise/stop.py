@@ -49,7 +49,8 @@ class Ending:
         grace: Seconds until KILL.
         ask: Whether to send the TERM; False waits for processes to end by themselves.
         ours: Finds those of the run among processes that have just begun. None where whoever set the tags is not
-            trusted: then what is killed takes along its own children alone.
+            trusted: then what is killed takes along its own children alone, and a number that another process may
+            have got since it was found is looked at once more.
     """
 
     def __init__(
@@ -96,11 +97,35 @@ class Ending:
         if now - self._killing > _GIVE_UP:
             self.left = [{"pid": pid, "command": procs.command(pid)} for pid in sorted(found)]
             return None
+        if self._ours is None:
+            self._kill_these_alone(found)
+            return _ROUND / 2
         # The launcher last: its death makes the kernel send its ranks another TERM.
         for pid in sorted(found, key=lambda pid: pid == self._launcher):
             _send(pid, signal.SIGKILL)
-        _chase(found, self._ours)
+        _chase_all(found, self._ours)
         return _ROUND / 2
+
+    def _kill_these_alone(self, found: set[int]) -> None:
+        """Kill them and their children, and nobody who has got the number of one that has just ended.
+
+        Root does this for users whom nobody trusts: they end a process and give its number to another user's.
+        """
+        begun = {pid: proc.start for pid in found if (proc := procs.read(pid))}
+        still = self._members()
+        family = {pid: start for pid, start in begun.items() if pid in still}
+        for pid, start in family.items():
+            _send_only(pid, start, signal.SIGKILL)
+
+        def is_child(proc: procs.Proc) -> bool:
+            parent = procs.read(proc.ppid) if proc.ppid in family else None
+            if parent is None or parent.start != family[parent.pid]:
+                return False
+            family[proc.pid] = proc.start
+            _send_only(proc.pid, proc.start, signal.SIGKILL)
+            return True
+
+        _chase(set(family), is_child)
 
     def _wait_kindly(self, found: set[int], now: float) -> None:
         if not self._asked:
@@ -125,20 +150,32 @@ def sweep(members: Members, ours: Tagged | None = None) -> list[LeftProcess]:
         time.sleep(wait)
 
 
-def _chase(family: set[int], ours: Tagged | None) -> None:
-    """Kill what a family starts while it is killed, the newest first: before that starts another.
+def _chase_all(family: set[int], ours: Tagged) -> None:
+    """Kill what a family starts while it is killed, and all of `ours` that begins meanwhile."""
+    family = set(family)
+
+    def is_ours(proc: procs.Proc) -> bool:
+        if proc.ppid not in family and not ours({proc.pid: proc}):
+            return False
+        _send(proc.pid, signal.SIGKILL)
+        family.add(proc.pid)
+        return True
+
+    _chase(family, is_ours)
+
+
+def _chase(family: set[int], kill: Callable[[procs.Proc], bool]) -> None:
+    """Let `kill` judge what has come beside a family, the newest first: before that starts another.
 
     A round that reads the whole table first is too late for processes that live for milliseconds.
     """
-    known, family = {*family, os.getpid()}, set(family)
+    known = {*family, os.getpid()}
     until, quiet = time.monotonic() + _CHASE, 0
     while quiet < _QUIET and time.monotonic() < until:
         quiet += 1
         for proc in procs.newer(known):
             known.add(proc.pid)
-            if proc.ppid in family or (ours is not None and ours({proc.pid: proc})):
-                _send(proc.pid, signal.SIGKILL)
-                family.add(proc.pid)
+            if kill(proc):
                 quiet = 0
         time.sleep(0.001)
 
@@ -148,3 +185,21 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
     except OSError:
         pass
+
+
+def _send_only(pid: int, start: int, number: int) -> None:
+    """Send a signal to the process that began then, and to no later one with its number."""
+    fd = procs.pidfd(pid)
+    try:
+        proc = procs.read(pid)
+        if proc is None or proc.start != start:
+            return
+        if fd is not None and hasattr(signal, "pidfd_send_signal"):  # novm
+            signal.pidfd_send_signal(fd, number)  # novm
+        else:
+            os.kill(pid, number)
+    except OSError:
+        pass
+    finally:
+        if fd is not None:
+            os.close(fd)
