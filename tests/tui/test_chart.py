@@ -440,6 +440,24 @@ async def test_by_step_every_attempt_is_a_line_from_its_own_first_step_on() -> N
     assert [(columns[0], columns[-1]) for columns in drawn] == [(0, 49), (40, 89)]
 
 
+@asynchronous
+async def test_by_step_nothing_is_drawn_before_the_first_step() -> None:
+    before_any, early = MetricHistory(1), restarted(1)
+    for second in range(10):
+        before_any.telemetry(second, 0, {"t": second, "cpu": 50.0})
+    for history, now in ((before_any, 10.0), (early, -0.5)):
+        chart = Chart(0)
+        async with text_of(chart, (100, 14)) as (pilot, text):
+            chart.show(snapshot_of(history, now))
+            await pilot.press("b")
+            await pilot.click(chart, offset=(30, 4))
+            await pilot.press("right", "plus", "minus")
+            assert "by step" in text()
+            chart.show(snapshot_of(restarted(1)))
+            await pilot.pause()
+            assert "┊attempt 2" in text()
+
+
 def test_a_logarithmic_axis_has_round_labels() -> None:
     def labels(values: list[float], rows: int) -> list[float]:
         return list(scale(values, log=True).ticks(rows).values())

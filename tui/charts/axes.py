@@ -182,8 +182,9 @@ class StepAxis(Axis):
         known = [
             (attempt, steps) for attempt, steps in sorted(history.steps.copy().items()) if steps.at(now) is not None
         ]
-        ends = [history.begun.get(attempt, math.inf) for attempt, _ in known[1:]]
-        return [(attempt, steps, end) for (attempt, steps), end in zip(known, [*ends, math.inf], strict=True)]
+        ends = [*(history.begun.get(attempt, math.inf) for attempt, _ in known[1:]), math.inf]
+        # Before the first step there is an end, and no attempt.
+        return [(attempt, steps, end) for (attempt, steps), end in zip(known, ends, strict=False)]
 
     def pieces(self, track: Track) -> list[list[Bucket | None]]:
         """A line for each attempt."""
