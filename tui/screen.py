@@ -108,15 +108,14 @@ class DisttuiScreen(Screen[None]):
         """Focus a pane when its title is clicked; zoom it on a double click if the screen can zoom."""
         widget, _ = self.get_widget_at(event.screen_x, event.screen_y)
         for pane in (one for one in widget.ancestors_with_self if isinstance(one, Widget) and one.has_class("pane")):
-            if event.screen_y == pane.region.y:
-                self.title_clicked(pane)
-                if event.chain == 2:
-                    self.call_later(self.run_action, "zoom")
+            if event.screen_y == pane.region.y and self.title_clicked(pane) and event.chain == 2:
+                self.call_later(self.run_action, "zoom")
             return
 
-    def title_clicked(self, pane: Widget) -> None:
-        """React to a click on the title of a pane."""
+    def title_clicked(self, pane: Widget) -> bool:
+        """React to a click on the title of a pane; whether the keys go there now."""
         pane.focus()
+        return True
 
     def _changes(self) -> set[str]:
         bindings = self.disttui.effective_bindings(self)

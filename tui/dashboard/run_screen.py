@@ -274,10 +274,12 @@ class RunScreen(DisttuiScreen):
                 if moved and self.has_class("-stack"):
                     self.arrangement.arrange()
 
-    def title_clicked(self, pane: Widget) -> None:
-        """Go to the pane; the story takes no keys."""
-        if pane.id and pane.id != "story":
-            self.go_to(pane.id)
+    def title_clicked(self, pane: Widget) -> bool:
+        """Go to the pane; the story and the load take no keys."""
+        takes_keys = pane.id is not None and pane.id in self.arrangement.names()
+        if takes_keys:
+            self.go_to(str(pane.id))
+        return takes_keys
 
     def action_zoom(self) -> None:
         """Show this pane alone, or all panes."""
