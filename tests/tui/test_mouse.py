@@ -172,3 +172,24 @@ async def test_a_double_click_on_the_title_of_the_load_leaves_all_panes(tmp_path
         await pilot.press("z")
         await until(pilot, lambda: app.screen.has_class("-alone"))
         assert "Ranks" in screen_text(app), "the pane that had the keys before"
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24)], ids=["40x12", "80x24"])
+def test_the_lines_of_the_welcome_do_what_they_say(tmp_path: Path, size: tuple[int, int]) -> None:
+    async def play(app: kit.Doors, pilot: Pilot[None]) -> None:
+        brief = size[0] < 80
+        within = "#brief" if brief else "#welcome"
+        for words, opened in (("describe your hosts", "wizard"), ("begin with", "wizard"), ("watch a", "replay"),
+                              *(() if brief else [("see what", "top")])):  # fmt: skip
+            await click(pilot, "[3] Hosts", "#tabs" if brief else "")
+            await click(pilot, words, within)
+            await until(pilot, lambda: app.opened)
+            assert app.opened.pop()[0] == opened
+        await click(pilot, "begin with", within)
+        await until(pilot, lambda: app.opened)
+        assert app.opened.pop()[1].name == "2node.yaml"
+        if not brief:
+            await click(pilot, "every key", within)
+            await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+
+    kit.play(tmp_path, play, size=size)

@@ -36,21 +36,6 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
 _SHOWN = 8
 """The most runs that a question names."""
 _BARS = "▁▂▃▄▅▆▇█"
-_KEY = "bold $accent"
-WELCOME = Content.assemble(
-    ("PyTorch on several machines, over SSH\n\n", "bold"),
-    ("n", _KEY), "      describe your hosts and job\n",
-    ("enter", _KEY), "  begin with a profile below\n",
-    ("e", _KEY), "      watch a recorded run\n",
-    ("t", _KEY), "      see what this machine is doing\n",
-    ("?", _KEY), "      every key, in words",
-)  # fmt: skip
-BRIEF = Content.assemble(
-    ("n", _KEY), "      describe your hosts and job\n",
-    ("enter", _KEY), "  begin with a profile below\n",
-    ("e", _KEY), "      watch a recorded run",
-)  # fmt: skip
-"""The welcome where there is little room: the footer has the other keys."""
 
 
 def empty(shelf: Shelf, pane: str, *, read_only: bool) -> str:

@@ -15,7 +15,6 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from runner.errors import DisttuiError, InputError
@@ -25,6 +24,7 @@ from tui.home import rows
 from tui.home.manage import Manager
 from tui.home.messages import HostsAsked, ShelfRead
 from tui.home.news import ask_hosts
+from tui.home.welcome import Welcome
 from tui.inventory import HostRow, ProfileRow, RunRow, Shelf, fingerprint, read_shelf
 from tui.keys import APP, CHANGE, MOVE, OPEN, VIEW, bind
 from tui.screen import DisttuiScreen
@@ -131,7 +131,9 @@ class HomeScreen(DisttuiScreen):
         for table in tables:
             table.add_class("pane")
             table.set_class(table.id == "runs", "-current")
-        yield Vertical(Static(rows.WELCOME, id="welcome"), Static(rows.BRIEF, id="brief"), Tabs(), *tables, id="panes")
+        # Where there is little room, the footer has the other keys.
+        welcome = Welcome(head="PyTorch on several machines, over SSH", id="welcome"), Welcome(3, id="brief")
+        yield Vertical(*welcome, Tabs(), *tables, id="panes")
         yield Pages(id="details")
         yield FilterLine()
 
@@ -357,6 +359,11 @@ class HomeScreen(DisttuiScreen):
     def action_new(self) -> None:
         """Open the wizard with an empty profile."""
         self.disttui.router.open_wizard()
+
+    def action_begin(self) -> None:
+        """Open the profile under the cursor of the profiles."""
+        self.action_show_pane("profiles")
+        self._table("profiles").action_open()
 
     def action_top(self) -> None:
         """Open the view of all hosts."""
