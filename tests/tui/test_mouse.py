@@ -193,3 +193,14 @@ def test_the_lines_of_the_welcome_do_what_they_say(tmp_path: Path, size: tuple[i
             await until(pilot, lambda: isinstance(app.screen, HelpScreen))
 
     kit.play(tmp_path, play, size=size)
+
+
+def test_a_newcomer_sees_the_profiles_beside_their_details_on_12_rows(tmp_path: Path) -> None:
+    async def play(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        await click(pilot, "2node-fsdp", "#profiles")
+        await pilot.press("d")
+        await until(pilot, lambda: app.screen.has_class("-details"))
+        await pilot.pause()
+        assert "› 2node-fsdp" in screen_text(app) and "file " in screen_text(app)
+
+    kit.play(tmp_path, play, size=(40, 12))

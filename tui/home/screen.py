@@ -112,6 +112,10 @@ class HomeScreen(DisttuiScreen):
         #welcome { display: none; }
         #brief { display: block; padding: 0 2; }
     }
+    HomeScreen.-short.-newcomer.-details {
+        #panes { grid-rows: auto 1fr; }
+        #brief { display: none; }
+    }
     """
 
     def __init__(self) -> None:
