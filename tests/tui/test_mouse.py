@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from tests.tui import shelf_kit as kit
 from tests.tui.snap import screen_text, until
@@ -15,6 +16,7 @@ from tui.app import DisttuiApp
 from tui.dialogs.confirm import ConfirmScreen
 from tui.dialogs.help import HelpScreen
 from tui.dialogs.pick import PickScreen
+from tui.log.prompt import LogPrompt
 from tui.wizard.host_form import HostForm
 from tui.wizard.save import SaveScreen
 
@@ -204,3 +206,56 @@ def test_a_newcomer_sees_the_profiles_beside_their_details_on_12_rows(tmp_path: 
         assert "› 2node-fsdp" in screen_text(app) and "file " in screen_text(app)
 
     kit.play(tmp_path, play, size=(40, 12))
+
+
+def test_a_click_on_the_sign_of_the_filter_goes_to_its_words(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def play(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"pair", "enter")
+        await click(pilot, "/ filter", "FilterLine")
+        await until(pilot, lambda: isinstance(app.focused, Input) and "enter keep" in screen_text(app))
+
+    kit.play(tmp_path, play)
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24)], ids=["40x12", "80x24"])
+def test_the_prompt_of_the_log_takes_clicks_on_its_switches(tmp_path: Path, size: tuple[int, int]) -> None:
+    @asynchronous
+    async def play() -> None:
+        app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
+        words = ["r", "c", "n"] if size[0] < 60 else [" regex", " case", " not"]
+        async with app.run_test(size=size) as pilot:
+            app.router.open_replay("example")
+            await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.log_view)
+            await pilot.press("ampersand")
+            prompt = app.screen.query_one(LogPrompt)
+            for word, name in zip(words, ("regex", "case", "inverse"), strict=True):
+                await click(pilot, f"○{word}", "#log-prompt-flags")
+                await until(pilot, lambda word=word: f"●{word}" in screen_text(app))  # type: ignore[misc]
+                assert getattr(prompt, name)
+            await click(pilot, f"●{words[1]}", "#log-prompt-flags")
+            await until(pilot, lambda: not prompt.case and prompt.regex and prompt.inverse)
+            assert isinstance(app.focused, Input)
+
+    play()
+
+
+def test_a_click_on_the_name_of_a_value_of_the_job_goes_to_the_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+
+    @asynchronous
+    async def play() -> None:
+        async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+            await walk(pilot, opened, ["gpu1"], 4)
+            for words, place in (
+                ("folder", "field-workdir"),
+                ("precision", "choice-precision"),
+                ("name", "field-name"),
+            ):
+                await click(pilot, words, f"#line-{place.partition('-')[2]}")
+                await until(pilot, lambda place=place: pilot.app.focused and pilot.app.focused.id == place)  # type: ignore[misc]
+
+    play()

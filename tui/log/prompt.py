@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.events import Resize
+from textual.events import Click, Resize
 from textual.geometry import Region
 from textual.message import Message
 from textual.reactive import reactive
@@ -20,6 +20,8 @@ from tui.log.search import Pattern
 
 NARROW = 60
 """Below this width in cells, the switches are shown by their first letters; the footer has their keys."""
+SWITCHES = ("regex", "case", "inverse")
+"""The switches in the order in which they are shown."""
 LABELS = {"find": "/ find", "filter": "& filter", "time": "t time"}
 
 
@@ -69,6 +71,8 @@ class LogPrompt(Horizontal):
     case: reactive[bool] = reactive(False)
     inverse: reactive[bool] = reactive(False)
     problem: reactive[str] = reactive("")
+    _switches: tuple[tuple[int, str], ...] = ()
+    """Cells of each switch that is shown, with its name."""
 
     def compose(self) -> ComposeResult:
         """Yield label, input and switches."""
@@ -107,6 +111,7 @@ class LogPrompt(Horizontal):
         narrow = self.app.size.width < NARROW
         label = LABELS[self.kind]
         self.query_one("#log-prompt-label", Static).update(label[0] if narrow else label)
+        self._switches = ()
         flags = [("regex", self.regex), ("case", self.case)]
         if self.kind == "filter":
             flags.append(("not", self.inverse))
@@ -118,9 +123,20 @@ class LogPrompt(Horizontal):
         elif self.kind == "time":
             shown = Content("")
         else:
-            texts = [(word[0] if narrow else f" {word}", on) for word, on in flags]
-            shown = Content.assemble(*((f"{'●' if on else '○'}{text} ", "$accent" if on else "") for text, on in texts))
+            texts = [(f"{'●' if on else '○'}{word[0] if narrow else f' {word}'} ", on) for word, on in flags]
+            shown = Content.assemble(*((text, "$accent" if on else "") for text, on in texts))
+            self._switches = tuple((cell_len(text), name) for (text, _), name in zip(texts, SWITCHES, strict=False))
         self.query_one("#log-prompt-flags", Static).update(shown)
+
+    def on_click(self, event: Click) -> None:
+        """Turn the switch under the pointer; elsewhere, go to the line."""
+        flags = self.query_one("#log-prompt-flags").content_region
+        at = flags.x
+        for width, name in self._switches if event.screen_y == flags.y else ():
+            if at <= event.screen_x < at + width:
+                self.action_switch(name)
+            at += width
+        self.query_one(Input).focus()
 
     def on_resize(self, event: Resize) -> None:
         """Fit the words to the new width, and keep the cursor in sight."""

@@ -52,6 +52,10 @@ class FilterLine(Horizontal):
         yield Static("/ filter")
         yield _Words(placeholder="words to look for", id="filter")
 
+    def on_click(self) -> None:
+        """Take words, also where the sign before them is clicked."""
+        self.query_one(Input).focus()
+
     def open(self) -> None:
         """Take words."""
         self.add_class("-on")

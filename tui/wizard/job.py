@@ -197,6 +197,13 @@ class JobStep(Step):
     def _submitted(self) -> None:
         self.post_message(self.GoOn())
 
+    def on_click(self, event: events.Click) -> None:
+        """Go to the line whose label is clicked."""
+        label, _ = self.screen.get_widget_at(*event.screen_offset)
+        line = label.parent
+        if isinstance(line, Horizontal) and line.has_class("line"):
+            line.query_one("Field, Choice").focus()
+
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Show the purpose of the focused line."""
         self._tell()
