@@ -271,7 +271,6 @@ class DisttuiApp(TextualInside):
             "Theme", "Choose other colours; each is shown while the cursor is on it", self._choose_theme
         )
         yield SystemCommand("Picture of this screen", "Save it as SVG", self._picture)
-        yield SystemCommand("Quit", "Leave disttui; runs go on", self.action_quit)
 
     def _picture(self) -> None:
         name = time.strftime("disttui-%Y-%m-%d-%H-%M-%S.svg")

@@ -50,12 +50,13 @@ class Everything(Provider):
 
     def _actions(self) -> Iterator[PaletteEntry]:
         """All that keys do here, what the footer shows first: with a mouse alone there is no other way to it."""
-        seen = {"app.command_palette", "command_palette"}
+        seen = {"command_palette"}
         active = self.screen.active_bindings.values()
         ordered = sorted(active, key=lambda one: (not one.binding.show, one.binding.group is MOVE))
         for node, binding, enabled, _ in ordered:
-            if enabled and binding.id and binding.action not in seen and not binding.action.startswith(_OTHERWISE):
-                seen.add(binding.action)
+            action = binding.action.removeprefix("app.")
+            if enabled and binding.id and action not in seen and not action.startswith(_OTHERWISE):
+                seen.add(action)
                 key = self.app.get_key_display(binding)
                 run = partial(self.app.run_action, binding.action, node)
                 yield PaletteEntry(binding.description.capitalize(), f"{key}  {binding.tooltip}", run)

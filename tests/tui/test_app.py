@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -15,7 +16,9 @@ from runner.user.config import load_settings
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import assert_snapshot, screen_text, until
+from tui.app import DisttuiApp
 from tui.dialogs.themes import ThemeScreen
+from tui.palette import Everything
 from tui.widgets.footer import FooterBar
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +73,20 @@ def test_palette_finds_runs_hosts_and_actions(tmp_path: Path, words: str, opened
         assert app.opened == [opened]
 
     kit.play(tmp_path, find)
+
+
+def test_the_palette_offers_nothing_twice(tmp_path: Path) -> None:
+    async def look(app: Any, pilot: Pilot[None]) -> None:
+        for words in ("[2] Profiles", "✓ finished"):
+            await until(pilot, lambda words=words: kit.shows(app, words))  # type: ignore[misc]
+            offered = [
+                (one.title, one.help.rpartition("  ")[2].casefold()) for one in Everything(app.screen)._actions()
+            ]
+            assert len({*offered}) == len(offered)
+            assert ("Quit", "leave disttui; runs go on") in offered
+            app.router.open_replay("example")
+
+    kit.play(tmp_path, look, app=DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache")))
 
 
 def test_the_palette_offers_themes_each_shown_before_it_is_chosen(tmp_path: Path) -> None:

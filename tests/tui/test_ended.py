@@ -21,6 +21,7 @@ from tests.tui.snap import screen_text, until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.widget_kit import asynchronous
 from tui.app import DisttuiApp
+from tui.palette import Everything
 from tui.router import First
 from tui.widgets.footer import FooterBar
 
@@ -113,6 +114,8 @@ def test_a_failed_run_opens_the_editor_at_its_line_and_copies_its_story(tmp_path
         app = DisttuiApp(environment, first=First("run", ("run-1",)), read_only=True)
         async with app.run_test(size=(120, 35), notifications=True) as pilot:
             await until(pilot, lambda: shows(app, "✗ failed"))
+            offered = {one.title for one in Everything(app.screen)._actions()}
+            assert "Copy story" in offered and not any("Stop" in title for title in offered)
             app.copy = copied.append  # type: ignore[assignment, method-assign]
             assert "run again" not in _footer(app), "it would change something"
             await until(pilot, lambda: time.monotonic() > app.screen.query_one(FooterBar)._calm_from)

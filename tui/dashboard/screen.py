@@ -150,9 +150,7 @@ class DashboardScreen(RunScreen):
             self.show(self.snapshot)
 
     def commands(self) -> Iterator[Command]:
-        """Ranks and actions for the palette."""
-        yield Command("Stop this run", "All ranks on all hosts; asks first", self.action_stop)
-        yield Command("Diagnose", "Ask every rank what it is doing", self.action_diagnose)
+        """Ranks for the palette."""
         count = self.snapshot.state.world_size if self.snapshot else 0
         for rank in range(min(count, 256)):
             yield Command(f"Rank {rank}", "Its log and its line in the charts", partial(self.choose_rank, rank))
