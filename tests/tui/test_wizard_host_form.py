@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,28 @@ def test_the_number_of_processes_is_typed_there_too(tmp_path: Path, monkeypatch:
             await until(pilot, lambda: said(opened, 0).get("num_processes") == 15)
             await pilot.press("a")
             await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
+
+    asyncio.run(play())
+
+
+def test_a_number_that_stands_once_for_all_hosts_is_yours_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, TWO)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, ["gpu2"], 3)
+            await edit(pilot, opened, 0)
+
+            def mark() -> str:
+                (found,) = re.findall(r"› processes +\d+ +(\w+)", screen_text(pilot.app))
+                return str(found)
+
+            assert mark() == "auto"
+            await pilot.press("right")
+            await until(pilot, lambda: "num_processes" in opened._view.draft.data)
+            await until(pilot, lambda: mark() == "yours")
+            await pilot.press("a")
+            await until(pilot, lambda: mark() == "auto")
 
     asyncio.run(play())
 

@@ -119,6 +119,8 @@ class HostForm(DisttuiModal[None]):
 
     def _row(self, key: str, label: str, value: Cell, what: str) -> Row:
         own = ("gpus" if key.startswith(_GPU) else key) in self._draft.said(self._rank)
+        if key == "num_processes":  # which may stand once, for all hosts
+            own = self._weighed.profile.hosts[self._rank].num_processes is not None
         mark: Cell = [("yours", "state--running")] if own else [("auto", "table--muted")]
         shown: Cell = [(value, "table--strong")] if isinstance(value, str) else value
         return Row(key, (label, shown, mark, [(what, "table--muted")]))
