@@ -19,12 +19,13 @@ from runner.hosts.discovery import typed_hosts
 from runner.profile import load, parse
 from tests.tui.shelf_kit import asked
 from tests.tui.snap import assert_snapshots, screen_text, until
-from tests.tui.wizard_kit import FACTS, facts, record, type_text, walk, wizard
+from tests.tui.wizard_kit import FACTS, facts, record, states, type_text, walk, wizard
 from tests.unit.library_kit import User, bare
 from tui.home.screen import HomeScreen
 from tui.wizard import hosts_screen
 from tui.wizard.choices import with_choice
 from tui.wizard.draft import Draft, HostCheck
+from tui.wizard.hosts import HostTable
 from tui.wizard.job import Field
 from tui.wizard.save import SaveScreen
 
@@ -454,6 +455,32 @@ def test_errors_of_many_hosts_are_folded_and_one_key_leaves_them_all_out(
             await pilot.press("tab", "X")
             await until(pilot, lambda: opened._view.draft.hosts == ["ok"])
             assert "1 host ticked, 1 ready" in screen_text(pilot.app)
+
+    asyncio.run(play())
+
+
+def test_where_no_host_can_be_used_none_is_to_be_left_out_and_each_keeps_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    down = {name: HostCheck(name, "failed", error=HostError(name, f"{name} is off")) for name in ("one", "two")}
+    record(monkeypatch, down)
+
+    async def play() -> None:
+        async with wizard(tmp_path, size=(100, 30)) as (pilot, opened):
+            await walk(pilot, opened, list(down), 1)
+            await until(pilot, lambda: "2 hosts ticked, 0 ready" in screen_text(pilot.app))
+            assert "leaves out" not in screen_text(pilot.app)
+            await pilot.press("down", "x", "down", "x")
+            await until(pilot, lambda: opened.query_one(HostTable).key == "two")
+            await pilot.pause()
+            assert "leaves out" not in screen_text(pilot.app)
+            assert states(opened) == {"one": "failed", "two": "failed"}, (
+                "nobody waits for them: there is nothing to give up"
+            )
+            assert screen_text(pilot.app).count("r tries again") == 1
+            await pilot.press("space", "up", "space")
+            await until(pilot, lambda: not opened._view.draft.hosts)
+            assert "Tick hosts with space." in screen_text(pilot.app), "the cursor is in the list already"
 
     asyncio.run(play())
 

@@ -184,6 +184,7 @@ def test_a_host_that_never_answers_holds_up_nobody(tmp_path: Path) -> None:
             table.select("silent")  # type: ignore[attr-defined]
             await pilot.press("x")
             await until(pilot, lambda: states(opened)["silent"] == "left out")
+            await until(pilot, lambda: screen_text(pilot.app).count("tries again") == 1)
             await pilot.press("space")
             await until(pilot, lambda: opened._view.draft.hosts == ["refused"])
 

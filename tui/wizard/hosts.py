@@ -196,13 +196,15 @@ class HostsStep(Step):
         dead = [state for state in states if state.error]
         to_list = "" if table.has_focus else "tab "
         if len(dead) > 1 and not self.draft.sandbox:
-            yield Point(f"leaves out the {len(dead)} that cannot be used", mark=f"{to_list}X ", mark_style=_KEY)
+            if len(dead) < len(states):  # else nothing would be left
+                yield Point(f"leaves out the {len(dead)} that cannot be used", mark=f"{to_list}X ", mark_style=_KEY)
             yield from () if about else folded(dead)
         elif dead and not table.has_focus and dead[0].error:
             yield from trouble(dead[0].error)
             yield Point("tries again", mark="tab r ", mark_style=_KEY)
         elif not states:
-            yield "Type host names, enter adds them; or go down to the list and tick some with space."
+            names = "Type host names, enter adds them; or go down to the list and tick some with space."
+            yield "Tick hosts with space." if table.has_focus else names
         elif not dead and not any(one.pending for one in states):
             yield _enter("goes on: what these hosts have")
         elif not about and not dead:

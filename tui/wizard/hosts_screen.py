@@ -146,10 +146,9 @@ class HostsScreen(DisttuiScreen):
                 self._reach.drop(name)
                 self._start(name)
             elif event.what == "cancel":
-                self._reach.drop(name)
-                self._set(
-                    HostCheck(name, "left out", error=InputError("nobody waits for it any more", "r tries again"))
-                )
+                if name in self._view.states and self._view.states[name].pending:  # else it has its own reason
+                    self._reach.drop(name)
+                    self._set(HostCheck(name, "left out", error=InputError("nobody waits for it any more")))
             elif len(self._view.draft.hosts) > 1:
                 left = [other for other in self._view.draft.hosts if other != name]
                 self._take(self._view.draft.with_hosts(left, sandbox=self._view.draft.sandbox))
