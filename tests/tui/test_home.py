@@ -50,6 +50,17 @@ def test_of_a_newcomer_says_what_to_press(tmp_path: Path) -> None:
     kit.play(tmp_path, look)
 
 
+def test_no_key_of_a_newcomer_leads_to_the_runs_which_are_not_shown(tmp_path: Path) -> None:
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: kit.shows(app, "› 2node"))
+        await pilot.press("1")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.opened)
+        assert app.opened[0][0] == "wizard", "the cursor is where it was"
+
+    kit.play(tmp_path, look)
+
+
 def test_until_it_has_read_it_says_that_it_reads(tmp_path: Path) -> None:
     async def look() -> None:
         app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))

@@ -323,10 +323,12 @@ class HomeScreen(DisttuiScreen):
             return bool(chosen) and not all(row.over for row in chosen) and not self.disttui.read_only
         if action == "run":
             return isinstance(self._row, RunRow | ProfileRow) and not self.disttui.read_only
-        return self._usable(action) and super().check_action(action, parameters)
+        return self._usable(action, *parameters) and super().check_action(action, parameters)
 
-    def _usable(self, action: str) -> bool:
+    def _usable(self, action: str, *parameters: object) -> bool:
         """Whether an action fits the chosen rows."""
+        if action == "show_pane":
+            return parameters[0] in self._visitable
         if action == "example":
             return self.disttui.read_only or not self._usable("edit")  # which has the same key
         if action == "edit":
