@@ -134,6 +134,26 @@ def test_a_number_that_stands_once_for_all_hosts_is_yours_too(tmp_path: Path, mo
     asyncio.run(play())
 
 
+def test_each_of_several_values_of_a_host_is_given_back_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, TWO)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, list(TWO), 3)
+            await edit(pilot, opened, 0)
+            for row in ("num_processes", "python"):
+                choose(pilot, row)
+                await pilot.press("right")
+                await until(pilot, lambda row=row: row in said(opened, 0))  # type: ignore[misc]
+            await pilot.press("a")
+            await until(pilot, lambda: said(opened, 0).keys() == {"host", "num_processes"})
+            choose(pilot, "num_processes")
+            await pilot.press("a")
+            await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize(
     ("row", "found"),
     [

@@ -262,7 +262,7 @@ def _with_key(entry: Any, key: str, value: Any) -> Any:
     given = dict(entry) if isinstance(entry, Mapping) else {"host": entry}
     if value is None:
         given.pop(key, None)
-        return entry if not isinstance(entry, Mapping) or len(given) > 1 else given["host"]
+        return given if len(given) > 1 else given["host"]
     return {**given, key: value}
 
 
