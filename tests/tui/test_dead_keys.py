@@ -19,6 +19,7 @@ from tui.app import DisttuiApp
 from tui.top.feed import TopChanged
 from tui.widgets.footer import FooterBar
 from tui.wizard import WizardScreen
+from tui.wizard.values import ValueTable
 
 PATIENCE = 5.0
 """Seconds after which a key counts as dead."""
@@ -108,6 +109,32 @@ def test_the_wizard_shows_no_dead_key(tmp_path: Path, monkeypatch: pytest.Monkey
                 opened._go(step - 1)
                 focused.focus()
 
+            assert not await _dead(pilot, app, again)
+
+    play()
+
+
+@pytest.mark.parametrize("row", ["total", "master"])
+def test_a_value_of_the_whole_run_that_is_not_chosen_there_says_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str
+) -> None:
+    record(monkeypatch, HOSTS)
+
+    @asynchronous
+    async def play() -> None:
+        async with wizard(tmp_path, size=(120, 40)) as (pilot, opened):
+            app = pilot.app
+            assert isinstance(app, DisttuiApp)
+            await walk(pilot, opened, ["desk"], 3)
+
+            def again() -> None:
+                opened._go(2)
+                table = opened.query_one("#whole-run", ValueTable)
+                table.focus()
+                table.select(row)
+
+            again()
+            await pilot.pause()
             assert not await _dead(pilot, app, again)
 
     play()

@@ -27,6 +27,13 @@ from tui.wizard.values import LABELS, Typing, ValueTable, totals
 _SHOWN = ("num_processes", "gpus", "omp_num_threads", "python", "interface", "addresses")
 
 
+_ELSEWHERE = {
+    "total": "The total is the sum of the hosts' processes: change theirs, in the table above",
+    "master": "Another master is set in the profile: launch.master",
+}
+"""Values of the whole run that are not chosen here → where they are."""
+
+
 class HostValues(ValueTable):
     """The values of each host."""
 
@@ -107,6 +114,8 @@ class ProcessesStep(Step):
 
     @on(ValueTable.Wanted, "#whole-run")
     def _choice(self, event: ValueTable.Wanted) -> None:
+        if event.key in _ELSEWHERE:
+            self.notify(_ELSEWHERE[event.key], severity="warning")
         if event.key not in SETTINGS or event.digit:
             return
         words = SETTINGS[event.key].words
