@@ -20,10 +20,11 @@ from tests.tui.scenes.home import failed
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import SIZES, assert_snapshots, screen_text, until
 from tui.app import DisttuiApp
+from tui.home import rows
 from tui.home.news import ask_hosts
 from tui.home.rows import run_columns, runs
 from tui.home.screen import HomeScreen
-from tui.inventory import read_shelf
+from tui.inventory import ProfileRow, read_shelf
 from tui.theme import THEMES
 from tui.widgets.table import Table
 
@@ -59,6 +60,18 @@ def test_no_key_of_a_newcomer_leads_to_the_runs_which_are_not_shown(tmp_path: Pa
         assert app.opened[0][0] == "wizard", "the cursor is where it was"
 
     kit.play(tmp_path, look)
+
+
+@pytest.mark.parametrize(
+    ("counts", "shown"),
+    [
+        ((2, 2), "2 × 2 = 4"), ((8, 6), "8 + 6 = 14"), ((2,), "2"), ((None, None), "auto"), ((2, None), "2 + auto"),
+        ((None, 1, 2, 3, 4), "auto + 1 + 2 + 3 …"),
+    ],
+)  # fmt: skip
+def test_the_processes_of_a_profile_are_what_it_says_of_each_host(counts: tuple[int | None, ...], shown: str) -> None:
+    hosts = tuple(f"node{rank}" for rank in range(len(counts)))
+    assert rows.processes(ProfileRow("mine", Path("mine.yaml"), "own", hosts, counts)) == shown
 
 
 def test_until_it_has_read_it_says_that_it_reads(tmp_path: Path) -> None:

@@ -143,10 +143,13 @@ def _running(alive: Sequence[RunRow]) -> Cell:
 
 
 def processes(row: ProfileRow) -> str:
-    """`2 × 4 = 8`, `8 + 6 = 14`, `auto`."""
+    """`2 × 4 = 8`, `8 + 6 = 14`, `auto`, `2 + auto`."""
     known = [each for each in row.processes if each is not None]
-    if len(known) < len(row.processes) or not known:
+    if not known:
         return "auto"
+    if len(known) < len(row.processes):
+        words = ["auto" if each is None else str(each) for each in row.processes]
+        return f"{' + '.join(words[:4])}{' …' if len(words) > 4 else ''}"
     if len(known) == 1:
         return f"{known[0]}"
     if len(set(known)) == 1:
