@@ -13,6 +13,7 @@ from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import HOSTS, record, walk, wizard
 from tui.app import DisttuiApp
+from tui.dashboard.run_screen import RunScreen
 from tui.dialogs.confirm import ConfirmScreen
 from tui.dialogs.help import HelpScreen
 from tui.dialogs.pick import PickScreen
