@@ -16,3 +16,5 @@ MOST_RANKS, MOST_GPUS = 1024, 64
 """The most of one host."""
 MOST_FILES = 16_384
 """The most files of a run on one host: a hundred attempts of eighty ranks."""
+MOST_ORPHANS = 5000
+"""Processes of ended runs that a host lists at a time, those of the asking user first; it ends all."""

@@ -17,6 +17,7 @@ import pytest
 
 from runner.cli.render.orphans import render_orphans
 from runner.node import descent, procs
+from runner.node.serve import orphans as module
 from runner.node.serve import runs
 from runner.node.serve.orphans import orphans
 from runner.node.supervise import stop
@@ -257,6 +258,48 @@ def test_a_tag_that_another_user_forges_counts_for_nothing(strays: Strays) -> No
     [row] = found(strays.run, end=True)
     assert (row["pid"], row["ended"]) == (strays.children[0].pid, True)
     assert stranger.poll() is None
+
+
+@pytest.mark.root
+def test_a_user_who_leaves_hundreds_costs_root_neither_the_answer_nor_the_own_rows(
+    strays: Strays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with a run of its own, most with a name that no run has."""
+    monkeypatch.setattr(module, "MOST_ORPHANS", 3)
+    looks = []
+    real = procs.table
+
+    def table() -> dict[int, procs.Proc]:
+        looks.append(1)
+        return real()
+
+    monkeypatch.setattr(procs, "table", table)
+    names = [*(f"{strays.run}-{number}" for number in range(20)), strays.run + "y" * 3000, strays.run + " \x1b[2J"]
+    for name in names:
+        forged = {"PATH": os.environ["PATH"], procs.TAG: f"{name}/0/1", "DISTTUI_DIR": "/nowhere/attempt-1"}
+        strays.children.append(subprocess.Popen(["sleep", "300"], env=forged, user=65533, cwd="/"))
+    others = strays.children[:]
+    wait_for(lambda: all(procs.tag(one.pid) for one in others), "their environments")
+    own = strays.start()
+    strays.end()
+    wait_for(lambda: procs.tag(own), "its environment")
+    rows = orphans(end=True, run=strays.run)
+    assert len(rows) == 3 and own in [row["pid"] for row in rows]
+    assert all(child.wait(60) == -9 for child in [*others[:20], strays.children[-1]])
+    assert all(child.poll() is None for child in others[20:])
+    assert len(looks) < 20, "the table is not read anew for each run"
+
+
+def test_a_host_that_tells_endless_words_spoils_no_column(strays: Strays) -> None:
+    lie: dict[str, object] = {
+        "run": "r" * 5000,
+        "pid": 10**30,
+        "user": "u" * 5000,
+        "ports": [*range(9999)],
+        "why": "w" * 5000,
+    }
+    text = render_orphans({"liar": [lie], "node1": [{"run": "true-1", "pid": 7, "command": "c" * 5000}]}, end=False)
+    assert max(map(len, text.splitlines())) < 400 and "true-1" in text
 
 
 @pytest.mark.root

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from runner.formatting import amount, duration, gibibytes, number
 from runner.ids import short
+from runner.protocol.limits import MOST_ORPHANS
 from runner.render.tables import table
 from runner.text import clean
 
@@ -14,6 +15,8 @@ _HEAD = (
     ("PORTS", "<"), ("WHY", "<"), ("COMMAND", "<"),
 )  # fmt: skip
 _COMMAND = 80
+_RUN, _PID, _USER, _PORTS, _WHY = 100, 10, 32, 40, 80
+"""Characters of each: a host may tell anything, and the rows of others stand in the same columns."""
 
 
 def render_orphans(
@@ -31,10 +34,11 @@ def render_orphans(
         hosts = ", ".join(map(clean, found)) if len(found) < 5 else f"the {len(found)} hosts that answered"
         return f"nothing is left of {clean(run) if run else 'any ended run'} on {hosts}{silent}"
     alive = [(host, one) for host, ones in found.items() for one in ones if not one.get("ended")]
-    last = f"{len(rows)} left behind. End them: disttui orphans --end {' '.join(map(clean, found))}"
+    many = "at least " if any(len(ones) >= MOST_ORPHANS for ones in found.values()) else ""
+    last = f"{many}{len(rows)} left behind. End them: disttui orphans --end {' '.join(map(clean, found))}"
     if end:
         names = ", ".join(f"{clean(host)}: pid {clean(str(one.get('pid')))}" for host, one in alive)
-        last = f"could not be ended: {names}" if alive else f"{len(rows)} ended, nothing is left"
+        last = f"could not be ended: {names}" if alive else f"{many}{len(rows)} ended, nothing is left"
     return f"{table(_HEAD, rows)}\n\n{last}{silent}"
 
 
@@ -42,14 +46,19 @@ def _row(host: str, one: Mapping[str, object]) -> tuple[str, ...]:
     age, rss, gpu_memory = (number(one.get(name)) for name in ("age", "rss", "gpu_memory"))
     ports = one.get("ports")
     return (
-        short(clean(str(one.get("run")))),
+        short(_text(one.get("run"), _RUN)),
         clean(host),
-        clean(str(one.get("pid"))),
-        clean(str(one.get("user") or "?")),
+        _text(one.get("pid"), _PID),
+        _text(one.get("user") or "?", _USER),
         "-" if age is None else duration(age),
         "-" if rss is None else gibibytes(rss),
         "-" if gpu_memory is None else gibibytes(gpu_memory),
-        ",".join(clean(str(port)) for port in ports) if isinstance(ports, list) and ports else "-",
-        clean(str(one.get("why") or "")),
-        clean(str(one.get("command")))[:_COMMAND],
+        _text(",".join(map(str, ports)), _PORTS) if isinstance(ports, list) and ports else "-",
+        _text(one.get("why") or "", _WHY),
+        _text(one.get("command"), _COMMAND),
     )
+
+
+def _text(value: object, most: int) -> str:
+    text = clean(str(value))
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -13,6 +13,8 @@ import re
 import stat
 from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from ...protocol.limits import MOST_ORPHANS
+from ...protocol.names import RUN
 from .. import descent, procs
 from ..folders import foreign
 from ..probe.gpu import has_device
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _SMALL = 64 * 1024
 _LISTEN = b"0A"
+_COMMAND, _PORTS = 200, 50
+"""The most characters and port numbers of each."""
 _DRIVER = 5.0
 """Seconds that the driver may take to list the processes on its GPUs."""
 
@@ -66,10 +70,11 @@ def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> L
         if why and (member.uid, member.folder) not in kept:
             found.setdefault(pid, (member, why))
     memory = _gpu_memory() if found and has_device() else {}
-    rows = [_row(table[pid], member, why, memory.get(pid)) for pid, (member, why) in found.items()]
+    listeners = _Listeners()
+    listed = sorted(found, key=lambda pid: found[pid][0].uid != os.getuid())[:MOST_ORPHANS]
+    rows = [_row(table[pid], *found[pid], memory.get(pid), listeners) for pid in listed]
     if end:
-        for whose in {member._replace(attempt=0) for member, _ in found.values()}:
-            _end(whose)
+        _end({member._replace(attempt=0) for member, _ in found.values()})
         for row in rows:
             now = procs.read(row["pid"])
             row["ended"] = now is None or now.dead or now.start != table[row["pid"]].start
@@ -81,7 +86,7 @@ def _member(pid: int) -> Optional[_Member]:
     run, _, rest = procs.tag(pid).partition("/")
     node, _, attempt = rest.partition("/")
     folder = procs.variable(pid, "DISTTUI_DIR") if _NUMBER.fullmatch(node) and _NUMBER.fullmatch(attempt) else ""
-    uid = procs.owner(pid) if run and folder.startswith("/") else None
+    uid = procs.owner(pid) if RUN.fullmatch(run) and folder.startswith("/") else None
     return None if uid is None else _Member(run, int(node), int(attempt), os.path.dirname(folder), uid)
 
 
@@ -133,38 +138,40 @@ def _why(pid: int, member: _Member) -> str:
     return "its supervisor and warden are dead"
 
 
-def _row(proc: procs.Proc, member: _Member, why: str, gpu_memory: Optional[int]) -> Orphan:
+def _row(proc: procs.Proc, member: _Member, why: str, gpu_memory: Optional[int], listeners: "_Listeners") -> Orphan:
     return {
         "run": member.run,
         "node_rank": member.node,
         "attempt": member.attempt,
         "pid": proc.pid,
         "user": _owner(proc.pid),
-        "command": procs.command(proc.pid)[:500],
+        "command": procs.command(proc.pid)[:_COMMAND],
         "why": why,
         "age": _age(proc),
         "rss": _rss(proc.pid),
-        "ports": _ports(proc.pid),
+        "ports": listeners.ports(proc.pid),
         "gpu_memory": gpu_memory,
         "ended": False,
     }
 
 
-def _end(whose: _Member) -> None:
+def _end(whose: Set[_Member]) -> None:
+    """End what is left of these runs, of all at once: any user can give a name of its own to each of its processes."""
+    own = {one.folder for one in whose if one.uid == os.getuid()}
+
     def members() -> Set[int]:
         found = ((pid, _member(pid)) for pid, proc in procs.table().items() if not proc.dead and pid != os.getpid())
-        tagged = {pid for pid, member in found if member and member._replace(attempt=0) == whose}
-        return tagged | (descent.noted(whose.folder) if whose.uid == os.getuid() else set())
+        tagged = {pid for pid, member in found if member and member._replace(attempt=0) in whose}
+        return tagged.union(*map(descent.noted, own))
 
     stop.sweep(members)
-    if whose.uid != os.geteuid():
-        return  # the owner could not read a file that we write
-    try:
-        from .runs import status
+    for folder in own:  # the owner could not read a file that we write in another's
+        try:
+            from .runs import status
 
-        status(whose.folder)
-    except (OSError, Problem):
-        pass
+            status(folder)
+        except (OSError, Problem):
+            pass
 
 
 def _words(pid: int) -> List[bytes]:
@@ -220,25 +227,35 @@ def _rss(pid: int) -> int:
         return 0
 
 
-def _ports(pid: int) -> List[int]:
-    """TCP ports that a process listens on."""
-    inodes = set()
-    try:
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                link = os.readlink(f"/proc/{pid}/fd/{name}")
-            except OSError:
-                continue
-            if link.startswith("socket:["):
-                inodes.add(link[8:-1].encode())
-    except OSError:
-        return []
-    return sorted({port for inode, port in _listeners(pid) if inode in inodes})
+class _Listeners:
+    """Who listens at which TCP port; the tables of each network namespace are read once."""
+
+    def __init__(self) -> None:
+        self._tables: Dict[str, Dict[bytes, int]] = {}
+
+    def ports(self, pid: int) -> List[int]:
+        """Those that a process listens on."""
+        inodes = set()
+        try:
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                try:
+                    link = os.readlink(f"/proc/{pid}/fd/{name}")
+                except OSError:
+                    continue
+                if link.startswith("socket:["):
+                    inodes.add(link[8:-1].encode())
+            namespace = os.readlink(f"/proc/{pid}/ns/net") if inodes else ""
+        except OSError:
+            return []
+        if inodes and namespace not in self._tables:
+            self._tables[namespace] = _listening(pid)
+        table = self._tables.get(namespace, {})
+        return sorted({table[inode] for inode in inodes & table.keys()})[:_PORTS]
 
 
-def _listeners(pid: int) -> Set[Tuple[bytes, int]]:
-    """Inode and port of every listening TCP socket in the network namespace of a process."""
-    found: Set[Tuple[bytes, int]] = set()
+def _listening(pid: int) -> Dict[bytes, int]:
+    """Inode → port of every listening TCP socket in the network namespace of a process."""
+    found: Dict[bytes, int] = {}
     for kind in ("tcp", "tcp6"):
         try:
             with open(f"/proc/{pid}/net/{kind}", "rb") as file:
