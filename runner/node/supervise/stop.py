@@ -48,7 +48,7 @@ class Ending:
         ranks: Finds the ranks among the processes; processes that outlive launcher and ranks get no full grace.
         grace: Seconds until KILL.
         ask: Whether to send the TERM; False waits for processes to end by themselves.
-        ours: Finds those of the run among processes that have just begun. None where whoever set the tags is not
+        ours: Finds those of the run among processes that have just begun. None where those who set the tags are not
             trusted: then what is killed takes along its own children alone, and a number that another process may
             have got since it was found is looked at once more.
     """
