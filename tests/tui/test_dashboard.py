@@ -29,6 +29,7 @@ from tests.tui.widget_kit import asynchronous, burst
 from tests.unit.state_kit import fold
 from tui.app import DisttuiApp
 from tui.charts.chart import LABELS, Chart
+from tui.dashboard.hosts import HostsPane
 from tui.dashboard.progress import facts
 from tui.dashboard.rank_grid import RankGrid
 from tui.dashboard.run_screen import TYPING, RunScreen
@@ -136,6 +137,20 @@ async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path, monkeyp
         await pilot.press("escape")
         assert screen.query_one(RankGrid).cursor is None
         await until(pilot, lambda: "640 lines" in shown(pilot))
+
+
+@asynchronous
+async def test_the_title_of_the_log_names_whose_lines_it_has(tmp_path: Path) -> None:
+    async with opened("replay", "example", tmp_path) as (pilot, screen):
+        screen.query_one(HostsPane).focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: "Log · node1" in shown(pilot) and "ranks 0,1" in shown(pilot))
+        await pilot.press("a")  # a key of the log, which has the focus now
+        await until(pilot, lambda: "Log · " not in shown(pilot) and "all ranks  63 lines" in shown(pilot))
+        assert screen.query_one(RankGrid).cursor is None
+        await pilot.press("3")
+        await until(pilot, lambda: "Log · rank 3" in shown(pilot) and "rank 3  2 lines" in shown(pilot))
+        assert screen.query_one(RankGrid).cursor == 3
 
 
 @asynchronous

@@ -361,6 +361,10 @@ class RunScreen(DisttuiScreen):
         self.choose_rank(event.rank)
         self.go_to("log")
 
+    def on_log_view_rank_chosen(self, event: LogView.RankChosen) -> None:
+        """Choose it for the title of the log, the ranks and the charts as well."""
+        self.choose_rank(event.rank)
+
     def on_rank_grid_rank_blamed(self, event: RankGrid.RankBlamed) -> None:
         """Show its log where it stopped."""
         self.choose_rank(event.rank)

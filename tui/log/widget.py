@@ -85,6 +85,13 @@ class LogView(Vertical):
             super().__init__()
             self.wanted = wanted
 
+    class RankChosen(Message):
+        """A key has chosen one rank, or all (None)."""
+
+        def __init__(self, rank: int | None) -> None:
+            super().__init__()
+            self.rank = rank
+
     class _Progressed(Message):
         def __init__(self, progress: SearchProgress) -> None:
             super().__init__()
@@ -431,10 +438,12 @@ class LogView(Vertical):
         """Show one rank."""
         if rank in self.lines.progress.work.log.ranks:
             self.show_ranks([rank])
+            self.post_message(self.RankChosen(rank))
 
     def action_all_ranks(self) -> None:
         """Show all ranks."""
         self.show_ranks(None)
+        self.post_message(self.RankChosen(None))
 
     def action_attempt(self, by: int) -> None:
         """Show the next attempt, or the one before."""
