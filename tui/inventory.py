@@ -67,7 +67,7 @@ class RunRow:
     waited: bool = False
     """Whether it has only waited in a queue: none of its processes has begun."""
     sandbox: bool = False
-    """Whether its hosts were played by this machine, and are gone."""
+    """Whether its hosts are played by this machine: their names are no machine's."""
 
     @property
     def over(self) -> bool:
@@ -275,12 +275,13 @@ def _profile_row(one: LibraryProfile) -> ProfileRow:
 
 
 def _hosts(runs: Iterable[RunRow], profiles: Iterable[ProfileRow]) -> Iterable[HostRow]:
-    """Hosts of running runs, and of the user's and the team's profiles; examples name no real machines."""
+    """Hosts of running runs, and of the profiles of user and team; examples and sandboxes name no real machines."""
     mine = [row for row in profiles if row.origin != "built in"]
-    names = {host for row in runs if not row.over for host in row.hosts}
+    going = [row for row in runs if not row.over and not row.sandbox]
+    names = {host for row in going for host in row.hosts}
     names |= {host for row in mine for host in row.hosts}
     for name in sorted(names | {"local"}, key=lambda name: (name == "local", name)):
-        alive = tuple(row for row in runs if name in row.hosts and not row.over)
+        alive = tuple(row for row in going if name in row.hosts)
         yield HostRow(name, alive, tuple(row.name for row in mine if name in row.hosts))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 from pathlib import Path
 from unittest.mock import patch
@@ -27,6 +28,22 @@ def _played(folder: Path, run: str, **options: object) -> Path:
     known = json.loads((place / "run.json").read_text())
     (place / "run.json").write_text(json.dumps({**known, "sandbox": True}))
     return place
+
+
+def test_the_hosts_of_a_sandbox_are_not_listed_as_machines(tmp_path: Path) -> None:
+    """No ssh reaches them, and a real host of that name has nothing to do with the run."""
+    place = kit.add_run(tmp_path, "mine-7f3a", {"node1": 1, "node2": 1}, ago=60)
+    known = json.loads((place / "run.json").read_text())
+    (place / "run.json").write_text(json.dumps({**known, "sandbox": True, "ssh_config": str(tmp_path / "played")}))
+    kit.add_profile(tmp_path, "mine", "disttui: 1\nhosts: [node2]\njob: {builtin: bytegpt}\n")
+
+    async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        assert "mine-7f3a" in screen_text(app)
+        assert [(row.name, row.runs) for row in app.shelf.hosts] == [("node2", ()), ("local", ())]
+
+    with (tmp_path / "played").open("w") as held:  # the sandbox lives
+        fcntl.flock(held, fcntl.LOCK_EX)
+        kit.play(tmp_path, look)
 
 
 def _order(app: DisttuiApp) -> list[str]:

@@ -32,6 +32,7 @@ from tui.dashboard.screen import DashboardScreen
 from tui.dialogs.confirm import TrustScreen
 from tui.dialogs.secret import SecretScreen
 from tui.home.screen import HomeScreen
+from tui.top.screen import TopScreen
 from tui.wizard import WizardScreen
 
 
@@ -311,6 +312,10 @@ def test_a_run_of_a_sandbox_that_lives_is_reached_and_not_lost(tmp_path: Path, m
             await until(pilot, lambda: well.search(screen_text(pilot.app)), 120)
             await pilot.press("1", "enter")
             await until(pilot, lambda: well.search(screen_text(pilot.app).splitlines()[0]), 120)
+            pilot.app.screen.query_one("#hosts").focus()
+            await pilot.press("t")  # what its hosts do now: no ssh reaches them by their names
+            await until(pilot, lambda: isinstance(pilot.app.screen, TopScreen))
+            await until(pilot, lambda: re.search("● (local|this machine)", screen_text(pilot.app)), 60)
 
     asyncio.run(play())
     (run,), _ = known_runs(environ(tmp_path))

@@ -156,9 +156,9 @@ class DashboardScreen(RunScreen):
             yield Command(f"Rank {rank}", "Its log and its line in the charts", partial(self.choose_rank, rank))
 
     def on_hosts_pane_top_wanted(self, event: HostsPane.TopWanted) -> None:
-        """Show what the host does now."""
+        """Show what the host does now; the hosts of a sandbox are this machine."""
         if self.known is not None:
-            self.disttui.router.open_top([self.known.hosts[event.node].name])
+            self.disttui.router.open_top(["local" if self.known.sandbox else self.known.hosts[event.node].name])
 
     @work(group="ask", exclusive=True)
     async def action_stop(self) -> None:
