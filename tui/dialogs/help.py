@@ -37,6 +37,10 @@ _NARROW = 80
 """Columns below which no ids are shown."""
 
 
+_KEYS = (Key("escape", "esc", "close"), Key("slash", "/", "search"))
+_WHILE_SEARCHING = (Key("escape", "esc", "all keys"),)
+
+
 class HelpScreen(DisttuiModal[None]):
     """Lists the keys of the screen below by their actions, each with its id in the config."""
 
@@ -71,7 +75,7 @@ class HelpScreen(DisttuiModal[None]):
             home = self.disttui.environ.get("HOME") or "~"
             path = str(config_file(self.disttui.environ)).replace(f"{home}/", "~/", 1)
             yield Static(Content.styled(f"\nOther keys for an id: `keys:` in {path}", "$muted"), id="help-config")
-        yield Hints(Key("escape", "esc", "close"), Key("slash", "/", "search"), classes="hint")
+        yield Hints(classes="hint")
 
     def on_mount(self) -> None:
         """Show all keys."""
@@ -133,6 +137,7 @@ class HelpScreen(DisttuiModal[None]):
         self.query_one(".words", Static).update(Content.assemble(*words))
         self.query_one(".ids", Static).update(Content.styled("\n".join(ids), "$muted"))
         self.set_class(bool(looked_for.strip()), "-searching")
+        self.query_one(Hints).show(*(_WHILE_SEARCHING if looked_for else _KEYS))
 
     def _room(self, ids: int) -> int:
         """Cells for a key and its meaning, beside ids of that width."""

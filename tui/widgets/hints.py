@@ -39,6 +39,12 @@ class Hints(Widget):
         self._keys = keys
         self._after = after
 
+    def show(self, *keys: Key) -> None:
+        """Replace the keys."""
+        if keys != self._keys:
+            self._keys = keys
+            self.refresh(layout=True)
+
     def _rows(self, width: int) -> list[list[tuple[int, Key]]]:
         """The keys of each row with their columns; keys that do not fit go to the next row."""
         rows: list[list[tuple[int, Key]]] = [[]]
