@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from runner.protocol.events import Event
 from runner.runs.state import begin
 from tests.tui.snap import until
 from tests.tui.widget_kit import asynchronous, text_of
 from tui.dashboard.timeline import TimelinePane
-from tui.run.events import Moment
+from tui.run.events import Moment, moment
 from tui.run.feed import Snapshot
 from tui.run.series import MetricHistory
 
@@ -26,3 +27,24 @@ async def test_an_event_is_cut_only_where_no_row_is_free(tmp_path: Path) -> None
         pane.show(Snapshot(state, MetricHistory(8), tmp_path, now=9.0, moments=moments))
         await until(pilot, lambda: text().count("attempt 1 begins") == 3)
         assert text().count("…") == 2 and text().count("29500") == 1, "the newest has the row that is left"
+
+
+@asynchronous
+async def test_an_event_of_the_whole_run_stands_beside_no_host(tmp_path: Path) -> None:
+    state = begin("run-1", ("ada", "bob"), (1, 1))
+    events: tuple[tuple[int, Event], ...] = (
+        (0, {"t": 1.0, "e": "join", "node": 1}),
+        (0, {"t": 2.0, "e": "step", "attempt": 1}),
+        (1, {"t": 3.0, "e": "death", "attempt": 1, "rank": 1, "code": -9}),
+        (0, {"t": 4.0, "e": "stopping", "attempt": 1, "reason": "failure"}),
+    )
+    moments = tuple(found for node, event in events if (found := moment(event, node, event["t"], state)))
+    pane = TimelinePane()
+    async with text_of(pane, (90, 6)) as (pilot, text):
+        pane.show(Snapshot(state, MetricHistory(2), tmp_path, now=9.0, moments=moments))
+        await until(pilot, lambda: "stopping" in text())
+        shown = [line for line in text().splitlines() if re.search(r"bob has|attempt 1|rank 1|stopping", line)]
+        assert "bob rank 1 ended" in shown[2], shown
+        assert "ada" not in text() and shown[0].count("bob") == 1, "the leader tells of them, and did nothing"
+        begin_at = {re.search("bob has|attempt|rank|stopping", line).start() for line in shown}  # type: ignore[union-attr]
+        assert len(shown) == 4 and len(begin_at) == 1, "all words begin in one column"

@@ -53,12 +53,15 @@ class TimelinePane(Drawn):
         self.border_title = "Events"
         self._moments: tuple[Moment, ...] = ()
         self._began: float | None = None
+        self._several = False
+        """Whether the run has several hosts."""
         self._cursor: int | None = None
         """None: the newest, and each new one."""
 
     def show(self, snapshot: Snapshot) -> None:
         """Show another moment."""
         self._moments, self._began = snapshot.moments, snapshot.began
+        self._several = len(snapshot.state.hosts) > 1
         if self._cursor is not None and self._cursor >= len(self._moments) - 1:
             self._cursor = None
         self.redraw()
@@ -70,8 +73,7 @@ class TimelinePane(Drawn):
         last = len(self._moments) - 1
         cursor = last if self._cursor is None else self._cursor
         top = max(0, min(last - height + 1, cursor - height // 2))
-        several = len({moment.host for moment in self._moments}) > 1
-        names = min(12, max(len(moment.host) for moment in self._moments)) if several and width > 50 else 0
+        names = min(12, max(len(moment.host) for moment in self._moments)) if self._several and width > 50 else 0
         shown = self._moments[top : top + height]
         times = max((len(self._when(moment)) for moment in shown), default=0)
         spare, found = height - len(shown), list[Strip]()

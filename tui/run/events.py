@@ -25,6 +25,7 @@ class Moment:
     look: str
     """A word that `tui.theme.look` knows."""
     host: str
+    """Where it happened; empty for what is of the whole run, or names its host itself."""
     text: str
     count: int = 1
     """How many like it in a row this one stands for."""
@@ -38,8 +39,9 @@ def moment(event: Event, node: int, time: float, state: RunState) -> Moment | No
     described = None if node != 0 and event["e"] in _LEADERS else _described(event, state)
     if described is None:
         return None
+    host = "" if event["e"] in _OF_THE_RUN else clean(state.hosts[node].name)
     return Moment(
-        time, described[0], clean(state.hosts[node].name), clean(described[1])[:400],
+        time, described[0], host, clean(described[1])[:400],
         rank=_rank(event), ending=event["e"] == "death" and event.get("code") == -15,
     )  # fmt: skip
 
@@ -77,6 +79,7 @@ _BEGINS = re.compile(r"attempt \d+ begins")
 """The `attempt` event says the same in more detail."""
 _REASONS = {"failure": "another rank failed", "user": "asked to stop", "restart": "a new attempt follows"}
 _LEADERS = frozenset({"attempt", "failed", "step", "join", "verdict", "stopping"})
+_OF_THE_RUN = _LEADERS | {"host"}
 
 
 def _described(event: Event, state: RunState) -> tuple[str, str] | None:  # noqa: C901, PLR0911, PLR0912 one case for each kind
