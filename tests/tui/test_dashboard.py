@@ -98,6 +98,18 @@ async def test_the_cursor_goes_through_the_life_of_the_example(tmp_path: Path) -
 
 
 @asynchronous
+async def test_the_last_event_is_the_end_of_the_run(tmp_path: Path) -> None:
+    async with opened("replay", "example", tmp_path) as (pilot, _screen):
+        await until(pilot, lambda: "✓ finished" in shown(pilot))
+        await pilot.press("E")
+        await until(pilot, lambda: "● running  1:56" in shown(pilot))
+        await pilot.press("e")
+        await until(pilot, lambda: re.search(r" 3:09 *\n", shown(pilot)))
+        await until(pilot, lambda: "✓ finished  3:09" in shown(pilot))
+        assert "the run has finished" in shown(pilot)
+
+
+@asynchronous
 async def test_playing_moves_the_cursor_and_stops_at_the_end(tmp_path: Path) -> None:
     async with opened("replay", "example", tmp_path) as (pilot, _screen):
         await pilot.press("home", "x", "x", "x", "x", "x")

@@ -39,6 +39,9 @@ _BEYOND = 60.0
 """Seconds that a host may begin before the leader, or go on after its end."""
 END = 0.001
 """Seconds between the last record and the end of the tape."""
+LAST = 1.0
+"""Seconds before the end in which the last event is the end: a run's own word of it comes before those of its hosts,
+and in between it would be shown as running."""
 
 
 class ReplayLoading(Message):
@@ -252,6 +255,8 @@ class ReplayFeed(Feed):
         if not self._tape:
             return
         times = [moment.time for moment in self._tape.taker.snapshot.moments]
+        if times and self._end - times[-1] < LAST:
+            times[-1] = self._end
         at = bisect_right(times, self._cursor + 1e-6) if by > 0 else bisect_left(times, self._cursor - 1e-6) - 1
         if 0 <= at < len(times):
             self.seek(times[at])
