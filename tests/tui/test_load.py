@@ -11,7 +11,7 @@ from tests.tui.snap import until
 from tests.tui.synthetic_run import write
 from tests.tui.test_dashboard import opened, shown
 from tests.tui.widget_kit import asynchronous
-from tui.dashboard.load import LoadPane
+from tui.dashboard.load import LoadPane, held
 
 
 @pytest.mark.slow
@@ -55,3 +55,24 @@ async def test_a_small_terminal_has_no_load(tmp_path: Path) -> None:
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, screen):
         assert not screen.query_one(LoadPane).display
         assert "Events" in shown(pilot)
+
+
+def test_a_number_holds_until_the_next_but_not_over_a_gap() -> None:
+    assert held([None, 1.0, None, None, 2.0, None], 3) == [None, 1.0, 1.0, 1.0, 2.0, 2.0]
+    assert held([1.0, None, None, None, 2.0], 2) == [1.0, 1.0, 1.0, None, 2.0], "nothing was heard for a while"
+    assert held([1.0, None, 2.0], 0) == [1.0, None, 2.0], "a column is longer than that"
+
+
+@asynchronous
+async def test_at_the_beginning_of_a_run_the_curves_have_no_holes(tmp_path: Path) -> None:
+    write(tmp_path / "run-1", hosts=2, per_host=2, steps=30)
+    async with opened("replay", str(tmp_path / "run-1"), tmp_path, (200, 50)) as (pilot, screen):
+        await pilot.press("home", "full_stop", "greater_than_sign")
+        pane = screen.query_one(LoadPane)
+
+        def curves() -> list[str]:
+            rows = [pane.render_line(y).text for y in range(pane.size.height)] if pane.display else []
+            return [row.rstrip()[30:].strip() for row in rows if "%" in row]
+
+        await until(pilot, lambda: curves() and all(curves()))
+        assert not any(" " in curve.partition("%")[2].strip() for curve in curves()), curves()

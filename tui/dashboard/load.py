@@ -23,6 +23,8 @@ BAR = 14
 """Cells of a bar, beside its number."""
 TALL = 4
 """The most rows for one number."""
+HELD = 4.0
+"""Seconds for which a number is taken to stay as it was; hosts send theirs once a second."""
 
 
 class Measure(NamedTuple):
@@ -119,7 +121,20 @@ def _means(one: Measure, snapshot: Snapshot, count: int) -> list[float | None]:
     for column in zip(*drawn, strict=True):
         values = [value.mean / one.per for value in column if value]
         means.append(sum(values) / len(values) if values else None)
-    return means
+    return held(means, int(HELD * count / max(1.0, snapshot.now - snapshot.began)))
+
+
+def held(values: Sequence[float | None], most: int) -> list[float | None]:
+    """The values, each repeated in up to `most` columns after it that have none of their own.
+
+    At the beginning of a run a column is shorter than the time from one sample to the next: there is no gap to show.
+    """
+    found: list[float | None] = []
+    last, left = None, 0
+    for value in values:
+        last, left = (value, most) if value is not None else (last, left - 1)
+        found.append(last if left >= 0 else None)
+    return found
 
 
 def _cpu(host: HostState, snapshot: Snapshot) -> list[Measure]:
