@@ -192,6 +192,13 @@ def test_a_growing_chart_keeps_its_time_axis_for_long() -> None:
     assert span(61) == span(89) == 90
 
 
+def test_where_no_byte_was_sent_no_two_ticks_are_zero() -> None:
+    sent = next(one for one in METRICS if one.name == "net_tx")
+    for values in ([0.0, 0.0], [0.0, 1.0], [0.0, 2.0]):
+        words = sent.ticks(list(scale(values, log=False, binary=True).ticks(11).values()))
+        assert len(words) == len(set(words)) and not any("." in word for word in words), words
+
+
 def test_bytes_have_round_ticks_in_one_unit() -> None:
     memory = next(one for one in METRICS if one.name == "mem_used")
     for values, words in (

@@ -70,7 +70,7 @@ def scale(values: Sequence[float], *, log: bool, binary: bool = False) -> Scale:
     if high - low <= abs(high) * 1e-6:
         low, high = (0.0, high * 1.25) if high > 0 else (low * 1.25, 0.0) if low < 0 else (0.0, 1.0)
     unit = 1024.0 ** max(0, math.floor(math.log(max(high, -low), 1024))) if binary else 1.0
-    step = round_above((high - low) / 4 / unit) * unit
+    step = max(round_above((high - low) / 4 / unit) * unit, 1.0 if binary else 0.0)
     marks = _multiples(low, high, step)
     return Scale(marks[0], marks[-1], marks, log=False)
 
