@@ -62,7 +62,7 @@ from tui.key_queue import KeyQueue
 from tui.keys import APP, OPEN, bind
 from tui.palette import Everything
 from tui.router import First, Router, screen_class
-from tui.startup import TextualInside, Threads
+from tui.startup import TextualInside, Threads, fit_bars
 from tui.terminal import clipboard
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class DisttuiApp(TextualInside):
         accept_new_host_keys: bool = False,
     ) -> None:
         super().__init__()
+        fit_bars()
         self.environ = environ
         self._questions = QuestionGate(self)
         self._keys = KeyQueue(self, super().on_event, self._questions.ignores)

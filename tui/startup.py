@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 # Textual reads this when it is imported. A frame comes one to two periods after the one before: at Textual's 60 Hz, a
 # key that follows a line of the log waits for up to 33 ms (99 %: 74 ms).
@@ -22,8 +22,10 @@ from textual._context import active_message_pump
 from textual.app import App, ScreenStackError
 from textual.css.query import NoMatches
 from textual.dom import NoScreen
+from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.worker import WorkerFailed, active_worker
 
+from runner.text.glyphs import reduced
 from tui.terminal import crash
 
 if TYPE_CHECKING:
@@ -65,6 +67,18 @@ class Threads(ThreadPoolExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         super().shutdown(wait=False, cancel_futures=True)
+
+
+class WholeCells(ScrollBarRender):
+    """A scroll bar of whole cells, for terminals where a part of a block is drawn as a letter or a sign."""
+
+    VERTICAL_BARS: ClassVar[list[str]] = [" "]
+    HORIZONTAL_BARS: ClassVar[list[str]] = [" "]
+
+
+def fit_bars() -> None:
+    """Draw scroll bars as the terminal can show them."""
+    ScrollBar.renderer = WholeCells if reduced(sys.__stderr__) else ScrollBarRender
 
 
 class TextualInside(App[None]):

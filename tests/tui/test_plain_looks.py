@@ -13,7 +13,9 @@ import pytest
 from rich.segment import Segment
 from textual.app import App, ComposeResult
 from textual.color import Color
+from textual.pilot import Pilot
 
+from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import environ
 from tests.tui.snap import screen_text, until
 from tests.tui.synthetic_run import write
@@ -97,6 +99,31 @@ def test_where_an_arrow_is_drawn_as_another_character_its_key_is_named_in_words(
             await until(pilot, lambda: "space tick   left less   right more" in screen_text(pilot.app))
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("reduced", [True, False])
+def test_where_a_part_of_a_block_is_a_sign_scroll_bars_have_whole_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reduced: bool
+) -> None:
+    for number in range(40):
+        kit.add_profile(tmp_path, f"p{number}", "disttui: 1\nhosts: [one]\njob: {script: a.py}\n")
+    if reduced:
+        monkeypatch.setattr(sys, "__stderr__", TextIOWrapper(BytesIO(), "disttui_ascii"))
+
+    async def play(app: kit.Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: kit.shows(app, "› p0"))
+        shown = ""
+        for _ in range(6):  # a bar of its own, of rows
+            await pilot.press("down")
+            shown += screen_text(app)
+        await pilot.press("question_mark")
+        await until(pilot, lambda: kit.shows(app, "looks for words or a key"))
+        for _ in range(6):  # and one of Textual
+            await pilot.press("down")
+            shown += screen_text(app)
+        assert (re.search("[▁-▇]", shown) is None) == reduced
+
+    kit.play(tmp_path, play, size=(80, 24))
 
 
 @pytest.mark.tmux

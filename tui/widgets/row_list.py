@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.message import Message
-from textual.scrollbar import ScrollBarRender
+from textual.scrollbar import ScrollBar
 from textual.strip import Strip
 
 from runner.text import clean
@@ -186,7 +186,7 @@ class RowList(Drawn, Generic[Item]):
     def _bar(self, height: int) -> list[Segment]:
         background = self.background_colors[0] + self.styles.scrollbar_background
         colour = background + self.styles.scrollbar_color
-        bar = ScrollBarRender.render_bar(
+        bar = ScrollBar.renderer.render_bar(
             height, len(self.items) + 1, height, self.top, 1, True, background.rich_color, colour.rich_color
         )
         plain = Style(color=None)
