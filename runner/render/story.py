@@ -74,8 +74,8 @@ def _trained(state: RunState, elapsed: float) -> str:
         words[0] += f", in attempt {state.attempt}"
     first, last = figure(state.first_loss), figure(metrics.get("loss"))
     if last is not None:
-        told = f"loss {first} → {last}" if first not in (None, last) else f"loss {last}"
-        words.append(told + loss_of(state))
+        words_of_loss = f"loss {first} → {last}" if first not in (None, last) else f"loss {last}"
+        words.append(words_of_loss + loss_of(state))
     validated = figure(metrics.get("val_loss"))
     if validated is not None:
         words.append(f"validation loss {validated}")

@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 
-class FirstStep(NamedTuple):
+class WelcomeLine(NamedTuple):
     """A line of the welcome."""
 
     shown: str
@@ -20,11 +20,11 @@ class FirstStep(NamedTuple):
 
 
 STEPS = (
-    FirstStep("n", "describe your hosts and job", "new"),
-    FirstStep("enter", "begin with a profile below", "begin"),
-    FirstStep("e", "watch a recorded run", "example"),
-    FirstStep("t", "see what this machine is doing", "top"),
-    FirstStep("?", "every key, in words", "app.help"),
+    WelcomeLine("n", "describe your hosts and job", "new"),
+    WelcomeLine("enter", "begin with a profile below", "begin"),
+    WelcomeLine("e", "watch a recorded run", "example"),
+    WelcomeLine("t", "see what this machine is doing", "top"),
+    WelcomeLine("?", "every key, in words", "app.help"),
 )
 
 
