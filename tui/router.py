@@ -156,7 +156,7 @@ def _look_at(profile: Path, environ: Mapping[str, str]) -> _Look:
         return _Look(wrong=error)
     if found.doubt is None:
         return _Look(found)
-    lines = [f"{found.doubt}. It has this run with your login:"]
+    lines = [f"{found.doubt}. With your login, it runs:"]
     lines += (f"{key}: {text}" for key, text in effect_lines(found.profile))
     if found.doubt.changes:
         lines = [f"{found.doubt}:", *found.doubt.changes]

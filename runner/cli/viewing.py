@@ -28,7 +28,7 @@ class TerminalQuestions(TerminalPrompts):
             return confirm("\n".join([f"{doubt}:", *(f"  {line}" for line in doubt.changes), "Use it?"]))
         shown = (foreign_lines if doubt.path is None else effect_lines)(doubt.profile)
         lines = [masked(f"  {key}: {text}", guesses=False) for key, text in shown]
-        return confirm("\n".join([f"{doubt}. It has this run with your login:", *lines, "Go on?"]))
+        return confirm("\n".join([f"{doubt}. With your login, it runs:", *lines, "Go on?"]))
 
     def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
         """Ask whether to log in to hosts that another host names."""

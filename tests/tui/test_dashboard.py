@@ -362,6 +362,7 @@ async def test_read_only_has_no_stop(tmp_path: Path) -> None:
     async with opened("run", "run-1", tmp_path, read_only=True) as (pilot, screen):
         await until(pilot, lambda: "◇ not seen" in shown(pilot))
         assert "s stop" not in shown(pilot)
+        assert "read-only" in shown(pilot).splitlines()[0]
         assert screen.check_action("stop", ()) is False
 
 

@@ -157,7 +157,7 @@ def test_running_a_profile_asks_first(tmp_path: Path, answer: str, launched: boo
     async def run(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("2", "j", "r")
         await until(pilot, lambda: app.screen.is_modal)
-        assert "Checks 2 hosts: ada, grace first" in screen_text(app)
+        assert "Checks 2 hosts first: ada, grace." in screen_text(app)
         assert "2 × 4 = 8 processes" in screen_text(app)
         await kit.asked(pilot)
         await pilot.press(answer)

@@ -192,7 +192,7 @@ def test_at_a_terminal_what_it_would_run_is_shown_and_asked(
 ) -> None:
     os.chown(profile, 12345, 12345)
     shown = asked(tmp_path, answer, ["plan", str(profile)])
-    assert "it belongs to the user with number 12345. It has this run with your login:\n  activate: on local" in shown
+    assert "it belongs to the user with number 12345. With your login, it runs:\n  activate: on local" in shown
     assert "on_end.command: on this machine, when the run ends: touch ended\n" in shown
     assert (tmp_path / "work" / "ran").exists() == runs
 

@@ -198,6 +198,8 @@ class RunScreen(DisttuiScreen):
         if snapshot is not None:
             elapsed = duration(snapshot.elapsed) if snapshot.state.began else ""
             numbers = facts(snapshot, self._charted or snapshot)
+            if self.disttui.read_only:
+                numbers = ["read-only", *numbers]
             self.header.show(snapshot.state.run, numbers, run_word(snapshot.state), elapsed)
 
     def _large(self) -> list[HostsPane | RankGrid | LoadPane | Chart]:

@@ -39,7 +39,7 @@ class AppPrompts:
 
     def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
         """Ask whether to trust an unknown host key."""
-        own = "Compare it with what the host says:\nssh-keygen -lf /etc/ssh/ssh_host_*.pub"
+        own = "Compare it with what the host says:\ncat /etc/ssh/ssh_host_*.pub | ssh-keygen -lf -"
         words = f"{key_type}\n{fingerprint}\n{own}"
         answer = self._ask(host, TrustScreen(f"{host} is unknown. Trust its key and remember it?", words, "trust"))
         return answer is True

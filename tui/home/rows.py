@@ -232,8 +232,9 @@ def _host_details(row: HostRow) -> list[tuple[str, Content | str]]:
 def run_consequence(row: ProfileRow) -> str:
     """What running it will do."""
     number = f"{processes(row)} processes"
-    where = "this machine" if row.hosts == ("local",) else f"{_count(len(row.hosts), 'host')}: {', '.join(row.hosts)}"
-    return f"Checks {where} first. If nothing stands in the way, starts {number} of training there."
+    here = row.hosts == ("local",)
+    where = "this machine first" if here else f"{_count(len(row.hosts), 'host')} first: {', '.join(row.hosts)}"
+    return f"Checks {where}. If nothing stands in the way, starts {number} there."
 
 
 def delete_consequence(chosen: Sequence[RunRow], home: str) -> str:

@@ -56,7 +56,7 @@ def consequence(run: KnownRun, made: Again, checkpoint: Checkpoint | None) -> li
             "the new run saves to a folder of its own."
         )
     if made.foreign:
-        lines.append("Its profile is the word of the host that it was found on. It has this run with your login:")
+        lines.append("Its profile is the word of the host that it was found on. With your login, it runs:")
     foreign = foreign_lines(made.profile) if made.foreign else ()
     # Safe already; of what its author made look like a secret nothing is masked here.
     return [*(clean(line, guesses=False) for line in lines), *(f"{key}: {text}" for key, text in foreign)]
