@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import time
 from typing import TYPE_CHECKING, Any, Mapping
 
@@ -116,7 +117,9 @@ def prepare_exit(folder: str) -> None:
 
 def write_exit(folder: str, data: Exit) -> None:
     """Write exit.json, the last file of a run, into the reserved space. Raises OSError."""
-    path = os.path.join(folder, _EXIT_ROOM)
+    path, last = os.path.join(folder, _EXIT_ROOM), os.path.join(folder, "exit.json")
+    _make_way(path)
+    _make_way(last)
     body = json.dumps({"t": round(time.time(), 6), **data}, separators=(",", ":")).encode()
     fd = regular(path, os.O_WRONLY | os.O_CREAT)
     try:
@@ -124,7 +127,22 @@ def write_exit(folder: str, data: Exit) -> None:
         os.ftruncate(fd, len(body))
     finally:
         os.close(fd)
-    os.rename(path, os.path.join(folder, "exit.json"))
+    os.rename(path, last)
+
+
+def _make_way(path: str) -> None:
+    """Take away what is no file: the supervisor would try for ever to write what its job has put a folder in place of.
+
+    Raises OSError.
+    """
+    try:
+        kind = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(kind):
+        os.rename(path, f"{path}.{os.urandom(4).hex()}")  # it may hold anything
+    elif not stat.S_ISREG(kind):
+        os.unlink(path)
 
 
 class Tail:

@@ -150,6 +150,27 @@ def test_a_pipe_where_a_state_file_is_about_to_be_written_is_not_waited_for(
     assert not list(folder.glob("*.tmp"))
 
 
+@pytest.mark.parametrize("name", ["exit.room", "exit.json"])
+@pytest.mark.parametrize("how", ["pipe", "folder", "full folder", "link", "device"])
+def test_the_end_is_written_whatever_stands_in_its_place(name: str, how: str, folder: Path) -> None:
+    """The supervisor would wait for ever, as for a full disk, and every viewer with it."""
+    journal.prepare_exit(str(folder))
+    path, other = folder / name, folder.parent.parent / "other"
+    other.write_text("of the user")
+    path.unlink(missing_ok=True)
+    if how == "pipe":
+        os.mkfifo(path)
+    elif "folder" in how:
+        path.mkdir()
+        if how == "full folder":
+            (path / "x").touch()
+    else:
+        path.symlink_to(other if how == "link" else "/dev/full")
+    journal.write_exit(str(folder), {"state": "finished", "code": 0, "cause": None, "attempt": 1, "left": []})
+    assert journal.read_object(str(folder / "exit.json"))["state"] == "finished"
+    assert other.read_text() == "of the user" and not (folder / "exit.room").exists()
+
+
 def test_a_state_file_that_cannot_be_written_is_an_error_and_no_wait(folder: Path) -> None:
     (folder / f"supervisor.json.{os.getpid()}.tmp").mkdir()
     with pytest.raises(OSError):
