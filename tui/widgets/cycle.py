@@ -14,6 +14,9 @@ from textual.widget import Widget
 
 from tui.keys import VIEW, bind
 
+MORE = "… "
+"""Stands for the words before those in sight."""
+
 
 class Cycle(Widget, can_focus=True):
     """Shows the chosen word; left and right choose another."""
@@ -53,26 +56,30 @@ class Cycle(Widget, can_focus=True):
 
     def render(self) -> Content:
         """Draw the words, the chosen one bold; where not all have room, those about the chosen one."""
-        parts: list[str | tuple[str, str]] = []
-        for word in self._in_sight:
+        parts: list[str | tuple[str, str]] = [(MORE, "$muted")] if self._first else []
+        for word in self._choices[self._first :]:
             parts += [(f" {word} ", "bold $accent") if word == self.value else (f" {word} ", "$muted"), " "]
         mark = ("›", "$accent") if self.has_focus else " "
         return Content.assemble(mark, *parts)
 
     @property
-    def _in_sight(self) -> Sequence[str]:
-        """The words from the first one drawn on: the chosen one has room, and the ellipsis behind it."""
+    def _first(self) -> int:
+        """The first word drawn: the chosen one has room, and the ellipsis behind it."""
         upto = self._choices.index(self.value) + 1 if self.value in self._choices else 1
-        first = 0
-        while first < upto - 1 and sum(cell_len(word) + 3 for word in self._choices[first:upto]) >= self.size.width:
-            first += 1
-        return self._choices[first:]
+        first, room = 0, self.size.width
+        while first < upto - 1 and sum(cell_len(word) + 3 for word in self._choices[first:upto]) >= room:
+            first, room = first + 1, self.size.width - len(MORE)
+        return first
 
     def on_click(self, event: events.Click) -> None:
-        """Choose the word under the pointer."""
+        """Choose the word under the pointer, the one before those in sight by the sign for it."""
         offset = event.get_content_offset(self)
-        at = 1
-        for word in self._in_sight:
+        first, at = self._first, 1
+        if first and offset is not None and at <= offset.x < at + len(MORE):
+            self._choose(self._choices[first - 1])
+            return
+        at += len(MORE) if first else 0
+        for word in self._choices[first:]:
             wide = cell_len(word) + 2
             if offset is not None and at <= offset.x < at + wide and word != self.value:
                 self._choose(word)
