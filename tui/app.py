@@ -274,8 +274,14 @@ class DisttuiApp(TextualInside):
         yield SystemCommand("Picture of this screen", "Save it as SVG", self._picture)
 
     def _picture(self) -> None:
+        from platformdirs import user_downloads_path
+
+        # A server seldom has that folder.
+        folder = next((one for one in (user_downloads_path(), Path.home()) if one.is_dir()), None)
         name = time.strftime("disttui-%Y-%m-%d-%H-%M-%S.svg")
-        self.deliver_text(io.StringIO(self.export_screenshot()), save_filename=name, name="picture")
+        self.deliver_text(
+            io.StringIO(self.export_screenshot()), save_filename=name, save_directory=folder, name="picture"
+        )
 
     def on_delivery_complete(self, event: events.DeliveryComplete) -> None:
         """Say where the picture was saved."""

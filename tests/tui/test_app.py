@@ -109,8 +109,10 @@ def test_the_palette_offers_themes_each_shown_before_it_is_chosen(tmp_path: Path
     assert load_settings(environ).theme == "disttui-light"
 
 
-def test_the_palette_takes_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DOWNLOAD_DIR", str(tmp_path))
+@pytest.mark.parametrize("downloads", ["", "none"], ids=["downloads", "home"])
+def test_the_palette_takes_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, downloads: str) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DOWNLOAD_DIR", str(tmp_path / downloads))
 
     async def take(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("ctrl+p", *"picture")
