@@ -225,7 +225,7 @@ def test_filter(tmp_path: Path) -> None:
         ]
         await pilot.press("enter", "enter")
         assert app.opened == [("replay", "pair-5e20")]
-        await until(pilot, lambda: screen_text(app).count("none that this filter leaves") == 2)  # profiles and hosts
+        await until(pilot, lambda: screen_text(app).count("no row has these words") == 2)  # profiles and hosts
         await pilot.press("escape")
         await pilot.pause()
         assert app.screen.query_one("#runs", Table).count == 6

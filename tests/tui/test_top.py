@@ -185,7 +185,7 @@ def test_a_filter_holds_for_its_pane_until_escape(tmp_path: Path) -> None:
         await pilot.press("slash", *"madeup11", "enter")
         assert [entry.key for entry in load.items] == ["madeup11"] and load.has_focus
         await pilot.press("slash", *"nobody")
-        await snap.until(pilot, lambda: "none that this filter leaves" in screen_text(app))
+        await snap.until(pilot, lambda: "no row has these words" in screen_text(app))
         await pilot.press("escape", "tab", "slash", *"bob", "space", *"note", "enter")
         assert len(load.items) == 12 and processes.items
         assert {(one.process.user, one.process.command) for one in processes.items} == {("bob", "python notebook.py")}

@@ -177,7 +177,7 @@ class RowList(Drawn, Generic[Item]):
 
     def none_left(self) -> Strip:
         """The line in place of rows that the filter has left out."""
-        return line([("  none that this filter leaves", self.component("rows--quiet"))])
+        return line([("  no row has these words", self.component("rows--quiet"))])
 
     def _barred(self, height: int) -> bool:
         """Whether there is a scroll bar at a height."""
