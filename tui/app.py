@@ -47,6 +47,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual import events, work
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.dom import DOMNode
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
@@ -148,6 +149,11 @@ class DisttuiApp(TextualInside):
     async def on_key_queue_passed(self, message: KeyQueue.Passed) -> None:
         """Let the queue handle the next key."""
         await self._keys.passed(message)
+
+    def action_command_palette(self) -> None:
+        """Show the palette; its line says what it finds."""
+        if self.use_command_palette and not isinstance(self.screen, CommandPalette):
+            self.push_screen(CommandPalette(placeholder="a run, profile, host or action", id="--command-palette"))
 
     def simulate_key(self, key: str) -> None:
         """Press the key that a click stands for."""

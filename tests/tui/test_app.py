@@ -89,6 +89,16 @@ def test_the_palette_offers_nothing_twice(tmp_path: Path) -> None:
     kit.play(tmp_path, look, app=DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache")))
 
 
+def test_the_line_of_the_palette_says_what_it_finds(tmp_path: Path) -> None:
+    async def play(app: kit.Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: kit.shows(app, "a run, profile, host or action"))
+        await pilot.press("escape")
+        await until(pilot, lambda: not kit.shows(app, "a run, profile, host or action"))
+
+    kit.play(tmp_path, play)
+
+
 def test_the_palette_offers_themes_each_shown_before_it_is_chosen(tmp_path: Path) -> None:
     """Escape leaves the colours as they were; what is chosen is there at the next start."""
     environ = kit.environ(tmp_path)
