@@ -98,7 +98,7 @@ def _theme(name: str, dark: bool, base: str, variables: dict[str, str]) -> Theme
             "block-cursor-foreground": variables["selected-text"], "block-cursor-background": variables["selected"],
             "block-cursor-text-style": "none",
             "block-hover-background": surface,
-            "input-cursor-text-style": "reverse", "input-selection-background": f"{accent} 35%",
+            "input-cursor-text-style": "none", "input-selection-background": f"{accent} 35%",
             "scrollbar": variables["rule"], "scrollbar-hover": variables["muted"], "scrollbar-active": accent,
             "scrollbar-background": background, "scrollbar-background-hover": background,
             "scrollbar-background-active": background, "scrollbar-corner-color": background,
@@ -111,7 +111,7 @@ def _theme(name: str, dark: bool, base: str, variables: dict[str, str]) -> Theme
 _DARK = _theme(
     DARK, True, "#0e131a #171a1e #20252b #d7dee7 #62b0f0",
     _variables(
-        muted="#98a0aa", rule="#30363d", selected="#1d2e4e", selected_text="#f2f6fa",
+        muted="#98a0aa", faint="#4d5660", rule="#30363d", selected="#1d2e4e", selected_text="#f2f6fa",
         state_running="#62b0f0", state_waiting="#a6afba", state_slow="#f0b545", state_failed="#ff7b4a",
         state_unseen="#c59bef", state_done="#7fb8c4", state_stopped="#a6afba",
         ramp="#5c99e0 #76a9da #8ab6de #a9c5dd #d3c9ae #e8b865 #f09a3e #f4772e",
@@ -121,10 +121,10 @@ _DARK = _theme(
 _LIGHT = _theme(
     LIGHT, False, "#fafbfc #f1f2f4 #e6e9ec #23272d #0b63b5",
     _variables(
-        muted="#55626f", rule="#c9d2dc", selected="#cfe2f7", selected_text="#0d1a28",
+        muted="#55626f", faint="#a3adb8", rule="#c9d2dc", selected="#cfe2f7", selected_text="#0d1a28",
         state_running="#0b63b5", state_waiting="#55626f", state_slow="#8f5600", state_failed="#8c1515",
         state_unseen="#7440ad", state_done="#1a6a78", state_stopped="#55626f",
-        ramp="#1d4f91 #2a609f #3a6589 #51646c #70603a #86580f #9a4c0c #ab3e10",
+        ramp="#1d4f91 #2a609f #3a6589 #42545c #70603a #86580f #9a4c0c #ab3e10",
         series="#0b63b5 #a35f00 #7440ad #1a7a6e #b93511 #7c6f00 #4353c4 #a13c6e",
     ),
 )  # fmt: skip

@@ -27,3 +27,13 @@ async def test_the_chosen_word_is_in_sight_in_a_narrow_place() -> None:
         assert cycle.value == "auto" and "auto" in shown()
         await click(pilot, "ddp")
         assert cycle.value == "ddp"
+
+
+@asynchronous
+async def test_the_mark_of_the_focus_stands_before_the_chosen_word() -> None:
+    cycle = Cycle(WORDS)
+    async with text_of(cycle, (40, 3)) as (pilot, shown):
+        for word in WORDS:
+            assert f"› {word}" in shown() and shown().count("›") == 1, shown()
+            await pilot.press("right")
+            await pilot.pause()

@@ -10,6 +10,7 @@ from rich.color import Color, ColorSystem
 from textual.color import Color as Shade
 from textual.pilot import Pilot
 from textual.theme import BUILTIN_THEMES, Theme
+from textual.widgets import Input
 
 from runner.render.status import GLYPHS
 from tests.tui import shelf_kit as kit
@@ -90,6 +91,24 @@ def test_both_lines_of_what_the_palette_would_do_are_legible(tmp_path: Path, mor
         assert min(chosen().values()) >= 4.5, chosen()
 
     kit.play(tmp_path, look, app=app)
+
+
+@pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}], ids=["dark", "light"])
+def test_the_cursor_and_the_line_that_has_it_stand_out(tmp_path: Path, more: dict[str, str]) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        await pilot.press("a")
+        await until(pilot, lambda: isinstance(app.focused, Input))
+        one, other = app.screen.query(Input)
+        cursor = one.get_component_rich_style("input--cursor")
+        assert cursor.color and cursor.bgcolor
+        block = Shade.from_rich_color(cursor.color if cursor.reverse else cursor.bgcolor).hex6
+        assert _contrast(block, one.background_colors[1].hex6) >= 4.5
+        chosen = Shade.parse(app.theme_variables["selected"])
+        assert one.background_colors[1] == chosen != other.background_colors[1]
+
+    kit.play(tmp_path, look, app=DisttuiApp(kit.environ(tmp_path, **more)))
 
 
 @pytest.mark.parametrize("ours", theme.THEMES, ids=lambda each: each.name)

@@ -54,7 +54,7 @@ class Chart(Drawn):
     DEFAULT_CSS = """
     Chart {
         & > .chart--axis { color: $rule; }
-        & > .chart--band { color: $rule; }
+        & > .chart--band { color: $faint; }
         & > .chart--label { color: $muted; }
     }
     """

@@ -42,11 +42,12 @@ class Measure(NamedTuple):
 class LoadPane(Drawn):
     """One or more rows for each number; numbers that do not fit are combined, and without room the pane is hidden."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest", "load--past"}
     DEFAULT_CSS = """
     LoadPane {
         & > .top--quiet { color: $muted; }
         & > .top--rest { color: $rule; }
+        & > .load--past { color: $faint; }
     }
     """
 
@@ -109,7 +110,7 @@ class LoadPane(Drawn):
         rows = meters.area(_means(one, snapshot, room), room, self._each, top) if room else [""] * self._each
         head: list[Piece] = [title, (f" {one.kind:<{KIND}} ", quiet), *meters.bar(now, BAR, self.component), "  "]
         blank: list[Piece] = [" " * left]
-        return [line([*(head if y == 0 else blank), (row, self.component("top--rest"))]) for y, row in enumerate(rows)]
+        return [line([*(head if y == 0 else blank), (row, self.component("load--past"))]) for y, row in enumerate(rows)]
 
 
 def _means(one: Measure, snapshot: Snapshot, count: int) -> list[float | None]:

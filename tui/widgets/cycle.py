@@ -56,11 +56,12 @@ class Cycle(Widget, can_focus=True):
 
     def render(self) -> Content:
         """Draw the words, the chosen one bold; where not all have room, those about the chosen one."""
-        parts: list[str | tuple[str, str]] = [(MORE, "$muted")] if self._first else []
+        parts: list[str | tuple[str, str]] = [" ", (MORE.rstrip(), "$muted")] if self._first else []
         for word in self._choices[self._first :]:
-            parts += [(f" {word} ", "bold $accent") if word == self.value else (f" {word} ", "$muted"), " "]
-        mark = ("›", "$accent") if self.has_focus else " "
-        return Content.assemble(mark, *parts)
+            chosen = word == self.value
+            mark = "›" if chosen and self.has_focus else " "
+            parts += [(mark, "$accent"), (f" {word} ", "bold $accent" if chosen else "$muted")]
+        return Content.assemble(*parts)
 
     @property
     def _first(self) -> int:
