@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runner.runs.state import begin
@@ -163,6 +163,9 @@ def test_a_logarithmic_scale_survives_zero_and_less() -> None:
 
 
 @given(st.lists(st.floats(-1e30, 1e30) | st.just(0.0), max_size=40), st.booleans())
+@example([5e-324], False)
+@example([5e-324], True)
+@example([5e-324, 2.0], True)
 def test_any_values_can_be_drawn(values: list[float], log: bool) -> None:
     columns = [Bucket(value, value, value) for value in values]
     canvas = Canvas(20, 5)
