@@ -23,4 +23,5 @@ def note(environ: Mapping[str, str], again: str | None) -> str:
     except OSError as error:
         where = f"{path} could not be written ({error.strerror}):\n{traceback.format_exc()}"
     look = again or "disttui attach RUN"
-    return f"disttui: the app has failed; this is a bug, {where}\n  → Runs go on as before. To look again: {look}"
+    runs = "Runs go on as before, except in a sandbox."
+    return f"disttui: the app has failed; this is a bug, {where}\n  → {runs} To look again: {look}"

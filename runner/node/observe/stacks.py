@@ -176,7 +176,11 @@ def _signal(path: str, rank: Report) -> RankStacks:
     if not number or not pid or number < signal.SIGRTMIN:  # the job may name any process, and a signal that ends it
         return {"note": "this rank is not instrumented: it has no door to ask at"}
     if not _catches(pid, number):
-        return {"note": "the rank does not answer, and its program has taken the signal that would print its stack"}
+        process = read(pid)
+        if process is None or process.dead:
+            return {"note": "the process has ended", "state": "ended"}
+        why = "its program ends, or has taken the signal that would print its stack"
+        return {"note": f"the rank does not answer: {why}"}
     try:
         before = os.stat(path).st_size
         os.kill(pid, number)
