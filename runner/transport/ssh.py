@@ -58,7 +58,7 @@ class SshConnection:
             what = f"the server opens no session: {clean(error.text)}"
             raise HostError(self._name, what, "Look at MaxSessions in its sshd_config.") from None
         except Exception as error:
-            raise ConnectionError(clean(str(error)) or type(error).__name__) from None
+            raise ConnectionError(clean(str(error)) or "it has been closed") from None
         finally:
             impatient.cancel()
         return SshStream(channel)

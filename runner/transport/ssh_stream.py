@@ -52,7 +52,7 @@ class SshStream:
                     raise TimeoutError(f"no output in {timeout:g} s") from None
                 continue
             except (SSHException, EOFError, OSError) as error:
-                raise ConnectionError(str(error) or type(error).__name__) from None
+                raise ConnectionError(str(error) or "it has been closed") from None
             if not data and not self._ended():
                 raise ConnectionError("the connection has ended")
             return data
@@ -66,7 +66,7 @@ class SshStream:
                 except TimeoutError:
                     continue
                 except (SSHException, EOFError, OSError) as error:
-                    raise ConnectionError(str(error) or type(error).__name__) from None
+                    raise ConnectionError(str(error) or "it has been closed") from None
                 if step == 0:
                     raise ConnectionError("the command takes no more input")
                 sent += step

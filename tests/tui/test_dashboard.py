@@ -33,12 +33,14 @@ from tui.dashboard.hosts import HostsPane
 from tui.dashboard.progress import facts
 from tui.dashboard.rank_grid import RankGrid
 from tui.dashboard.run_screen import TYPING, RunScreen
+from tui.dashboard.screen import DashboardScreen
 from tui.dashboard.story import StoryPane, story
 from tui.log import LogView
 from tui.log.view import TAIL
 from tui.replay.bar import ReplayBar
 from tui.router import First, Opener
 from tui.run.feed import LiveFeed, RunChanged, Snapshot, Taker
+from tui.run.leader_clock import LeaderClock
 
 HOSTILE = "\x1b]0;owned\x07\x9b2J[bold red]evil[/]\u202e\n\r"
 
@@ -354,6 +356,19 @@ async def test_hosts_out_of_reach_leave_what_is_known(tmp_path: Path) -> None:
         assert "not seen since" in shown(pilot)
         assert "what goes on there is not known" in shown(pilot)
         assert "s stop" in shown(pilot) and screen.check_action("stop", ())
+
+
+@asynchronous
+async def test_the_time_of_a_run_does_not_jump_back_to_this_machines_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LeaderClock, "now", lambda _: time.time() + 3600)
+    _out_of_reach(tmp_path)
+    async with opened("run", "run-1", tmp_path) as (pilot, screen):
+        await until(pilot, lambda: screen.snapshot and screen.snapshot.now > time.time() + 3000)
+        assert isinstance(screen, DashboardScreen)
+        screen._tick()
+        assert screen.snapshot is not None and screen.snapshot.now > time.time() + 3000
 
 
 @asynchronous

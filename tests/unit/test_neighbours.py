@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.node import locks, sockets
+from runner.node import locks, procs, sockets
 from runner.node.journal import read_json
 from runner.node.loop import Loop
 from runner.node.observe import stacks
@@ -102,6 +102,7 @@ def test_who_takes_the_name_of_a_dead_supervisor_is_not_believed(cluster: Make) 
             return False
 
         wait_for(taken, "the neighbour at the supervisor's name")
+        wait_for(lambda: not procs.alive(up) and not procs.alive(up["warden"]), "their death")
         assert control.ask(run.folder(0), {"op": "stop", "now": True}) is False
         assert run.stop() == {"stopped": False, "state": "failed"}
         assert not run.living()

@@ -287,7 +287,7 @@ def test_a_user_who_leaves_hundreds_costs_root_neither_the_answer_nor_the_own_ro
     assert len(rows) == 3 and own in [row["pid"] for row in rows]
     assert all(child.wait(60) == -9 for child in [*others[:20], strays.children[-1]])
     assert all(child.poll() is None for child in others[20:])
-    assert len(looks) < 20, "the table is not read anew for each run"
+    assert len(looks) < 3 * len(names), "the table is not read anew for each run"
 
 
 def test_a_host_that_tells_endless_words_spoils_no_column(strays: Strays) -> None:

@@ -146,7 +146,7 @@ class DashboardScreen(RunScreen):
     def _tick(self) -> None:
         snapshot = self.snapshot
         if snapshot is not None and snapshot.state.result is None:
-            self.snapshot = replace(snapshot, now=time.time())
+            self.snapshot = replace(snapshot, now=self._feed.now() if self._feed else time.time())
             self.show(self.snapshot)
 
     def commands(self) -> Iterator[Command]:

@@ -231,7 +231,8 @@ def _host_details(row: HostRow) -> list[tuple[str, Content | str]]:
 
 def run_consequence(row: ProfileRow) -> str:
     """What running it will do."""
-    number = f"{processes(row)} processes"
+    shown = processes(row)
+    number = {"auto": "as many processes as fit", "1": "1 process"}.get(shown, f"{shown} processes")
     here = row.hosts == ("local",)
     where = "this machine first" if here else f"{_count(len(row.hosts), 'host')} first: {', '.join(row.hosts)}"
     return f"Checks {where}. If nothing stands in the way, starts {number} there."

@@ -47,7 +47,7 @@ class LogBody(Widget, can_focus=True):
     LogBody {
         height: 1fr;
         & > .log-lines--cursor { background: $boost; }
-        &:focus > .log-lines--cursor { background: $selected; }
+        &:focus > .log-lines--cursor { background: $block-cursor-background; }
         & > .log-lines--range { background: $primary 20%; }
         & > .log-lines--gutter { color: $text-accent; text-style: bold; }
         & > .log-lines--match { background: $warning; color: auto 95%; text-style: bold; }

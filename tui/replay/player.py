@@ -35,7 +35,7 @@ _CLOSING = ord("}")
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 _ROUNDING = 0.001
 """Seconds; a time that differs by more from that of its record has been moved into the run."""
-_BEYOND = 60.0
+_BEYOND = 900.0
 """Seconds that a host may begin before the leader, or go on after its end."""
 END = 0.001
 """Seconds between the last record and the end of the tape."""

@@ -35,16 +35,11 @@ from runner.runs.state import RunState
 from runner.text import clean
 from tui.log import Older
 from tui.run.events import Moment, add, moment
+from tui.run.leader_clock import LeaderClock
 from tui.run.series import MetricHistory
 
 PACE = 0.25
 """The least seconds between two snapshots."""
-_APART = 1.0
-"""Seconds by which a record may seem to be later than the present: offsets of clocks are not exact."""
-_DAY = 86400.0
-"""The same where the leader's time is not known yet: no clock that anybody works with is so far off."""
-_EARLY = 1 << 16
-"""Records that wait until it is known how far the clocks of their hosts are off."""
 
 
 @dataclass(frozen=True)
@@ -185,44 +180,6 @@ class Taker:
         return replace(self._snapshot, state=self.state, now=now, seen=dict(self._seen), **changes)
 
 
-class LeaderClock:
-    """The leader's time, by the times of its records as they arrive: the clock of this machine may be wrong.
-
-    A record arrives some time after its own, so the least difference counts, of the last `_WINDOW` with records: this
-    machine's clock may be set right meanwhile.
-    """
-
-    _WINDOW = 30.0
-    _ON_THE_WAY = 2.0
-    """Seconds that a record may take to arrive; less says nothing of the clocks."""
-
-    def __init__(self) -> None:
-        self.heard = False
-        """Whether the leader's time is known; else it counts as this machine's."""
-        self._since = -math.inf
-        self._before = self._newest = math.inf
-        """How far it is behind this machine's clock: the least in the window before this one, and in this one."""
-
-    def hear(self, t: float, *, live: bool) -> None:
-        """Take the time of a record that has just arrived.
-
-        Args:
-            live: It was written just now. An older one can only show that the leader is ahead.
-        """
-        behind, now = time.time() - t, time.monotonic()
-        if behind >= 0 and not live:
-            return
-        self.heard = True
-        if now - self._since > self._WINDOW:
-            self._before, self._newest, self._since = self._newest, behind, now
-        self._newest = min(self._newest, behind)
-
-    def now(self) -> float:
-        """The leader's time (unix time, s)."""
-        behind = min(self._before, self._newest) if self.heard else 0.0
-        return time.time() - (0.0 if 0 <= behind <= self._ON_THE_WAY else behind)
-
-
 class Feed(ABC):
     """Posts `RunChanged` to a widget or screen, from a thread of its own."""
 
@@ -263,8 +220,6 @@ class LiveFeed(Feed):
         self._clock = LeaderClock()
         self._live = False
         """Whether what comes was written just now, not before this viewer came."""
-        self._early: dict[int, list[Content]] = {}
-        """Node → what came of it before the leader's word on its clock."""
         self._stops = 0
         self._left = False
         self._dirty = True
@@ -278,6 +233,10 @@ class LiveFeed(Feed):
     def earlier(self, wanted: Sequence[Older]) -> None:
         """Fetch beginnings of logs into the mirror that this feed writes; blocks. Raises DisttuiError."""
         self._following.fetch(wanted)
+
+    def now(self) -> float:
+        """The present, by the leader's clock (unix time, s)."""
+        return self._clock.now()
 
     def close(self) -> None:
         """Stop following; the run continues."""
@@ -295,38 +254,20 @@ class LiveFeed(Feed):
                 self._dirty = True
             elif isinstance(update, Notice):
                 words = f"{state.hosts[update.node].name}: {update.text}"
-                self._taker.add(Moment(self._clock.now(), "warning", "", clean(words)))
+                self._taker.add(Moment(self.now(), "warning", "", clean(words)))
                 self._dirty = True
             elif isinstance(update, CaughtUp):
                 self._live = True
-                for node in [*self._early]:
-                    self._take_early(state, node)
             elif isinstance(update, Refresh):
                 self.refresh()
         self._post(ended=not self._left)
 
     def record(self, state: RunState, node: int, content: Content) -> None:
         """Take a record."""
-        if node == 0 and isinstance(content, TelemetryLine | EventLine):  # times of metrics are a script's
+        if node == 0 and isinstance(content, TelemetryLine):  # times of metrics are a script's
             t = number(_time(content))
             if t is not None:
                 self._clock.hear(t, live=self._live)
-        # A viewer that comes late gets the hosts' files in any order.
-        if node and not self._live and node not in state.hosts[0].story.offsets:
-            early = self._early.setdefault(node, [])
-            if len(early) < _EARLY // len(state.hosts):
-                early.append(content)
-                return
-        if isinstance(content, EventLine) and content.event["e"] == "clock":
-            self._take_early(state, content.event["node"])
-        self._take(state, node, content)
-
-    def _take_early(self, state: RunState, node: int) -> None:
-        for content in self._early.pop(node, ()):
-            self._take(state, node, content)
-
-    def _take(self, state: RunState, node: int, content: Content) -> None:
-        self._taker.latest = self._clock.now() + (_APART if self._clock.heard else _DAY)
         self._taker.take(state, node, content)
         self._dirty = True
 
@@ -339,7 +280,7 @@ class LiveFeed(Feed):
         self._dirty = False
         self._posted = time.monotonic()
         # The time of an ended run stays at its end, so that its charts do not grow.
-        result, now = self._taker.state.result, self._clock.now()
+        result, now = self._taker.state.result, self.now()
         now = min(now, result.get("t", now)) if result else now
         self._target.post_message(RunChanged(self._taker.at(now, ended=ended)))
 

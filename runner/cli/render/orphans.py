@@ -38,7 +38,9 @@ def render_orphans(
     last = f"{many}{len(rows)} left behind. End them: disttui orphans --end {' '.join(map(clean, found))}"
     if end:
         names = ", ".join(f"{clean(host)}: pid {clean(str(one.get('pid')))}" for host, one in alive)
-        last = f"could not be ended: {names}" if alive else f"{many}{len(rows)} ended, nothing is left"
+        last = (
+            f"could not be ended: {names}" if alive else f"{many}{len(rows)} ended{'' if many else ', nothing is left'}"
+        )
     return f"{table(_HEAD, rows)}\n\n{last}{silent}"
 
 

@@ -64,11 +64,13 @@ _FIRST_GUESS = re.compile(rf"\bacc@?1:?\s{{1,8}}({_NUMBER})(?:\s{{1,4}}\(\s{{0,8
 _RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGNORECASE)
 # A line of a validation: its loss is not the training loss, its counter not a step.
 _VALIDATION = re.compile(r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:", re.IGNORECASE)
-# The same said by an object: {"event": "eval", "metrics": {"loss": 1.5}}, {"split": "val", …}, {"eval": {"loss": 1.5}}.
+# The same said by an object, at its top: {"event": "eval", "metrics": {"loss": 1.5}}, {"eval": {"loss": 1.5}}.
 _VALIDATES = re.compile(
-    r"""['"](?:event|phase|split|mode|stage|type|kind|subset)['"]\s{0,4}:\s{0,4}"""
-    r"""['"](?:val|valid|validation|eval|evaluation|evaluate|test)(?:_(?:end|epoch|epoch_end|step|metrics|results?))?['"]"""
-    r"""|^[^{]{0,200}\{(?:['"](?:step|global_step|epoch)['"]:\s?\d[^,]{0,20},\s?){0,3}"""
+    r"""[^{]{0,200}\{[^{}]{0,400}['"](?:(?:event|phase|split|mode|stage|subset)['"]\s{0,4}:\s{0,4}['"]test|"""
+    r"""(?:event|phase|split|mode|stage|subset|type|kind)['"]\s{0,4}:\s{0,4}"""
+    r"""['"](?:val|valid|validation|eval|evaluation|evaluate))"""
+    r"""(?:_(?:end|epoch|epoch_end|step|metrics|results?))?['"]"""
+    r"""|[^{]{0,200}\{(?:['"](?:step|global_step|epoch)['"]:\s?\d[^,]{0,20},\s?){0,3}"""
     r"""['"](?:val|valid|validation|eval|evaluation|test)['"]:\s?\{""",
     re.IGNORECASE,
 )
@@ -106,21 +108,9 @@ _NAMES = {
 }  # fmt: skip
 _KNOWN = frozenset(_NAMES.values())
 # Names of the time of a line, as loggers that print JSON write it.
-_CLOCKS = frozenset(
-    [
-        "t",
-        "ts",
-        "time",
-        "timestamp",
-        "unix_time",
-        "wall_time",
-        "epoch_time",
-        "date",
-        "datetime",
-        "created",
-        "created_at",
-    ]
-)
+_CLOCKS = frozenset([
+    "t", "ts", "time", "timestamp", "unix_time", "wall_time", "epoch_time", "date", "datetime", "created", "created_at",
+])  # fmt: skip
 _CLOCK_FROM = 1e9
 """Seconds since 1970, in 2001: a number under such a name that is not smaller is a time of day, and no duration."""
 # Characters before a name that are not a part of it.
@@ -149,8 +139,10 @@ def recognise(line: str) -> Optional[Record]:
         return found
     if not found:
         _unquoted(found, line)
-    if _VALIDATION.match(line) or (found and _VALIDATES.search(line)):
+    if _VALIDATION.match(line):
         found = _validation(found, line)
+    elif "loss" in found and _VALIDATES.match(line):
+        found = {"val_loss": found.pop("loss"), **found}
     elif "validate_step" in found:  # torchtitan, whose loggers write in front of it
         found = {**_validation(found, line), "step": found["validate_step"]}
     trained = not found.keys().isdisjoint(("loss", "val_loss", "val_acc1"))

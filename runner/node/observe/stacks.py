@@ -179,7 +179,7 @@ def _signal(path: str, rank: Report) -> RankStacks:
         process = read(pid)
         if process is None or process.dead:
             return {"note": "the process has ended", "state": "ended"}
-        why = "its program ends, or has taken the signal that would print its stack"
+        why = "its program is ending, or has taken the signal that would print its stack"
         return {"note": f"the rank does not answer: {why}"}
     try:
         before = os.stat(path).st_size

@@ -77,7 +77,7 @@ class Mirror:
             caught_up = False
             while not cancelled.is_set():
                 # Read before the sweep, so that the sweep finds everything that was written before exit.json.
-                ended = os.path.exists(os.path.join(self._folder, "exit.json"))
+                ended = os.path.isfile(os.path.join(self._folder, "exit.json"))
                 self._look()
                 while self._sweep(ended, cancelled):
                     self._look()

@@ -188,7 +188,10 @@ def _send(pid: int, number: int) -> None:
 
 
 def _send_only(pid: int, start: int, number: int) -> None:
-    """Send a signal to the process that began then, and to no later one with its number."""
+    """Send a signal to the process that began then, and to no later one with its number.
+
+    Python 3.8 sends it by the number, right after the look at the start.
+    """
     fd = procs.pidfd(pid)
     try:
         proc = procs.read(pid)

@@ -51,7 +51,7 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
             break
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    lost = status and not os.path.exists(os.path.join(folder, "exit.json"))
+    lost = status and not os.path.isfile(os.path.join(folder, "exit.json"))
     held = None
     if lease and (lost or os.path.lexists(lease["path"])):  # else the supervisor has released it
         from ..leases import HeldLease
