@@ -149,6 +149,17 @@ def test_everything_can_be_clicked(tmp_path: Path) -> None:
     kit.play(tmp_path, click)
 
 
+def test_the_hosts_of_a_run_are_cut_before_they_are_left_out(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+    kit.add_run(tmp_path, "sweep-lr-01-03e5", {"ada": 4, "grace": 4, "edsger": 2}, ago=100)
+
+    async def look(app: Doors, _: Pilot[None]) -> None:
+        shown = screen_text(app)
+        assert re.search("state +run +hosts +ranks", shown) and "ada, grace," in shown, shown
+
+    kit.play(tmp_path, look, size=(100, 30))
+
+
 @pytest.mark.parametrize(("answer", "launched"), [("y", True), ("n", False), ("escape", False), ("enter", False)])
 def test_running_a_profile_asks_first(tmp_path: Path, answer: str, launched: bool) -> None:
     """The safe answer has the focus, so that enter alone starts nothing."""

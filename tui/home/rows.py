@@ -19,7 +19,7 @@ from tui.widgets.table import Cell, Column, Row, state_cell
 
 COLUMNS: Mapping[str, Sequence[Column]] = {
     "runs": (
-        Column("state"), Column("run", grows=True, least=40), Column("hosts", rank=4, most=24),
+        Column("state"), Column("run", grows=True, least=40), Column("hosts", rank=4, most=24, least=12),
         Column("ranks", "right", rank=3),
         Column("step", "right", rank=1), Column("loss", "right", rank=2), Column("took", "right", rank=2),
         Column("when", "right", rank=1), Column("by", rank=5, most=20),
