@@ -178,6 +178,14 @@ class Ranks:
         pid, world_size = record["pid"], record["world_size"]
         assert pid is not None
         self.pids[rank] = pid
+        # Before anybody hears of it: who then ends it must find it watched.
+        proc = procs.read(pid)
+        # In a container a rank's pid may differ from the one we see.
+        if proc is not None and record.get("start_time") in (None, proc.start) and rank not in self._over:
+            fd = procs.pidfd(pid)
+            self._watched[rank] = (fd, proc)
+            if fd is not None:
+                self._loop.watch(fd, lambda: self._check(rank))
         self._say(
             RankBegins(
                 t=record["t"],
@@ -190,15 +198,6 @@ class Ranks:
             )
         )
         self._check_world_size(rank, world_size, record["t"])
-        proc = procs.read(pid)
-        # In a container a rank's pid may differ from the one we see.
-        same = proc is not None and record.get("start_time") in (None, proc.start)
-        if proc is None or not same or self._over & {rank}:
-            return
-        fd = procs.pidfd(pid)
-        self._watched[rank] = (fd, proc)
-        if fd is not None:
-            self._loop.watch(fd, lambda: self._check(rank))
 
     def _on_group(self, record: Report, rank: int) -> None:
         self._grouped = self._grouped or time.monotonic()
