@@ -165,18 +165,16 @@ def test_a_title_takes_the_focus_and_a_double_click_has_the_pane_alone(tmp_path:
 
 @asynchronous
 async def test_a_double_click_on_the_title_of_the_load_leaves_all_panes(tmp_path: Path) -> None:
-    app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
-    async with app.run_test(size=(120, 35)) as pilot:
-        app.router.open_replay("example")
-        await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.log_view)
+    async with kit.replayed(tmp_path, (120, 35)) as (app, pilot, screen):
         await click(pilot, "Load over the run", times=2)
-        await pilot.press("z", "z")
-        await until(pilot, lambda: not app.screen.has_class("-alone"))
+        await pilot.press("z")
+        await until(pilot, lambda: screen.has_class("-alone"))
+        await pilot.press("z")
+        await until(pilot, lambda: not screen.has_class("-alone"))
         assert "Load over the run" in screen_text(app) and "Events" in screen_text(app)
         await click(pilot, "Load over the run", times=2)
-        assert not app.screen.has_class("-alone")
         await pilot.press("z")
-        await until(pilot, lambda: app.screen.has_class("-alone"))
+        await until(pilot, lambda: screen.has_class("-alone"))
         assert "Ranks" in screen_text(app), "the pane that had the keys before"
 
 
