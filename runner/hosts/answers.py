@@ -104,8 +104,8 @@ def _status(answer: Mapping[str, Any]) -> Status:
     return {"alive": answer["alive"], "exit": read_exit(end) if isinstance(end, dict) else None, "waits": waits}
 
 
-def read_exit(end: Mapping[str, Any]) -> Exit:
-    """The content of an exit.json."""
+def read_exit(end: Mapping[str, object]) -> Exit:
+    """The content of an exit.json, bounded: a host may have written anything."""
     left = end.get("left")
     return {
         "t": number(end.get("t")),

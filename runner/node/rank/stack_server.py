@@ -17,11 +17,14 @@ import socket
 import sys
 import time
 from types import CodeType, FrameType
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
 
 from ...protocol.regular import regular
 from .. import sockets
 from .identity import Reports
+
+if TYPE_CHECKING:
+    from ...protocol.files import StackFrame, Thread
 
 _HIGH = 200
 _MOST_FRAMES = 100
@@ -114,7 +117,16 @@ def _answer() -> Dict[str, Any]:
     return {"threads": _threads(), "recorder": _recorder()}
 
 
-def _threads() -> List[Dict[str, Any]]:
+class _Place(NamedTuple):
+    """Where a frame stood, kept apart from the frame: that runs on."""
+
+    code: CodeType
+    line: int
+    module: Dict[str, object]
+    """Its globals, by which linecache finds sources in archives."""
+
+
+def _threads() -> list[Thread]:
     """The stacks of all Python threads except this one. Takes no lock of threading."""
     threading: Any = sys.modules.get("threading")
     known = dict(threading._active) if threading else {}
@@ -123,27 +135,27 @@ def _threads() -> List[Dict[str, Any]]:
     # All stacks at once: while a file is read for its lines, the threads run on, and a frame that has ended has no
     # caller any more.
     stacks = [(ident, _walk(frame)) for ident, frame in sys._current_frames().items() if ident != here]
-    threads = []
-    for ident, walked in stacks:
+    threads: list[Thread] = []
+    for ident, places in stacks:
         thread = known.get(ident)
         name = thread.name if thread else "MainThread" if len(known) == 0 else "thread %d" % ident
-        threads.append({"name": name, "main": ident == main or main is None, "frames": list(map(_told, walked))})
+        threads.append({"name": name, "main": ident == main or main is None, "frames": list(map(_frame, places))})
     return threads
 
 
-def _walk(frame: Optional[FrameType]) -> "List[Tuple[CodeType, int, Dict[str, Any]]]":
-    """Code, line and globals of the innermost frames, innermost last, without the shim's own outermost ones."""
-    walked: "List[Tuple[CodeType, int, Dict[str, Any]]]" = []
-    while frame is not None and len(walked) < _MOST_FRAMES and not frame.f_code.co_filename.startswith(_OURS):
-        walked.append((frame.f_code, frame.f_lineno, frame.f_globals))
+def _walk(frame: Optional[FrameType]) -> list[_Place]:
+    """The innermost frames, innermost last, without the shim's own outermost ones."""
+    places: list[_Place] = []
+    while frame is not None and len(places) < _MOST_FRAMES and not frame.f_code.co_filename.startswith(_OURS):
+        places.append(_Place(frame.f_code, frame.f_lineno, frame.f_globals))
         frame = frame.f_back
-    return walked[::-1]
+    return places[::-1]
 
 
-def _told(walked: "Tuple[CodeType, int, Dict[str, Any]]") -> Dict[str, Any]:
-    code, line, module = walked
-    text = linecache.getline(code.co_filename, line, module).strip()
-    return {"file": code.co_filename, "line": line, "function": code.co_name, "text": text[:200]}
+def _frame(place: _Place) -> StackFrame:
+    file = place.code.co_filename
+    text = linecache.getline(file, place.line, place.module).strip()
+    return {"file": file, "line": place.line, "function": place.code.co_name, "text": text[:200]}
 
 
 def _recorder() -> Dict[str, Any]:
