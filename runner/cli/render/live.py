@@ -18,15 +18,7 @@ from runner.formatting import duration, when
 from runner.hosts.link import SILENCE
 from runner.ids import short
 from runner.protocol.events import AttemptBegins, Event, Stall, Unhandled
-from runner.render.status import (
-    loss_of,
-    metric_words,
-    progress,
-    stall_words,
-    status_line,
-    ungrouped,
-    ungrouped_words,
-)
+from runner.render.status import loss_of, metric_words, progress, stall_words, status_line, ungrouped, ungrouped_words
 from runner.runs.contents import Content, EventLine, StacksFile
 from runner.runs.registry import KnownRun
 from runner.runs.state import RunState
