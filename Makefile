@@ -7,9 +7,9 @@
 PYTHON ?= python3
 TESTS ?=
 # How many tests run at a time, for two cores: those of parts and screens wait for some of their time, those on real
-# hosts train. The chaos and cut links mostly wait; the other tests of faults measure times, one after the other.
+# hosts train or, cut off, mostly wait; the other tests of faults measure times, one after the other.
 PARTS ?= 4
-HOSTS ?= 2
+HOSTS ?= 3
 N ?= 2
 WAITING := tests/faults/test_chaos.py tests/faults/test_links.py tests/faults/test_viewers.py
 BIN := .venv/bin
@@ -40,8 +40,7 @@ ifneq ($(TESTS),)
 	$(BIN)/pytest $(TESTS)
 else
 	$(BIN)/pytest -n $(PARTS) --dist worksteal tests/unit tests/tui
-	$(BIN)/pytest -n $(HOSTS) --dist worksteal tests/cluster
-	$(BIN)/pytest -n $(HOSTS) --dist worksteal $(WAITING)
+	$(BIN)/pytest -n $(HOSTS) --dist worksteal $(WAITING) tests/cluster
 	$(BIN)/pytest $(WAITING:%=--ignore %) tests/faults tests/bench
 endif
 
@@ -60,7 +59,7 @@ walls: .venv/tools
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- runner/train
 
 parts: .venv/tools
-	$(BIN)/pytest -q -n $(PARTS) --dist worksteal -m 'not (cluster or root or torch or search or frameworks or openmpi or slurm or tmux or slow)' tests/unit tests/tui
+	$(BIN)/pytest -q -n $(PARTS) --dist worksteal -m 'not (cluster or root or torch or frameworks or openmpi or slurm or tmux or slow)' tests/unit tests/tui
 
 cluster: .venv/tools ## Two hosts on this machine to try things on, until Ctrl-C (as root on Linux; N=3: three)
 	$(BIN)/python -m tests.cluster $(N)
@@ -106,10 +105,7 @@ clean: ## Remove the environment and everything that was built
 		--no-build-isolation -c .ci/constraints.txt -r .ci/frameworks.txt
 	touch $@
 
-# Apart from the tools: `make check` does without its numpy and SQLAlchemy.
-.venv/search: .venv/tools
-	$(PIP) -e '.[search]'
-	touch $@
-
-.venv/dev: .venv/tools .venv/train .venv/search .venv/frameworks/installed
+# torch does without numpy, but says so; nearly all who train have it.
+.venv/dev: .venv/tools .venv/train .venv/frameworks/installed
+	$(PIP) numpy
 	touch $@

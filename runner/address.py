@@ -1,8 +1,8 @@
-"""The name of a host as a profile gives it; what it means over SSH is `runner.transport`'s to find out."""
+"""The name of a host as a profile gives it; what it means over SSH is `disttui.runner.transport`'s to find out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -12,6 +12,8 @@ class Address:
     host: str
     user: str | None = None
     port: int | None = None
+    transport: str | None = field(default=None, compare=False)
+    """Who speaks SSH to it: `builtin` or `ssh`, the program; None: as the user's config says."""
 
     @property
     def is_local(self) -> bool:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class DisttuiError(Exception):
     """Something the user can correct.
@@ -18,6 +20,10 @@ class DisttuiError(Exception):
     """
 
     exit_code = 1
+    code = "failed"
+    """A short name of the kind of error, for programs: docs/formats.md lists them."""
+    parts: Sequence[DisttuiError] = ()
+    """The single errors of one that reports several."""
 
     def __init__(self, what: str, cure: str = "", *, host: str = "", place: str = "", cause: str = "") -> None:
         super().__init__(what)
@@ -32,6 +38,11 @@ class DisttuiError(Exception):
         """What is wrong and why, for a view that shows the host and the place beside it."""
         return f"{self.what}: {self.cause}" if self.cause else self.what
 
+    def as_json(self) -> dict[str, object]:
+        """The error for programs."""
+        data = {"code": self.code, "what": self.reason, "cure": self.cure, "host": self.host, "place": self.place}
+        return {**data, "problems": [part.as_json() for part in self.parts]} if self.parts else {**data}
+
     @property
     def sentence(self) -> str:
         """Place, host and reason in one line, without the cure."""
@@ -45,6 +56,7 @@ class InputError(DisttuiError):
     """Bad input from the user: a profile, an option, a name. Exit code 2."""
 
     exit_code = 2
+    code = "input"
 
 
 class HostError(DisttuiError):
@@ -55,6 +67,7 @@ class HostError(DisttuiError):
     """
 
     exit_code = 3
+    code = "host"
 
     def __init__(self, host: str, what: str, cure: str = "", *, cause: str = "") -> None:
         super().__init__(what, cure, host=host, cause=cause)
@@ -62,3 +75,5 @@ class HostError(DisttuiError):
 
 class LinkLostError(HostError):
     """The link broke: the host's answer is unknown, and another attempt may succeed."""
+
+    code = "link-lost"

@@ -6,7 +6,7 @@ import math
 import time
 from typing import Any
 
-from runner.protocol.metrics import NOT_FINITE
+from disttui.runner.protocol.metrics import NOT_FINITE
 
 _AGES = 1e11
 """Seconds: some 3,000 years."""
@@ -45,25 +45,26 @@ def duration(seconds: float) -> str:
 
 def when(moment: float) -> str:
     """`14:03:11` today, `2026-03-01 14:03` before, `?` for an impossible time."""
-    there = _local(moment)
-    if there is None:
-        return "?"
-    today = time.localtime()[:3] == there[:3]
-    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", there)
+    today = _local(moment, "%Y-%m-%d") == time.strftime("%Y-%m-%d")
+    return _local(moment, "%H:%M:%S" if today else "%Y-%m-%d %H:%M")
+
+
+def timestamp(moment: float) -> str:
+    """`2026-03-01 14:03:11`; `?` for an impossible time."""
+    return _local(moment, "%Y-%m-%d %H:%M:%S")
 
 
 def clock(moment: float) -> str:
     """`14:03:11`, without the day; `?` for an impossible time."""
-    there = _local(moment)
-    return time.strftime("%H:%M:%S", there) if there else "?"
+    return _local(moment, "%H:%M:%S")
 
 
-def _local(moment: float) -> time.struct_time | None:
+def _local(moment: float, form: str) -> str:
     known = number(moment)
     try:
-        return None if known is None else time.localtime(known)
+        return "?" if known is None else time.strftime(form, time.localtime(known))
     except (OverflowError, ValueError, OSError):
-        return None
+        return "?"
 
 
 def count(value: float) -> str:
@@ -74,6 +75,15 @@ def count(value: float) -> str:
         if abs(value) >= limit:
             return f"{value / limit:.1f}{unit}"
     return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.1f}"
+
+
+def rough(seconds: float) -> str:
+    """`moments`, `12 min`, `3.4 h`, `12 days`."""
+    if seconds < 60:
+        return "moments"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{count(round(seconds / 86400))} days"
 
 
 def amount(number_of: int, noun: str) -> str:
@@ -87,9 +97,3 @@ def gibibytes(value: float) -> str:
     if number(value) is None:
         return "?"
     return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
-
-
-def plural(count: int, word: str) -> str:
-    """`1 GPU`, `2 GPUs`, `2 processes`."""
-    ending = "" if count == 1 else "es" if word.endswith("s") else "s"
-    return f"{count} {word}{ending}"

@@ -6,9 +6,9 @@ import difflib
 import secrets
 from collections.abc import Iterable, Sequence
 
-from runner.errors import InputError
-from runner.protocol import names as protocol_names
-from runner.text import clean
+from disttui.runner.errors import InputError
+from disttui.runner.protocol import names as protocol_names
+from disttui.runner.text import clean
 
 
 def new_run_id(name: str, known: Iterable[str]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import unicodedata
 from pathlib import Path
 
-from runner.errors import InputError
-from runner.text import clean
+from disttui.runner.errors import InputError
+from disttui.runner.text import clean
 
 LONGEST = 1024
 """Characters of all names together."""
@@ -36,6 +36,8 @@ def inside(folder: Path, *names: str) -> Path:
         raise _refused(folder, names, "is no name of a file")
     path = folder.joinpath(*parts)
     try:
+        leads = path.resolve(strict=True)  # else Python 3.13 takes a loop of links for a folder
+    except (FileNotFoundError, NotADirectoryError):
         leads = path.resolve()
     except (OSError, RuntimeError):  # a loop of links
         raise _refused(folder, names, "leads nowhere") from None

@@ -5,40 +5,37 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import stat
 import time
 from pathlib import Path
 from typing import BinaryIO
 
-from runner.protocol.regular import open_regular, regular
+from disttui.runner.protocol.regular import open_regular, regular
 
 
 class NoRegularFileError(OSError):
     """A pipe, a socket or a device: reading it could wait for ever, or never end."""
 
 
-def read(
-    path: Path | str, most: int, *, folder: int | None = None, devices: bool = False
-) -> tuple[bytes, os.stat_result]:
+def read(path: Path | str, most: int, *, devices: bool = False) -> tuple[bytes, os.stat_result]:
     """The first `most` bytes of a regular file, and the status of what they are read from.
 
     Args:
-        folder: The descriptor of the folder that `path` is a name in; a link is not followed there.
-        devices: Whether a device may be read, too.
+        devices: Whether a device may be read as well.
 
     Raises:
         NoRegularFileError: It is none; nothing was waited for.
         OSError: It cannot be read.
     """
     # Not blocking: a pipe may have taken the place of a file a moment ago.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (os.O_NOFOLLOW if folder is not None else 0)
-    descriptor = os.open(path, flags, dir_fd=folder)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(status.st_mode) and not (devices and stat.S_ISCHR(status.st_mode)):
-            raise NoRegularFileError(errno.EINVAL, "this is no regular file")
+            raise NoRegularFileError(errno.EINVAL, "not a regular file")
         # In pieces: a buffer for all that is allowed costs more than the reading of a small file.
         pieces, left, piece = [], most, max(status.st_size + 1, 65536)
         while left and (data := os.read(descriptor, min(left, piece))):
@@ -46,7 +43,7 @@ def read(
             left -= len(data)
         return b"".join(pieces), status
     except BlockingIOError:  # /proc/kmsg says that it is a regular file
-        raise NoRegularFileError(errno.EINVAL, "this is no regular file") from None
+        raise NoRegularFileError(errno.EINVAL, "not a regular file") from None
     finally:
         os.close(descriptor)
 
@@ -107,8 +104,19 @@ def in_use(path: Path) -> bool:
         os.close(descriptor)
 
 
-def write(path: Path, text: str) -> None:
-    """Write a file; a new one is private to this user. Raises OSError."""
+def write(path: Path, content: str | bytes) -> None:
+    """Write a file, text as UTF-8; a new one is private to this user. Raises OSError."""
     descriptor = regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def replace(path: Path, content: str | bytes) -> None:
+    """Write a private file in place of an earlier one, which stays as it was if that fails. Raises OSError."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        write(part, content)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from runner.protocol.frames import Unpacker, pack_json
+from disttui.runner.protocol.frames import Unpacker, pack_json
 
 Answer = Mapping[str, Any] | bytes
 

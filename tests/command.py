@@ -148,9 +148,9 @@ def _run(main: Callable[[], None]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    from runner.cli import main
+    from disttui.runner.cli import main
 
-    _import_all("runner.cli", "runner.api", "runner.transport")
+    _import_all("disttui.runner.cli", "disttui.runner.api", "disttui.runner.transport")
     gc.collect()
     gc.freeze()
     _become(**_serve(socket.socket(fileno=int(sys.argv[1]))))

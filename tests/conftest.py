@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from runner.text import masking
+from disttui.runner.text import masking
 from tests import frameworks
 from tests.cluster import Cluster, unavailable
 
@@ -36,6 +36,9 @@ _PROGRAMS = {
     "tmux": ("tmux", "tmux"),
     "openmpi": ("mpirun", "openmpi-bin"),
     "slurm": ("/usr/sbin/slurmctld", "slurm-wlm munge"),
+    "oath": ("oathtool", "libpam-oath oathtool"),
+    "pkcs11": ("softhsm2-util", "softhsm2 opensc"),
+    "kerberos": ("/usr/sbin/krb5kdc", "krb5-kdc krb5-user krb5-admin-server"),
 }
 """Marker → the program that its tests need, and the packages that bring it."""
 
@@ -96,8 +99,6 @@ def _lacks() -> dict[str, str]:
         lacks["root"] = "only root can act as another user, mount a file system or make a network"
     if importlib.util.find_spec("torch") is None:
         lacks["torch"] = "torch is not installed: pip install -e '.[train]'"
-    if importlib.util.find_spec("optuna") is None:
-        lacks["search"] = "Optuna is not installed: pip install -e '.[search]'"
     if not frameworks.PYTHON.exists():
         lacks["frameworks"] = "accelerate, transformers, lightning and deepspeed are not installed: make .venv/dev"
     for marker, (program, package) in _PROGRAMS.items():
@@ -117,9 +118,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn a test that is skipped for what CI must have into a failure: a skip would hide half of the promises."""
     report = yield
-    needs = any(
-        item.get_closest_marker(marker) for marker in ("cluster", "root", "torch", "search", "frameworks", *_PROGRAMS)
-    )
+    needs = any(item.get_closest_marker(marker) for marker in ("cluster", "root", "torch", "frameworks", *_PROGRAMS))
     if _IN_CI and report.skipped and not hasattr(report, "wasxfail") and needs:
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI may not do: {report.longrepr}"

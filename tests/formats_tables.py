@@ -13,13 +13,12 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from runner.node.serve.channel import Server
-from runner.node.serve.sender import Sender
-from runner.protocol import facts, requests
-from runner.protocol.cause import Cause
-from runner.protocol.events import Event, Held
-from runner.protocol.files import Secrets, Spec
-from runner.protocol.slurm import Batch
+from disttui.runner.node.serve.channel import Sender, Server
+from disttui.runner.protocol import checks, facts, requests
+from disttui.runner.protocol.cause import Cause
+from disttui.runner.protocol.events import Event, Held
+from disttui.runner.protocol.files import Secrets, Spec
+from disttui.runner.protocol.slurm import Batch
 
 PAGE = Path(__file__).parent.parent / "docs" / "formats.md"
 _NAMED = {Cause: "cause", Held: "held", Spec: "spec", Secrets: "secrets", Batch: "batch"}
@@ -36,7 +35,7 @@ def events() -> dict[str, str]:
 def operations() -> dict[str, str]:
     """Operation of the node program → its arguments, as its handler takes them."""
     server = Server("", None, Sender(io.BytesIO()))
-    names = {"requests": requests, "Facts": facts.Facts}
+    names = {"requests": requests, "checks": checks, "Facts": facts.Facts}
     handlers = {**server._operations, **server._streams}
     return {op: fields(get_type_hints(handler, names)["request"]) for op, handler in handlers.items()}
 

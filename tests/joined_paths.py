@@ -40,7 +40,7 @@ def _check(context: MethodContext | FunctionContext) -> Type:
     where = f"/{context.api.path}"
     seen = any(room in where for room in ROOMS) and "/tests/" not in where
     if seen and any(_is_text(get_proper_type(kind)) for kinds in context.arg_types for kind in kinds):
-        context.api.fail("Text becomes a path: make it with runner.paths.inside", context.context, code=UNSAFE)
+        context.api.fail("Text becomes a path: make it with disttui.runner.paths.inside", context.context, code=UNSAFE)
     return context.default_return_type
 
 

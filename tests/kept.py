@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from unittest.mock import patch
 
-from runner.hosts.link import Link
-from runner.hosts.ship import node_parcel
-from runner.transport.local import LocalConnection
+from disttui.runner.hosts.link import Link
+from disttui.runner.hosts.ship import node_parcel
+from disttui.runner.transport.local import LocalConnection
 
 _CACHE = ".cache/disttui"
 

@@ -1,3 +1,3 @@
 """The terminal app: screens and widgets over what `runner` knows."""
 
-from tui import startup as startup  # before anything here imports Textual, which it sets up
+from disttui.tui import startup as startup  # before anything here imports Textual, which it sets up

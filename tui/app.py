@@ -2,8 +2,8 @@
 
 **A screen** is a subclass of `tui.screen.DisttuiScreen` in a module of its own that is imported when it is first
 opened; `tui.router.SCREENS` names them, and `tui.router.Router` alone opens them. That takes a moment (the module is
-imported in a thread), so tests wait with `await app.workers.wait_for_complete()`. `tui.shell.Shell` is what a screen
-may call of the app; `self.disttui` is one.
+imported in a thread), so tests wait with `await app.workers.wait_for_complete()`. `tui.shell.Shell` is what
+a screen may call of the app; `self.disttui` is one.
 
     class TopScreen(DisttuiScreen):
         HELP = "What every host is doing now."
@@ -18,8 +18,7 @@ may call of the app; `self.disttui` is one.
 **Looks** come from `tui.theme` alone: `state_words("running")` for text; for strips `component` of a `Drawn`, with its
 COMPONENT_CLASSES and the names in `COLOURS`; in CSS the variables $muted, $rule, $selected, $selected-text,
 $state-running and so on beside Textual's. Screens get the classes -narrow (under 80 columns), -normal, -wide (from
-160) and -short (under 24 rows), -medium, -tall (from 40). Use `tui.widgets.table.Table` for rows and
-`tui.widgets.empty.Empty` for a pane that has no content yet.
+160) and -short (under 24 rows), -medium, -tall (from 40). Use `disttui.tui.widgets.table.Table` for rows.
 
 Text from a host, a file or the user is never parsed as markup: clean it, then build `Content`.
 """
@@ -29,13 +28,12 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import re
 import select
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -47,31 +45,97 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual import events, work
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.command import CommandPalette
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
 from textual.dom import DOMNode
-from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
-from runner.errors import InputError
-from runner.text import clean_lines
-from runner.text.glyphs import reduced
-from runner.user.config import Settings, load_settings
-from tui import theme
-from tui.dialogs.questions import QuestionGate
-from tui.inventory import Shelf
-from tui.key_queue import KeyQueue
-from tui.keys import APP, OPEN, bind
-from tui.palette import Everything
-from tui.router import First, Router, screen_class
-from tui.startup import TextualInside, Threads, fit_bars
-from tui.terminal import clipboard
+from disttui.runner.errors import InputError
+from disttui.runner.ids import short
+from disttui.runner.text.glyphs import reduced
+from disttui.runner.user.config import Settings, load_settings
+from disttui.tui import theme
+from disttui.tui.dialogs.question import QuestionGate
+from disttui.tui.key_queue import KeyQueue
+from disttui.tui.keys import APP, MOVE, MOVES, OPEN, SHELL_COMMANDS, bind
+from disttui.tui.router import First, Router, screen_class
+from disttui.tui.screen import Command
+from disttui.tui.shell import Shell
+from disttui.tui.startup import Threads, fit_bars
 
 if TYPE_CHECKING:
-    from runner.api.viewer import Viewer
-    from tui.dialogs.prompts import AppPrompts
+    from disttui.tui.shell import Shell
+
+
+_OTHERWISE = ("rank(", "digit", "scroll", "move(", "page(", *(key.action for key in MOVES))
+"""Prefixes of actions that the mouse reaches in another way: the wheel moves, and each rank has its own command."""
+
+
+class PaletteProvider(Provider):
+    """Finds actions first, then runs (the newest first), profiles, hosts, and what is typed in a shell."""
+
+    async def discover(self) -> Hits:
+        """The entries shown before anything is typed: the actions of the screen and the newest runs."""
+        for found in [*self._actions(), *list(self._runs())[:5]]:
+            yield DiscoveryHit(Content(found.title), found.run, text=found.title, help=_plain(found.help))
+
+    async def search(self, query: str) -> Hits:
+        """The entries that match `query`."""
+        matcher = self.matcher(query)
+        for found in (*self._actions(), *self._runs(), *self._profiles(), *self._hosts(), *self._typed()):
+            if (score := matcher.match(found.title)) > 0:
+                yield Hit(score, matcher.highlight(found.title), found.run, help=_plain(found.help))
+
+    @property
+    def _app(self) -> Shell:
+        return cast("Shell", self.app)
+
+    def _actions(self) -> Iterator[Command]:
+        """All actions of keys, those in the footer first: the palette makes them available to the mouse."""
+        seen = {"command_palette"}
+        active = self.screen.active_bindings.values()
+        ordered = sorted(active, key=lambda one: (not one.binding.show, one.binding.group is MOVE))
+        for node, binding, enabled, _ in ordered:
+            action = binding.action.removeprefix("app.")
+            if enabled and binding.id and action not in seen and not action.startswith(_OTHERWISE):
+                seen.add(action)
+                key = self.app.get_key_display(binding)
+                run = partial(self.app.run_action, binding.action, node)
+                yield Command(binding.description.capitalize(), f"{key}  {binding.tooltip}", run)
+        yield from getattr(self.screen, "commands", lambda: ())()
+        for title, words, call, _ in self.app.get_system_commands(self.screen):
+            yield Command(title, words, call)
+
+    def _runs(self) -> Iterator[Command]:
+        for row in self._app.inventory.runs:
+            words = f"run, {row.state}, on {', '.join(row.hosts[:4])}"
+            yield Command(short(row.run), words, partial(self._app.router.open_run, row.run))
+
+    def _profiles(self) -> Iterator[Command]:
+        for row in self._app.inventory.profiles:
+            words = f"profile ({row.library or row.origin})  {row.description or row.problem}"
+            yield Command(row.name, words, partial(self._app.router.open_wizard, row.path))
+
+    def _hosts(self) -> Iterator[Command]:
+        for row in self._app.inventory.hosts:
+            yield Command(row.name, "host: what it is doing now", partial(self._app.router.open_top, [row.name]))
+
+    def _typed(self) -> Iterator[Command]:
+        for words, purpose in SHELL_COMMANDS:
+            command = f"disttui {words}"
+            yield Command(command, f"copies this command: {purpose}", partial(self._app.copy, command))
+
+
+def _plain(text: str) -> str:
+    """Content in place of a string: Textual also accepts it as help, and does not parse it as markup."""
+    return cast("str", Content(text))
+
+
+if TYPE_CHECKING:
+    from disttui.runner.api.viewer import Viewer
+    from disttui.tui.dialogs.prompts import AppPrompts
 
 _KEY_NAMES = {"enter": "enter", "escape": "esc", "space": "space", "tab": "tab", "shift+tab": "shift+tab"}
-_COMMAND = re.compile(r"(?m): (disttui .*)$")
 _ARROWS = ("←", "→", "↑", "↓")
 
 
@@ -79,7 +143,7 @@ _ALONE = ("run", "replay", "top")
 """Screens that a command of their own opens. Leaving such a screen ends the app instead of showing the home screen."""
 
 
-class DisttuiApp(TextualInside):
+class DisttuiApp(Shell):
     """The terminal app.
 
     Args:
@@ -93,14 +157,15 @@ class DisttuiApp(TextualInside):
 
     TITLE = "disttui"
     CSS_PATH = Path(__file__).with_name("disttui.tcss")
-    COMMANDS: ClassVar[set[Any]] = {Everything}
+    COMMANDS: ClassVar[set[Any]] = {PaletteProvider}
     NOTIFICATION_TIMEOUT = 6
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("app.help", "question_mark,f1", "help", "help", "the keys of this screen, in words", group=APP),
         bind("app.palette", "ctrl+p", "command_palette", "palette", "find a run, profile, host or action", group=APP),
-        bind("app.answer", "ctrl+o", "answer", "answer", "answer what a host asks", group=OPEN, priority=True),
-        bind("app.quit", "ctrl+q", "quit", "quit", "leave disttui; runs go on", group=APP, show=False, priority=True),
-    ]
+        bind("app.answer", "ctrl+o", "answer", "answer", "answer a host's question", group=OPEN, priority=True),
+        bind("app.quit", "ctrl+q", "quit", "quit", "quit disttui; runs keep running", group=APP, show=False,
+             priority=True),
+    ]  # fmt: skip
 
     def __init__(
         self,
@@ -112,25 +177,16 @@ class DisttuiApp(TextualInside):
         ssh_config: str | None = None,
         accept_new_host_keys: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(environ, settings or Settings(), read_only, ssh_config)
         fit_bars()
-        self.environ = environ
         self._questions = QuestionGate(self)
         self._keys = KeyQueue(self, super().on_event, self._questions.ignores)
         self.router = Router(self, self._keys, environ)
-        self.settings = settings or Settings()
-        self.read_only = read_only
-        self.ssh_config = ssh_config
         self.accept_new_host_keys = accept_new_host_keys
-        self.shelf = Shelf()
-        """Runs, profiles and hosts as last read; the palette and the home screen show it."""
-        self.at_end: list[Callable[[], None]] = []
-        """Called after the app has ended and the terminal is restored."""
+        self._quitting = False
         self._first = first
         self._interrupted = -inf
         self._previewing = False
-        self._viewer: Viewer | None = None
-        self._viewing = threading.Lock()
         self._clashes: set[str] = set()
         for ours in theme.THEMES:
             self.register_theme(ours)
@@ -140,18 +196,16 @@ class DisttuiApp(TextualInside):
             self.animation_level = "none" if still else "basic"
 
     async def on_event(self, event: events.Event) -> None:
-        """Queue what the user types and clicks, handle every other event at once."""
+        """Queue keys and clicks; handle every other event immediately."""
         if isinstance(event, events.InputEvent | events.Paste) and not event.is_forwarded:
             await self._keys.take(event)
         else:
             await super().on_event(event)
 
     async def on_key_queue_passed(self, message: KeyQueue.Passed) -> None:
-        """Let the queue handle the next key."""
         await self._keys.passed(message)
 
     def action_command_palette(self) -> None:
-        """Show the palette; its line says what it finds."""
         if self.use_command_palette and not isinstance(self.screen, CommandPalette):
             self.push_screen(CommandPalette(placeholder="a run, profile, host or action", id="--command-palette"))
 
@@ -159,13 +213,7 @@ class DisttuiApp(TextualInside):
         """Press the key that a click stands for."""
         self._keys.press(key)
 
-    @property
-    def typed_at(self) -> float:
-        """When the key that is now being handled was typed (monotonic clock, s)."""
-        return self._keys.typed_at
-
     def action_answer(self) -> None:
-        """Show the waiting question now."""
         self._questions.call()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -187,7 +235,7 @@ class DisttuiApp(TextualInside):
         asyncio.get_running_loop().set_default_executor(Threads())
         self.set_keymap(dict(self.settings.keys))
         if self.settings.theme not in ("auto", *self.available_themes):
-            self.notify(f"config: there is no theme {self.settings.theme!r}", severity="warning")
+            self.notify(f"config: unknown theme {self.settings.theme!r}", severity="warning")
         if not self.is_headless:
             for number in (signal.SIGTERM, signal.SIGHUP):
                 with suppress(ValueError, NotImplementedError):
@@ -203,28 +251,11 @@ class DisttuiApp(TextualInside):
         terminal.poll()
         self.call_from_thread(self.exit, return_code=0)
         time.sleep(5.0)
-        os._exit(0)  # no terminal is left to restore, and a driver that writes to it may block for ever
-
-    async def ask(self, question: str, consequence: str, yes: str = "yes") -> bool:
-        """Ask before an action that cannot be undone; call it in a worker.
-
-        Args:
-            question: `Stop 2node-7f3a?`
-            consequence: What the action will do, in full sentences.
-            yes: The label of the button that confirms.
-        """
-        return bool(await self.push_screen_wait(screen_class("confirm")(question, consequence, yes)))
-
-    def viewer(self) -> Viewer:
-        """The viewer that all screens share, made when it is first needed; call it in a thread worker."""
-        with self._viewing:
-            if self._viewer is None:
-                self._viewer = self.new_viewer()
-            return self._viewer
+        os._exit(0)  # there is no terminal to restore, and a driver that writes to it may block forever
 
     def new_viewer(self) -> Viewer:
         """A viewer to be closed by the caller; call it in a thread worker."""
-        from runner.api.viewer import Viewer
+        from disttui.runner.api.viewer import Viewer
 
         return Viewer(
             self.environ,
@@ -236,7 +267,7 @@ class DisttuiApp(TextualInside):
 
     def prompts(self) -> AppPrompts:
         """Make the object through which connecting threads ask the user."""
-        from tui.dialogs.prompts import AppPrompts
+        from disttui.tui.dialogs.prompts import AppPrompts
 
         return AppPrompts(self, self._questions)
 
@@ -245,44 +276,15 @@ class DisttuiApp(TextualInside):
         if self._viewer is not None:
             threading.Thread(target=self._viewer.close, daemon=True).start()
 
-    @work(group="copy")
-    async def copy(self, text: str) -> None:
-        """Copy to the clipboard by the best way available here, and say which."""
-        self.keep_copied(text)
-        done = await asyncio.to_thread(clipboard.copy, text, self.environ)
-        if done.sequence:
-            self.send(done.sequence)
-        self.notify(done.words, severity="information" if done.good else "warning")
-
-    def copy_to_clipboard(self, text: str) -> None:
-        """Use `copy` for Textual's own widgets, too."""
-        self.copy(text)
-
-    def notify(
-        self,
-        message: str,
-        *,
-        title: str = "",
-        severity: SeverityLevel = "information",
-        timeout: float | None = None,
-        markup: bool = False,
-    ) -> None:
-        """Show a toast; its text is cleaned, and never parsed as markup. A command at a line's end gets its own line,
-        where nothing breaks what is to be copied."""
-        text = _COMMAND.sub(r"\n→ \1", clean_lines(message))
-        super().notify(text, title=clean_lines(title), severity=severity, timeout=timeout, markup=False)
-
     def get_system_commands(self, screen: Screen[Any]) -> Any:
         """The commands that the palette offers on every screen."""
-        yield SystemCommand(
-            "Theme", "Choose other colours; each is shown while the cursor is on it", self._choose_theme
-        )
-        yield SystemCommand("Picture of this screen", "Save it as SVG", self._picture)
+        yield SystemCommand("Theme", "Choose a theme; each is previewed under the cursor", self._choose_theme)
+        yield SystemCommand("Screenshot", "Save this screen as SVG", self._picture)
 
     def _picture(self) -> None:
         from platformdirs import user_downloads_path
 
-        # A server seldom has that folder.
+        # Servers often lack that folder.
         folder = next((one for one in (user_downloads_path(), Path.home()) if one.is_dir()), None)
         name = time.strftime("disttui-%Y-%m-%d-%H-%M-%S.svg")
         self.deliver_text(
@@ -290,14 +292,13 @@ class DisttuiApp(TextualInside):
         )
 
     def on_delivery_complete(self, event: events.DeliveryComplete) -> None:
-        """Say where the picture was saved."""
         if event.name == "picture":
             self.notify(f"saved: {event.path}")
 
     def on_delivery_failed(self, event: events.DeliveryFailed) -> None:
-        """Say why the picture could not be saved."""
+        """Report why the screenshot was not saved."""
         if event.name == "picture":
-            self.notify(f"the picture is not saved: {event.exception}", severity="error")
+            self.notify(f"cannot save the screenshot: {event.exception}", severity="error")
 
     @work(group="theme picked", exclusive=True)
     async def _choose_theme(self) -> None:
@@ -317,34 +318,51 @@ class DisttuiApp(TextualInside):
         return binding.key if shown in _ARROWS and reduced(sys.__stderr__) else shown
 
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
-        """Say once which bindings share a key in the config."""
+        """Report once which bindings share a key in the config."""
         names = ", ".join(sorted(binding.id or binding.action for binding in clashed_bindings))
         if names not in self._clashes:
             self._clashes.add(names)
             self.notify(f"config: {names} have the same key", severity="warning")
 
     def action_help(self) -> None:
-        """Show every key of the screen."""
         if not self.screen.is_modal:
             self.push_screen(screen_class("help")(self.screen))
 
     async def action_back(self) -> None:
         """Leave the screen: to the one before it, or to the shell if a command opened this screen alone."""
         if len(self.screen_stack) == 2 and self._first and self._first.kind in _ALONE:
-            self.exit()
+            self._quit()
         elif len(self.screen_stack) > 1:
             await self.pop_screen()
 
+    async def action_quit(self) -> None:
+        """Leave disttui; ask first if runs would end with it."""
+        self._quit()
+
+    @work(group="quit")
+    async def _quit(self) -> None:
+        if self._quitting:
+            return
+        self._quitting = True
+        try:
+            running = [short(run) for find in self.ends_with_app for run in await asyncio.to_thread(find)]
+            will = "Sandbox hosts are part of disttui: runs on them end when it quits. Logs and metrics are kept."
+            if not running or await self.ask(f"Quit and stop {', '.join(running)}?", will, "quit"):
+                self.exit()
+        finally:
+            self._quitting = False
+
     def action_help_quit(self) -> None:
-        """Say how to leave disttui; a second ctrl+c while that is shown leaves it."""
+        """Show how to quit; a second ctrl+c while that is shown quits, a third one quits without asking."""
         now = monotonic()
-        if now - self._interrupted < self.NOTIFICATION_TIMEOUT:
+        if self._quitting:
             self.exit()
+        elif now - self._interrupted < self.NOTIFICATION_TIMEOUT:
+            self._quit()
         self._interrupted = now
-        self.notify("ctrl+c again or ctrl+q leaves disttui, q this screen; runs go on")
+        self.notify("ctrl+c again or ctrl+q quits disttui, q leaves this screen; runs keep running")
 
     def watch_theme(self, theme: str) -> None:
-        """Save the theme that the user chose."""
         if self.is_running and not self._previewing:
             self._chosen(theme)
 
@@ -355,12 +373,12 @@ class DisttuiApp(TextualInside):
 
     @work(thread=True, group="theme")
     def _remember(self, theme: str) -> None:
-        from runner.profile.config_edit import change_config  # rarely needed, and slow to import
+        from disttui.runner.profile.edit import change_config  # slow to import
 
         try:
-            self.notify(f"{theme} is remembered in {change_config(self.environ, lambda _: {'theme': theme})}")
+            self.notify(f"theme {theme} is saved in {change_config(self.environ, lambda _: {'theme': theme})}")
         except InputError as error:
-            self.notify(f"{theme} is not remembered: {error}", severity="warning")
+            self.notify(f"cannot save theme {theme}: {error}", severity="warning")
 
     def _theme_wanted(self) -> str:
         wanted = self.settings.theme

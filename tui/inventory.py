@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from runner.errors import InputError
-from runner.paths import inside
-from runner.protocol.regular import open_regular, read_regular
-from runner.text import clean
-from runner.user.config import config_file
+from disttui.runner.errors import InputError
+from disttui.runner.formatting import gibibytes, number
+from disttui.runner.paths import inside
+from disttui.runner.protocol.leases import LATEST
+from disttui.runner.protocol.metrics import NOT_FINITE
+from disttui.runner.protocol.regular import open_regular
+from disttui.runner.runs.summary import cause_text
+from disttui.runner.text import clean
+from disttui.runner.untrusted.records import json_object
+from disttui.runner.user.config import config_file
 
 if TYPE_CHECKING:
-    from runner.api.libraries import LibraryProfile
-    from runner.runs.registry import KnownRun
+    from disttui.runner.api.libraries import LibraryProfile
+    from disttui.runner.runs.registry import KnownRun
 
 QUIET = 30.0
 """Seconds without data from its hosts after which a run's state is "not seen"."""
-POINTS = 24
+POINTS = 96
 """The most losses kept for a run."""
 LOOK_BACK = 1 << 18
 """Bytes read from the end of a metrics file for the losses."""
@@ -36,7 +39,7 @@ class RunRow:
 
     run: str
     state: str
-    """A word that `tui.theme.look` knows."""
+    """A word that `disttui.tui.theme.look` knows."""
     hosts: tuple[str, ...]
     processes: int
     step: int | None
@@ -58,16 +61,26 @@ class RunRow:
     problem: str
     losses: tuple[float, ...] = ()
     """Its losses in the local mirror, the oldest first, thinned out to at most POINTS, and `loss` where it is newer."""
+    pace: float | None = None
+    """Seconds per step, lately."""
     cause: str = ""
     """Why it failed."""
+    doubt: str = ""
+    """What is doubtful about it, though it has not failed."""
     tags: tuple[str, ...] = ()
     note: str = ""
     waits: str = ""
     """What it waits for in a queue."""
     waited: bool = False
     """Whether it has only waited in a queue: none of its processes has begun."""
+    saved: str = ""
+    """Its newest checkpoint: step and size."""
+    saved_as: str = ""
+    """Its name, and the hosts that have it."""
     sandbox: bool = False
-    """Whether its hosts are played by this machine: their names are no machine's."""
+    """Whether its hosts are sandbox hosts on this machine, whose names are not real."""
+    foreign: bool = False
+    """Whether only its hosts know it: it was started elsewhere, and is not stored here."""
 
     @property
     def over(self) -> bool:
@@ -100,6 +113,11 @@ class ProfileRow:
     shadowed_by: str = ""
     """The full name of the profile that its bare name means; empty: itself."""
 
+    @property
+    def example(self) -> bool:
+        """Whether its hosts are placeholders."""
+        return self.origin == "built in" and self.hosts != ("local",)
+
 
 @dataclass(frozen=True)
 class HostRow:
@@ -107,12 +125,17 @@ class HostRow:
 
     name: str
     runs: tuple[RunRow, ...]
-    """The runs that go on there as far as is known here."""
+    """The runs that are running there, as far as is known here."""
     profiles: tuple[str, ...]
+
+    @property
+    def used(self) -> bool:
+        """Whether it is this machine, or a run or a profile names it; others are of the ssh configuration."""
+        return self.name == "local" or bool(self.runs or self.profiles)
 
 
 @dataclass(frozen=True)
-class Shelf:
+class Inventory:
     """All runs, profiles and hosts, as they were at one moment."""
 
     runs: tuple[RunRow, ...] = ()
@@ -134,10 +157,14 @@ class Shelf:
         return self.read and not self.runs and all(row.origin == "built in" for row in self.profiles)
 
 
-def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
-    """Read everything anew."""
-    from runner.api.libraries import list_library
-    from runner.runs.registry import known_runs
+def read_inventory(environ: Mapping[str, str], now: float, ssh_config: str | None = None) -> Inventory:
+    """Read everything anew; a newcomer has the hosts of their ssh configuration.
+
+    Args:
+        ssh_config: As ssh's -F.
+    """
+    from disttui.runner.api.libraries import list_library
+    from disttui.runner.runs.registry import known_runs
 
     known, problems = known_runs(environ)
     runs = tuple(_run_row(run, now) for run in known)
@@ -148,27 +175,35 @@ def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
     problems += [f"library {each.library.name}: {each.problem}" for each in listed if each.problem]
     profiles = tuple(_profile_row(one) for each in listed for one in each.profiles if not one.entry.problem)
     remotes = tuple(each.library.name for each in listed if each.library.url)
-    return Shelf(runs, profiles, tuple(_hosts(runs, profiles)), tuple(map(clean, problems)), remotes, read=True)
+    hosts = tuple(_hosts(runs, profiles))
+    found = Inventory(runs, profiles, hosts, tuple(map(clean, problems)), remotes, read=True)
+    if not found.newcomer:
+        return found
+    from disttui.runner.hosts.discovery.ssh_hosts import ssh_hosts
+
+    named = [HostRow(one.host, (), ()) for one in ssh_hosts(ssh_config).candidates]
+    return replace(found, hosts=(*named, *hosts))
 
 
 def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """A value that changes when `read_shelf` would return something new.
+    """A value that changes when `read_inventory` would return something new.
 
     Reads the config, walks through all libraries, and makes one stat call per profile and a few per run.
     """
-    from runner.profile.composition import PERSONAL
-    from runner.profile.library import INVENTORIES, libraries, profiles_in
-    from runner.runs.store import mirrors_folder
+    from disttui.runner.profile.composition import PERSONAL
+    from disttui.runner.profile.library import INVENTORIES, libraries, profiles_in
+    from disttui.runner.runs.store import mirrors_folder
 
     config = config_file(environ)
     watched = [config, config.with_name(PERSONAL)]  # type: ignore[unsafe-path]
-    with suppress(InputError):  # `read_shelf` has it as a problem
+    with suppress(InputError):  # `read_inventory` has it as a problem
         for library in libraries(environ):
             watched += [entry.path for entry in profiles_in(library)]
             watched += (library.folder / INVENTORIES).glob("*.y*ml")  # type: ignore[unsafe-path]
     with suppress(OSError):
         for run in mirrors_folder(environ).iterdir():
-            watched += [run / "run.json", run / "seen.json", run / "notes.json", run / "0" / "exit.json"]
+            watched += [run / name for name in ("run.json", "seen.json", "ends.json", "notes.json", "saved.json")]
+            watched.append(run / "0" / "exit.json")
             if not watched[-1].exists():
                 watched += [run / "0" / "events.jsonl", run / "0" / "telemetry.jsonl"]
     found = []
@@ -179,23 +214,31 @@ def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
 
 
 def _run_row(run: KnownRun, now: float) -> RunRow:
-    from runner.runs.notes import read_notes
+    from disttui.runner.runs.notes import kept_checkpoint, read_notes
+
+    kept = kept_checkpoint(run.folder)
 
     noted = read_notes(run.folder)
     summary = run.summary()
     seen = _newest(run.folder)
     known = clean(str(summary.get("state") or "unknown"))
     state = "not seen" if known not in ENDED and now - seen > QUIET else known
-    began = _number(summary.get("began"), float)
+    doubt = f"the loss is {summary['loss']}" if summary.get("loss") in NOT_FINITE else ""
+    if state == "running" and summary.get("silent"):
+        state, doubt = "silent", f"no step for {summary['silent']:.0f} s when its hosts were last asked"
+    began = number(summary.get("began"))
+    trend = trend_of(run.folder, _whole(summary.get("attempt")) or 1, summary.get("loss"))
     return RunRow(
         run=run.run, state=state, hosts=tuple(clean(host.name) for host in run.hosts),
         processes=sum(host.nproc for host in run.hosts),
-        step=_number(summary.get("step"), int), steps=_number(summary.get("steps"), int),
+        step=_whole(summary.get("step")), steps=_whole(summary.get("steps")),
         loss=summary.get("loss"),
-        started=run.started, began=began, ended=_number(summary.get("ended"), float), seen=seen, by=clean(run.by),
+        started=run.started, began=began, ended=number(summary.get("ended")), seen=seen, by=clean(run.by),
         folder=run.folder, profile=run.name, source=run.source, problem=clean(run.problem),
-        losses=losses(run.folder, _number(summary.get("attempt"), int) or 1, summary.get("loss")),
-        cause=_dropped(summary) or _cause(run.folder),
+        losses=trend.losses, pace=trend.pace,
+        doubt=doubt, cause=_dropped(summary) or cause_text(summary),
+        saved=clean(f"checkpoint {kept.step or kept.name}  {gibibytes(kept.size)}") if kept else "",
+        saved_as=clean(f"{kept.name} on {kept.host}, {gibibytes(kept.size)}") if kept else "",
         tags=noted.tags, note=noted.note, waits=_waits(summary) if state == "queued" else "",
         waited=known == "queued" or "dropped" in summary or (began is None and "slurm" in run.profile),
         sandbox=run.sandbox,
@@ -203,60 +246,54 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
 
 
 def _waits(summary: Mapping[str, object]) -> str:
-    from runner.render.slurm import waiting_words
+    from disttui.runner.render.waiting import waiting_words
 
     job, waits, start = (str(summary.get(name) or "") for name in ("job", "waits", "start"))
     return (f"job {clean(job)}: " if job else "") + waiting_words(waits, start)
 
 
 def _dropped(summary: Mapping[str, object]) -> str:
-    from runner.ids import short
-    from runner.render.waiting import dropped_words
+    from disttui.runner.ids import short
+    from disttui.runner.render.waiting import dropped_words
 
     why = str(summary.get("dropped") or "")
     return dropped_words(short(str(summary["run"])), why) if why else ""
 
 
-def losses(folder: Path, attempt: int, newest: float | str | None) -> tuple[float, ...]:
-    """The latest losses of rank 0 in a mirror's files, thinned out, and the newest, which a host may have said."""
+class Trend(NamedTuple):
+    """How a run has progressed."""
+
+    losses: tuple[float, ...] = ()
+    pace: float | None = None
+
+
+def trend_of(folder: Path, attempt: int, newest: float | str | None) -> Trend:
+    """The latest losses of rank 0 in a mirror's files, and the newest, which a host may have said; its pace."""
     path = inside(folder / "0", f"attempt-{attempt}") / "rank-0.metrics.jsonl"
-    found = _losses(path, _changed(path))
-    return (*found, newest) if isinstance(newest, float) and found[-1:] != (newest,) else found
+    found = _trend(path, _changed(path))
+    if isinstance(newest, float) and found.losses[-1:] != (newest,):
+        return found._replace(losses=(*found.losses, newest))
+    return found
 
 
 @lru_cache(256)
-def _losses(path: Path, changed: int) -> tuple[float, ...]:
+def _trend(path: Path, changed: int) -> Trend:
     lines: list[bytes] = []
     with suppress(OSError), open_regular(path) as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - LOOK_BACK))
         lines = file.read(LOOK_BACK).splitlines()[int(size > LOOK_BACK) :]
-    found = [value for line in lines if (value := _loss_of(line)) is not None]
-    step = max(1.0, (len(found) - 1) / (POINTS - 1))
-    return tuple(found[round(at * step)] for at in range(min(POINTS, len(found))))
+    records = [json_object(line) or {} for line in lines]
+    found = [value for record in records if (value := number(record.get("loss"))) is not None]
+    at = [(t, step) for record in records if (t := number(record.get("t"))) and (step := number(record.get("step")))]
+    pace = (at[-1][0] - at[0][0]) / (at[-1][1] - at[0][1]) if at and at[-1][1] > at[0][1] else 0.0
+    return Trend(tuple(thinned(found, POINTS)), pace if 0 < pace < LATEST else None)
 
 
-def _loss_of(line: bytes) -> float | None:
-    with suppress(ValueError, RecursionError):
-        record = json.loads(line)
-        if isinstance(record, dict):
-            value: float | None = _number(record.get("loss"), float)
-            return value
-    return None
-
-
-def _cause(folder: Path) -> str:
-    """The cause in the leader's exit.json, as `rank 3: ValueError: no such token`; empty without one."""
-    end: object = None
-    with suppress(OSError, ValueError, RecursionError):
-        end = json.loads(read_regular(folder / "0" / "exit.json"))
-    cause = end.get("cause") if isinstance(end, dict) else None
-    if not isinstance(cause, dict):
-        return ""
-    parts = [str(cause.get(name) or "") for name in ("type", "message")]
-    words = ": ".join(filter(None, parts)) or str(cause.get("kind") or "")
-    rank = cause.get("rank")
-    return clean(f"rank {rank}: {words}" if isinstance(rank, int) else words)[:300]
+def thinned(values: Sequence[float], most: int) -> Sequence[float]:
+    """At most so many of the values, at equal distances, with the first and the last."""
+    step = max(1.0, (len(values) - 1) / (most - 1))
+    return [values[round(at * step)] for at in range(min(most, len(values)))]
 
 
 def _changed(path: Path) -> int:
@@ -287,12 +324,12 @@ def _hosts(runs: Iterable[RunRow], profiles: Iterable[ProfileRow]) -> Iterable[H
 
 def _newest(folder: Path) -> float:
     newest = 0.0
-    for name in ("run.json", "seen.json", "0/events.jsonl", "0/telemetry.jsonl", "0/exit.json"):
+    for name in ("run.json", "seen.json", "ends.json", "0/events.jsonl", "0/telemetry.jsonl", "0/exit.json"):
         with suppress(OSError):
             newest = max(newest, (folder / name).stat().st_mtime)
     return newest
 
 
-def _number(value: Any, kind: type) -> Any:
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return kind(value) if usable else None
+def _whole(value: object) -> int | None:
+    known = number(value)
+    return None if known is None else int(known)

@@ -1,4 +1,4 @@
-"""A queue of keys and clicks: each goes to the widget that has the focus, or is there, after all before it.
+"""A queue of keys and clicks: each is handled after all before it, by the widget that then has the focus.
 
 Textual hands every key to the widget that has the focus when it arrives; the bindings are looked up later, when the
 key has bubbled up to the app. Over a slow link, or in a paste, many keys arrive at once: those behind `/` would go to
@@ -21,7 +21,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 ROUNDS = 3
-"""How often a message bubbles from the focused widget to the app after a key: handling it may post more messages."""
+"""How often a message bubbles from the focused widget to the app after a key, because handling it may post more."""
 PATIENCE = 0.5
 """Seconds after which a key counts as handled, even if its widget is gone or still busy."""
 HOLD = 3.0
@@ -37,7 +37,7 @@ class KeyQueue:
 
     Args:
         app: The app whose input it queues.
-        obey: Handles an event as the app would without this queue.
+        handle: Handles an event as the app would without this queue.
         ignores: Whether to drop a key or a click.
     """
 
@@ -52,17 +52,17 @@ class KeyQueue:
     def __init__(
         self,
         app: App[None],
-        obey: Callable[[events.Event], Awaitable[None]],
+        handle: Callable[[events.Event], Awaitable[None]],
         ignores: Callable[[Typed], bool] = lambda _: False,
     ) -> None:
         self._app = app
-        self._obey = obey
+        self._handle = handle
         self._ignores = ignores
         self._ahead: deque[tuple[_Input, list[Screen[Any]]]] = deque()
-        """What waits, with the screen that was shown when it came."""
+        """Waiting events, each with the screen that was shown when it arrived."""
         self._holds: set[object] = set()
         self._turn = 0
-        self._obeying = False
+        self._handling = False
         self._clicked: Widget | None = None
         """The widget whose click is being handled."""
         self._release: asyncio.TimerHandle | None = None
@@ -75,12 +75,12 @@ class KeyQueue:
         await self._next()
 
     def press(self, key: str) -> None:
-        """Handle a key that a click stands for: before what was typed after that click."""
+        """Handle the key that a click represents, before what was typed after that click."""
         pressed = events.Key(key, None)
-        if self._obeying:
+        if self._handling:
             pressed.time = self.typed_at
         self._ahead.appendleft((pressed, []))
-        if not self._obeying:
+        if not self._handling:
             self._app.post_message(self.Passed(self._turn, rounds=1))
 
     async def passed(self, message: Passed) -> None:
@@ -92,12 +92,12 @@ class KeyQueue:
             return
         if self._release is not None:
             self._release.cancel()
-        self._obeying = False
+        self._handling = False
         await self._next()
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Hold keys back while the block runs: they are for the screen that is being opened."""
+        """Hold keys back while the block runs: they belong to the screen that is being opened."""
         hold = object()
         self._holds.add(hold)
         timer = asyncio.get_running_loop().call_later(HOLD, self._let_go, hold)
@@ -109,31 +109,31 @@ class KeyQueue:
 
     def _let_go(self, hold: object) -> None:
         self._holds.discard(hold)
-        if not self._holds and not self._obeying:
+        if not self._holds and not self._handling:
             self._app.post_message(self.Passed(self._turn, rounds=1))
 
     async def _next(self) -> None:
         """Handle the first key, unless one is being handled or keys are held."""
-        while self._ahead and not self._obeying and not self._holds:
+        while self._ahead and not self._handling and not self._holds:
             event, screen = self._ahead.popleft()
             if isinstance(event, events.MouseEvent) and screen != self._app.screen_stack[-1:]:
-                continue  # it pointed at something that is no longer there
+                continue  # it pointed at a screen that is gone
             if isinstance(event, Typed) and self._ignores(event):
                 continue
             if isinstance(event, events.Key | events.Paste | events.MouseUp):
                 await self._begin(event)
             else:
-                await self._obey(event)
+                await self._handle(event)
 
     async def _begin(self, event: events.Key | events.Paste | events.MouseUp) -> None:
-        self._obeying = True
+        self._handling = True
         self.typed_at = event.time
         self._turn += 1
         self._clicked = None
         if isinstance(event, events.MouseUp):
             with suppress(NoWidget):
                 self._clicked, _ = self._app.get_widget_at(event.x, event.y)
-        await self._obey(event)
+        await self._handle(event)
         self._release = asyncio.get_running_loop().call_later(
             PATIENCE, self._app.post_message, self.Passed(self._turn, rounds=1)
         )

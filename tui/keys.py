@@ -1,6 +1,8 @@
-"""Keys: every binding has an id by which the user's config can remap it, a short label, and its meaning in words."""
+"""Keys: every binding has an id by which the user's config can remap it, a short label, and a description."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from textual.binding import Binding
 
@@ -42,14 +44,23 @@ def bind(
 
 
 MOVES = (
-    bind("move.down", "j,down", "cursor_down", "down", "one row down", group=MOVE, show=False),
-    bind("move.up", "k,up", "cursor_up", "up", "one row up", group=MOVE, show=False),
-    bind("move.page_down", "ctrl+d,pagedown", "page_down", "page down", group=MOVE, show=False),
-    bind("move.page_up", "ctrl+u,pageup", "page_up", "page up", group=MOVE, show=False),
-    bind("move.first", "g,home", "first", "first", "to the first row", group=MOVE, show=False),
-    bind("move.last", "G,end", "last", "last", "to the last row", group=MOVE, show=False),
+    bind("move.down", "j,down", "move(1)", "down", "one row down", group=MOVE, show=False),
+    bind("move.up", "k,up", "move(-1)", "up", "one row up", group=MOVE, show=False),
+    bind("move.page_down", "ctrl+d,pagedown", "page(1)", "page down", group=MOVE, show=False),
+    bind("move.page_up", "ctrl+u,pageup", "page(-1)", "page up", group=MOVE, show=False),
+    bind("move.first", "g,home", "edge(False)", "first", "to the first row", group=MOVE, show=False),
+    bind("move.last", "G,end", "edge(True)", "last", "to the last row", group=MOVE, show=False),
 )
-"""Keys that move through rows: a widget that uses these implements the six actions."""
+"""Keys that move through rows: a widget that uses these implements the three actions."""
+
+ROW_KEYS = (
+    bind("top.open", "enter", "open", "open", "show the selected host or GPU alone", group=OPEN),
+    bind("top.sort", "s", "sort(1)", "sort", "by the next column", group=VIEW),
+    bind("top.sort_back", "S", "sort(-1)", "sort back", "by the previous column", group=VIEW, show=False),
+    bind("top.turn", "v", "turn", "reverse", "reverse the order", group=VIEW, show=False),
+    *MOVES,
+)
+"""Keys of both panes of `top`."""
 
 PANE_KEYS = (
     bind("dash.next", "tab", "pane(1)", "pane", "to the next pane", group=MOVE),
@@ -57,3 +68,26 @@ PANE_KEYS = (
     bind("dash.find", "slash", "log('find')", "find", "find in the log", group=VIEW),
 )
 """Bindings that a screen of panes adds after its own: the footer shows the first that fit."""
+
+
+class ShellCommand(NamedTuple):
+    """A command."""
+
+    words: str
+    """Without `disttui`."""
+    purpose: str
+    """At most 50 characters: with the command, a line of the help on 80 columns."""
+
+
+SHELL_COMMANDS = (
+    ShellCommand("lease list", "who uses which GPU, by lease and by process"),
+    ShellCommand("lease add", "reserve GPUs or whole hosts"),
+    ShellCommand("lease queue", "queued runs of all users, and their reasons"),
+    ShellCommand("sweep", "a queued run for each value, and their results"),
+    ShellCommand("runs weights", "a checkpoint's weights as one file"),
+    ShellCommand("runs metrics", "metrics for TensorBoard, wandb, trackio, mlflow"),
+    ShellCommand("library", "libraries of a team: add, diff, history, restore"),
+    ShellCommand("profile import", "a profile from Accelerate, DeepSpeed or Slurm"),
+    ShellCommand("profile export", "files that run a profile without disttui"),
+    ShellCommand("runs orphans", "leftover processes of ended runs"),
+)

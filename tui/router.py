@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -12,23 +12,26 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from textual.app import App
 from textual.screen import Screen
 
-from runner.errors import InputError
-from tui.key_queue import KeyQueue
+from disttui.runner.errors import InputError
+from disttui.tui.key_queue import KeyQueue
 
 if TYPE_CHECKING:
-    from runner.api.library import ReadProfile
-    from runner.api.rerunning import Again
+    from disttui.runner.api.library import ReadProfile
+    from disttui.runner.api.rerunning import Again
 
 SCREENS: Mapping[str, str] = {
-    "home": "tui.home.screen:HomeScreen",
-    "run": "tui.dashboard.screen:DashboardScreen",
-    "replay": "tui.replay.screen:ReplayScreen",
-    "wizard": "tui.wizard:WizardScreen",
-    "top": "tui.top.screen:TopScreen",
-    "help": "tui.dialogs.help:HelpScreen",
-    "error": "tui.dialogs.profile_error:ProfileErrorScreen",
-    "confirm": "tui.dialogs.confirm:ConfirmScreen",
-    "themes": "tui.dialogs.themes:ThemeScreen",
+    "home": "disttui.tui.home.screen:HomeScreen",
+    "run": "disttui.tui.dashboard.screen:DashboardScreen",
+    "replay": "disttui.tui.replay.screen:ReplayScreen",
+    "wizard": "disttui.tui.wizard:WizardScreen",
+    "top": "disttui.tui.top.screen:TopScreen",
+    "compare": "disttui.tui.compare.screen:CompareScreen",
+    "help": "disttui.tui.dialogs.help:HelpScreen",
+    "error": "disttui.tui.dialogs.profile_error:ProfileErrorScreen",
+    "confirm": "disttui.tui.dialogs.prompts:ConfirmScreen",
+    "rerun": "disttui.tui.dialogs.rerun:RerunScreen",
+    "pull": "disttui.tui.dialogs.pulling:PullScreen",
+    "themes": "disttui.tui.dialogs.prompts:ThemeScreen",
 }
 """Kind → module:class, whose arguments are those of the `open_…` method. Strings: screens import this module."""
 
@@ -48,7 +51,7 @@ class Router:
 
     Args:
         app: The app whose screens it opens.
-        keys: Holds keys back while a screen is being opened: they are for that screen.
+        keys: Holds keys back while a screen is being opened: they belong to that screen.
         environ: Names the user's folders.
     """
 
@@ -56,16 +59,10 @@ class Router:
         self._app = app
         self._environ = environ
         self._keys = keys
-        self._openers: Mapping[Opener, Callable[..., None]] = {
-            "run": self.open_run,
-            "replay": self.open_replay,
-            "wizard": self.open_wizard,
-            "top": self.open_top,
-        }
 
     def open_first(self, first: First) -> None:
         """Open the screen that a command asks for."""
-        self._openers[first.kind](*first.arguments)
+        getattr(self, f"open_{first.kind}")(*first.arguments)
 
     def open_home(self) -> None:
         """Go back to the home screen."""
@@ -80,9 +77,13 @@ class Router:
         """
         self._open("run", run_id, instead=instead)
 
-    def open_replay(self, run: str) -> None:
-        """Open a run from its mirror, with a cursor in time; `example` is the one that comes with disttui."""
-        self._open("replay", run)
+    def open_replay(self, run: str, playing: bool = False) -> None:
+        """Open a run from its mirror, with a cursor in time; `example` is the one that comes with disttui.
+
+        Args:
+            playing: Play it from its beginning, instead of showing its end.
+        """
+        self._open("replay", run, playing)
 
     def open_wizard(self, profile: Path | None = None, *, launch: bool = False) -> None:
         """Open the wizard on a profile, or on a new one; a profile with errors is opened at the first of them.
@@ -92,13 +93,25 @@ class Router:
         """
         self._app.run_worker(self._opened_profile(profile, launch), group="open profile", exclusive=True)
 
+    def open_sandbox(self) -> None:
+        """Train the built-in job on sandbox hosts, as soon as they are checked."""
+        self._open("wizard", launch=True, played=True)
+
     def open_again(self, again: Again) -> None:
         """Open the wizard's last step for running a run again, and launch when the checks have passed."""
         self._open("wizard", launch=True, again=again)
 
     def open_top(self, hosts: Sequence[str] = (), profile: Path | None = None) -> None:
-        """Open the view of what hosts are doing: the named ones, those of a profile, or all known hosts."""
+        """Open the view of the load of hosts: the named ones, those of a profile, or all known hosts."""
         self._open("top", tuple(hosts), profile)
+
+    def open_compare(self, runs: Sequence[str]) -> None:
+        """Open the comparison of runs with the first of them."""
+        self._open("compare", tuple(runs))
+
+    def open_pull(self, run: str) -> None:
+        """Ask where to copy the files of a run to, and show how far it is."""
+        self._open("pull", run)
 
     def _open(self, kind: str, *arguments: Any, instead: Screen[Any] | None = None, **named: Any) -> None:
         self._app.run_worker(self._opened(kind, arguments, named, instead), group="open")
@@ -111,7 +124,7 @@ class Router:
             elif not look.asked:
                 self._open("wizard", look.read, launch=launch)
         if profile and look.read and look.asked:
-            # The wizard probes its hosts at once, which runs the profile's `activate` on them.
+            # The wizard probes its hosts immediately, which runs the profile's `activate` on them.
             question = screen_class("confirm")(f"Open {profile.name}?", look.asked, "open")
             if await self._app.push_screen_wait(question):
                 await asyncio.to_thread(look.read.agree, self._environ)
@@ -138,7 +151,7 @@ def screen_class(kind: str) -> Any:
 
 
 class _Look(NamedTuple):
-    """A profile, read once: the wizard opens exactly what the user agreed to, whatever its files say by then."""
+    """A profile, read once: the wizard opens exactly what the user agreed to, even if its files have changed."""
 
     read: ReadProfile | None = None
     wrong: InputError | None = None
@@ -147,8 +160,8 @@ class _Look(NamedTuple):
 
 
 def _look_at(profile: Path, environ: Mapping[str, str]) -> _Look:
-    from runner.api.library import read_profile
-    from runner.profile.disclosure import effect_lines
+    from disttui.runner.api.library import read_profile
+    from disttui.runner.profile.effects import effect_lines
 
     try:
         found = read_profile(str(profile), check_job=False, environ=environ)

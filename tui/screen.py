@@ -8,16 +8,34 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.content import Content
 from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.widget import Widget
 
-from tui.keys import APP, CHANGE, bind
-from tui.widgets.footer import FooterBar
-from tui.widgets.header import HeaderBar
-from tui.widgets.too_small import TooSmall
+from disttui.tui.keys import APP, CHANGE, bind
+from disttui.tui.widgets.bars import FooterBar, HeaderBar
 
 if TYPE_CHECKING:
-    from tui.shell import Shell
+    from disttui.tui.shell import Shell
+
+
+class TooSmall(Widget):
+    """Shows the size that is needed and the present size; hidden while the screen fits."""
+
+    DEFAULT_CSS = """
+    TooSmall { display: none; width: 100%; height: 100%; content-align: center middle; text-align: center; }
+    """
+
+    def __init__(self, needs: tuple[int, int]) -> None:
+        super().__init__()
+        self._needs = needs
+
+    def render(self) -> Content:
+        columns, rows = self._needs
+        width, height = self.screen.size
+        return Content.assemble(
+            ("terminal too small", "bold"), f"\nneeds {columns}×{rows}\n", (f"has {width}×{height}", "$state-slow")
+        )
 
 
 class Command(NamedTuple):
@@ -38,7 +56,7 @@ def _take_size(screen: DisttuiScreen | DisttuiModal[Any]) -> None:
 
 
 class DisttuiScreen(Screen[None]):
-    """A screen of the app. A subclass defines `body`, `BINDINGS` made by `tui.keys.bind`, and `HELP`.
+    """A screen of the app. A subclass defines `body`, `BINDINGS` made by `disttui.tui.keys.bind`, and `HELP`.
 
     Under --read-only, actions whose bindings are in the group `CHANGE` do nothing, and their keys are not shown.
     """
@@ -47,11 +65,11 @@ class DisttuiScreen(Screen[None]):
     """A few sentences for the top of the help screen: what this screen is for."""
     MIN_SIZE: ClassVar[tuple[int, int]] = (40, 12)
     """Columns and rows below which the screen only says which size it needs."""
-    # Wide: where panes side by side lose no column of what they have at 80.
+    # Wide: panes side by side show the same columns as at 80.
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (160, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (24, "-medium"), (40, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("screen.back", "q,escape", "back", "back", "back to the screen before", group=APP),
+        bind("screen.back", "q,escape", "back", "back", "back to the previous screen", group=APP)
     ]
 
     _had_focus: Widget | None = None
@@ -65,7 +83,6 @@ class DisttuiScreen(Screen[None]):
         yield TooSmall(self.MIN_SIZE)
 
     def body(self) -> Iterable[Widget]:
-        """The widgets between header and footer."""
         return ()
 
     def commands(self) -> Iterator[Command]:
@@ -87,11 +104,9 @@ class DisttuiScreen(Screen[None]):
         return not (self.disttui.read_only and action in self._changes())
 
     async def action_back(self) -> None:
-        """Leave this screen."""
         await self.disttui.action_back()
 
     def on_mount(self) -> None:
-        """Fit the terminal from the first frame on."""
         _take_size(self)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -134,5 +149,4 @@ class DisttuiModal(ModalScreen[ScreenResultType]):
         return cast("Shell", self.app)
 
     def on_mount(self) -> None:
-        """Fit the terminal from the first frame on."""
         _take_size(self)

@@ -2,68 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+import asyncio
+import re
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from textual.binding import Binding
-from textual.dom import DOMNode
+from textual import work
 from textual.notifications import SeverityLevel
 
+from disttui.runner.text import clean_lines
+from disttui.runner.user.config import Settings
+from disttui.tui.inventory import Inventory
+from disttui.tui.key_queue import KeyQueue
+from disttui.tui.router import Router, screen_class
+from disttui.tui.startup import TextualInside
+from disttui.tui.terminal import copy
+
 if TYPE_CHECKING:
-    from runner.api.viewer import Viewer
-    from runner.user.config import Settings
-    from tui.inventory import Shelf
-    from tui.router import Router
+    from disttui.runner.api.viewer import Viewer
+
+_COMMAND = re.compile(r"(?m): (disttui .*)$")
 
 
-class Shell(Protocol):
+class Shell(TextualInside):
     """The app as its screens and their helpers use it; `screen.disttui` is one."""
 
-    environ: Mapping[str, str]
-    """The environment of the process."""
-    settings: Settings
-    read_only: bool
-    """Whether --read-only is set. `DisttuiScreen` then refuses actions of the group `tui.keys.CHANGE` by itself."""
-    ssh_config: str | None
-    shelf: Shelf
-    """Runs, profiles and hosts as last read."""
-    at_end: list[Callable[[], None]]
-    """Called after the app has ended and the terminal is restored."""
     router: Router
     """Opens screens."""
+    _keys: KeyQueue
+
+    def __init__(self, environ: Mapping[str, str], settings: Settings, read_only: bool, ssh_config: str | None) -> None:
+        super().__init__()
+        self.environ = environ
+        self.settings = settings
+        self.read_only = read_only
+        """Whether --read-only is set. `DisttuiScreen` then refuses actions of the group `tui.keys.CHANGE`."""
+        self.ssh_config = ssh_config
+        self.inventory = Inventory()
+        """Runs, profiles and hosts as last read; the palette and the home screen show it."""
+        self.at_end: list[Callable[[], object]] = []
+        """Called after the app has ended and the terminal is restored."""
+        self.ends_with_app: list[Callable[[], list[str]]] = []
+        """Return the ids of running runs that end with the app; called in a thread."""
+        self._viewer: Viewer | None = None
+        self._viewing = threading.Lock()
 
     @property
     def typed_at(self) -> float:
         """When the key that is now being handled was typed (monotonic clock, s)."""
+        return self._keys.typed_at
 
     async def ask(self, question: str, consequence: str, yes: str = "yes") -> bool:
-        """Ask before an action that cannot be undone; call it in a worker."""
+        """Ask before an action that cannot be undone; call it in a worker.
+
+        Args:
+            question: `Stop 2node-7f3a?`
+            consequence: What the action will do, in full sentences.
+            yes: The label of the button that confirms.
+        """
+        return bool(await self.push_screen_wait(screen_class("confirm")(question, consequence, yes)))
 
     def viewer(self) -> Viewer:
-        """The viewer that all screens share; call it in a thread worker."""
+        """The viewer that all screens share, made when it is first needed; call it in a thread worker."""
+        with self._viewing:
+            if self._viewer is None:
+                self._viewer = self.new_viewer()
+            return self._viewer
 
+    @abstractmethod
     def new_viewer(self) -> Viewer:
         """A viewer to be closed by the caller; call it in a thread worker."""
 
-    def copy(self, text: str) -> Any:
+    @work(group="copy")
+    async def copy(self, text: str) -> None:
         """Copy to the clipboard by the best way available here, and say which."""
+        self.keep_copied(text)
+        done = await asyncio.to_thread(copy, text, self.environ)
+        if done.sequence:
+            self.send(done.sequence)
+        self.notify(done.words, severity="information" if done.good else "warning")
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Use `copy` for Textual's own widgets as well."""
+        self.copy(text)
 
     def notify(
-        self,
-        message: str,
-        *,
-        title: str = "",
-        severity: SeverityLevel = "information",
-        timeout: float | None = None,
+        self, message: str, *, title: str = "", severity: SeverityLevel = "information", timeout: float | None = None,
         markup: bool = False,
-    ) -> None:
-        """Show a toast; its text is cleaned, and never parsed as markup. Any thread may call it."""
-
-    def send(self, sequence: str) -> None:
-        """Write a control sequence to the terminal, outside of a frame."""
-
-    def effective_bindings(self, node: DOMNode) -> Iterator[Binding]:
-        """Yield a node's bindings with the keys of the user's config."""
-
-    async def action_back(self) -> None:
-        """Leave the screen: to the one before it, or to the shell if a command opened this screen alone."""
+    ) -> None:  # fmt: skip
+        """Show a toast; its text is cleaned, and never parsed as markup. A command at a line's end gets its own line,
+        where nothing breaks what is to be copied. Any thread may call it."""
+        text = _COMMAND.sub(r"\n→ \1", clean_lines(message))
+        super().notify(text, title=clean_lines(title), severity=severity, timeout=timeout, markup=False)

@@ -1,4 +1,4 @@
-"""What the app changes in its process and inside Textual, each with its measured reason. No other file does that.
+"""Changes to the process and to Textual's internals, each with its measured reason. No other file makes any.
 
 `import tui` runs this file before Textual is imported. The figures are those of `python -m tests.bench app-keys`: from
 a key to the terminal while 64 ranks print 50 lines a second each. They were measured in one go, to be compared with
@@ -10,9 +10,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, ClassVar, cast
+
+from disttui.runner import __version__, private
+from disttui.runner.user.folders import user_folder
 
 # Textual reads this when it is imported. A frame comes one to two periods after the one before: at Textual's 60 Hz, a
 # key that follows a line of the log waits for up to 33 ms (99 %: 74 ms).
@@ -25,8 +29,7 @@ from textual.dom import NoScreen
 from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.worker import WorkerFailed, active_worker
 
-from runner.text.glyphs import reduced
-from tui.terminal import crash
+from disttui.runner.text.glyphs import reduced
 
 if TYPE_CHECKING:
     from textual.binding import Binding
@@ -42,7 +45,7 @@ THREADS = 64
 """Threads for blocking work. With Python's default, a few per core, some slow hosts would delay all others."""
 
 
-def settle() -> None:
+def freeze_objects() -> None:
     """Exclude the objects of a finished screen from garbage collection, and switch threads sooner.
 
     A collection visits every object that it knows: 50 ms for a dashboard, while the user types. Without this:
@@ -54,8 +57,8 @@ def settle() -> None:
     gc.freeze()
 
 
-def unsettle() -> None:
-    """Let the collector free the objects that `settle` excluded: their screen is gone."""
+def unfreeze_objects() -> None:
+    """Let the collector free the objects that `freeze_objects` excluded: their screen is gone."""
     gc.unfreeze()
 
 
@@ -70,7 +73,7 @@ class Threads(ThreadPoolExecutor):
 
 
 class WholeCells(ScrollBarRender):
-    """A scroll bar of whole cells, for terminals where a part of a block is drawn as a letter or a sign."""
+    """A scroll bar of whole cells, for terminals without partial block characters."""
 
     VERTICAL_BARS: ClassVar[list[str]] = [" "]
     HORIZONTAL_BARS: ClassVar[list[str]] = [" "]
@@ -104,7 +107,7 @@ class TextualInside(App[None]):
             yield binding
 
     def _handle_exception(self, error: Exception) -> None:
-        # A screen that draws while it closes, or opens while the app closes, finds no widgets: not worth a message.
+        # A screen that draws while it closes, or opens while the app closes, finds no widgets: not an error.
         looked: BaseException = error
         by = active_message_pump.get(self)
         if isinstance(error, WorkerFailed):
@@ -120,5 +123,23 @@ class TextualInside(App[None]):
     def _fatal_error(self) -> None:
         # Textual would print the traceback with all local variables; secrets may be among them.
         again = next((again for screen in self.screen_stack if (again := getattr(screen, "again", None))), None)
-        self._exit_renderables[:] = [crash.note(self.environ, again)]
+        self._exit_renderables[:] = [crash_note(self.environ, again)]
         self._close_messages_no_wait()
+
+
+def crash_note(environ: Mapping[str, str], again: str | None) -> str:
+    """Write the traceback of the current exception to a file; return the message for the user.
+
+    Args:
+        again: The command that opens the same screen again.
+    """
+    path = user_folder("state", environ) / "crash.txt"
+    try:
+        private.make_folder(path.parent)
+        private.write(path, f"disttui {__version__}\n{traceback.format_exc()}")
+        where = f"details are in {path}"
+    except OSError as error:
+        where = f"{path} could not be written ({error.strerror}):\n{traceback.format_exc()}"
+    look = again or "disttui attach RUN"
+    runs = "Runs keep running, except in a sandbox."
+    return f"disttui: the app has crashed; this is a bug, {where}\n  → {runs} To return: {look}"

@@ -1,7 +1,7 @@
-"""Colours and glyphs, all in one place: two themes of our own, and how each state of a run, host or rank looks.
+"""Colours and glyphs: disttui's two themes, and the look of each state of a run, host or rank.
 
 A state is recognised by glyph and word; colours only help. They lie on one blue–orange axis, where red-green and
-blue-yellow blindness can both distinguish them, and they differ in lightness, too.
+blue-yellow blindness can both distinguish them, and they also differ in lightness.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _GLYPHS = {
 LOOKS: Mapping[str, StateStyle] = {kind: StateStyle(kind, glyph) for kind, glyph in _GLYPHS.items()}
 _KINDS = {
     "running": ("running",),
-    "slow": ("slow", "straggler", "warning", "stopping", "stalled", "awaited"),
+    "slow": ("slow", "straggler", "warning", "stopping", "stalled", "blocking", "silent"),
     "failed": ("failed", "lost", "error", "gone"),
-    "unseen": ("not seen", "unknown"),
+    "unseen": ("not seen", "unknown", "incomplete"),
     "done": ("finished", "ok", "done"),
-    "stopped": ("stopped", "ended", "pulled down"),
+    "stopped": ("stopped", "ended", "interrupted"),
 }
 _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
 
 RAMP = 8
 FULL = 5
-"""The step of the ramp for full load: the steps above look like a failure, and a busy host is none."""
+"""The step of the ramp for full load: higher steps look like a failure."""
 SERIES = 8
 COLOURS: Mapping[str, str] = {
     **{look.css: f"state-{kind}" for kind, look in LOOKS.items()},
@@ -64,19 +64,19 @@ COLOURS: Mapping[str, str] = {
 """Name → variable of the theme. States; the ramp is low (blue) to high (orange) of a load or a deviation; a series is a
 line of a chart, distinct from its neighbours. `Drawn.component` knows them beside the widget's COMPONENT_CLASSES."""
 LOUD = frozenset(f"state--{kind}" for kind in ("failed", "slow", "unseen"))
-"""Orange without its colour is a grey darker than text, and what matters most would be the least to see: without
-colours they are drawn as text is."""
+"""Without colours they are drawn like text: orange would become a darker grey, and the most important states the least
+visible."""
 
 
 def look(word: str) -> StateStyle:
-    """The look of a state by its word in `runner.render.status`; an unknown word looks like "waiting"."""
+    """The look of a state by its word in `disttui.runner.render.status`; an unknown word looks like "waiting"."""
     return LOOKS[_KIND_OF.get(word, "waiting")]
 
 
-def state_words(word: str, width: int = 0) -> Content:
-    """Glyph and word of a state in its colour, padded to `width` cells."""
+def state_words(word: str) -> Content:
+    """Glyph and word of a state in its colour."""
     seen = look(word)
-    return Content.styled(f"{seen.glyph} {word}".ljust(width), seen.style)
+    return Content.styled(f"{seen.glyph} {word}", seen.style)
 
 
 def _variables(**colours: str) -> dict[str, str]:
@@ -137,7 +137,7 @@ _LEGIBLE = 0.4
 
 
 def label_colours(variables: Mapping[str, str]) -> list[Color]:
-    """All colours of a theme that tell labels apart: legible, distinct, none like a failure's, nor in 16 colours."""
+    """Colours of a theme for labels: legible, distinct, and unlike a failure's, also in 16 colours."""
     variables = {**DEFAULTS, **variables}
     names = [*(f"series-{index}" for index in range(SERIES)), *(f"text-{name}" for name in _LABELS)]
     ground, *failures = (Color.parse(variables[name]) for name in ("background", "text-error", "state-failed"))

@@ -1,4 +1,4 @@
-"""A loop with Accelerate: a small classifier, gradient accumulation, checkpoints that it goes on from."""
+"""A loop with Accelerate: a small classifier, gradient accumulation, resuming from checkpoints."""
 
 import argparse
 import contextlib

@@ -1,4 +1,4 @@
-"""A plain DistributedDataParallel loop that goes on from its newest checkpoint; needs numpy beside torch.
+"""A plain DistributedDataParallel loop that resumes from its newest checkpoint; needs numpy beside torch.
 
 Any torchrun starts it as well.
 """

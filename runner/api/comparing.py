@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Literal, NamedTuple
 
-from runner.api.replaying import replay
-from runner.api.viewer import Viewer
-from runner.formatting import gibibytes
-from runner.hosts.facts import HostFacts
-from runner.profile.changes import flat
-from runner.runs.provenance import CodeKept, Provenance, load_provenance
-from runner.runs.registry import KnownRun
-from runner.runs.state import RunState
+from disttui.runner.api.carrying import code_changes
+from disttui.runner.api.replaying import replay
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.formatting import amount, gibibytes, number
+from disttui.runner.hosts.facts import HostFacts
+from disttui.runner.profile.changes import flat
+from disttui.runner.protocol.regular import open_regular
+from disttui.runner.runs.provenance import CodeKept, Provenance, load_provenance
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.state import RunState
+from disttui.runner.untrusted.records import json_object
 
 Section = Literal["profile", "command", "code", "versions", "facts", "result"]
 SECTIONS: tuple[Section, ...] = ("profile", "command", "code", "versions", "facts", "result")
 _MOST_LINES = 400
-"""Of the difference between two uncommitted changes."""
+"""Of the difference between the code of two runs."""
+_MOST_POINTS = 8192
+"""Of a curve: more than any terminal shows."""
 
 
 class Difference(NamedTuple):
@@ -38,7 +47,7 @@ class Comparison:
     runs: tuple[str, str]
     differences: tuple[Difference, ...]
     changes: tuple[str, ...]
-    """How the uncommitted changes of the code differ, as the lines of a unified diff."""
+    """How the code that was sent differs, or its uncommitted changes, as the lines of a unified diff."""
     unknown: tuple[str, ...]
     """Runs of which no provenance is kept: code, versions and facts are not compared."""
 
@@ -68,7 +77,7 @@ def compare(viewer: Viewer, one: KnownRun, other: KnownRun, *, local: bool = Fal
             ("versions", dict(_versions(before)), dict(_versions(after))),
             ("facts", dict(_facts(before)), dict(_facts(after))),
         ]
-        changes = _changes(before.code, after.code)
+        changes = _changes(one, other, before.code, after.code)
     found = [
         Difference(section, key, first.get(key), second.get(key))
         for section, first, second in pairs
@@ -80,15 +89,63 @@ def compare(viewer: Viewer, one: KnownRun, other: KnownRun, *, local: bool = Fal
     return Comparison((one.run, other.run), tuple(found), tuple(changes), unknown)
 
 
+class MetricCurve(NamedTuple):
+    """A metric of rank 0 over all attempts of a run: of what was trained twice, the last."""
+
+    steps: Sequence[float]
+    times: Sequence[float]
+    """Seconds since the run began."""
+    values: Sequence[float]
+
+    def at(self, step: float) -> float | None:
+        """The value of the last step up to this one."""
+        place = bisect_right(self.steps, step)
+        return self.values[place - 1] if place else None
+
+
+def curve_of(run: KnownRun, metric: str = "loss") -> MetricCurve:
+    """How a metric went, by the records here; thinned out to at most _MOST_POINTS."""
+    points: list[tuple[float, float, float]] = []
+    every, count = 1, 0
+    for path in sorted(
+        (run.folder / "0").glob("attempt-*/rank-0.metrics.jsonl"), key=lambda path: _attempt(path.parent)
+    ):
+        begun = False
+        with suppress(OSError), open_regular(path) as file:
+            for line in file:
+                record = json_object(line) or {}
+                step, t, value = (number(record.get(name)) for name in ("step", "t", metric))
+                if step is None or t is None or value is None:
+                    continue
+                if not begun:
+                    begun, points = True, [point for point in points if point[0] < step]
+                if (count := count + 1) % every == 0:
+                    points.append((step, t, value))
+                if len(points) > _MOST_POINTS:
+                    points, every = points[::2], every * 2
+    began = number(run.summary().get("began")) or run.started
+    steps, times, values = zip(*points, strict=True) if points else ((), (), ())
+    return MetricCurve(steps, [t - began for t in times], values)
+
+
+def _attempt(folder: Path) -> int:
+    name = folder.name.rpartition("-")[2]
+    return int(name) if name.isdecimal() else 0
+
+
 def _code(kept: Provenance) -> Iterator[tuple[str, str]]:
     if kept.library:
         yield "library", f"{kept.library} {kept.library_commit}".rstrip()
     if code := kept.code:
         yield "folder", f"{code.where}:{code.folder}"
         yield "commit", code.commit or "in no git repository"
+        if code.branch:
+            yield "branch", code.branch
+        if code.tree:
+            yield "tree", code.tree[:12]
         yield (
             "uncommitted",
-            f"{_count(code.diff)} changed lines{' and more' if code.cut else ''}" if code.diff else "none",
+            f"{amount(_count(code.diff), 'changed line')}{' and more' if code.cut else ''}" if code.diff else "none",
         )
         if code.untracked:
             yield "untracked", " ".join(code.untracked)
@@ -142,12 +199,18 @@ def _result(state: RunState, run: KnownRun) -> dict[str, str]:
     return found | {name: f"{value:.6g}" for name, value in state.metrics.items() if isinstance(value, int | float)}
 
 
-def _changes(before: CodeKept | None, after: CodeKept | None) -> list[str]:
-    if before is None or after is None or before.diff == after.diff:
+def _changes(one: KnownRun, other: KnownRun, before: CodeKept | None, after: CodeKept | None) -> list[str]:
+    """How the code differs: that which was sent file by file, else the uncommitted changes."""
+    if before is None or after is None:
         return []
-    lines = before.diff.splitlines(), after.diff.splitlines()
-    found = list(
-        difflib.unified_diff(*lines, "uncommitted changes before", "uncommitted changes after", lineterm="", n=1)
-    )
+    found: list[str] = []
+    sent = before.tree and after.tree
+    if sent:
+        with suppress(OSError, ValueError):
+            found = list(islice(code_changes(one, other), _MOST_LINES + 1))
+    elif before.diff != after.diff:
+        names = ("uncommitted changes before", "uncommitted changes after")
+        found = list(difflib.unified_diff(before.diff.splitlines(), after.diff.splitlines(), *names, lineterm="", n=1))
     more = len(found) - _MOST_LINES
-    return [*found[:_MOST_LINES], *([f"… and {more:,} more lines"] if more > 0 else [])]
+    how_many = "" if sent else f"{more:,} "  # what was sent is compared no further
+    return [*found[:_MOST_LINES], *([f"… and {how_many}more lines"] if more > 0 else [])]

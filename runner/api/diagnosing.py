@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
 
-from runner.api.viewer import Viewer
-from runner.diagnose.hang import Standing, standing, standings
-from runner.errors import DisttuiError
-from runner.protocol.files import RankStacks
-from runner.runs.diagnoses import Diagnosis, keep
-from runner.runs.registry import KnownRun, mirror_of
-from runner.runs.remote import Reached, missing, sync
-from runner.runs.replay import replay
-from runner.runs.state import RunState
+from disttui.runner import private
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.diagnose.hang import Standing, standing, standings
+from disttui.runner.errors import DisttuiError
+from disttui.runner.formatting import number
+from disttui.runner.paths import inside
+from disttui.runner.protocol.files import RankStacks
+from disttui.runner.protocol.regular import read_regular
+from disttui.runner.runs.registry import KnownRun, mirror_of
+from disttui.runner.runs.remote import Reached, missing, sync
+from disttui.runner.runs.replay import replay
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import clean_lines
 
 _BETWEEN = 2.0
 """Seconds between two samples of the ranks' stacks: most steps take less."""
@@ -59,7 +66,7 @@ def diagnose(viewer: Viewer, run: KnownRun, words: Callable[[Diagnosed], str] | 
         try:
             keep(run.folder, Diagnosis(max(1, state.attempt), time.time(), words(found)))
         except OSError as error:
-            kept_not = f"this diagnosis is not kept: {error.strerror}: {run.folder}"
+            kept_not = f"this diagnosis was not saved: {error.strerror}: {run.folder}"
             return replace(found, warnings=(*warnings, kept_not))
     return found
 
@@ -89,3 +96,42 @@ def _look(run: KnownRun, reached: Reached, warnings: list[str]) -> dict[tuple[in
             if str(rank) in ranks:
                 found[rank, node] = ranks[str(rank)]
     return found
+
+
+NAME = "diagnoses.json"
+ATTEMPTS = 4
+"""The most attempts whose last diagnosis is kept."""
+LONGEST = 1 << 16
+"""Characters of one that are kept."""
+
+
+class Diagnosis(NamedTuple):
+    """What the ranks of an attempt did when they were last asked."""
+
+    attempt: int
+    time: float
+    text: str
+
+
+def keep(folder: Path, new: Diagnosis) -> None:
+    """Store a diagnosis in place of the earlier one of its attempt. Raises OSError."""
+    others = [one for one in kept(folder) if one.attempt != new.attempt]
+    newest = sorted([*others, new._replace(text=new.text[:LONGEST])])[-ATTEMPTS:]
+    private.replace(inside(folder, NAME), json.dumps([one._asdict() for one in newest]))
+
+
+def kept(folder: Path) -> Sequence[Diagnosis]:
+    """The stored diagnoses of a run, by attempt; unreadable ones are left out."""
+    try:
+        data = json.loads(read_regular(inside(folder, NAME), 8 * ATTEMPTS * LONGEST))
+    except (OSError, ValueError, RecursionError):
+        return []
+    known = [_read(one) for one in data if isinstance(one, Mapping)] if isinstance(data, list) else []
+    return sorted(one for one in known if one is not None)[-ATTEMPTS:]
+
+
+def _read(one: Mapping[str, object]) -> Diagnosis | None:
+    attempt, time, text = one.get("attempt"), number(one.get("time")), one.get("text")
+    if not isinstance(attempt, int) or time is None or not isinstance(text, str):
+        return None
+    return Diagnosis(attempt, time, clean_lines(text)[:LONGEST])

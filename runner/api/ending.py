@@ -1,27 +1,29 @@
-"""Stops a run on all hosts; removes an ended one from all hosts."""
+"""Stops runs on all their hosts; removes an ended one from all hosts."""
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runner.api.beginnings import refuse_sandbox
-from runner.api.news import HostNotice, ignore, problem_of
-from runner.api.viewer import Viewer
-from runner.errors import DisttuiError, HostError, InputError
-from runner.formatting import number
-from runner.hosts.answers import Exit, no_exit, read_exit
-from runner.hosts.link import Link
-from runner.ids import short
-from runner.paths import inside
-from runner.runs.registry import KnownRun, folder_of, mirror_of, read_object
-from runner.runs.remote import Reached, sync
-from runner.runs.summary import summaries
+from disttui.runner.api.following import refuse_sandbox
+from disttui.runner.api.questions import HostNotice, ignore, problem_of
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError, HostError, InputError
+from disttui.runner.formatting import number
+from disttui.runner.hosts.answers import Exit, no_exit, read_exit, to_store
+from disttui.runner.hosts.link import Link
+from disttui.runner.ids import short
+from disttui.runner.protocol import files
+from disttui.runner.runs.registry import KnownRun, folder_of, mirror_of
+from disttui.runner.runs.remote import Reached, reach_hosts, sync
+from disttui.runner.runs.state import outcome
+from disttui.runner.runs.summary import summaries
 
 PATIENCE = 30.0
 """Seconds that a run may take to stop, besides its own limits."""
@@ -34,7 +36,7 @@ _LONGEST = 86400.0
 
 
 class StopAsked(NamedTuple):
-    """These hosts have received the stop: it goes on without the caller."""
+    """These hosts have received the stop: it continues without the caller."""
 
     hosts: tuple[str, ...]
 
@@ -46,10 +48,12 @@ class StopResult:
     run: str
     ends: Mapping[str, Exit]
     """How the run ended on each host that has reported it."""
+    end: files.Exit | None = None
+    """How the run ended; None: a host may still run it."""
     before: bool = False
     """Whether it had ended, or was not running, before the stop."""
-    unseen: tuple[str, ...] = ()
-    """Hosts that were not reached: whether the run is stopped there is unknown."""
+    unconfirmed: tuple[str, ...] = ()
+    """Hosts that have not confirmed the end, neither to this machine nor to the run's leader."""
 
     @property
     def left(self) -> tuple[tuple[str, int], ...]:
@@ -59,7 +63,7 @@ class StopResult:
     @property
     def complete(self) -> bool:
         """Whether nothing of the run is left on any host, as far as is known."""
-        return self.before or not (self.left or self.unseen or not self.ends)
+        return not self.unconfirmed and (self.before or bool(self.ends and not self.left))
 
 
 def stop(
@@ -76,22 +80,50 @@ def stop(
     Raises:
         DisttuiError: No host can be reached, or the run does not end in time.
     """
-    refuse_sandbox(run)
-    sent: dict[int, Future[Any]] = {}
+    [done] = stop_runs(viewer, [run], now=now, tell=lambda _, news: tell(news))
+    if isinstance(done, DisttuiError):
+        raise done
+    return done
 
-    def send(node: int, link: Link) -> None:
-        # Hosts that are slow or off are not waited for: those that have received the stop hand it on.
-        sent[node] = link.submit("stop", node_rank=node, **run.request(), now=now, reason="user")
 
-    with viewer.reach(run, at_once=send) as reached:
-        reached.refuse_none()
-        for node, error in reached.errors.items():
-            tell(problem_of(run.hosts[node].name, error, "; the others hand the stop on to it"))
-        tell(StopAsked(tuple(run.hosts[node].name for node in sorted(reached.links))))
-        first = dict(sent)  # a host that is connected at the last moment may still be sent it
-        others = [node for node in reached.links if node not in first]
-        answers = reached.answers(first) | reached.ask("stop", others, **run.request(), now=now, reason="user")
-        return _stop(viewer, run, reached, answers, tell)
+def stop_runs(
+    viewer: Viewer,
+    runs: Sequence[KnownRun],
+    *,
+    now: bool = False,
+    tell: Callable[[KnownRun, HostNotice | StopAsked], object] = lambda run, news: None,
+) -> list[StopResult | DisttuiError]:
+    """Stop several runs concurrently, with one connection for each host; for each run its result, or its error."""
+    stops = [_Stop(viewer, run, now, tell) for run in runs]
+    with ExitStack() as links:
+        for config in dict.fromkeys(run.ssh_config for run in runs):
+            some = [one for one in stops if one.run.ssh_config == config and not one.run.gone]
+            links.enter_context(_reach(viewer, some, config))
+        for one in stops:
+            one.begin()
+        while waiting := [one for one in stops if one.waiting]:
+            for one, asked in [(one, one.ask()) for one in waiting]:
+                one.take(asked)
+            time.sleep(_POLL if any(one.waiting for one in stops) else 0.0)
+        return [one.error or one.result() for one in stops]
+
+
+def _reach(viewer: Viewer, stops: Sequence[_Stop], config: str | None) -> Reached:
+    """Connect to the hosts of all runs and send each the stop at once; those that got it pass it on to slow ones."""
+    parts = [(one, node) for one in stops for node in range(len(one.run.hosts))]
+
+    def send(part: int, link: Link) -> None:
+        one, node = parts[part]
+        one.send(node, link)
+
+    hosts = {part: one.run.hosts[node] for part, (one, node) in enumerate(parts)}
+    reached = reach_hosts(hosts, viewer.connector(config), at_once=send)
+    for part, (one, node) in enumerate(parts):
+        if part in reached.links:
+            one.reached.links[node] = reached.links[part]
+        else:
+            one.reached.errors[node] = reached.errors[part]
+    return reached
 
 
 def catch_up(viewer: Viewer, run: KnownRun) -> None:
@@ -128,7 +160,7 @@ def _forget_on_hosts(run: KnownRun, reached: Reached) -> None:
     try:
         reached.refuse_some()
     except DisttuiError as error:
-        cure = f"Try again later, or forget the mirror alone: disttui forget {short(run.run)} --here"
+        cure = f"Try again later, or forget the mirror alone: disttui runs forget {short(run.run)} --here"
         raise HostError("", "nothing is removed", cure, cause=error.sentence) from None
     listed = reached.ask("list", **run.request())
     found = {
@@ -145,75 +177,128 @@ def _forget_on_hosts(run: KnownRun, reached: Reached) -> None:
     _raise_first(reached.ask("forget", [node for node, ones in found.items() if ones], **run.request()))
 
 
-def _stop(
-    viewer: Viewer,
-    run: KnownRun,
-    reached: Reached,
-    answers: Mapping[int, Any],
-    tell: Callable[[HostNotice | StopAsked], object],
-) -> StopResult:
-    problems = {node: answer for node, answer in answers.items() if isinstance(answer, DisttuiError)}
-    if len(problems) == len(answers):
-        raise next(iter(problems.values()))
-    for node, problem in problems.items():
-        tell(problem_of(run.hosts[node].name, problem))
-    asked = [node for node in answers if node not in problems]
-    if not any(answers[node]["stopped"] for node in asked):
-        statuses = reached.ask("status", asked, **run.request())
-        ends = {
-            run.hosts[node].name: one["exit"]
-            for node, one in sorted(statuses.items())
-            if not isinstance(one, DisttuiError) and one["exit"]
+class _Stop:
+    """The stop of one run."""
+
+    def __init__(
+        self, viewer: Viewer, run: KnownRun, now: bool, tell: Callable[[KnownRun, HostNotice | StopAsked], object]
+    ) -> None:
+        self.run = run
+        self.reached = Reached()
+        self.waiting: set[int] = set()
+        """Node ranks that have not ended yet."""
+        self.error: DisttuiError | None = None
+        self._viewer = viewer
+        self._now = now
+        self._tell = tell
+        self._sent: dict[int, Future[Any]] = {}
+        self._before = False
+        self._ends: dict[int, Exit] = {}
+        self._broken: set[int] = set()
+        self._refused: set[int] = set()
+        self._reported: set[HostNotice] = set()
+        self._deadline = self._again = 0.0
+
+    def send(self, node: int, link: Link) -> None:
+        """Send the stop to a host, without waiting for its answer."""
+        self._sent[node] = link.submit("stop", node_rank=node, **self.run.request(), now=self._now, reason="user")
+
+    def begin(self) -> None:
+        """Take the hosts' answers to the stop."""
+        try:
+            refuse_sandbox(self.run)
+            known = self.run.ends()
+            if not self.reached.links and len(known) == len(self.run.hosts):
+                self._before, self._ends = True, {node: read_exit(end) for node, end in known.items()}
+                return
+            self.reached.refuse_none()
+            self._take_answers()
+        except DisttuiError as error:
+            self.error = error
+
+    def _take_answers(self) -> None:
+        names = [host.name for host in self.run.hosts]
+        for node, error in self.reached.errors.items():
+            self._tell(self.run, problem_of(names[node], error, "; the others hand the stop on to it"))
+        self._tell(self.run, StopAsked(tuple(names[node] for node in sorted(self.reached.links))))
+        for node in self.reached.links.keys() - self._sent.keys():
+            self.send(node, self.reached.links[node])
+        answers = self.reached.answers(self._sent)
+        problems = {node: answer for node, answer in answers.items() if isinstance(answer, DisttuiError)}
+        if len(problems) == len(answers):
+            raise next(iter(problems.values()))
+        for node, problem in problems.items():
+            self._tell(self.run, problem_of(names[node], problem, f"; {problem.cure}" if problem.cure else ""))
+        # A supervisor that does not respond refuses the stop, and its run continues.
+        statuses = self.reached.ask("status", list(problems), **self.run.request())
+        self._refused = {
+            node for node, status in statuses.items() if not isinstance(status, DisttuiError) and status["alive"]
         }
-        return StopResult(run.run, ends, before=True)
-    return _wait(viewer, run, reached, asked, tell)
+        self.waiting = answers.keys() - problems.keys()
+        self._before = not self._refused and not any(answers[node]["stopped"] for node in self.waiting)
+        self._deadline = time.monotonic() + _patience(self.run)
+        self._again = time.monotonic() + _AGAIN
 
+    def ask(self) -> dict[int, Future[Any]]:
+        """Ask the hosts that have not ended how they are."""
+        links = self.reached.links
+        return {node: links[node].submit("status", node_rank=node, **self.run.request()) for node in self.waiting}
 
-def _wait(
-    viewer: Viewer,
-    run: KnownRun,
-    reached: Reached,
-    nodes: list[int],
-    tell: Callable[[HostNotice | StopAsked], object],
-) -> StopResult:
-    patience = _patience(run)
-    deadline = time.monotonic() + patience
-    waiting = set(nodes)
-    ends: dict[int, Exit] = {}
-    broken: set[int] = set()
-    reported: set[HostNotice] = set()
-    while waiting:
-        for node, status in reached.ask("status", sorted(waiting), **run.request()).items():
-            host = run.hosts[node].name
+    def take(self, asked: Mapping[int, Future[Any]]) -> None:
+        """Take their answers."""
+        for node, status in self.reached.answers(asked).items():
+            host = self.run.hosts[node].name
             if isinstance(status, DisttuiError):
-                waiting.discard(node)
+                self.waiting.discard(node)
                 # The hosts of a sandbox go with the command that follows the run: it has stored how that ended.
-                if end := _stored(run, node):
-                    ends[node] = end
+                if end := self.run.ends().get(node):
+                    self._ends[node] = read_exit(end)
                 else:
-                    tell(problem_of(host, status))
-                    broken.add(node)
+                    self._tell(self.run, problem_of(host, status))
+                    self._broken.add(node)
             elif not status["alive"]:
-                ends[node] = status["exit"] or no_exit()
-                waiting.discard(node)
-            elif status["waits"] and (notice := HostNotice(host, status["waits"])) not in reported:
-                reported.add(notice)
-                tell(notice)
-        if waiting and time.monotonic() > deadline:
-            names = ", ".join(run.hosts[node].name for node in sorted(waiting))
-            raise HostError(
-                names,
-                f"{short(run.run)} has not stopped in {patience:.0f} s",
-                f"Kill it: disttui stop {short(run.run)} --now",
-            )
-        time.sleep(_POLL if waiting else 0.0)
-    unknown = sorted({*reached.errors, *broken}) if 0 not in ends else []
-    if unknown:
-        # The leader ends last, after all other hosts; it may be connected again, and have received the stop.
-        ends |= _look_again(viewer, run, unknown)
-        unknown = [node for node in unknown if node not in ends] if 0 not in ends else []
-    unseen = tuple(run.hosts[node].name for node in unknown)
-    return StopResult(run.run, {run.hosts[node].name: end for node, end in sorted(ends.items())}, unseen=unseen)
+                self._ends[node] = status["exit"] or no_exit()
+                self.waiting.discard(node)
+            elif status["waits"] and (notice := HostNotice(host, status["waits"])) not in self._reported:
+                self._reported.add(notice)
+                self._tell(self.run, notice)
+        if self._now and self.waiting and time.monotonic() > self._again:
+            # A supervisor that hangs by now is killed at the second request.
+            self._again = time.monotonic() + _AGAIN
+            for node in self.waiting:
+                self.send(node, self.reached.links[node])
+        if self.waiting and time.monotonic() > self._deadline:
+            names = ", ".join(self.run.hosts[node].name for node in sorted(self.waiting))
+            what = f"{short(self.run.run)} has not stopped in {_patience(self.run):.0f} s"
+            then = "See what it waits for: disttui runs show {0}" if self._now else "Kill it: disttui stop {0} --now"
+            self.error = HostError(names, what, then.format(short(self.run.run)))
+            self.waiting = set()
+
+    def result(self) -> StopResult:
+        """What is known once no host is waited for any more; it is stored, so that every command says the same."""
+        run = self.run
+        silent = set() if 0 in self._ends else {*self.reached.errors, *self._broken}
+        if unknown := sorted(self._refused | silent):
+            # The leader ends last, after all other hosts; it may be connected again, and have received the stop.
+            self._ends |= _look_again(self._viewer, run, unknown)
+        known = {**{node: read_exit(end) for node, end in run.ends().items()}, **self._ends}
+        led = known[0]["unconfirmed"] if 0 in known else None
+        doubtful = self._refused | set(range(len(run.hosts)) if led is None else led)
+        open_ = sorted(doubtful - known.keys())
+        ends = {node: to_store(end) for node, end in self._ends.items() if end["state"]}
+        run.note_ends(ends, open_)
+        leader = [0] if 0 in self._ends and 0 in self.reached.links else []
+        for answer in self.reached.ask("list", leader, **run.request()).values():
+            for last in () if isinstance(answer, DisttuiError) else summaries(answer):
+                if last["run"] == run.run and last.get("node_rank") == 0:
+                    run.note_seen(last)  # how far it has come, for lists
+        return StopResult(
+            run.run,
+            {run.hosts[node].name: end for node, end in sorted(self._ends.items()) if end["state"] or not self._before},
+            outcome({**run.ends(), **ends}, len(run.hosts), run.problem),
+            self._before,
+            tuple(run.hosts[node].name for node in open_),
+        )
 
 
 def _patience(run: KnownRun) -> float:
@@ -233,12 +318,6 @@ def _look_again(viewer: Viewer, run: KnownRun, nodes: list[int]) -> dict[int, Ex
         for node, answer in answers.items()
         if not isinstance(answer, DisttuiError) and not answer["alive"]
     }
-
-
-def _stored(run: KnownRun, node: int) -> Exit | None:
-    """How a run has ended on a host, as a viewer has stored it here."""
-    end = read_object(inside(run.folder, str(node)) / "exit.json")
-    return read_exit(end) if end else None
 
 
 def _remove(folder: Path) -> None:

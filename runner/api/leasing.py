@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from runner.api.listing import Place, RunStatus, list_runs, place_of_host
-from runner.api.viewer import Viewer
-from runner.errors import DisttuiError, HostError, InputError
-from runner.formatting import number
-from runner.hosts.facts import Gpu, read_gpus
-from runner.hosts.leases import read_leases
-from runner.hosts.survey import side_by_side
-from runner.ids import short
-from runner.protocol.leases import LATEST, Lease, LinePlace, Wish, in_the_way, person, place_of
-from runner.runs.places import Destination, chosen
-from runner.runs.registry import KnownRun, whoami
-from runner.untrusted.bounded import text, whole
+from disttui.runner.api.listing import Place, RunStatus, list_runs, place_of_host
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError, HostError, InputError
+from disttui.runner.formatting import number
+from disttui.runner.hosts.facts import Gpu, read_gpus, read_leases
+from disttui.runner.hosts.survey import side_by_side
+from disttui.runner.ids import short
+from disttui.runner.protocol.leases import Lease, QueuePlace, place_of, shares
+from disttui.runner.protocol.requests import Op
+from disttui.runner.runs.places import Destination, chosen
+from disttui.runner.runs.registry import KnownRun, known_runs, whoami
+from disttui.runner.runs.remote import Reached
+from disttui.runner.untrusted.records import text, whole
 
 PATIENCE = 30.0
 """Seconds that a host may take, its driver included."""
 _LONG = 1000
-_MOST_AHEAD = 16
-_APART = 0.001
-"""Seconds between two places in the line."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,6 @@ class WaitingRun:
 
     run: str
     user: str
-    priority: int
     since: float
     """Unix time of the first of its hosts that was asked."""
     hosts: tuple[WaitingPart, ...]
@@ -64,21 +60,19 @@ class WaitingPart:
     host: str
     wanted: Lease
     ahead: tuple[Lease, ...]
-    """Who has it, or is to have it before, the first of them; none: there is room for it here."""
+    """Who has it, or gets it first; the first of them. None: there is room for it here."""
     time: float
     """Unix time of the host."""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """The place of a queued run among all that wait on its hosts."""
+    """The place of a queued run in the queue of its hosts."""
 
-    place: LinePlace
-    changed: bool
-    """Whether it had another one before."""
     ahead: int
-    """The runs before it."""
-    behind: int
+    """The runs of all users before it."""
+    traded: str
+    """The user's run with which it has traded places; empty: it had that place already."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +81,8 @@ class HostsInUse:
 
     hosts: tuple[HostLeases, ...]
     problems: tuple[DisttuiError, ...]
+    unreached: tuple[str, ...]
+    """Hosts that only profiles name, and that could not be asked."""
     places: frozenset[Place]
     """Of the hosts that have answered."""
 
@@ -105,42 +101,35 @@ def who(viewer: Viewer, hosts: Sequence[str] = (), *, gpus: bool = True) -> Host
 
     def one(place: Destination) -> HostLeases | DisttuiError:
         try:
-            link = viewer.open_link(place.host, place.ssh_config)
-            try:
-                return _read(place.name, link.request("leases", timeout=PATIENCE, gpus=gpus))
-            except ValueError:
-                return HostError(place.name, "its answer is malformed", "See whether another version answers there.")
-            finally:
-                link.close()
+            return _read(place.name, _ask(viewer, place, "leases", gpus=gpus))
+        except ValueError:
+            return HostError(place.name, "its answer is malformed", "See whether another version answers there.")
         except DisttuiError as error:
             return error
 
     asked = chosen(hosts, None, viewer.environ)
-    answers = side_by_side(one, asked)
-    found = tuple(answer for answer in answers if isinstance(answer, HostLeases))
-    places = [
-        place_of_host(place.host)
-        for place, answer in zip(asked, answers, strict=True)
-        if not isinstance(answer, DisttuiError)
-    ]
-    problems = tuple(answer for answer in answers if isinstance(answer, DisttuiError))
-    return HostsInUse(found, problems, frozenset(places))
+    pairs = list(zip(asked, side_by_side(one, asked), strict=True))
+    failed = [(place, answer) for place, answer in pairs if isinstance(answer, DisttuiError)]
+    return HostsInUse(
+        tuple(answer for _, answer in pairs if isinstance(answer, HostLeases)),
+        tuple(error for place, error in failed if place.named),
+        tuple(place.name for place, _ in failed if not place.named),
+        frozenset(place_of_host(place.host) for place, answer in pairs if isinstance(answer, HostLeases)),
+    )
 
 
 def queue(hosts: Sequence[HostLeases]) -> tuple[WaitingRun, ...]:
     """The queued runs of hosts that `who` has asked, in their order."""
-    found: dict[tuple[LinePlace, str], list[WaitingPart]] = {}
+    places: dict[tuple[str, str], QueuePlace] = {}
+    found: dict[tuple[str, str], list[WaitingPart]] = {}
     for host in hosts:
-        for one in host.leases:
-            if one["state"] == "waiting":
-                place = place_of(one)
-                by = person(one["by"])
-                wish = Wish("run", one["run"], one["gpus"], one["alone"], one["uid"], by, place, one["quota"])
-                part = WaitingPart(host.host, one, tuple(in_the_way(wish, host.leases)[:_MOST_AHEAD]), host.time)
-                found.setdefault((place, one["user"]), []).append(part)
+        for place, one, share in shares(host.leases):
+            which = one["run"], one["user"]
+            places[which] = max(place, places.get(which, place))
+            found.setdefault(which, []).append(WaitingPart(host.host, one, tuple(share.taken), host.time))
     return tuple(
-        WaitingRun(place.run, user, -place.before, parts[0].wanted["since"], tuple(parts))
-        for (place, user), parts in sorted(found.items())
+        WaitingRun(run, user, parts[0].wanted["since"], tuple(parts))
+        for (run, user), parts in sorted(found.items(), key=lambda item: (places[item[0]], item[0]))
     )
 
 
@@ -162,57 +151,58 @@ def dropped(viewer: Viewer, places: Collection[Place]) -> tuple[RunStatus, ...]:
     )
 
 
-def move(
-    viewer: Viewer, run: KnownRun, *, to: Literal["first", "last"] | None = None, priority: int | None = None
-) -> Moved:
-    """Give a queued run another place in the line of its hosts.
+def move(viewer: Viewer, run: KnownRun, to: Literal["first", "last"]) -> Moved:
+    """Have a queued run trade places with the user's first or last run in the queue of its hosts.
 
-    Args:
-        to: Before or behind all that wait there, by the priority of these where its own does not suffice.
-        priority: The priority, -100 to 100; where `to` is not given.
+    Runs of other users keep their places.
 
     Raises:
-        InputError: It is not in line.
-        DisttuiError: A host cannot be reached: others that wait there may come before it.
+        InputError: It is not queued, or the other run was not started from here.
+        DisttuiError: A host cannot be reached.
     """
     with viewer.reach(run) as reached:
-        reached.refuse_some()
-        hosts = []
-        for node, answer in reached.ask("leases", gpus=False).items():
-            if isinstance(answer, DisttuiError):
-                raise answer
-            hosts.append(_read(run.hosts[node].name, answer))
-        waiting = {(one["uid"] == host.uid, place_of(one)) for host in hosts for one in host.leases if _waits(one)}
-        own = next((place for mine, place in waiting if mine and place.run == run.run), None)
-        if own is None:
-            raise InputError(f"{short(run.run)} is not in line", "See disttui queue, and disttui ps.")
-        others = [place for _, place in waiting if place != own]
-        place = _moved(own, others, to, priority)
-        moved = Moved(
-            place, place != own, sum(other < place for other in others), sum(other > place for other in others)
-        )
-        if not moved.changed:
-            return moved
-        answer = reached.ask("move", [0], **run.request(), priority=-place.before, order=place.order)[0]
+        hosts = _leases_of(run, reached)
+        own = {one["run"]: place_of(one) for host in hosts for one in host.leases if _waits(one, host.uid)}
+        if run.run not in own:
+            raise InputError(f"{short(run.run)} is not queued", "See disttui lease queue, and disttui ps.")
+        other = (min if to == "first" else max)(own, key=lambda one: own[one])
+        if other != run.run:
+            _place(viewer, other, own[run.run])
+            _move(reached, run, own[other])
+        waiting = [one for host in hosts for one in host.leases if one["state"] == "waiting"]
+    ahead = {one["run"] for one in waiting if place_of(one) < own[other]} - {run.run}
+    return Moved(len(ahead), other if other != run.run else "")
+
+
+def _place(viewer: Viewer, run: str, place: QueuePlace) -> None:
+    """Give another of the user's runs a place in the queue. Raises DisttuiError."""
+    known = next((one for one in known_runs(viewer.environ)[0] if one.run == run), None)
+    if known is None:
+        raise InputError(f"your run {short(run)} has that place, and was not started from here", "Move it there.")
+    with viewer.reach(known) as reached:
+        _move(reached, known, place)
+
+
+def _move(reached: Reached, run: KnownRun, place: QueuePlace) -> None:
+    reached.refuse_some()
+    answer = reached.ask("move", [0], **run.request(), round=place.round, order=place.order)[0]
+    if isinstance(answer, DisttuiError):
+        raise answer
+
+
+def _leases_of(run: KnownRun, reached: Reached) -> list[HostLeases]:
+    """The leases of a run's hosts. Raises DisttuiError."""
+    reached.refuse_some()
+    hosts = []
+    for node, answer in reached.ask("leases", gpus=False).items():
         if isinstance(answer, DisttuiError):
             raise answer
-    return moved
+        hosts.append(_read(run.hosts[node].name, answer))
+    return hosts
 
 
-def _waits(lease: Lease) -> bool:
-    return lease["state"] == "waiting"
-
-
-def _moved(
-    own: LinePlace, others: Sequence[LinePlace], to: Literal["first", "last"] | None, priority: int | None
-) -> LinePlace:
-    if to is None or not others:
-        return own._replace(before=own.before if priority is None else -priority)
-    if to == "first":
-        first = min(others)
-        return min(own, own._replace(before=first.before, order=max(0.0, first.order - _APART)))
-    last = max(others)
-    return max(own, own._replace(before=last.before, order=min(last.order + _APART, math.nextafter(LATEST, 0))))
+def _waits(lease: Lease, uid: int) -> bool:
+    return lease["state"] == "waiting" and lease["uid"] == uid
 
 
 def lease(
@@ -228,17 +218,16 @@ def lease(
         InputError: A name is not a host.
         HostError: Others have it, or a host cannot be reached.
     """
-    wanted: dict[str, object] = {"gpus": None if gpus is None else list(gpus)}
     done: list[tuple[Destination, str]] = []
     places = chosen(hosts, None, viewer.environ)
     try:
         for place in sorted(places, key=lambda place: place.name):
-            made = _ask(viewer, place, "lease", {**wanted, "seconds": seconds, "note": note, "by": whoami()})
+            made = _ask(viewer, place, "lease", gpus=gpus, seconds=seconds, note=note, by=whoami())
             done.append((place, str(made.get("lease"))))
     except BaseException:
         for place, name in done:  # what this user has leased there before stays
             with suppress(DisttuiError):
-                _ask(viewer, place, "release", {"lease": name})
+                _ask(viewer, place, "release", lease=name)
         raise
     return tuple(place.name for place in places)
 
@@ -253,18 +242,13 @@ def release(viewer: Viewer, hosts: Sequence[str], gpus: Sequence[int] | None = N
         InputError: A name is not a host.
         HostError: A host cannot be reached.
     """
-    wanted = {"gpus": None if gpus is None else list(gpus)}
     places = chosen(hosts, None, viewer.environ)
-    return {place.name: read_leases(_ask(viewer, place, "release", wanted).get("leases")) for place in places}
+    return {place.name: read_leases(_ask(viewer, place, "release", gpus=gpus).get("leases")) for place in places}
 
 
-def _ask(viewer: Viewer, place: Destination, op: str, request: Mapping[str, object]) -> Mapping[str, object]:
-    link = viewer.open_link(place.host, place.ssh_config)
-    try:
-        answer: Mapping[str, object] = link.request(op, timeout=PATIENCE, **request)
-        return answer
-    finally:
-        link.close()
+def _ask(viewer: Viewer, place: Destination, op: Op, **request: object) -> Mapping[str, object]:
+    answer: Mapping[str, object] = viewer.ask(place.host, op, place.ssh_config, timeout=PATIENCE, **request)
+    return answer
 
 
 def _read(host: str, answer: Mapping[str, object]) -> HostLeases:

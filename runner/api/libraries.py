@@ -9,31 +9,32 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.api.library_edits import repository_of
-from runner.errors import InputError
-from runner.formatting import amount
-from runner.library.git import url_flaw
-from runner.library.headers import Header, headers
-from runner.library.store import lock
-from runner.library.syncing import Synced, sync
-from runner.paths import inside
-from runner.profile import parse, read
-from runner.profile.config_edit import change_config
-from runner.profile.leaks import refuse
-from runner.profile.library import (
+from disttui.runner.api.library_edits import repository_of
+from disttui.runner.errors import InputError
+from disttui.runner.formatting import amount
+from disttui.runner.library.git import url_flaw
+from disttui.runner.library.headers import Header, first_problem, header_of, headers
+from disttui.runner.library.store import check, lock
+from disttui.runner.library.syncing import Synced, sync
+from disttui.runner.paths import inside
+from disttui.runner.profile import parse_inventory, read
+from disttui.runner.profile.edit import change_config
+from disttui.runner.profile.leaks import refuse
+from disttui.runner.profile.library import (
     EXAMPLES,
     SUFFIXES,
     Library,
     LibraryEntry,
     clones_folder,
     in_one_library,
+    inventories_in,
     libraries,
     library_named,
     name_flaw,
     profiles_in,
 )
-from runner.runs.registry import known_runs
-from runner.text import clean
+from disttui.runner.runs.registry import known_runs
+from disttui.runner.text import clean
 
 
 class LastRun(NamedTuple):
@@ -63,6 +64,7 @@ class LibraryContent(NamedTuple):
 
     library: Library
     profiles: tuple[LibraryProfile, ...]
+    inventories: tuple[LibraryProfile, ...] = ()
     problem: str = ""
     """Why nothing can be listed."""
 
@@ -91,7 +93,7 @@ def list_library(
     for each, entries in listed:
         profiles = []
         wanted = library in (None, each.name)
-        read = headers(each, entries, environ) if wanted else [(entry, Header()) for entry in entries]
+        read = headers(each, entries) if wanted else [(entry, Header()) for entry in entries]
         for entry, header in read:
             same = first.get(entry.full_name, entry)  # a.yaml beside a.yml
             full = entry.full_name if same.path == entry.path else entry.full_name + entry.path.suffix
@@ -103,8 +105,18 @@ def list_library(
             name = full if shadow or elsewhere else entry.name
             profiles.append(LibraryProfile(entry, header, name, full, shadow, last.get(str(entry.path))))
         if wanted:
-            found.append(LibraryContent(each, tuple(profiles), _missing(each)))
+            inventories = [_inventory(entry) for entry in inventories_in(each)]
+            found.append(LibraryContent(each, tuple(profiles), tuple(inventories), _missing(each)))
     return found
+
+
+def _inventory(entry: LibraryEntry) -> LibraryProfile:
+    header = Header(problem=entry.problem)
+    try:
+        header = header if entry.problem else header_of(parse_inventory(read(entry.path).text, entry.path))
+    except InputError as error:
+        header = Header(problem=first_problem(error))
+    return LibraryProfile(entry, header, entry.full_name, entry.full_name)
 
 
 def _missing(library: Library) -> str:
@@ -151,12 +163,12 @@ def add_library(name: str, where: str, environ: Mapping[str, str] = os.environ) 
     if any(each.name == name for each in libraries(environ)):
         raise InputError(f"there is a library {name} already", f"disttui library remove {name}")
     if not where:
-        raise InputError("there is no such folder, and this is no address of a git repository", "Say where it is.")
+        raise InputError("not a folder and not the address of a git repository", "Give its folder or its address.")
     folder = Path(os.path.expanduser(where)).absolute()  # noqa: PTH111 - Path raises for an unknown ~user
     is_git = ":" in where if not _is_folder(folder) else any((folder / each).exists() for each in ("HEAD", ".git"))
     if not is_git:
         if not _is_folder(folder):
-            raise InputError(f"{clean(where)}: there is no such folder, and this is no address of a git repository")
+            raise InputError(f"{clean(where)}: not a folder and not the address of a git repository")
         _configure(environ, lambda before: _with(before, {"name": name, "folder": str(folder)}))
         return None
     url = str(folder) if _is_folder(folder) else where
@@ -197,32 +209,30 @@ def sync_libraries(
     """
     chosen = [library_named(name, environ)] if name else [each for each in libraries(environ) if each.url]
     for library in chosen:
-        done = sync(library, environ)
-        headers(library, profiles_in(library), environ)  # so that the next list need not read them
-        yield library, done
+        yield library, sync(library, environ)
 
 
 def check_folder(library: Library) -> list[Checked]:
-    """Every file of a library with what is wrong with it: profiles, and values that look like secrets."""
+    """Every profile and inventory with what is wrong with it, including values that look like secrets."""
     found = []
-    for entry in profiles_in(library):
+    for entry in (*profiles_in(library), *inventories_in(library)):
         problems: list[str] = []
-        for check in (_parses, _holds_no_secret):
+        for one in (_parses, _holds_no_secret):
             try:
-                check(entry)
+                one(library, entry)
             except InputError as error:
                 problems += [line for line in str(error).splitlines() if line not in problems]
         found.append(Checked(entry.path, tuple(map(clean, problems))))
     return found
 
 
-def _parses(entry: LibraryEntry) -> None:
+def _parses(library: Library, entry: LibraryEntry) -> None:
     if entry.problem:
         raise InputError(entry.problem, place=clean(str(entry.path)))
-    parse(read(entry.path).text, entry.path)
+    check(library.folder, entry.path.relative_to(library.folder).as_posix(), read(entry.path).text)
 
 
-def _holds_no_secret(entry: LibraryEntry) -> None:
+def _holds_no_secret(library: Library, entry: LibraryEntry) -> None:
     if not entry.problem:
         refuse(read(entry.path).text, str(entry.path))
 
@@ -240,7 +250,7 @@ def check_libraries(
         folder = Path(name)
         library = known.get(name) or Library(clean(name), "team", folder)
         if name not in known and not _is_folder(folder):
-            raise InputError(f"{clean(name)}: no library has this name, and there is no such folder")
+            raise InputError(f"{clean(name)}: not the name of a library and not a folder")
         yield clean(name), check_folder(library)
 
 

@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.api.questions import Doubt, Questions, Unattended
-from runner.errors import InputError
-from runner.formatting import when
-from runner.library.git import Repository, Signature, is_ours_alone
-from runner.planning import bytegpt
-from runner.profile import Profile, ProfileErrors, agreed, parse, read, with_overrides
-from runner.profile.changes import bounded, difference
-from runner.profile.library import Library, find
-from runner.profile.trust import doubt
-from runner.text import clean
+from disttui.runner.api.questions import Doubt, Questions, Unattended
+from disttui.runner.errors import InputError
+from disttui.runner.formatting import when
+from disttui.runner.library.git import Repository, Signature, is_ours_alone
+from disttui.runner.planning import bytegpt
+from disttui.runner.profile import Profile, ProfileErrors, consent, parse, read, with_overrides
+from disttui.runner.profile.changes import bounded, difference
+from disttui.runner.profile.library import Library, find
+from disttui.runner.profile.trust import doubt
+from disttui.runner.text import clean
 
 
 class ReadProfile(NamedTuple):
@@ -35,7 +35,7 @@ class ReadProfile(NamedTuple):
     def agree(self, environ: Mapping[str, str] = os.environ) -> None:
         """Keep the user's yes to a profile of a team library, until it changes."""
         if _shared_files(self.path, self.as_shared, environ):
-            agreed.agree(self.path, self.as_shared, environ)
+            consent.agree(self.path, self.as_shared, environ)
 
 
 class DistrustError(InputError):
@@ -44,6 +44,8 @@ class DistrustError(InputError):
     Args:
         asked: Whether the user was asked, and refused.
     """
+
+    code = "trust"
 
     def __init__(self, doubt: Doubt, cure: str, *, asked: bool) -> None:
         super().__init__(f"{doubt}: it is not used{'' if asked else ' without a yes'}", cure)
@@ -104,9 +106,9 @@ def _of_library(path: Path, text: str, profile: Profile, environ: Mapping[str, s
     for (file, library), one in zip(files, signatures, strict=True):
         if library.signed and not (one and one.is_good):
             raise _unsigned(library, file, one)
-    if agreed.is_agreed(path, profile, environ):
+    if consent.is_agreed(path, profile, environ):
         return None
-    before = agreed.last_agreed(path, environ)
+    before = consent.last_agreed(path, environ)
     libraries = dict.fromkeys(f"the library {library.name} ({library.url or library.folder})" for _, library in files)
     named = " and ".join(libraries)
     why = (
@@ -124,7 +126,8 @@ def _of_library(path: Path, text: str, profile: Profile, environ: Mapping[str, s
 
 def _shared_files(path: Path, profile: Profile, environ: Mapping[str, str]) -> list[tuple[Path, Library]]:
     """The files that a profile is made of and that lie in team libraries, each with its library."""
-    found = [(file, agreed.source_of(file, environ)) for file in (path, *map(Path, profile.sources))]
+    files = (path, *(Path(each.path) for each in profile.read_from))
+    found = [(file, consent.source_of(file, environ)) for file in files]
     return [(file, library) for file, library in found if library]
 
 
@@ -168,7 +171,7 @@ def load_profile(
     found = read_profile(name, overrides)
     if found.doubt and not trusted:
         then = "say yes to it at a terminal" if found.doubt.changes else "copy it to a folder of yours"
-        cure = f"Read it (disttui validate {clean(str(found.path))}); then {then}."
+        cure = f"Read it (disttui profile validate {clean(str(found.path))}); then {then}."
         refuse_doubt(found.doubt, questions or Unattended(), cure)
     if found.doubt:
         found.agree()
@@ -195,4 +198,4 @@ def refuse_doubt(doubt: Doubt, questions: Questions, cure: str) -> None:
 
 def doubt_of_run(run: str, profile: Profile) -> Doubt:
     """Why the profile of a run that was found on a host needs the user's agreement."""
-    return Doubt(profile, "its profile is the word of the host that it was found on", run=run)
+    return Doubt(profile, "its profile was read from the host that it was found on", run=run)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.errors import InputError
-from runner.library.files import text_in
-from runner.library.git import Commit, Repository
-from runner.library.keys import KeyChange, key_changes
-from runner.library.store import Saved, save
-from runner.profile import parse, read
-from runner.profile.library import (
+from disttui.runner.errors import InputError
+from disttui.runner.library.git import Commit, Repository
+from disttui.runner.library.join import KeyChange, key_changes
+from disttui.runner.library.store import Saved, check, save, text_in
+from disttui.runner.profile import read
+from disttui.runner.profile.composition import Trees, composed
+from disttui.runner.profile.library import (
     Library,
     entry_in,
+    every_profile,
     find,
     libraries,
     library_named,
@@ -25,8 +27,9 @@ from runner.profile.library import (
     path_in,
     profiles_in,
 )
-from runner.profile.save import save as write
-from runner.text import clean
+from disttui.runner.profile.nodes import MappingNode, Source, compose
+from disttui.runner.profile.save import save as write
+from disttui.runner.text import clean
 
 
 class LibraryEdit(NamedTuple):
@@ -48,8 +51,11 @@ class Compared(NamedTuple):
     """Key by key; None where one of the texts cannot be read."""
 
 
-def read_for_edit(name: str, environ: Mapping[str, str] = os.environ) -> LibraryEdit:
-    """A profile of a library as it is now, by its name; `team/new` may be one that is not there yet.
+def read_for_edit(name: str, environ: Mapping[str, str] = os.environ, *, new: bool = False) -> LibraryEdit:
+    """A profile or an inventory (`team/inventory/lab`) of a library as it is now, by its name.
+
+    Args:
+        new: It need not exist.
 
     Raises:
         InputError: No library has it, or it comes with disttui.
@@ -57,8 +63,8 @@ def read_for_edit(name: str, environ: Mapping[str, str] = os.environ) -> Library
     first, _, rest = name.partition("/")
     library = next((each for each in libraries(environ) if rest and each.name == first), None)
     entry = entry_in(library, rest) if library else named(name, environ)
-    if entry is None and library is None:
-        if rest and not Path(name).exists():
+    if entry is None and not (library and new):
+        if rest and library is None and not Path(name).exists():
             library_named(first, environ)
         library = library_of(find(name, environ), environ)
         if library is None:
@@ -85,15 +91,8 @@ def save_profile(
         InputError: It is no good profile, holds what looks like a secret, or cannot be written.
     """
     if text is not None:
-        parse(text, reading.path)
-    return save(
-        reading.library,
-        _file(reading),
-        text,
-        reading.text,
-        environ,
-        subject=subject,
-    )
+        check(reading.library.folder, _file(reading), text)
+    return save(reading.library, _file(reading), text, reading.text, environ, subject=subject)
 
 
 def save_at(path: Path, text: str, before: str | None, environ: Mapping[str, str] = os.environ) -> Saved | None:
@@ -121,10 +120,36 @@ def copy_profile(source: str, to: str, environ: Mapping[str, str] = os.environ, 
     """
     path = find(source, environ)
     text = read(path).text
-    reading = read_for_edit(to, environ)
+    reading = read_for_edit(to, environ, new=True)
     if reading.text is not None and not replace and reading.text != text:
-        raise InputError(f"{clean(to)}: there is another profile of this name", "Add --replace, or give another name.")
+        raise InputError(f"{clean(to)} exists already", "Add --replace, or give another name.")
     return save_profile(reading, text, environ)
+
+
+def rename_profile(name: str, to: str, environ: Mapping[str, str] = os.environ) -> Saved:
+    """Save a profile under another name, then remove it under the old one. Raises InputError."""
+    reading = read_for_edit(name, environ)
+    if read_for_edit(to, environ, new=True).text is not None:
+        raise InputError(f"{clean(to)} exists already", "Give another name.")
+    saved = copy_profile(str(reading.path), to, environ)
+    save_profile(reading, None, environ)
+    return saved
+
+
+def dependents(reading: LibraryEdit, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The profiles of all libraries that are built on a profile or an inventory."""
+    trees, wanted = Trees(quick=True), os.path.realpath(reading.path)
+    found = []
+    for entry in every_profile(environ):
+        sources: list[Source] = []
+        with suppress(InputError):  # of one with an error, what was read before that counts
+            given = read(entry.path)
+            root = compose(given.text, str(entry.path), [], quick=True)
+            if isinstance(root, MappingNode):
+                composed(root, entry.path, given.status, [], sources, trees, personal=False)
+        if any(os.path.realpath(each.path) == wanted for each in sources):
+            found.append(clean(entry.full_name))
+    return found
 
 
 def history_of(name: str, environ: Mapping[str, str] = os.environ) -> list[Commit]:
@@ -135,7 +160,7 @@ def history_of(name: str, environ: Mapping[str, str] = os.environ) -> list[Commi
     """
     if any(each.name == name for each in libraries(environ)):
         return repository_of(library_named(name, environ), environ).history(None)
-    reading = read_for_edit(name, environ)
+    reading = read_for_edit(name, environ, new=True)
     return repository_of(reading.library, environ).history(_file(reading))
 
 
@@ -145,18 +170,23 @@ def text_at(name: str, commit: str, environ: Mapping[str, str] = os.environ) -> 
     Raises:
         InputError: There is no such commit, or the profile is not in it.
     """
-    reading = read_for_edit(name, environ)
+    reading = read_for_edit(name, environ, new=True)
     repository = repository_of(reading.library, environ)
     known = repository.commit_of(commit) if re.fullmatch("[0-9a-f]{4,64}", commit) else None
     if known is None:
         raise InputError(
-            f"{clean(commit)!r} is no commit of {reading.library.name}", f"disttui library history {clean(name)}"
+            f"{clean(commit)!r} is not a commit of {reading.library.name}", f"disttui library history {clean(name)}"
         )
-    blob = repository.files(known).get(_file(reading))
-    content = repository.read([blob.id])[blob.id] if blob and blob.is_file else None
-    if content is None:
+    text = _text_in(repository, known, reading)
+    if text is None:
         raise InputError(f"{clean(name)} is not in {commit}", f"disttui library history {clean(name)}")
-    return content.decode("utf-8", "replace")
+    return text
+
+
+def _text_in(repository: Repository, commit: str, reading: LibraryEdit) -> str | None:
+    blob = repository.files(commit).get(_file(reading))
+    content = repository.read([blob.id])[blob.id] if blob and blob.is_file else None
+    return None if content is None else content.decode("utf-8", "replace")
 
 
 def restore_profile(name: str, commit: str, environ: Mapping[str, str] = os.environ) -> Saved:
@@ -165,16 +195,10 @@ def restore_profile(name: str, commit: str, environ: Mapping[str, str] = os.envi
     Raises:
         InputError: There is no such commit, or the profile is not in it.
     """
-    reading = read_for_edit(name, environ)
+    reading = read_for_edit(name, environ, new=True)
     text = text_at(name, commit, environ)
-    return save(
-        reading.library,
-        _file(reading),
-        text,
-        reading.text,
-        environ,
-        subject=f"{clean(reading.name)}: as of {commit[:10]}",
-    )
+    subject = f"{clean(reading.name)}: as of {commit[:10]}"
+    return save(reading.library, _file(reading), text, reading.text, environ, subject=subject)
 
 
 def compare(name: str, commit: str | None = None, environ: Mapping[str, str] = os.environ) -> list[Compared]:
@@ -184,34 +208,26 @@ def compare(name: str, commit: str | None = None, environ: Mapping[str, str] = o
         InputError: There is no such profile or commit.
     """
     reading = read_for_edit(name, environ)
-    if reading.text is None:
-        raise InputError(f"{clean(name)}: no such profile", "disttui library list")
-    full = f"{reading.library.name}/{reading.name}"
+    assert reading.text is not None
+    library, full = reading.library, f"{reading.library.name}/{reading.name}"
     if commit is not None:
-        others = [(f"{full} of {commit[:10]}", text_at(name, commit, environ))]
-    else:
-        library = reading.library
-        beside = [
-            each for each in profiles_in(library) if each.name.startswith(f"{reading.name}@") and not each.problem
-        ]
-        others = [(each.full_name, text_in(library, _inner(library, each.path)) or "") for each in beside]
-        if reading.library.url and (last := repository_of(reading.library, environ).commit_of("HEAD")):
-            repository = repository_of(reading.library, environ)
-            blob = repository.files(last).get(_file(reading))
-            content = repository.read([blob.id])[blob.id] if blob and blob.is_file else None
-            if content is not None and content.decode("utf-8", "replace") != reading.text:
-                others.insert(0, (f"{full} as saved", content.decode("utf-8", "replace")))
-    return [
-        Compared((clean(title), clean(full)) if commit else (clean(full), clean(title)),
-                 (text, reading.text) if commit else (reading.text, text),
-                 key_changes(text, reading.text) if commit else key_changes(reading.text, text))
-        for title, text in others
-    ]  # fmt: skip
+        return [_compared(f"{full} of {commit[:10]}", text_at(name, commit, environ), full, reading.text)]
+    beside = [each for each in profiles_in(library) if each.name.startswith(f"{reading.name}@") and not each.problem]
+    others = [(each.full_name, text_in(library, _inner(library, each.path)) or "") for each in beside]
+    if library.url and (last := repository_of(library, environ).commit_of("HEAD")):
+        saved = _text_in(repository_of(library, environ), last, reading)
+        if saved not in (None, reading.text):
+            others.insert(0, (f"{full} as saved", saved))
+    return [_compared(full, reading.text, title, text) for title, text in others]
+
+
+def _compared(title: str, text: str, other_title: str, other: str) -> Compared:
+    return Compared((clean(title), clean(other_title)), (text, other), key_changes(text, other))
 
 
 def library_name_of(name: str, environ: Mapping[str, str] = os.environ) -> str:
     """The library that a name of a profile leads to. Raises InputError."""
-    return read_for_edit(name, environ).library.name
+    return read_for_edit(name, environ, new=True).library.name
 
 
 def repository_of(library: Library, environ: Mapping[str, str]) -> Repository:

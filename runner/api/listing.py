@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
-from runner.api.viewer import Viewer
-from runner.errors import DisttuiError
-from runner.formatting import number
-from runner.profile import Host, parse_host
-from runner.protocol.names import RUN_DIR
-from runner.runs.registry import KnownHost, KnownRun, known_runs
-from runner.runs.remote import missing, reach_hosts
-from runner.runs.summary import Summary, summaries
-from runner.text import clean
-from runner.transport import Connector
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError, HostError
+from disttui.runner.formatting import number
+from disttui.runner.hosts.facts import read_leases
+from disttui.runner.profile import Host, parse_host
+from disttui.runner.protocol.leases import Lease, person
+from disttui.runner.protocol.names import RUN, RUN_DIR
+from disttui.runner.runs.registry import KnownHost, KnownRun, known_runs
+from disttui.runner.runs.remote import missing, reach_hosts
+from disttui.runner.runs.summary import Summary, summaries
+from disttui.runner.text import clean
+from disttui.runner.transport import Connector
 
 LIMIT = 3.0
-"""Seconds that hosts may take to answer somebody who waits for it."""
+"""Seconds that hosts may take to answer a user who is waiting."""
 PATIENCE = 15.0
 """Seconds that they may take where nobody waits."""
 
@@ -31,14 +34,40 @@ class RunStatus(Summary, total=False):
     """A note about that state."""
 
 
+@dataclass(frozen=True)
+class RunFilter:
+    """Which runs to list; what is empty selects all."""
+
+    name: str = ""
+    """A part of the profile's name."""
+    states: Collection[str] = ()
+    runs: Collection[str] | None = None
+    """Ids, such as those of a sweep."""
+    user: str = ""
+    """Who started them: `alice`, or `alice@laptop`."""
+    since: float = 0.0
+    """They were started after this moment, unix time."""
+
+    def takes(self, row: Mapping[str, object]) -> bool:
+        """Whether it selects a run, by its summary."""
+        by = str(row.get("by") or "")
+        return (
+            self.name in str(row.get("name") or "")
+            and (not self.states or row.get("state") in self.states)
+            and (self.runs is None or row.get("run") in self.runs)
+            and (not self.user or self.user in (by, person(by)))
+            and (number(row.get("started")) or 0.0) >= self.since
+        )
+
+
 class Listing(NamedTuple):
     """Runs, the newest first."""
 
     rows: list[RunStatus]
     problems: list[str]
     """Problems of runs whose records here could not be read."""
-    silent: list[str]
-    """The named hosts that could not be asked, and why."""
+    silent: list[DisttuiError]
+    """Why named hosts could not be asked."""
 
 
 def list_runs(
@@ -48,27 +77,34 @@ def list_runs(
     local: bool = False,
     run_dir: str = RUN_DIR,
     at: Collection[Place] | None = None,
+    wanted: RunFilter = RunFilter(),
 ) -> Listing:
     """List the runs that are known here, with the states that their hosts report.
 
     Args:
-        hosts: Further hosts, to be asked for all their runs.
+        hosts: List the runs of these alone, and ask them for those of all users.
         local: Use the local records, without asking the hosts of known runs.
         run_dir: The folder of runs on `hosts`.
         at: Of the known runs, list those with a host at one of these; None: all.
+        wanted: Which of them to list.
 
     Raises:
         InputError: A name is not a host.
     """
     runs, problems = known_runs(viewer.environ)
-    if at is not None:
+    if hosts:
+        at = {place_of_host(parse_host(text)) for text in hosts}
+        runs = [run for run in runs if any(host.name in hosts or place_of_host(host) in at for host in run.hosts)]
+    elif at is not None:
         runs = [run for run in runs if not {place_of_host(host) for host in run.hosts}.isdisjoint(at)]
-    rows = {run.run: {**run.summary(), "note": "sandbox" if run.sandbox else ""} for run in runs}
+    rows = {run.run: run.summary() for run in runs}
+    # A state may be outdated until the host is asked, nothing else.
+    runs = [run for run in runs if replace(wanted, states=()).takes(rows[run.run])]
+    rows = {run.run: rows[run.run] for run in runs}
     if not local:
-        open_runs = [run for run in runs if not (rows[run.run].get("ended") or run.gone or run.problem)]
-        _refresh_all(viewer, open_runs, rows, LIMIT)
+        _refresh_all(viewer, [run for run in runs if not run.settled], rows, LIMIT)
     silent = _others(hosts, viewer.connector(), run_dir, rows) if hosts else []
-    newest = sorted(rows.values(), key=lambda row: -(number(row.get("started")) or 0.0))
+    newest = sorted(filter(wanted.takes, rows.values()), key=lambda row: -(number(row.get("started")) or 0.0))
     return Listing(cast("list[RunStatus]", newest), problems, silent)
 
 
@@ -81,7 +117,7 @@ def refresh(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, str]:
 
 def statuses(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, RunStatus]:
     """The same as rows: what the hosts say, or what was last known; of a run with a complete mirror, what that says."""
-    rows: dict[str, dict[str, object]] = {run.run: {**run.summary(), "note": ""} for run in runs}
+    rows: dict[str, dict[str, object]] = {run.run: run.summary() for run in runs}
     _refresh_all(viewer, [run for run in runs if not run.problem and missing(run, run.folder)], rows, PATIENCE)
     return cast("dict[str, RunStatus]", rows)
 
@@ -100,71 +136,85 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dic
         limit,
     )
     for run in runs:
-        answers = [
-            summary
+        answers = {
+            node: summary
             for node, host in enumerate(run.hosts)
             for summary in answered.get((place_of_host(host), run.run_dir), ())
             if summary["run"] == run.run and summary.get("node_rank") == node
-        ]
+        }
         if answers:
-            seen, note = _unless_unseen(answers[0], [host.name for host in run.hosts if place_of_host(host) in failed])
-            run.note_seen(seen)
-            if seen.get("attempt") != rows[run.run].get("attempt"):
-                for name in ("step", "steps", "loss"):  # of the attempt before
-                    rows[run.run].pop(name, None)
-            rows[run.run].update(seen)
-            rows[run.run]["name"] = run.name
-            rows[run.run]["note"] = note or rows[run.run]["note"]
+            rows[run.run] = run.summary(answers)
+            silent = [host.name for host in run.hosts if place_of_host(host) in failed]
+            if silent and rows[run.run]["state"] == "stopping":
+                rows[run.run]["note"] = f"{', '.join(silent)} not reached"
         elif place_of_host(run.hosts[0]) in failed:
-            rows[run.run]["note"] = f"not refreshed: {failed[place_of_host(run.hosts[0])]}"
+            rows[run.run]["note"] = f"not refreshed: {_short(failed[place_of_host(run.hosts[0])])}"
         else:
-            rows[run.run].update(state="gone", note=f"{run.hosts[0].name} has no such run any more")
+            rows[run.run].update(state="gone", note=f"{run.hosts[0].name} no longer has this run")
 
 
-def _unless_unseen(seen: Summary, unreached: list[str]) -> tuple[Summary, str]:
-    """A stop is complete when the leader reports it, which waits for all hosts, or when all hosts do; and a note."""
-    if not unreached or seen.get("state") not in ("stopping", "stopped"):
-        return seen, ""
-    if seen.get("state") == "stopped" and seen.get("node_rank") == 0:
-        return seen, ""
-    open_ = {key: value for key, value in seen.items() if key != "ended"}
-    return cast("Summary", {**open_, "state": "stopping"}), f"{', '.join(unreached)} not reached"
-
-
-def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict[str, dict[str, object]]) -> list[str]:
+def _others(
+    hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict[str, dict[str, object]]
+) -> list[DisttuiError]:
     """Add the runs of further hosts; return the hosts that could not be asked."""
     parsed = [parse_host(text) for text in hosts]
-    asked = [KnownHost(host.name, host.host, host.user, host.port) for host in parsed]
+    asked = [KnownHost.of(host, host.name) for host in parsed]
     places = {place_of_host(host): host for host in asked}
-    answered, failed = _ask(places, {(place, run_dir) for place in places}, connector, LIMIT)
+    leases: dict[Place, tuple[Lease, ...]] = {}
+    answered, failed = _ask(places, {(place, run_dir) for place in places}, connector, LIMIT, leases)
     for (place, _), answers in answered.items():
         for summary in sorted(answers, key=lambda one: one.get("node_rank", 0)):
             rows.setdefault(summary["run"], {"note": f"on {places[place].name}", **summary})
             if "problem" in summary:
                 rows[summary["run"]]["note"] = summary["problem"]
-    return [f"{places[place].name}: {why}" for place, why in failed.items()]
+    for place, found in leases.items():
+        for lease in found:
+            if lease["kind"] == "run" and RUN.fullmatch(lease["run"]):
+                _name_private(lease, places[place].name, rows)
+    return list(failed.values())
+
+
+def _name_private(lease: Lease, host: str, rows: dict[str, dict[str, object]]) -> None:
+    """Add a run whose files are not readable, by the lease that all users of its host can see."""
+    row = rows.setdefault(lease["run"], {"run": lease["run"], "note": f"{lease['user']}'s, private, on {host}"})
+    if "state" not in row:  # else it was readable
+        state = "queued" if lease["state"] == "waiting" else "running"
+        row.update(name=lease["run"].rpartition("-")[0], by=lease["user"], started=lease["since"], state=state)
+        row["hosts"] = [host]
 
 
 def _ask(
-    hosts: Mapping[Place, KnownHost], wanted: set[tuple[Place, str]], connector: Connector, limit: float
-) -> tuple[dict[tuple[Place, str], tuple[Summary, ...]], dict[Place, str]]:
-    """Summaries by (place, run_dir), and why others are missing."""
+    hosts: Mapping[Place, KnownHost],
+    wanted: set[tuple[Place, str]],
+    connector: Connector,
+    limit: float,
+    leases: dict[Place, tuple[Lease, ...]] | None = None,
+) -> tuple[dict[tuple[Place, str], tuple[Summary, ...]], dict[Place, DisttuiError]]:
+    """Summaries by (place, run_dir), and why others are missing.
+
+    Args:
+        leases: Takes the leases of each host; None: do not ask for them.
+    """
     order = list(hosts)
-    answered, failed = {}, {}
+    answered, failed = {}, dict[Place, DisttuiError]()
     with reach_hosts({index: hosts[place] for index, place in enumerate(order)}, connector, limit) as reached:
-        failed = {order[index]: _short(error, hosts[order[index]]) for index, error in reached.errors.items()}
+        failed = {order[index]: error for index, error in reached.errors.items()}
+        links = {order[index]: link for index, link in reached.links.items()}
+        asked = {} if leases is None else {place: link.submit("leases", gpus=False) for place, link in links.items()}
         futures = {
-            (place, run_dir): reached.links[order.index(place)].submit("list", run_dir=run_dir)
+            (place, run_dir): links[place].submit("list", run_dir=run_dir)
             for place, run_dir in wanted
-            if order.index(place) in reached.links
+            if place in links
         }
         for (place, run_dir), future in futures.items():
             try:
                 answered[place, run_dir] = summaries(future.result(limit))
+                if leases is not None:
+                    leases[place] = read_leases(asked[place].result(limit).get("leases"))
             except DisttuiError as error:
-                failed[place] = _short(error, hosts[place])
+                failed[place] = error
             except TimeoutError:
-                failed[place] = f"no answer in {limit:.0f} s"
+                failed[place] = HostError(hosts[place].name, f"no answer in {limit:.0f} s")
     return answered, failed
 
 
@@ -173,5 +223,5 @@ def place_of_host(host: KnownHost | Host) -> Place:
     return host.host, host.user, host.port
 
 
-def _short(error: DisttuiError, host: KnownHost) -> str:
+def _short(error: DisttuiError) -> str:
     return clean(error.reason.split("\n")[0])

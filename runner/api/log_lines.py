@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import re
+import time
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.api.following import Following
-from runner.api.news import HostNotice, problem_of
-from runner.api.viewer import Viewer
-from runner.errors import DisttuiError, InputError
-from runner.formatting import number
-from runner.ids import short
-from runner.runs.backfill import fill
-from runner.runs.follow import LinkNews, LogRead, Notice
-from runner.runs.registry import KnownRun, mirror_of
-from runner.runs.remote import Reached, missing, sync
-from runner.runs.session import CaughtUp, Update, Wishes
-from runner.runs.state import RunState
-from runner.runs.store import HostStore, held, host_folder
-from runner.text import LineMaker, clean, without_colours
-from runner.untrusted.records import records
+from disttui.runner.api.questions import HostNotice, problem_of
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.formatting import number
+from disttui.runner.ids import short
+from disttui.runner.runs.backfill import fill
+from disttui.runner.runs.follow import LinkNews, LogRead, Notice
+from disttui.runner.runs.following import CaughtUp, Following, Update, Wishes
+from disttui.runner.runs.registry import KnownRun, mirror_of
+from disttui.runner.runs.remote import Reached, missing, sync
+from disttui.runner.runs.state import RunState
+from disttui.runner.runs.store import HostStore, held, host_folder
+from disttui.runner.text import LineMaker, clean, without_colours
+from disttui.runner.untrusted.records import records
 
-_RANK_LOG = re.compile(r"attempt-(\d+)/(?:rank-(\d+)|launcher)\.log")
+_RANK_LOG = re.compile(r"attempt-(\d+)/(?:rank-(\d+)|launcher)\.log|setup\.log")
 _LAUNCHER = -1
-"""In place of a rank: the output of torchrun, `activate` and the job's wrapper."""
+"""In place of a rank: the output of torchrun, `activate` and the job's wrapper; of attempt 0, of `job.setup`."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,10 @@ class LineFilter:
     since: float | None = None
     """Unix time."""
     grep: re.Pattern[str] | None = None
+    tail: int | None = None
+    """Only so many of the last lines of each log, before `follow`."""
+    times: bool = False
+    """Divide the lines by the times at which they were written."""
 
     def file(self, host: str, name: str) -> bool:
         """Whether a host's file is requested."""
@@ -50,8 +58,10 @@ class LogLines(NamedTuple):
     host: str
     attempt: int
     rank: int | None
-    """None: the launcher's output."""
+    """None: the launcher's output; of attempt 0: that of `job.setup`."""
     lines: list[str]
+    time: float | None = None
+    """When the last of them was written, by the host's clock, at most a second late; None: not recorded."""
 
 
 LogItem = LogLines | HostNotice | CaughtUp
@@ -65,12 +75,14 @@ def logs(
     follow: bool = False,
     colours: bool = False,
     wishes: Wishes | None = None,
+    local: bool = False,
 ) -> Iterator[LogItem]:
     """Yield the lines of a run's logs, rank by rank; if `follow`, then `CaughtUp`, and lines as they arrive.
 
     Args:
         colours: Keep colours in the lines.
         wishes: Ends the following when its `leave` is set.
+        local: Use the mirror alone.
 
     Raises:
         InputError: The run has no such host or rank.
@@ -82,7 +94,7 @@ def logs(
     if wanted.rank is not None and not 0 <= wanted.rank < sum(host.nproc for host in run.hosts):
         last = sum(host.nproc for host in run.hosts) - 1
         raise InputError(f"{short(run.run)} has no rank {wanted.rank}", f"Its ranks are 0 to {last}.")
-    return _Reading(run, names, wanted, colours).everything(viewer, follow, wishes)
+    return _Reading(run, names, wanted, colours).everything(viewer, follow, wishes, local)
 
 
 class _Reading:
@@ -96,29 +108,28 @@ class _Reading:
         self._makers: dict[tuple[str, str], LineMaker] = {}
         self._missed: dict[int, str] = {}
 
-    def everything(self, viewer: Viewer, follow: bool, wishes: Wishes) -> Iterator[LogItem]:
+    def everything(self, viewer: Viewer, follow: bool, wishes: Wishes, local: bool) -> Iterator[LogItem]:
         """Mirrored lines, then fetched ones, then new ones."""
         run = self._run
         with mirror_of(run) as folder:
             # A complete mirror may still lack the beginning of a log after an attach.
-            nodes = [node for node in range(len(run.hosts)) if self._lacks(folder, node)]
+            nodes = [node for node in range(len(run.hosts)) if not local and self._lacks(folder, node)]
             with viewer.reach(run, nodes) as reached:
                 for node, error in reached.errors.items():
-                    yield problem_of(self._names[node], error, "; shown is what is held here")
+                    yield problem_of(self._names[node], error, "; showing what is stored here")
                 for node, error in sync(run, folder, reached).items():
                     yield problem_of(self._names[node], error)
-                yield from self._history(folder, reached)
-                if follow and missing(run, folder):
+                follow = follow and bool(missing(run, folder))
+                yield from self._history(folder, reached, follow)
+                if follow:
                     yield CaughtUp()
                     links = [reached.links.get(node) for node in range(len(run.hosts))]
-                    following = Following(viewer, run, folder, links, wishes=wishes, only_look=True)
-                    try:
+                    opener = partial(viewer.link_to, run)
+                    with closing(Following(run, folder, opener, links, wishes=wishes, only_look=True)) as following:
                         for update in following:
                             yield from self._take(following.state, update)
-                    finally:
-                        following.close()
                 for (host, file), maker in self._makers.items():
-                    yield from self._lines(host, file, maker.flush())
+                    yield from self._lines(host, file, maker.flush(), time.time())
 
     def _lacks(self, folder: Path, node: int) -> bool:
         files = held(host_folder(folder, node))
@@ -126,30 +137,40 @@ class _Reading:
             start > 0 and self._wanted.file(self._names[node], file) for file, (_, start, _) in files.items()
         )
 
-    def _history(self, folder: Path, reached: Reached) -> Iterator[LogItem]:
+    def _history(self, folder: Path, reached: Reached, follow: bool) -> Iterator[LogItem]:
         """The existing lines, after the missing beginnings have been fetched."""
         found = []
         for node, host in enumerate(self._names):
             store = HostStore(host_folder(folder, node))
             found += [(_place(name), node, name, store) for name in store.files() if self._wanted.file(host, name)]
         for _, node, name, store in sorted(found, key=lambda item: item[:3]):
-            yield from self._file(node, name, store, reached)
+            found_lines = self._file(node, name, store, reached, follow)
+            if self._wanted.tail is None:
+                yield from found_lines
+            else:
+                yield from _last(found_lines, self._wanted.tail)
 
-    def _file(self, node: int, name: str, store: HostStore, reached: Reached) -> Iterator[LogItem]:
+    def _file(self, node: int, name: str, store: HostStore, reached: Reached, follow: bool) -> Iterator[LogItem]:
         host = self._names[node]
         begin_at = _offset_at(store, name, self._wanted.since) if self._wanted.since else 0
         if begin_at is None:
             return
         if store.files()[name][0] > begin_at:
             if node not in reached.links:
-                yield HostNotice(host, f"the beginning of {name} is not held here")
+                yield HostNotice(host, f"the beginning of {name} is not stored here")
             else:
                 try:
                     fill(reached.links[node], self._run, node, store, name)
                 except DisttuiError as error:
                     yield problem_of(host, error)
-        for _, data in store.read(name, begin_at):
-            yield from self._feed(host, name, data)
+        growth = _growth_of(store, name) if self._wanted.times else []
+        if self._wanted.times and not growth:
+            yield HostNotice(host, f"{name}: the times of its lines are not recorded")
+        for offset, data in store.read(name, begin_at):
+            for moment, piece in _timed(growth, offset, data):
+                yield from self._feed(host, name, piece, moment)
+        if not follow and (maker := self._makers.pop((host, name), None)):
+            yield from self._lines(host, name, maker.flush(), growth[-1][1] if growth else None)
         store.close()
 
     def _take(self, state: RunState, update: Update) -> Iterator[LogItem]:
@@ -158,7 +179,7 @@ class _Reading:
             if update.restart:
                 self._makers.pop((host, update.file), None)
             elif self._wanted.file(host, update.file):
-                yield from self._feed(host, update.file, update.data)
+                yield from self._feed(host, update.file, update.data, time.time())
         elif isinstance(update, Notice):
             yield HostNotice(self._names[update.node], update.text)
         elif isinstance(update, LinkNews):
@@ -175,22 +196,22 @@ class _Reading:
             why = f" ({news.note})" if news.note else ""
             yield HostNotice(self._names[news.node], f"not seen{why}, trying again")
 
-    def _feed(self, host: str, file: str, data: bytes) -> Iterator[LogLines]:
+    def _feed(self, host: str, file: str, data: bytes, moment: float | None) -> Iterator[LogLines]:
         maker = self._makers.setdefault((host, file), LineMaker(colours=self._colours))
-        yield from self._lines(host, file, maker.feed(data))
+        yield from self._lines(host, file, maker.feed(data), moment)
 
-    def _lines(self, host: str, file: str, lines: list[str]) -> Iterator[LogLines]:
+    def _lines(self, host: str, file: str, lines: list[str], moment: float | None) -> Iterator[LogLines]:
         grep = self._wanted.grep
         shown = [line for line in lines if grep.search(without_colours(line))] if grep else lines
         if shown:
             attempt, rank = _numbers(file)
-            yield LogLines(host, attempt, None if rank == _LAUNCHER else rank, shown)
+            yield LogLines(host, attempt, None if rank == _LAUNCHER else rank, shown, moment)
 
 
 def _numbers(name: str) -> tuple[int, int]:
     """Attempt and rank of a log."""
     found = _RANK_LOG.fullmatch(name)
-    return (int(found[1]), int(found[2] or _LAUNCHER)) if found else (0, 0)
+    return (int(found[1] or 0), int(found[2] or _LAUNCHER)) if found else (0, 0)
 
 
 def _place(name: str) -> tuple[int, bool, int]:
@@ -201,21 +222,45 @@ def _place(name: str) -> tuple[int, bool, int]:
 
 def _offset_at(store: HostStore, name: str, since: float) -> int | None:
     """The log's size at a moment of the host's clock; None: it did not grow after it."""
+    growth = _growth_of(store, name)
+    before = max((size for size, moment in growth if moment < since), default=0)
+    return before if not growth or before < store.files()[name][1] else None
+
+
+def _growth_of(store: HostStore, name: str) -> list[tuple[int, float]]:
+    """(size, time) of a rank's log as it grew; empty: not recorded."""
     attempt, rank = _numbers(name)
-    if rank == _LAUNCHER:
-        return 0
     growth = f"attempt-{attempt}/growth.jsonl"
-    if growth not in store.files():
-        return 0
-    before = 0
-    for record in _growth(store, growth):
-        sizes, moment = record.get("sizes"), number(record.get("t"))
+    found: list[tuple[int, float]] = []
+    if rank == _LAUNCHER or growth not in store.files():
+        return found
+    for _, record in records(b"".join(piece for _, piece in store.read(growth)), 0):
+        sizes, moment = (record or {}).get("sizes"), number((record or {}).get("t"))
         size = sizes.get(str(rank)) if isinstance(sizes, Mapping) else None
-        if isinstance(size, int) and moment is not None and moment < since:
-            before = size
-    return before if before < store.files()[name][1] else None
+        if isinstance(size, int) and moment is not None:
+            found.append((size, moment))
+    return found
 
 
-def _growth(store: HostStore, name: str) -> Iterator[Mapping[str, object]]:
-    data = b"".join(piece for _, piece in store.read(name))
-    return (record for _, record in records(data, 0) if record is not None)
+def _timed(growth: list[tuple[int, float]], offset: int, data: bytes) -> Iterator[tuple[float | None, bytes]]:
+    """Divide what stands at an offset of a log by the times at which it was written."""
+    sizes = [size for size, _ in growth]
+    at = bisect_right(sizes, offset)
+    begin = 0
+    while begin < len(data):
+        size, moment = growth[at] if at < len(growth) else (offset + len(data), growth[-1][1] if growth else None)
+        end = max(begin, size - offset)
+        if piece := data[begin:end]:
+            yield moment, piece
+        begin, at = end, at + 1
+
+
+def _last(items: Iterator[LogItem], most: int) -> Iterator[LogItem]:
+    """The last lines of one log; what else is reported comes first."""
+    kept: deque[LogLines] = deque(maxlen=most)
+    for item in items:
+        if isinstance(item, LogLines):
+            kept.extend(item._replace(lines=[line]) for line in item.lines[-most:] if most)
+        else:
+            yield item
+    yield from kept

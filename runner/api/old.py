@@ -8,16 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from runner.api.ending import forget
-from runner.api.sweeping import load_sweep, sweeps_folder
-from runner.api.viewer import Viewer
-from runner.errors import DisttuiError, InputError
-from runner.ids import short
-from runner.paths import inside
-from runner.protocol.summary import disk_use
-from runner.runs.registry import KnownRun, known_runs, run_names
-from runner.runs.summary import summaries
-from runner.text import clean
+from disttui.runner.api.ending import forget
+from disttui.runner.api.sweeping import load_sweep, sweeps_folder
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.ids import short
+from disttui.runner.paths import inside
+from disttui.runner.protocol.summary import disk_use
+from disttui.runner.runs.registry import KnownRun, known_runs, run_names
+from disttui.runner.runs.summary import summaries
+from disttui.runner.text import clean
 
 LIMIT = 10.0
 """Seconds to connect to a host."""
@@ -51,7 +51,7 @@ def old_runs(viewer: Viewer, *, older: float | None = None, over: int | None = N
         try:
             found = _look(viewer, run)
         except DisttuiError as error:
-            problems.append(f"{short(run.run)}: {clean(error.sentence)}; left alone")
+            problems.append(f"{short(run.run)}: {clean(error.sentence)}; not removed")
             continue
         if found:
             ended.append(found)
@@ -77,14 +77,14 @@ def remove(viewer: Viewer, chosen: Iterable[Old]) -> Iterator[tuple[KnownRun, Di
 
 
 def old_sweeps(viewer: Viewer, older: float, without: Iterable[Old] = ()) -> tuple[str, ...]:
-    """The sweeps that ended more than `older` seconds ago and have no run left, not counting those in `without`."""
+    """The sweeps that began more than `older` seconds ago and have no run left, not counting those in `without`."""
     left = {*run_names(viewer.environ)} - {old.run.run for old in without}
     found = []
     for path in sorted(sweeps_folder(viewer.environ).glob("*.json")):
         with suppress(OSError, InputError):  # a damaged one is left alone
             if time.time() - path.stat().st_mtime > older:
                 sweep = load_sweep(viewer.environ, path.stem)
-                if sweep.ended and not left & {one.run for one in sweep.runs}:
+                if not left & {one.run for one in sweep.runs}:
                     found.append(sweep.name)
     return tuple(found)
 
@@ -96,7 +96,7 @@ def remove_sweep(viewer: Viewer, name: str) -> None:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise InputError(f"{path}: {error.strerror}", "Remove it by hand.") from None
+            raise InputError(f"{path}: {error.strerror}", "Remove it yourself.") from None
 
 
 def _look(viewer: Viewer, run: KnownRun) -> Old | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.api.viewer import Viewer
-from runner.errors import DisttuiError, InputError
-from runner.hosts.survey import side_by_side
-from runner.ids import pick
-from runner.protocol.names import RUN
-from runner.runs.places import Destination, chosen, of_runs
-from runner.runs.registry import known_runs
-from runner.text import clean
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.hosts.survey import side_by_side
+from disttui.runner.ids import pick
+from disttui.runner.protocol.names import RUN
+from disttui.runner.runs.places import Destination, chosen, of_runs
+from disttui.runner.runs.registry import known_runs
+from disttui.runner.text import clean
 
 PATIENCE = 60.0
 """Seconds that a host may take to search, and to end what it finds."""
@@ -49,7 +49,7 @@ def orphans(viewer: Viewer, hosts: Sequence[str] = (), *, end: bool = False, run
         return _search(viewer, hosts, end=end)
     if not RUN.fullmatch(run):
         raise InputError(
-            f"{clean(run)[:100]!r} is no id of a run", "Give it as disttui orphans shows it, without --run."
+            f"{clean(run)[:100]!r} is not a run id", "Give it as disttui runs orphans shows it, or leave out --run."
         )
     seen = _search(viewer, hosts, run=run)
     ids = {one["run"] for ones in seen.found.values() for one in ones if isinstance(one.get("run"), str)}
@@ -75,11 +75,7 @@ def _search(viewer: Viewer, hosts: Sequence[str], *, end: bool = False, run: str
 
 def _ask(viewer: Viewer, place: Destination, asked: Mapping[str, object]) -> list[dict[str, object]] | DisttuiError:
     try:
-        link = viewer.open_link(place.host, place.ssh_config)
-        try:
-            answered = link.request("orphans", timeout=PATIENCE, **asked).get("found")
-        finally:
-            link.close()
+        answered = viewer.ask(place.host, "orphans", place.ssh_config, timeout=PATIENCE, **asked).get("found")
     except DisttuiError as error:
         return error
     return [one for one in answered if isinstance(one, dict)] if isinstance(answered, list) else []

@@ -1,32 +1,37 @@
-"""From a profile to a run: connects to its hosts, plans, checks, starts."""
+"""From a profile to a checked plan: connects to its hosts, probes them, plans, checks."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from types import TracebackType
 from typing import TYPE_CHECKING
 
-from runner.api.viewer import Viewer
-from runner.errors import DisttuiError, InputError
-from runner.hosts.facts import HostFacts, when_free, with_leases, without_leases
-from runner.hosts.link import Link
-from runner.hosts.ship import train_parcel
-from runner.hosts.survey import Surveyed, Tell, survey
-from runner.ids import new_run_id
-from runner.profile import Profile
-from runner.protocol.leases import Lease, Wish, in_the_way, person
-from runner.runs.launch import How, Reachable, submit
-from runner.runs.launch import launch as start
-from runner.runs.registry import KnownRun, keep, run_names, whoami
-from runner.text import clean
+from pydantic import ValidationError
+
+from disttui.runner.api.environments import with_environments
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.formatting import duration
+from disttui.runner.hosts.facts import HostFacts, when_free, with_leases, without_leases
+from disttui.runner.hosts.link import Link
+from disttui.runner.hosts.ship import train_parcel
+from disttui.runner.hosts.survey import Tell, survey
+from disttui.runner.planning.interpreter import has_environment
+from disttui.runner.profile import Profile
+from disttui.runner.profile.sections import Notify
+from disttui.runner.protocol.files import NotifyTarget
+from disttui.runner.protocol.leases import Lease, Wish, in_the_way, person
+from disttui.runner.runs.registry import whoami
+from disttui.runner.text import clean
+from disttui.runner.user.config import config_file, load_settings
 
 if TYPE_CHECKING:
-    from runner.planning.plan import Plan
-    from runner.planning.preflight import Finding
-    from runner.planning.recommend import Recommendation
+    from disttui.runner.planning.plan import HostPlan, Plan
+    from disttui.runner.planning.preflight import Finding
+    from disttui.runner.planning.recommend import Recommendation
 
 
 @dataclass(frozen=True)
@@ -59,13 +64,11 @@ class Prepared:
     def __enter__(self) -> Prepared:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Close the links; a started run goes on."""
+        """Close the links; a started run continues."""
         for link in self.links:
             link.close()
 
@@ -74,10 +77,12 @@ class PreflightError(DisttuiError):
     """Checks before the launch failed; nothing was started."""
 
     exit_code = 3
+    code = "check"
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        errors = (DisttuiError(clean(one.what), clean(one.cure), host=one.host or "the profile") for one in findings)
-        super().__init__("\n".join(map(str, errors)))
+        parts = [DisttuiError(clean(one.what), clean(one.cure), host=one.host or "the profile") for one in findings]
+        super().__init__("\n".join(map(str, parts)))
+        self.parts = parts
         self.findings = tuple(findings)
 
 
@@ -113,7 +118,22 @@ def resolve_secrets(viewer: Viewer, profile: Profile) -> list[dict[str, str]]:
     return [profile.split_env(node, viewer.secrets.value)[1] for node in range(len(profile.hosts))]
 
 
-def weigh(
+def notify_targets(viewer: Viewer, profile: Profile) -> list[NotifyTarget]:
+    """Where the hosts of a run send notifications: as the profile says, and the user's config beside it.
+
+    Raises InputError.
+    """
+    written = dict(load_settings(viewer.environ).notifications)
+    try:
+        default = Notify.model_validate(written) if written else None
+    except ValidationError as error:
+        name = next((str(part) for part in error.errors()[0]["loc"]), "it")
+        cure = "It has the keys of a profile's notify: docs/profile.md."
+        raise InputError(f"notifications: {name} is not valid", cure, place=f"{config_file(viewer.environ)}") from None
+    return profile.resolved_notify(default, viewer.secrets.value)
+
+
+def plan_run(
     profile: Profile,
     facts: Sequence[HostFacts],
     environ: Mapping[str, str],
@@ -131,41 +151,61 @@ def weigh(
         queued: The run waits where others have leased what it uses; it takes what is free now where that is enough.
     """
     if profile.slurm is not None:
-        return _weigh(profile, facts, environ)
+        return _plan(profile, facts, environ)
     if ignore_leases:
-        return replace(_weigh(profile, [without_leases(one) for one in facts], environ), ignore_leases=True)
+        return replace(_plan(profile, [without_leases(one) for one in facts], environ), ignore_leases=True)
     leased = [with_leases(one, whoami()) for one in facts]
-    planned = _weigh(profile, leased, environ)
+    planned = _plan(profile, leased, environ)
     if queued:
-        later = _weigh(profile, [when_free(one) for one in leased], environ)
+        later = _plan(profile, [when_free(one) for one in leased], environ)
         enough = not planned.errors and planned.recommendation.backend == later.recommendation.backend
-        planned = replace(planned if enough else later, queued=True)
+        planned = planned if enough else later
+        any_of = [one.any_of for one in later.recommendation.hosts]
+        hosts = map(_at_its_turn, planned.plan.hosts, any_of, planned.facts)
+        planned = replace(planned, plan=replace(planned.plan, hosts=tuple(hosts)), queued=True)
     return planned
 
 
+def _at_its_turn(host: HostPlan, any_of: tuple[int, ...] | None, facts: HostFacts) -> HostPlan:
+    """A queued run's part of a host, which takes any GPUs that are free then, unless the profile lists them."""
+    from disttui.runner.planning.processes import gpu_state
+
+    if not any_of or not host.gpus:
+        return host
+    why = f"any {len(host.gpus)} of {len(any_of)} when its turn comes; now {gpu_state(facts)}"
+    return replace(host, any_of=any_of, reasons={**host.reasons, "gpus": why, "CUDA_VISIBLE_DEVICES": why})
+
+
 def ahead(planned: Planned) -> tuple[tuple[str, float, Lease], ...]:
-    """The leases that a queued run waits for: host, its unix time, lease; on CPUs those of other runs there, too."""
+    """The leases that a queued run waits for: host, its unix time, lease; on CPUs also those of other runs there."""
     if planned.plan.batch is not None:
         return ()
     found: list[tuple[str, float, Lease]] = []
     for host, facts in zip(planned.plan.hosts, planned.facts, strict=True):
         quota = planned.profile.hosts[host.node_rank].quota
-        wish = Wish("run", "", list(host.gpus or ()), not host.gpus, facts.euid, person(whoami()), quota=quota)
+        gpus, count = (host.any_of, len(host.gpus)) if host.any_of and host.gpus else (host.gpus or (), None)
+        by = person(whoami())
+        wish = Wish("run", "", list(gpus), not gpus, facts.euid, by, quota=quota, how_many=count)
         found += ((host.name, facts.time, lease) for lease in in_the_way(wish, facts.leases))
     return tuple(found)
 
 
-def _weigh(profile: Profile, facts: Sequence[HostFacts], environ: Mapping[str, str]) -> Planned:
-    from runner.planning.plan import make_plan
-    from runner.planning.preflight import check
-    from runner.planning.recommend import recommend
-    from runner.planning.slurm import by_slurm, on_nodes
+def _plan(profile: Profile, facts: Sequence[HostFacts], environ: Mapping[str, str]) -> Planned:
+    from disttui.runner.planning.plan import make_plan as plan_hosts
+    from disttui.runner.planning.preflight import check
+    from disttui.runner.planning.recommend import recommend
+    from disttui.runner.planning.slurm import by_slurm, on_nodes
+    from disttui.runner.runs.measured import Measurements
 
     written, slurm = profile, profile.slurm
     if slurm is not None:
         profile, facts = on_nodes(profile, slurm, facts[0])
-    recommendation = recommend(profile, facts)
-    plan = make_plan(profile, facts, recommendation, train_parcel().remote_path)
+    step = Measurements.load(environ).of_step(profile)
+    measured = (
+        (step.ranks, f"measured {duration(time.time() - step.t)} ago, {step.prediction.text()}") if step else None
+    )
+    recommendation = recommend(profile, facts, measured)
+    plan = plan_hosts(profile, facts, recommendation, train_parcel().remote_path)
     if slurm is not None:
         recommendation, plan = by_slurm(written, slurm, recommendation, plan)
     return Planned(profile, tuple(facts), recommendation, plan, check(profile, facts, plan, environ))
@@ -191,11 +231,11 @@ def prepare(
         DisttuiError: Hosts cannot be used.
     """
     ready = as_run(profile, sandbox=viewer.sandbox is not None)
-    hosts = survey(ready, viewer.connector(), news or _quiet)
+    hosts = survey(ready, viewer.connector(), news or (lambda node, kind, note: None))
     links = tuple(host.link for host in hosts)
     try:
-        facts = [host.facts for host in hosts]
-        planned = weigh(ready, facts, viewer.environ, ignore_leases=ignore_leases, queued=queued)
+        ready, facts = with_environments(viewer, ready, links, [host.facts for host in hosts])
+        planned = plan_run(ready, facts, viewer.environ, ignore_leases=ignore_leases, queued=queued)
         return Prepared(planned, links)
     except BaseException:
         for link in links:
@@ -203,86 +243,21 @@ def prepare(
         raise
 
 
+def built(viewer: Viewer, prepared: Prepared, reopen: Callable[[int], Link], tell: Tell) -> Prepared:
+    """Build the environments that hosts lack, and plan with them. Raises DisttuiError."""
+    planned = prepared.planned
+    if all(has_environment(planned.profile, host) for host in planned.profile.hosts):
+        return prepared
+    profile, facts = with_environments(
+        viewer, planned.profile, prepared.links, planned.facts, tell, reopen=reopen
+    )  # fmt: skip
+    later = plan_run(
+        profile, facts, viewer.environ, ignore_leases=planned.ignore_leases, queued=planned.queued
+    )  # fmt: skip
+    return replace(prepared, planned=later)
+
+
 def refuse(planned: Planned) -> None:
     """Raise PreflightError where a finding forbids the start."""
     if planned.errors:
         raise PreflightError(planned.errors)
-
-
-def launch(
-    viewer: Viewer,
-    prepared: Prepared,
-    *,
-    source: str | None = None,
-    resume_from: str | None = None,
-    ssh_config: str | None = None,
-    command: Sequence[str] = (),
-    priority: int = 0,
-    run: str | None = None,
-) -> KnownRun:
-    """Start a prepared run on all its hosts; first its record is written, so that it can be attached to later.
-
-    Args:
-        source: The profile's file, to be stored with the run.
-        resume_from: The folder on the hosts with the checkpoints of another run, to continue from.
-        ssh_config: Of that run.
-        command: The words that started it, to be kept with it; what looks like a secret is masked.
-        priority: Of a queued run, -100 to 100: it goes before those with a lower one.
-        run: Its id, of `new_run_id`; None: a new one.
-
-    Raises:
-        PreflightError: Checks forbid the start.
-        DisttuiError: A host could not start it; nothing runs.
-    """
-    planned = prepared.planned
-    refuse(planned)
-    from runner.api.origins import keep_origin
-
-    profile, plan, environ = planned.profile, planned.plan, viewer.environ
-    # References are resolved before the run's record is written.
-    secret_env = resolve_secrets(viewer, profile)
-    known = keep(
-        profile,
-        [host.num_processes for host in plan.hosts],
-        run or new_run_id(profile.name, run_names(environ)),
-        environ,
-        source=source,
-        sandbox=viewer.sandbox is not None,
-        ssh_config=viewer.config(ssh_config),
-        resume_from=resume_from,
-    )
-    keep_origin(known, plan, planned.facts, prepared.links[0], command, environ)
-    try:
-        if plan.batch is not None:
-            submit(
-                plan=plan,
-                batch=plan.batch,
-                login=Reachable(prepared.links[0], lambda: viewer.open_link(profile.hosts[0], ssh_config)),
-                run=known.run,
-                secret_env=secret_env[0],
-                by=known.by,
-                resume_from=resume_from,
-            )
-            return known
-        hosts = [
-            Surveyed(host, link, facts)
-            for host, link, facts in zip(profile.hosts, prepared.links, planned.facts, strict=True)
-        ]
-        start(
-            profile=profile,
-            plan=plan,
-            hosts=hosts,
-            run=known.run,
-            secret_env=secret_env,
-            tell=_quiet,
-            reopen=lambda node: viewer.open_link(profile.hosts[node], ssh_config),
-            how=How(known.by, resume_from, planned.ignore_leases, priority if planned.queued else None),
-        )
-    except DisttuiError as error:
-        known.failed(error.sentence)
-        raise
-    return known
-
-
-def _quiet(node: int, kind: str, note: str) -> None:
-    """Discard the progress."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from runner.api.viewer import Viewer
-from runner.errors import DisttuiError
-from runner.hosts.facts import HostFacts, facts_of
-from runner.hosts.link import Link
-from runner.hosts.survey import probe_request, side_by_side
-from runner.profile import Host, Profile, parse_host
-from runner.protocol.requests import ProbeRequest
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError
+from disttui.runner.hosts.facts import HostFacts, facts_of
+from disttui.runner.hosts.link import Link
+from disttui.runner.hosts.survey import probe_request, side_by_side
+from disttui.runner.profile import Host, Profile, parse_host
+from disttui.runner.protocol.requests import ProbeRequest
 
 _PORTS = (29500, 29599)
 
@@ -53,14 +53,8 @@ def probe(viewer: Viewer, hosts: Sequence[str]) -> list[Probed]:
 
     def one(host: Host) -> Probed:
         try:
-            link = viewer.open_link(host)
+            return Probed(host.name, facts_of(host.name, viewer.ask(host, "probe", ports=list(_PORTS))))
         except DisttuiError as error:
             return Probed(host.name, error)
-        try:
-            return Probed(host.name, facts_of(host.name, link.request("probe", ports=list(_PORTS))))
-        except DisttuiError as error:
-            return Probed(host.name, error)
-        finally:
-            link.close()
 
     return side_by_side(one, [parse_host(name) for name in dict.fromkeys(hosts)])

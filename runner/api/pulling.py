@@ -14,18 +14,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from runner.api.beginnings import refuse_sandbox
-from runner.api.news import HostNotice, ignore, problem_of
-from runner.api.viewer import Viewer
-from runner.errors import DisttuiError, HostError, InputError
-from runner.formatting import gibibytes, number
-from runner.hosts.link import GONE, Link
-from runner.hosts.survey import HostsError
-from runner.paths import PathError, inside
-from runner.runs.registry import KnownRun
-from runner.text import clean
-from runner.untrusted.bounded import each, whole
+from disttui.runner.api.following import refuse_sandbox
+from disttui.runner.api.questions import HostNotice, ignore, problem_of
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError, HostError, InputError
+from disttui.runner.formatting import amount, gibibytes, number
+from disttui.runner.hosts.link import GONE, Link
+from disttui.runner.hosts.survey import HostsError
+from disttui.runner.paths import PathError, inside
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.text import clean
+from disttui.runner.untrusted.records import each, whole
 
+_MOST_NAMED = 5
+"""The most files that are named as left out."""
 _HALVES = ".pull"
 """The folder of files that have come in part, below the target: no host has a name for it."""
 _BLOCKED = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY)
@@ -81,28 +83,25 @@ class Pulled:
     """Hosts whose files are left out."""
 
 
-def everything(files: Sequence[Offered]) -> Sequence[Offered]:
-    """All files of a host."""
-    return files
-
-
 def pull(
     viewer: Viewer,
     run: KnownRun,
     to: Path,
     tell: Callable[[PullNews], object] = ignore,
     *,
-    choose: Callable[[Sequence[Offered]], Sequence[Offered]] = everything,
+    choose: Callable[[Sequence[Offered]], Sequence[Offered]] = lambda files: files,
+    came: Callable[[int], object] = ignore,
 ) -> Pulled:
     """Copy the run's files from its hosts; existing files are not fetched again, partial ones are continued.
 
     Args:
         tell: Takes each copied file, and the errors of hosts.
         choose: Chooses the files that are wanted of those that a host has.
+        came: Takes the number of bytes that have come since it was called before.
 
     Raises:
-        DisttuiError: A host cannot be reached or sends a harmful name, a file changed while it was read, or the disk is
-            full. The files of the other hosts have been copied then.
+        DisttuiError: A host cannot be reached or names files that cannot be stored, a file changed while it was read,
+            or the disk is full. The other files have been copied then.
     """
     refuse_sandbox(run)
     total, fetched = 0, []
@@ -110,7 +109,7 @@ def pull(
     with viewer.reach(run) as reached:
         reached.refuse_none()
         for node, error in reached.errors.items():
-            tell(problem_of(run.hosts[node].name, error, "; its files are left out"))
+            tell(problem_of(run.hosts[node].name, error, "; its files are skipped"))
         taken: dict[str, Offered] = {}
         for node, answer in sorted(reached.ask("files", **run.request()).items()):
             host = run.hosts[node].name
@@ -118,15 +117,18 @@ def pull(
                 tell(problem_of(host, answer))
                 continue
             for text in left_out(answer):
-                tell(HostNotice(host, f"left out: {text}"))
+                tell(HostNotice(host, f"skipped: {text}"))
             is_ours = partial(_is_ours, reached.links[node], run, node)
-            wanted, problem = _wanted(to, host, choose(offered(answer)), taken, is_ours)
-            problems += [problem] if problem else []
-            if len(wanted) > 1:
+            wanted, refused = _wanted(to, host, choose(offered(answer)), taken, is_ours)
+            if refused:
+                more = f" and {len(refused) - _MOST_NAMED} more" if len(refused) > _MOST_NAMED else ""
+                what = f"{amount(len(refused), 'file')} skipped: {', '.join(refused[:_MOST_NAMED])}{more}"
+                problems.append(HostError(host, what, "Rename them there; names that lead out of a run mean harm."))
+            if wanted:
                 tell(ToFetch(host, len(wanted), sum(file.size for file in wanted.values())))
             try:
                 for path, file in wanted.items():
-                    total += _fetch(reached.links[node], run, node, to, path, file)
+                    total += _fetch(reached.links[node], run, node, to, path, file, came)
                     fetched.append(PulledFile(path, file.size, host))
                     tell(fetched[-1])
             except HostError as error:
@@ -149,12 +151,13 @@ def _wanted(
     files: Sequence[Offered],
     taken: dict[str, Offered],
     is_ours: Callable[[Path, Offered], bool],
-) -> tuple[dict[Path, Offered], HostError | None]:
-    """The targets of a host's missing files, up to one whose name leads out of the folder, and the error then.
+) -> tuple[dict[Path, Offered], list[str]]:
+    """The targets of a host's missing files, and why others have none: their names are not those of files here.
 
-    All files of the host are noted in `taken`.
+    All other files of the host are noted in `taken`.
     """
     wanted: dict[Path, Offered] = {}
+    refused: list[str] = []
     for file in files:
         known = taken.get(file.name)
         if known == file:
@@ -164,12 +167,13 @@ def _wanted(
             if alike and is_ours(_place(to, host, file.name, apart=False), file):
                 continue  # a copy, or shared by what numbers files anew on each host
             path = _place(to, host, file.name, apart=known is not None)
-        except HostError as error:
-            return wanted, error
+        except PathError as error:
+            refused.append(error.what)
+            continue
         taken.setdefault(file.name, file)
         if not _is_here(path, file):
             wanted[path] = file
-    return wanted, None
+    return wanted, refused
 
 
 def offered(answer: Any) -> tuple[Offered, ...]:
@@ -186,20 +190,17 @@ def _offered(file: Mapping[str, object]) -> Offered | None:
 
 
 def _place(to: Path, host: str, name: str, *, apart: bool) -> Path:
-    """The target of a host's file. Raises HostError where its name leads out of the folder."""
-    try:
-        # A run has no hidden files, but `to` may be a home folder, which has.
-        if name.startswith("."):
-            raise PathError(f"{clean(name[:100])!r} begins with a dot")
-        # Files of the same name on several hosts go to separate folders.
-        return inside(to, host, name) if apart else inside(to, name)
-    except PathError as error:
-        raise HostError(
-            host, f"it names a file of the run that is none: {error.sentence}", "Do not trust it."
-        ) from None
+    """The target of a host's file. Raises PathError where it cannot be made from its name."""
+    # A run has no hidden files, but `to` may be a home folder, which has.
+    if name.startswith("."):
+        raise PathError(f"{clean(repr(name[:100]))} begins with a dot")
+    # Files of the same name on several hosts go to separate folders.
+    return inside(to, host, name) if apart else inside(to, name)
 
 
-def _fetch(link: Link, run: KnownRun, node: int, to: Path, path: Path, file: Offered) -> int:
+def _fetch(
+    link: Link, run: KnownRun, node: int, to: Path, path: Path, file: Offered, came: Callable[[int], object]
+) -> int:
     # Of this host's file alone: what another host has sent must not be the beginning of it.
     whose = f"{run.run}\0{link.host}\0{file.name}".encode(errors="replace")
     half = inside(to, _HALVES, hashlib.sha256(whose).hexdigest())
@@ -209,9 +210,10 @@ def _fetch(link: Link, run: KnownRun, node: int, to: Path, path: Path, file: Off
         begun, free = half.stat().st_size if half.exists() else 0, shutil.disk_usage(to).free
         if file.size - begun > free:
             what = f"{clean(file.name)} is {gibibytes(file.size)}, and {gibibytes(free)} are free in {to}"
-            raise HostError(link.host, what, "Make room, or pull elsewhere with --to.")
+            raise HostError(link.host, what, "Free space, or pull elsewhere with --to.")
         with half.open("ab") as out:
-            answer = _receive(link, run, node, file, out, begun)
+            came(begun)
+            answer = _receive(link, run, node, file, out, begun, came)
         if answer.get("size") != half.stat().st_size or answer.get("sha256") != _digest(half):
             half.unlink()
             raise HostError(link.host, f"{clean(file.name)} changed while it was read", "Pull again.")
@@ -221,14 +223,17 @@ def _fetch(link: Link, run: KnownRun, node: int, to: Path, path: Path, file: Off
         if error.errno in _BLOCKED:
             cure = "Another file or folder of this name is in its way: move it, or pull elsewhere with --to."
             raise HostError(link.host, f"{clean(str(path))} cannot be written: {error.strerror}", cure) from None
-        raise InputError(f"{error.strerror}", "Make room, or pull elsewhere with --to.", place=f"{path}") from None
+        raise InputError(f"{error.strerror}", "Free space, or pull elsewhere with --to.", place=f"{path}") from None
     finally:
         with contextlib.suppress(OSError):
             half.parent.rmdir()  # stays while it holds another half file
     return path.stat().st_size - begun
 
 
-def _receive(link: Link, run: KnownRun, node: int, file: Offered, out: BinaryIO, begun: int) -> Mapping[str, object]:
+def _receive(
+    link: Link, run: KnownRun, node: int, file: Offered, out: BinaryIO, begun: int,
+    came: Callable[[int], object] = ignore,
+) -> Mapping[str, object]:  # fmt: skip
     failed: list[OSError | HostError] = []
     at = begun
 
@@ -244,6 +249,7 @@ def _receive(link: Link, run: KnownRun, node: int, file: Offered, out: BinaryIO,
             return
         try:
             out.write(item[3])
+            came(len(item[3]))
         except OSError as error:
             failed.append(error)
 

@@ -1,16 +1,17 @@
-"""The questions to a caller: answered by an object of the caller's, never read from a terminal here."""
+"""Questions to the caller, answered by the caller's own object, and notes about hosts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from runner.ids import short
-from runner.profile import Profile
-from runner.text import clean
-from runner.transport import Prompts, RefusePrompts
+from disttui.runner.errors import DisttuiError
+from disttui.runner.ids import short
+from disttui.runner.profile import Profile
+from disttui.runner.text import clean
+from disttui.runner.transport import Prompts, RefusePrompts
 
 
 @dataclass(frozen=True)
@@ -51,3 +52,20 @@ class Unattended(RefusePrompts):
     def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
         """Return None: there is nobody to ask."""
         return None
+
+
+class HostNotice(NamedTuple):
+    """A note about a host for the user."""
+
+    host: str
+    text: str
+    """Without the host's name."""
+
+
+def problem_of(host: str, error: DisttuiError, more: str = "") -> HostNotice:
+    """The note for an error of a host."""
+    return HostNotice(host, error.reason + more)
+
+
+def ignore(news: object) -> None:
+    """Discard a note."""

@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.api.viewer import Viewer
-from runner.errors import DisttuiError, InputError
-from runner.ids import short
-from runner.profile import Profile
-from runner.runs.provenance import Provenance, load_provenance
-from runner.runs.registry import KnownRun, profile_of
-from runner.runs.remote import REACH
-from runner.text import clean
-from runner.untrusted.bounded import each, text, whole
+from disttui.runner.api.carrying import RunCode, collect_code, recorded_code
+from disttui.runner.api.pulling import Offered, offered
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.ids import short
+from disttui.runner.paths import inside
+from disttui.runner.profile import Profile
+from disttui.runner.protocol.names import RUN
+from disttui.runner.runs.notes import Checkpoint, keep_checkpoint
+from disttui.runner.runs.provenance import Provenance, load_provenance
+from disttui.runner.runs.registry import KnownRun, profile_of, read_object
+from disttui.runner.runs.remote import REACH
+from disttui.runner.text import clean
 
 if TYPE_CHECKING:
-    from runner.api.preparing import Planned
+    from disttui.runner.api.preparing import Planned
 
 FOLDER = "checkpoints"
 """The folder of DISTTUI_CHECKPOINTS in a run's folder on a host."""
 _UNFINISHED = re.compile(r"\.(tmp|part)(/|$)")
 """In the name of a file or folder that is being written."""
-_MOST_FILES = 100_000
-_LONGEST_NAME = 4096
-_LATEST = 1e11
-"""The latest accepted modification time: unix time of the year 5138."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The newest file in a run's folder for checkpoints."""
-
-    host: str
-    name: str
-    """Below that folder."""
-    written: float
-    """Unix time by the host's clock."""
+_STEP = re.compile(r"(?:step|checkpoint|ckpt|iter)\D?(\d+)", re.IGNORECASE)
+_CONTINUED = re.compile(rf"(.*)/([^/]+)/{FOLDER}(/[^/]+)?")
+"""A run's folder for checkpoints, or one of these."""
 
 
 @dataclass(frozen=True)
@@ -55,33 +48,41 @@ class Again:
     """Whether the profile came from a host: its commands must be shown before it is used."""
     resume_from: str | None = None
     """The folder on the hosts with the checkpoints to continue from."""
+    code: RunCode | None = None
+    """The code to run, if its profile sends any."""
     origin: Provenance | None = None
     """Where the run before came from, if that is kept."""
 
-    @property
-    def kept(self) -> dict[str, object]:
-        """The fields of the new run's run.json besides the profile."""
-        names = ("source", "sandbox", "ssh_config", "resume_from")
-        return {name: getattr(self, name) for name in names}
 
-
-def again(run: KnownRun, overrides: Sequence[str] = (), *, resume: bool = False) -> Again:
-    """What is needed to repeat a run; contacts no host. Raises ProfileErrors.
+def again(
+    run: KnownRun, overrides: Sequence[str] = (), checkpoint: Checkpoint | None = None, *, latest: bool = False
+) -> Again:
+    """What is needed to repeat a run; contacts no host.
 
     Args:
         overrides: Further `--set` of the profile.
-        resume: Continue from its checkpoints; `newest_checkpoint` finds out whether there are any.
+        checkpoint: Continue from it.
+        latest: Send the folder of its code as it is now, not as it was.
+
+    Raises:
+        InputError: The profile is wrong, or its code is not on this machine any more.
     """
-    made = Again(
-        run.run, profile_of(run, overrides), run.source, run.sandbox, run.ssh_config, run.adopted,
-        origin=load_provenance(run.folder),
+    profile, origin = profile_of(run, overrides), load_provenance(run.folder)
+    code: RunCode | None = None
+    if profile.job.sync and latest:
+        kept = origin.code if origin else None
+        code = collect_code(profile, folder=Path(kept.folder) if kept and kept.tree else None)
+    elif profile.job.sync:
+        code = recorded_code(run)
+    return Again(
+        run.run, profile, run.source, run.sandbox, run.ssh_config, run.adopted,
+        checkpoint.source if checkpoint else None, code, origin,
     )  # fmt: skip
-    return replace(made, resume_from=f"{run.run_dir}/{run.run}/{FOLDER}") if resume else made
 
 
 def changed_since(origin: Provenance, planned: Planned) -> list[str]:
     """What differs from when the run before was started: code and versions, a line for each host."""
-    from runner.api.origins import versions
+    from disttui.runner.api.starting import versions
 
     before = {host.name: host for host in origin.hosts}
     found = []
@@ -103,42 +104,90 @@ def changed_since(origin: Provenance, planned: Planned) -> list[str]:
     return found
 
 
-def rerun(viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, resume: bool = False) -> Again:
-    """What `prepare` and `launch` need to repeat a run.
+def rerun(
+    viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, resume: bool = False, latest: bool = False
+) -> Again:
+    """What `start` needs to repeat a run.
 
     Args:
         overrides: Further `--set` of the profile.
-        resume: Continue from its newest checkpoint.
+        resume: Continue from its newest checkpoint, or from that of the run which it continued itself.
+        latest: Send the folder of its code as it is now, not as it was.
 
     Raises:
-        InputError: It has saved no checkpoint, or the profile is wrong.
+        InputError: None of them has saved a checkpoint, or the profile is wrong.
     """
-    made = again(run, overrides, resume=resume)
-    if resume and newest_checkpoint(viewer, run) is None:
+    found = again(run, overrides, latest=latest)  # a wrong profile is reported before any host is asked
+    checkpoint = newest_checkpoint(viewer, run) if resume else None
+    if resume and checkpoint is None:
         raise no_checkpoint(run)
-    return made
+    return replace(found, resume_from=checkpoint.source if checkpoint else None)
+
+
+def resumed_run(run: KnownRun) -> KnownRun | None:
+    """The run whose checkpoints a run continues, on the hosts of the latter; None: it began anew."""
+    match = _CONTINUED.fullmatch(run.resume_from or "")
+    if match is None or not RUN.fullmatch(match[2]):
+        return None
+    run_dir, earlier = match[1], match[2]
+    folder = inside(run.folder.parent, earlier)
+    kept = read_object(folder / "run.json") or {}
+    before = kept.get("resume_from")
+    return replace(
+        run, run=earlier, run_dir=run_dir, folder=folder, resume_from=before if isinstance(before, str) else None
+    )
 
 
 def newest_checkpoint(viewer: Viewer, run: KnownRun, limit: float = REACH) -> Checkpoint | None:
-    """The newest file in the run's folder for checkpoints on any of its hosts, None where there is none.
+    """The newest checkpoint of a run on any of its hosts, else of the run that it continued.
 
     Raises:
         DisttuiError: None was found, and not all hosts could be asked: whether there is one is unknown.
     """
+    return next(iter(checkpoints(viewer, run, limit)), None)
+
+
+def checkpoints(viewer: Viewer, run: KnownRun, limit: float = REACH) -> list[Checkpoint]:
+    """What is in a run's folder for checkpoints on its hosts, the newest first; as `newest_checkpoint`."""
+    earlier: KnownRun | None = run
+    while earlier is not None:
+        if found := _saved_by(viewer, earlier, limit):
+            return found
+        earlier = resumed_run(earlier)
+    return []
+
+
+def _saved_by(viewer: Viewer, run: KnownRun, limit: float) -> list[Checkpoint]:
     if run.sandbox and viewer.sandbox is None:
-        return None
+        return []
     with viewer.reach(run, limit=limit) as reached:
         answers = reached.ask("files", **run.request())
     problems = [*reached.errors.values(), *(one for one in answers.values() if isinstance(one, DisttuiError))]
-    found = [
-        Checkpoint(run.hosts[node].name, name, written)
-        for node, answer in answers.items()
-        if isinstance(answer, Mapping)
-        for name, written in each(answer.get("files"), _saved, _MOST_FILES)
-    ]
-    if not found and problems:
+    files: dict[str, dict[Offered, str]] = {}
+    """Checkpoint → its files, each with the first host that has it: a shared disk is seen from several."""
+    for node, answer in answers.items():
+        for file in offered(answer):
+            if name := _saved(file):
+                files.setdefault(name.partition("/")[0], {}).setdefault(file, run.hosts[node].name)
+    if not files and problems:
         raise problems[0]
-    return max(found, key=lambda one: one.written, default=None)
+    found = []
+    for name, parts in files.items():
+        step, hosts = _STEP.search(name), ", ".join(dict.fromkeys(parts.values()))
+        written, size = max(part.mtime for part in parts), sum(part.size for part in parts)
+        folder = f"{run.run_dir}/{run.run}/{FOLDER}"
+        found.append(Checkpoint(hosts, name, written, folder, size, int(step[1]) if step else None, newest=False))
+    found.sort(key=lambda one: one.written, reverse=True)
+    return [replace(one, newest=at == 0) for at, one in enumerate(found)]
+
+
+def keep_newest(viewer: Viewer, run: KnownRun) -> None:
+    """Ask the hosts of a run that has ended for its newest checkpoint, and keep the answer beside its mirror.
+
+    Raises:
+        DisttuiError: It is not known whether there is one.
+    """
+    keep_checkpoint(run.folder, next(iter(_saved_by(viewer, run, REACH)), None))
 
 
 def no_checkpoint(run: KnownRun) -> InputError:
@@ -149,15 +198,12 @@ def no_checkpoint(run: KnownRun) -> InputError:
         )
     hosts = ", ".join(clean(host.name) for host in run.hosts)
     return InputError(
-        f"{short(run.run)} has saved no checkpoint: looked on {hosts} in {clean(run.run_dir)}/{run.run}/{FOLDER}",
+        f"{short(run.run)} has saved no checkpoint: searched {hosts}, in {clean(run.run_dir)}/{run.run}/{FOLDER}",
         "Run it from its beginning, without --resume. A job saves where DISTTUI_CHECKPOINTS says.",
     )
 
 
-def _saved(file: Mapping[str, object]) -> tuple[str, float] | None:
-    folder, _, name = text(file.get("name"), _LONGEST_NAME).partition("/")
-    written = file.get("mtime")
-    if folder != FOLDER or not name or not whole(file.get("size")) or _UNFINISHED.search(name):
-        return None
-    usable = isinstance(written, int | float) and not isinstance(written, bool) and abs(written) < _LATEST
-    return (name, float(written)) if usable else None  # type: ignore[arg-type]
+def _saved(file: Offered) -> str:
+    """The name of a file below the folder of checkpoints, as safe text; empty: it is not there, or not complete."""
+    folder, _, name = file.name.partition("/")
+    return clean(name) if folder == FOLDER and file.size and not _UNFINISHED.search(name) else ""

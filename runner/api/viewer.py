@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from runner.api.questions import Questions, Unattended
-from runner.errors import HostError
-from runner.hosts.survey import open_link
-from runner.profile.resolve import SecretValues
-from runner.transport import Connector
+from disttui.runner.api.questions import Questions, Unattended
+from disttui.runner.errors import HostError
+from disttui.runner.hosts.survey import open_link
+from disttui.runner.profile.resolve import SecretValues
+from disttui.runner.transport import Connector
 
 if TYPE_CHECKING:
-    from runner.hosts.link import Link
-    from runner.profile import Host
-    from runner.runs.registry import KnownRun
-    from runner.runs.remote import Reached
-    from runner.transport.sandbox import Sandbox
+    from disttui.runner.hosts.link import Link
+    from disttui.runner.profile import Host
+    from disttui.runner.protocol.requests import Op
+    from disttui.runner.runs.registry import KnownRun
+    from disttui.runner.runs.remote import Reached
+    from disttui.runner.transport.sandbox import Sandbox
+    from disttui.runner.user.config import Settings
+
+
+_GONE = "a host of a sandbox lives only as long as its command"
 
 
 class Viewer:
@@ -49,6 +53,8 @@ class Viewer:
         self.secrets = SecretValues(self.environ)
         self.sandbox: Sandbox | None = None
         """The sandbox that simulates all hosts, if there is one."""
+        self.settings: Settings | None = None
+        """What counts in place of the user's config; None: that."""
         self._accept_new = accept_new_host_keys
         self._runs_bring_theirs = runs_bring_theirs
         self._made: dict[str | None, Connector] = {}
@@ -61,7 +67,7 @@ class Viewer:
         Args:
             hosts: Their names, as in the profile's `hosts`.
         """
-        from runner.transport.sandbox import Sandbox
+        from disttui.runner.transport.sandbox import Sandbox
 
         made = cls(environ)
         made.sandbox = Sandbox(hosts)
@@ -71,9 +77,7 @@ class Viewer:
     def __enter__(self) -> Viewer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def connector(self, of_run: str | None = None) -> Connector:
@@ -84,40 +88,49 @@ class Viewer:
         """
         if self.sandbox is not None:
             return self.sandbox
-        from runner.transport.connector import HostConnector
+        from disttui.runner.transport.connector import HostConnector
+        from disttui.runner.user.config import load_settings
 
         config = self.config(of_run)
         with self._lock:
             if config not in self._made:
-                self._made[config] = HostConnector(config, self.questions, self._accept_new)
+                transport = (self.settings or load_settings(self.environ)).transport
+                self._made[config] = HostConnector(config, self.questions, self._accept_new, transport)
             return self._made[config]
 
     def open_link(self, host: Host, of_run: str | None = None) -> Link:
         """Connect to one host and start its node program. Raises HostError."""
         return open_link(host, self.connector(of_run))
 
+    def ask(
+        self, host: Host, op: Op, of_run: str | None = None, /, *, timeout: float | None = 60.0, **arguments: Any
+    ) -> Any:
+        """The answer of one host to one request, over a connection of its own. Raises HostError."""
+        link = self.open_link(host, of_run)
+        try:
+            return link.request(op, timeout=timeout, **arguments)
+        finally:
+            link.close()
+
     def link_to(self, run: KnownRun, node: int) -> Link:
         """Reach one host of a run. Raises HostError."""
         if run.gone:
-            raise HostError(run.hosts[node].name, "a host of a sandbox lives only as long as its command")
+            raise HostError(run.hosts[node].name, _GONE)
         return self.open_link(run.hosts[node].as_host(), run.ssh_config)
 
-    def reach(
-        self,
-        run: KnownRun,
-        nodes: Sequence[int] | None = None,
-        limit: float | None = None,
-        at_once: Callable[[int, Link], object] | None = None,
-    ) -> Reached:
+    def reach(self, run: KnownRun, nodes: Sequence[int] | None = None, limit: float | None = None) -> Reached:
         """Connect to the hosts of a run, or to some, concurrently; one slower than `limit` seconds is an error.
 
         Args:
             limit: None: 30 s.
-            at_once: Takes each link when it is open, while others are still being opened, from several threads.
         """
-        from runner.runs.remote import REACH, reach
+        from disttui.runner.runs.remote import REACH, Reached, reach_hosts
 
-        return reach(run, self.connector(run.ssh_config), nodes, REACH if limit is None else limit, at_once)
+        chosen = range(len(run.hosts)) if nodes is None else nodes
+        if run.gone:
+            return Reached(errors={node: HostError(run.hosts[node].name, _GONE) for node in chosen})
+        hosts = {node: run.hosts[node] for node in chosen}
+        return reach_hosts(hosts, self.connector(run.ssh_config), REACH if limit is None else limit)
 
     def close(self) -> None:
         """Close every connection, and end the sandbox."""

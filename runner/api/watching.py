@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from runner.api.viewer import Viewer
-from runner.runs.places import chosen
-from runner.runs.watch import HostNow, HostsWatch
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.runs.places import chosen
+from disttui.runner.runs.watch import HostNow, HostsWatch
 
 PATIENCE = 20.0
 """Seconds to connect to hosts; slower ones are returned as they are then."""

@@ -8,19 +8,20 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from runner.api.news import ignore
-from runner.api.pulling import Offered, PulledFile, PullNews, pull
-from runner.api.rerunning import FOLDER, no_checkpoint
-from runner.api.viewer import Viewer
-from runner.errors import InputError
-from runner.paths import inside
-from runner.runs.registry import KnownRun
-from runner.text import clean
-from runner.train import folder, weights
-from runner.train.problem import Problem
-from runner.train.weights import ExportedWeights
+from disttui.runner.api.pulling import Offered, PulledFile, PullNews, pull
+from disttui.runner.api.questions import HostNotice, ignore
+from disttui.runner.api.rerunning import FOLDER, no_checkpoint, resumed_run
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import InputError
+from disttui.runner.ids import short
+from disttui.runner.paths import inside
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.text import clean
+from disttui.runner.train import index, weights
+from disttui.runner.train.problem import Problem
+from disttui.runner.train.weights import ExportedWeights
 
-_OF_CHECKPOINT = re.compile(re.escape(FOLDER) + r"/(" + folder.NAME.pattern + r")(?:/[^/]+)?")
+_OF_CHECKPOINT = re.compile(re.escape(FOLDER) + r"/(" + index.CHECKPOINT_NAME.pattern + r")/[^/]+")
 
 
 def export_weights(source: Path, to: Path) -> ExportedWeights:
@@ -40,6 +41,8 @@ def fetch_weights(
 ) -> ExportedWeights:
     """Copy the newest checkpoint of a run from its hosts, for as long as it takes, and write its weights as one file.
 
+    A run that was resumed and has saved none yet has the weights of the run that it continues; a notice says so.
+
     Raises:
         InputError: The run has none, or what came cannot be used.
         DisttuiError: A host cannot be reached.
@@ -56,7 +59,15 @@ def fetch_weights(
         def say(news: PullNews) -> None:
             tell(news._replace(path=news.path.relative_to(place)) if isinstance(news, PulledFile) else news)
 
-        if not pull(viewer, run, place, say, choose=_newest).fetched:
+        source: KnownRun | None = run
+        while source is not None and not pull(viewer, source, place, say, choose=_newest).fetched:
+            source = resumed_run(source)
+            if source is not None:
+                why = (
+                    f"{short(run.run)} has saved no checkpoint: taking the one of {short(source.run)}, which it resumes"
+                )
+                tell(HostNotice(run.hosts[0].name, why))
+        if source is None:
             raise no_checkpoint(run)
         done = export_weights(inside(place, FOLDER), to)
     return done._replace(checkpoint=done.checkpoint.relative_to(place))
@@ -67,6 +78,6 @@ def _newest(files: Sequence[Offered]) -> tuple[Offered, ...]:
     found: dict[tuple[int, int, str], list[Offered]] = {}
     for file in files:
         match = _OF_CHECKPOINT.fullmatch(file.name)
-        if match and match[4] != ".tmp":
+        if match and not match[4]:
             found.setdefault((int(match[3]), int(match[2]), match[1]), []).append(file)
     return tuple(found[max(found)]) if found else ()

@@ -8,7 +8,7 @@ import os
 def main() -> None:
     """Run the command in this process's arguments, and end the process."""
     try:
-        from runner.cli.process import run
+        from disttui.runner.cli.process import run
 
         run()
     except KeyboardInterrupt:

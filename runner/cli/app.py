@@ -4,64 +4,63 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Mapping
 from importlib import import_module
-from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from runner.cli.options import complete_profiles
-from runner.errors import InputError
+from disttui.runner.cli.global_options import given, wants_json, with_globals
+from disttui.runner.cli.options import complete_profiles
+from disttui.runner.errors import InputError
 
 if TYPE_CHECKING:
-    from tui.router import Opener
+    from disttui.tui.router import Opener
 
 SECTIONS = {
-    "Before a run": ("probe", "validate", "plan", "import", "export", "top"),
-    "Runs": (
-        "run", "rerun", "ps", "attach", "logs", "show", "metrics", "diff", "diagnose", "replay", "pull", "weights",
+    "Commands": ("run", "rerun", "ps", "attach", "logs", "diagnose", "stop", "probe", "check", "top"),
+    "More commands": (
+        "profile", "runs", "lease", "library", "exec", "shell", "sweep", "wait", "watch", "notify", "skill", "mcp",
+        "completion",
     ),
-    "Sharing hosts": ("who", "lease", "release", "queue", "sweep"),
-    "The end of runs": ("stop", "orphans", "forget", "gc"),
-    "Setting up": ("library", "bytegpt", "completion"),
 }  # fmt: skip
-"""Commands as --help lists them, in the order of their use."""
+"""Commands as --help lists them."""
+MOVED = {
+    **{name: f"profile {name}" for name in ("validate", "plan", "import", "export", "bytegpt")},
+    **{
+        name: f"runs {name}"
+        for name in ("show", "diff", "metrics", "replay", "pull", "weights", "forget", "gc", "orphans")
+    },
+    "who": "lease list", "release": "lease release", "queue": "lease queue",
+}  # fmt: skip
+"""Commands that are named without their group → how they are named."""
 
 
-class Commands(MutableMapping[str, click.Command]):
-    """Commands by name, each imported when it is used: all of them take 15 ms before the first connection."""
+class Commands(UserDict[str, Any]):
+    """Commands by name, each imported when it is used: all of them take 15 ms before the first connection.
+
+    Args:
+        modules: Name → the module here that has it.
+    """
 
     def __init__(self, modules: Mapping[str, str]) -> None:
-        self._modules = modules
-        self._found: dict[str, click.Command | None] = dict.fromkeys(modules)
+        self.data = dict(modules)
 
     def __getitem__(self, name: str) -> click.Command:
-        """The command; its function has its name, with `_` behind a word of Python."""
-        found = self._found[name]
-        if found is None:
-            module = import_module(f"runner.cli.{self._modules[name]}")
-            found = self._found[name] = getattr(module, f"{name}_" if iskeyword(name) else name)
-        return found
+        """The command; its function has its name, with `_` behind a word of Python or a built-in name."""
+        found = self.data[name]
+        if isinstance(found, str):
+            module = vars(import_module(f"disttui.runner.cli.{found}"))
+            found = self.data[name] = with_globals(module.get(name) or module[f"{name}_"])
+        command: click.Command = found
+        return command
 
     def __setitem__(self, name: str, command: click.Command) -> None:
         """Add one that is there already."""
-        self._found[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        """Leave one out."""
-        del self._found[name]
-
-    def __iter__(self) -> Iterator[str]:
-        """Their names."""
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._found)
+        self.data[name] = with_globals(command)
 
 
 class AppGroup(click.Group):
@@ -83,6 +82,8 @@ class AppGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Pass a profile in place of a command to a hidden command."""
+        if args[0] in MOVED:
+            raise click.UsageError(f"'{args[0]}' is now 'disttui {MOVED[args[0]]}'.", ctx)
         if self.get_command(ctx, args[0]) is None and _is_profile(args[0]):
             return "open", _open_profile, args
         return super().resolve_command(ctx, args)
@@ -92,44 +93,47 @@ class AppGroup(click.Group):
 @click.argument("profile")
 @click.pass_context
 def _open_profile(ctx: click.Context, profile: str) -> None:
-    from runner.profile.library import find
+    from disttui.runner.api.interop import refuse_foreign
+    from disttui.runner.profile.library import find
 
     path = find(profile)
-    options = ctx.parent.params if ctx.parent else {}
-    open_app(f"Without one: disttui run {profile}", ("wizard", (path,)), **options)
+    refuse_foreign(path)
+    read_only = bool(ctx.parent and ctx.parent.params["read_only"])
+    open_app(f"Without one: disttui run {profile}", ("wizard", (path,)), read_only=read_only)
 
 
-def open_app(instead: str, first: tuple[Opener, tuple[Any, ...]] | None = None, **options: Any) -> NoReturn:
-    """Open the app in this terminal and end the process when it is left.
+def open_app(instead: str, first: tuple[Opener, tuple[Any, ...]] | None = None, *, read_only: bool = False) -> NoReturn:
+    """Open the app in this terminal and end the command when it is left.
 
     Args:
         instead: The cure without a terminal: the command that does the same without a screen.
-        first: The first screen: its kind (`tui.router.Opener`) and the arguments of its `open_…` method.
-        options: `read_only`, `ssh_config`, `accept_new_host_keys`.
+        first: The first screen: its kind (`disttui.tui.router.Opener`) and the arguments of its `open_…` method.
+        read_only: Change nothing on hosts or in files.
 
     Raises:
         InputError: There is no terminal, or the app's config is wrong.
     """
+    if wants_json():
+        raise InputError("the app prints no JSON", instead)
     if problem := _no_terminal():
         raise InputError(f"the app needs a terminal, and {problem}", instead)
-    from runner.cli import startup
-    from tui.app import start
-    from tui.router import First
+    from disttui.runner.cli import startup
+    from disttui.tui.app import start
+    from disttui.tui.router import First
 
     startup.unmask()
-    code = start(os.environ, first=First(*first) if first else None, **options)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Threads that still wait for a dead host would delay a normal exit.
-    os._exit(code)
+    config, accept = given("ssh_config"), bool(given("accept_new_host_keys"))
+    screen = First(*first) if first else None
+    raise SystemExit(
+        start(os.environ, first=screen, read_only=read_only, ssh_config=config, accept_new_host_keys=accept)
+    )
 
 
 def refuse_for(ctx: click.Context) -> None:
     """Refuse the app's options before a command, where they have no effect. Raises UsageError."""
-    given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    if given and ctx.invoked_subcommand != _open_profile.name:
-        option = f"--{given[0].replace('_', '-')}"
-        raise click.UsageError(f"{option} before a command is the app's. Give it after {ctx.invoked_subcommand}.", ctx)
+    if ctx.params["read_only"] and ctx.invoked_subcommand != _open_profile.name:
+        what = f"--read-only before a command is the app's. Give it after {ctx.invoked_subcommand}."
+        raise click.UsageError(what, ctx)
 
 
 def has_terminal() -> bool:
@@ -154,6 +158,6 @@ def _is_profile(word: str) -> bool:
         return False
     if Path(word).is_file():
         return True
-    from runner.profile.library import named
+    from disttui.runner.profile.library import named
 
     return named(word) is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -11,15 +10,19 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from runner.cli.options import AS_JSON, OVERRIDES, complete_profiles, example
-from runner.errors import DisttuiError, InputError
+import disttui
+from disttui.runner.cli.global_options import can_ask, emit, say, wants_json
+from disttui.runner.cli.options import OVERRIDES, complete_profiles, example
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.formatting import amount
+from disttui.runner.text import clean, clean_lines
 
 if TYPE_CHECKING:
-    from runner.library.store import Saved
+    from disttui.runner.library.store import Saved
 
 
 def _complete_libraries(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
-    from runner.profile.library import libraries
+    from disttui.runner.profile.library import libraries
 
     return [CompletionItem(each.name) for each in libraries() if each.name.startswith(incomplete)]
 
@@ -45,14 +48,12 @@ def library() -> None:
 
 @library.command("list", epilog=example("disttui library list", "disttui library list team"))
 @_LIBRARY
-@AS_JSON
-def list_(name: str | None, as_json: bool) -> None:
-    """List all profiles, with the last run of each."""
-    from runner.api.libraries import list_library
-    from runner.cli.render.library import library_data, library_table
+def list_(name: str | None) -> None:
+    """List all profiles and inventories, with their last runs."""
+    from disttui.runner.cli.render.library import library_data, library_table
 
-    found = list_library(library=name)
-    click.echo(json.dumps(library_data(found), indent=2) if as_json else library_table(found))
+    found = disttui.list_library(library=name)
+    emit(library_data(found), library_table(found))
 
 
 @library.command(epilog=example("disttui library show team/2node", "disttui library show team/2node --set var.steps=5"))
@@ -61,12 +62,16 @@ def list_(name: str | None, as_json: bool) -> None:
 @OVERRIDES
 def show(profile: str, as_text: bool, overrides: tuple[str, ...]) -> None:
     """Show every value of a profile, and where it comes from."""
-    from runner.api.library import read_profile
-    from runner.cli.render.library import origin_lines
-    from runner.text import clean_lines
+    from disttui.runner.cli.render.library import origin_data, origin_lines
+    from disttui.runner.profile import read
+    from disttui.runner.profile.library import find
 
-    found = read_profile(profile, overrides, check_job=False)
-    click.echo(clean_lines(found.text) if as_text else "\n".join(origin_lines(found.profile)))
+    if as_text:
+        text = clean_lines(read(find(profile)).text)
+        emit({"text": text}, text)
+    else:
+        found = disttui.read_profile(profile, overrides, check_job=False).profile
+        emit({"values": origin_data(found)}, "\n".join(origin_lines(found)))
 
 
 @library.command(epilog=example("disttui library add team hub:profiles.git", "disttui library add lab /data/profiles"))
@@ -76,34 +81,90 @@ def add(name: str, where: str) -> None:
     """Add a library: a git repository, or a folder.
 
     A repository is cloned for you alone. The list of libraries stands in your config; its order is that of the search.
+    Then you are asked for what the profiles leave to you: login name, Python and key. Without a terminal, it is listed.
     """
-    from runner.api.libraries import add_library
-    from runner.render.library import synced_lines
+    from disttui.runner.render.library import synced_data, synced_lines
 
-    done = add_library(name, where)
-    click.echo("\n".join(synced_lines(name, done)) if done else f"{name}: added")
+    done = disttui.add_library(name, where)
+    say("\n".join(synced_lines(name, done)) if done else f"{name}: added")
+    _ask_personal(name)
+    emit({"library": name, "synced": done and synced_data(done)})
+
+
+def _ask_personal(library: str) -> None:
+    """Ask for what the profiles of a library leave to the user, and keep it; list it where nobody can be asked."""
+    from disttui.runner.api.personal import keep_key, keep_personal, left_to_you, personal_file
+    from disttui.runner.profile.effects import names
+
+    left = left_to_you(library)
+    me = left.me
+    if not can_ask():
+        lines = []
+        if left.login:
+            lines.append(f"your login on {names(left.login)}, now {me}: hosts: {{{left.login[0]}: {{user: NAME}}, …}}")
+        if left.python:
+            lines.append(f"Python on {names(left.python)}, now the first with torch: python: ~/venv/bin/python")
+        if lines:
+            say("\n  ".join([f"to set in {personal_file()}, if it differs for you:", *lines]))
+        if left.key:
+            say(f"no key found for {names(left.key)}: set IdentityFile in ~/.ssh/config, or start an agent")
+        return
+    user = click.prompt(f"Your login on {names(left.login)}", default=me) if left.login else me
+    python = click.prompt(f"Python on {names(left.python)}", default="auto") if left.python else "auto"
+    key = click.prompt(f"Key file for {names(left.key)} (empty: none)", default="") if left.key else ""
+    user, python = user if user != me else "", python if python != "auto" else ""
+    if user or python:
+        keep_personal(left.login, user, python)
+        click.echo(f"saved in {personal_file()}")
+    if key:
+        click.echo(f"saved in {keep_key(left.key, key)}")
+
+
+_YES = click.option("--yes", is_flag=True, help="Do it without asking, even if other profiles extend PROFILE.")
 
 
 @library.command(epilog=example("disttui library remove team", "disttui library remove team/2node"))
 @click.argument("name", shell_complete=_complete_libraries)
 @click.option("--unsent", is_flag=True, help="Also a library with saved edits that were not sent; they are lost then.")
-def remove(name: str, unsent: bool) -> None:
+@_YES
+def remove(name: str, unsent: bool, yes: bool) -> None:
     """Remove a library from your list, or a profile from its library.
 
-    NAME is that of a library, whose remote or folder stays, or one such as team/2node.
+    NAME is that of a library, whose remote or folder stays, or one such as team/2node or team/inventory/lab.
     """
-    from runner.api.libraries import remove_library
-    from runner.api.library_edits import read_for_edit, save_profile
-
     if "/" not in name:
-        remove_library(name, unsent=unsent)
-        click.echo(f"{name}: removed from your libraries")
+        disttui.remove_library(name, unsent=unsent)
+        emit({"library": name, "profile": None}, f"{name}: removed from your libraries")
         return
-    reading = read_for_edit(name)
-    if reading.text is None:
-        raise InputError(f"{name}: no such profile", f"disttui library list {name.partition('/')[0]}")
-    save_profile(reading, None)
-    click.echo(f"{name}: removed{_then(reading.library.name, reading.library.url)}")
+    _refuse_used(name, yes)
+    reading = disttui.read_for_edit(name)
+    disttui.save_profile(reading, None)
+    data = {"library": reading.library.name, "profile": name}
+    emit(data, f"{name}: removed{_then(reading.library.name, reading.library.url)}")
+
+
+@library.command(epilog=example("disttui library rename team/2node team/nlp/2node"))
+@_PROFILE
+@click.argument("to", metavar="LIBRARY/NAME")
+@_YES
+def rename(profile: str, to: str, yes: bool) -> None:
+    """Give a profile or an inventory another name."""
+    from disttui.runner.api.library_edits import rename_profile
+
+    _refuse_used(profile, yes)
+    _say(to.partition("/")[0], rename_profile(profile, to))
+
+
+def _refuse_used(name: str, yes: bool) -> None:
+    """Ask whether to take away what other profiles extend. Raises InputError unless the user agrees."""
+    from disttui.runner.api.library_edits import dependents
+
+    others = [] if yes else dependents(disttui.read_for_edit(name))
+    if not others:
+        return
+    what = f"{name} is used by {', '.join(others)}, which cannot be used without it"
+    if not (can_ask() and click.confirm(f"{what}. Go ahead?")):
+        raise InputError(what, "Change them first, or add --yes.")
 
 
 @library.command(
@@ -115,34 +176,42 @@ def remove(name: str, unsent: bool) -> None:
 def save(source: str, to: str, replace: bool) -> None:
     """Save PROFILE, a file or a name, into a library.
 
-    In a git repository this is a commit of yours, whose message names the keys that differ. It is sent by `sync`.
+    An inventory is saved as team/inventory/lab. In a git repository this is a commit of yours, whose message names the
+    keys that differ. It is sent by `sync`.
     """
-    from runner.api.library_edits import copy_profile
-
-    _say(to.partition("/")[0], copy_profile(source, to, replace=replace))
+    _say(to.partition("/")[0], disttui.copy_profile(source, to, replace=replace))
 
 
-@library.command(epilog=example("disttui library edit team/2node"))
+@library.command(epilog=example("disttui library copy team/2node team/4node"))
+@_PROFILE
+@click.argument("to", metavar="LIBRARY/NAME")
+def copy(profile: str, to: str) -> None:
+    """Copy a profile or an inventory under another name."""
+    _say(to.partition("/")[0], disttui.copy_profile(profile, to))
+
+
+@library.command(epilog=example("disttui library edit team/2node", "disttui library edit team/inventory/lab"))
 @_PROFILE
 def edit(profile: str) -> None:
     """Edit a profile in $EDITOR, check it, and save it.
 
-    What somebody else has saved meanwhile is joined key by key; where you both have changed the same keys, both
+    What another person saved in the meantime is joined key by key; where you both have changed the same keys, both
     versions are kept.
     """
     import subprocess
     import tempfile
 
-    from runner.api.library_edits import read_for_edit, save_profile
-    from runner.text import clean_lines
-    from runner.user.editor import editor_command
+    from disttui.runner.user.editor import editor_command, needs_terminal
 
-    reading = read_for_edit(profile)
+    reading = disttui.read_for_edit(profile)
     folder = tempfile.mkdtemp(prefix="disttui-edit-")
     draft = Path(folder) / f"{Path(reading.name).name}.yaml"  # type: ignore[unsafe-path]
-    draft.write_text(reading.text or "disttui: 1\nhosts: [local]\njob: {builtin: bytegpt}\n", encoding="utf-8")
+    draft.write_text(reading.text or "", encoding="utf-8")
     try:
         command = editor_command(os.environ, draft)
+        if needs_terminal(command) and not sys.stdin.isatty():
+            cure = "Set EDITOR to one that needs none, or change the file and give it to disttui library save."
+            raise InputError(f"editor {command[0]} needs a terminal", cure)
     except InputError:
         draft.unlink()
         Path(folder).rmdir()
@@ -154,12 +223,14 @@ def edit(profile: str) -> None:
                 raise InputError(f"{command[0]} has ended with code {code}")
             text = draft.read_bytes().decode()  # read_text would change the ends of lines
             if text == reading.text:
-                click.echo(f"{profile}: nothing has changed")
+                emit({"library": reading.library.name, "profile": None}, f"{profile}: nothing has changed")
             else:
-                _say(reading.library.name, save_profile(reading, text))
+                _say(reading.library.name, disttui.save_profile(reading, text))
         except (DisttuiError, OSError, UnicodeDecodeError) as error:
+            if wants_json():
+                raise InputError(str(error), f"It is not saved. Your text is in {draft}.") from None
             click.echo(clean_lines(str(error)), err=True)
-            if not sys.stdin.isatty() or not click.confirm("Edit it again?", default=True):
+            if not can_ask() or not click.confirm("Edit it again?", default=True):
                 raise InputError("it is not saved", f"Your text is in {draft}.") from None
         else:
             draft.unlink()
@@ -175,28 +246,30 @@ def diff(profile: str, commit: str | None) -> None:
 
     Without COMMIT: those that were kept since two people had changed the same keys, and what was edited but not saved.
     """
-    from runner.api.library_edits import compare
-    from runner.cli.render.library import side_by_side
+    from disttui.runner.api.library_edits import compare
+    from disttui.runner.cli.render.library import side_by_side
 
     found = compare(profile, commit)
-    click.echo(
-        "\n\n".join([side_by_side(each) for each in found]) if found else f"{profile}: there is one version only"
-    )
+    data = [
+        {
+            "titles": each.titles,
+            "texts": each.texts,
+            "changes": None if each.changes is None else [one._asdict() for one in each.changes],
+        }
+        for each in found
+    ]
+    emit(data, "\n\n".join(map(side_by_side, found)) if found else f"{profile}: there is one version only")
 
 
 @library.command(epilog=example("disttui library history team/2node", "disttui library history team"))
 @_PROFILE
-@AS_JSON
-def history(profile: str, as_json: bool) -> None:
+def history(profile: str) -> None:
     """List the commits that have changed a profile, or a library."""
-    from runner.api.library_edits import history_of
-    from runner.cli.render.library import history_lines
+    from disttui.runner.api.library_edits import history_of
+    from disttui.runner.cli.render.library import history_lines
 
     found = history_of(profile)
-    if as_json:
-        click.echo(json.dumps([each._asdict() for each in found], indent=2))
-    else:
-        click.echo("\n".join(history_lines(found)) or "no commits")
+    emit([each._asdict() for each in found], "\n".join(history_lines(found)) or "no commits")
 
 
 @library.command(epilog=example("disttui library restore team/2node 3f2a91c"))
@@ -207,9 +280,9 @@ def restore(profile: str, commit: str) -> None:
 
     The history keeps what it is now.
     """
-    from runner.api.library_edits import library_name_of, restore_profile
+    from disttui.runner.api.library_edits import library_name_of
 
-    _say(library_name_of(profile), restore_profile(profile, commit))
+    _say(library_name_of(profile), disttui.restore_profile(profile, commit))
 
 
 @library.command(epilog=example("disttui library sync", "disttui library sync team"))
@@ -220,15 +293,13 @@ def sync(name: str | None) -> None:
     Edits of two people are joined key by key. Where both have changed the same keys, both versions are kept:
     `disttui library diff` shows them.
     """
-    from runner.api.libraries import sync_libraries
-    from runner.render.library import synced_lines
+    from disttui.runner.render.library import synced_data, synced_lines
 
-    found = False
-    for each, done in sync_libraries(name=name):
-        found = True
-        click.echo("\n".join(synced_lines(each.name, done)))
-    if not found:
-        click.echo("no library is a git repository. Add one: disttui library add team hub:profiles.git")
+    data = []
+    for each, done in disttui.sync_libraries(name=name):
+        data.append({"library": each.name, **synced_data(done)})
+        say("\n".join(synced_lines(each.name, done)))
+    emit(data, "" if data else "no library is a git repository. Add one: disttui library add team hub:profiles.git")
 
 
 @library.command(epilog=example("disttui library validate", "disttui library validate --ci ."))
@@ -241,36 +312,37 @@ def validate(names: tuple[str, ...], ci: bool) -> None:
 
     Without a name, of all libraries but the examples. Exit code 2 when there is an error.
     """
-    from runner.api.libraries import check_libraries
-    from runner.formatting import amount
-
     code = 0
-    for each, checked in check_libraries(names or ((".",) if ci else ())):
+    data = []
+    for each, checked in disttui.check_libraries(names or ((".",) if ci else ())):
         wrong = [problem for file in checked for problem in file.problems]
         code = 2 if wrong else code
-        if wrong:
+        data.append({"library": each, "profiles": len(checked), "problems": wrong})
+        if wrong and not wants_json():
             click.echo("\n".join(wrong), err=True)
         if not ci:
             bad = sum(bool(file.problems) for file in checked)
-            click.echo(f"{each}: {amount(len(checked), 'profile')}, {bad} with errors")
+            say(f"{each}: {amount(len(checked), 'profile')}, {bad} with errors")
+    emit(data)
     raise SystemExit(code)
 
 
 def _say(library_name: str, saved: Saved) -> None:
-    from runner.profile.library import library_named
-    from runner.text import clean
+    from disttui.runner.profile.library import library_named
 
     full = f"{library_name}/{clean(saved.name)}"
     url = library_named(library_name).url
     if saved.other:
         other = f"{library_name}/{clean(saved.other)}"
-        click.echo(f"{full}: somebody has changed the same keys meanwhile: yours is saved as {other}")
-        click.echo(f"  → disttui library diff {full}")
+        say(f"{full}: conflict: your version was saved as {other}")
+        say(f"  → disttui library diff {full}")
     elif url and not saved.commit:
-        click.echo(f"{full}: nothing has changed")
+        say(f"{full}: nothing has changed")
     else:
-        joined = ", with what somebody has changed meanwhile" if saved.joined else ""
-        click.echo(f"{full}: saved{joined}{_then(library_name, url)}")
+        joined = ", merged with changes made in the meantime" if saved.joined else ""
+        say(f"{full}: saved{joined}{_then(library_name, url)}")
+    conflict = f"{library_name}/{clean(saved.other)}" if saved.other else None
+    emit({"profile": full, "file": str(saved.path), "commit": saved.commit or None, "conflict": conflict})
 
 
 def _then(library_name: str, url: str) -> str:

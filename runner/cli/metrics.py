@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
 from collections import Counter
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from runner.cli.options import LOCAL, example
-from runner.cli.run_selector import finding, optional_run_options, warn
-from runner.errors import InputError
+import disttui
+from disttui.runner.cli.global_options import emit_line, wants_json
+from disttui.runner.cli.options import LOCAL, example
+from disttui.runner.cli.run_selector import finding, run_options, warn
+from disttui.runner.errors import InputError
+from disttui.runner.formatting import amount
+from disttui.runner.text import clean
 
 if TYPE_CHECKING:
-    from runner.api.tracking import Target
-    from runner.runs.registry import KnownRun
-    from runner.runs.replay import Replay
+    from disttui.runner.api.tracking import Target
 
 _PROJECT = "disttui"
 _SHOWN = 20
@@ -30,15 +37,14 @@ _ADVICE = {
 
 @click.command(
     epilog=example(
-        "disttui metrics 2node-7f3a --csv > 2node.csv",
-        "disttui metrics 2node-7f3a --tensorboard ~/tb",
-        "disttui metrics 2node-7f3a --to wandb --project gpt",
-        "disttui metrics --try train.log --pattern 'step=(?P<step>\\d+)'",
+        "disttui runs metrics 2node-7f3a --csv > 2node.csv",
+        "disttui runs metrics 2node-7f3a --tensorboard ~/tb",
+        "disttui runs metrics 2node-7f3a --to wandb --project gpt",
+        "disttui runs metrics --try train.log --pattern 'step=(?P<step>\\d+)'",
     )
 )
 @LOCAL
 @click.option("--csv", "as_csv", is_flag=True, help="Print one table with a column per metric.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line (the default).")
 @click.option(
     "--tensorboard",
     metavar="FOLDER",
@@ -52,7 +58,7 @@ _ADVICE = {
 )
 @click.option("--project", metavar="NAME", help=f"With --to: the project, {_PROJECT!r} if not given.")
 @click.option(
-    "--by-rank", is_flag=True, help="With --tensorboard and --to: each rank's values too, not their means alone."
+    "--by-rank", is_flag=True, help="With --tensorboard and --to: also the values of each rank, not only their means."
 )
 @click.option(
     "--try",
@@ -62,12 +68,11 @@ _ADVICE = {
     help="Show instead what is read from a log, an event file, a .wandb file or a CSV.",
 )
 @click.option("--pattern", metavar="REGEX", help="With --try: the expression to use, as metrics.pattern in a profile.")
-@optional_run_options
+@partial(run_options, required=False)
 def metrics(
     *,
     local: bool,
     as_csv: bool,
-    as_json: bool,
     tensorboard: Path | None,
     to: Literal["wandb", "trackio", "mlflow"] | None,
     project: str | None,
@@ -78,7 +83,7 @@ def metrics(
     **where: Any,
 ) -> None:
     """Print or send every metric of every rank of RUN."""
-    aims = ["--csv"] * as_csv + ["--json"] * as_json + ["--tensorboard"] * bool(tensorboard) + ["--to"] * bool(to)
+    aims = ["--csv"] * as_csv + ["--json"] * wants_json() + ["--tensorboard"] * bool(tensorboard) + ["--to"] * bool(to)
     if len(aims) > 1:
         raise InputError(f"{' and '.join(aims)} exclude each other", "Give one of them.")
     if project is not None and to is None:
@@ -90,61 +95,54 @@ def metrics(
             raise InputError(
                 f"--try reads a file, so it excludes RUN and {(aims or ['--csv'])[0]}", "Give one of them."
             )
-        raise SystemExit(_try(tried, pattern, as_json=as_json))
+        raise SystemExit(_try(tried, pattern))
     if run is None:
         raise click.UsageError("Missing argument 'RUN'.")
     if pattern is not None:
         raise InputError("--pattern needs --try", "A run's pattern stands in its profile: metrics.pattern.")
-    from runner.api.replaying import replay
-    from runner.cli.render.metrics import metrics_text
 
     where["run"] = run
     with finding(**where) as (known, viewer):
-        found = replay(viewer, known, local=local)
+        found = disttui.replay(viewer, known, local=local)
     warn(found.warnings)
     if to is not None:
         raise SystemExit(_send(known, found, to, _PROJECT if project is None else project, by_rank=by_rank))
     if tensorboard is not None:
         raise SystemExit(_send(known, found, "tensorboard", str(tensorboard), by_rank=by_rank))
-    if text := metrics_text(found, as_csv=as_csv):
+    if text := _text(found, as_csv=as_csv):
         click.echo(text)
 
 
-def _send(known: KnownRun, found: Replay, target: Target, place: str, *, by_rank: bool) -> int:
+def _send(known: disttui.KnownRun, found: disttui.Replay, target: Target, place: str, *, by_rank: bool) -> int:
     """Send the metrics of a run; returns 0, or 1 where there are none. Raises InputError."""
-    from runner.api.tracking import send_metrics
-    from runner.cli.startup import without_stdin
-    from runner.formatting import amount
+    from disttui.runner.cli.startup import without_stdin
 
     attempts = 0
-    sending = send_metrics(known, found, target, place, by_rank=by_rank)
+    sending = disttui.send_metrics(known, found, target, place, by_rank=by_rank)
     while True:
         with without_stdin():
             sent = next(sending, None)
         if sent is None:
             break
         attempts += 1
-        click.echo(
-            f"attempt {sent.attempt}: {amount(sent.metrics, 'metric')}, {amount(sent.steps, 'step')} → {sent.where}"
+        emit_line(
+            asdict(sent),
+            f"attempt {sent.attempt}: {amount(sent.metrics, 'metric')}, {amount(sent.steps, 'step')} → {sent.where}",
         )
     if not attempts:
         click.echo(f"{known.run}: no metrics yet, nothing is sent", err=True)
     return 0 if attempts else 1
 
 
-def _try(path: Path, pattern: str | None, *, as_json: bool) -> int:
+def _try(path: Path, pattern: str | None) -> int:
     """Show the metrics in a file; returns 0, or 1 where there are none. Raises InputError."""
-    from runner.api.trial import LogTrial
-    from runner.formatting import amount
-    from runner.text import clean
-
-    trial = LogTrial(path, pattern)
+    trial = disttui.LogTrial(path, pattern)
     for number, record in trial:
-        if as_json:
+        if wants_json():
             click.echo(json.dumps({trial.unit: number, "record": record}))
         elif trial.matched <= _SHOWN:
             click.echo(f"{number:>7}  " + ", ".join(f"{clean(name)} {value}" for name, value in record.items()))
-    if not as_json:
+    if not wants_json():
         if trial.matched > _SHOWN:
             click.echo(f"    …    and {amount(trial.matched - _SHOWN, trial.unit)} more")
         for note in trial.notes:
@@ -158,6 +156,33 @@ def _try(path: Path, pattern: str | None, *, as_json: bool) -> int:
 
 
 def _most(names: Counter[str]) -> str:
-    from runner.text import clean
 
     return ", ".join(f"{clean(name)} ({times:,})" for name, times in names.most_common(20))
+
+
+def _text(found: disttui.Replay, *, as_csv: bool) -> str:
+    """Every metric of every rank."""
+    rows = found.table()
+    if not as_csv:
+        return "\n".join(json.dumps(row) for row in rows)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n", restval="")
+    writer.writerow({name: clean(name) for name in names})
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    return out.getvalue().rstrip("\n")
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, str):
+        # A spreadsheet would treat a cell with this beginning as a formula.
+        text = clean(value)
+        return f"'{text}" if text[:1] in ("=", "+", "-", "@") and not _is_number(text) else text
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return not math.isnan(float(text))
+    except ValueError:
+        return False

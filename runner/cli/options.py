@@ -11,41 +11,26 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from runner.errors import InputError
+import disttui
+from disttui.runner.cli.global_options import given
+from disttui.runner.errors import InputError
+from disttui.runner.text import clean
 
 if TYPE_CHECKING:
-    from runner.profile import Profile
+    from disttui.runner.profile import Profile
 
 
 _PLAIN = re.compile(r"(?:[\w./:][\w./:%+=-]*@)?(?:[\w./:@][\w./:@%+=-]*|\[[0-9A-Fa-f]*:[0-9A-Fa-f:.]+\](?::\d+)?)")
 """A word in which shells run, divide, replace and hide nothing; brackets are those of an IPv6 address alone."""
 LOCAL = click.option("--local", is_flag=True, help="Show what this machine has, without asking any host.")
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-AS_LINES = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
-DETACH = click.option(
-    "--detach", is_flag=True, help="Leave the run to itself once it runs or waits in a queue; print its id."
-)
-IGNORE_LEASES = click.option(
-    "--ignore-leases", is_flag=True, help="Start even if others have leased the GPUs or the host."
-)
-WHEN_FREE = click.option(
-    "--when-free",
-    is_flag=True,
-    help="Wait while others have leased its GPUs, then start by itself (see disttui queue).",
-)
-PRIORITY = click.option(
-    "--priority",
-    type=click.IntRange(-100, 100),
-    default=0,
-    help="With --when-free: go before waiting runs with a lower one.",
-)
 OVERRIDES = click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Override a key of the profile: job.args='[--steps, \"20\"]', hosts.0.num_processes=2.",
+    help="Override a key of the profile: hosts.0.num_processes=2, var.lr=1e-3; job.args.lr=1e-3 sets --lr of the job.",
 )
+SANDBOX = click.option("--sandbox", is_flag=True, help="Replace every host by a temporary SSH server on this machine.")
 TRUST = click.option(
     "--trust-profile",
     "--trust",
@@ -59,35 +44,21 @@ def example(*lines: str) -> str:
     return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 
-def ssh_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for connecting to hosts."""
-    for option in (
-        click.option(
-            "--accept-new-host-keys",
-            is_flag=True,
-            help="Add unknown host keys to known_hosts (changed keys are always refused).",
-        ),
-        click.option(
-            "--ssh-config",
-            type=click.Path(exists=True, dir_okay=False),
-            envvar="DISTTUI_SSH_CONFIG",
-            show_envvar=True,
-            help="Use this file as ssh's -F does.",
-        ),
-    ):
-        command = option(command)
-    return command
+def duration(option: str, text: str) -> float:
+    """Seconds of the value of an option, such as `90s`, `12h` or `30d`. Raises InputError."""
+    from disttui.runner.profile.fields import span
+
+    seconds = span(text)
+    if seconds is None:
+        raise InputError(f"{option} {clean(text)!r}: not a duration", "Give 90s, 10m, 12h, 30d or 2w.")
+    return seconds
 
 
 def profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the profile, and the options that change it."""
     for option in (
         TRUST,
-        click.option(
-            "--sandbox",
-            is_flag=True,
-            help="Replace every host by a temporary SSH server on this machine.",
-        ),
+        SANDBOX,
         OVERRIDES,
         click.argument("profile", metavar="PROFILE", shell_complete=complete_profiles),
     ):
@@ -95,9 +66,21 @@ def profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def start_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what `run` and `rerun` hand to `run_profile`, and --allow-differences."""
+    for name, text in (
+        ("--when-free", "Wait in the queue while others have reserved its GPUs (see disttui lease queue)."),
+        ("--ignore-leases", "Start even if others have leased the GPUs or the host."),
+        ("--allow-differences", "Start even if hosts have different versions of the job's code."),
+        ("--detach", "Start in the background: leave the run once it runs or is queued, and print its id."),
+    ):
+        command = click.option(name, is_flag=True, help=text)(command)
+    return command
+
+
 def complete_profiles(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
     """Files, and the profiles whose names begin with `incomplete`."""
-    from runner.profile.library import list_names
+    from disttui.runner.profile.library import list_names
 
     return [paths("file", incomplete), *_offered(list_names(), incomplete)]
 
@@ -110,10 +93,10 @@ def paths(kind: str, incomplete: str) -> CompletionItem:
 
 def complete_hosts(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
     """The hosts that begin with `incomplete`: of the ssh configuration, of known runs and of profiles."""
-    from runner.hosts.discovery import ssh_hosts
-    from runner.runs.places import in_view
+    from disttui.runner.hosts.discovery import ssh_hosts
+    from disttui.runner.runs.places import in_view
 
-    named = [found.host for found in ssh_hosts(ctx.params.get("ssh_config")).candidates]
+    named = [found.host for found in ssh_hosts(given("ssh_config", ctx)).candidates]
     known = [place.host.label() for place in in_view(os.environ)]
     return _offered(dict.fromkeys((*known, *named)), incomplete)
 
@@ -135,20 +118,53 @@ def load_profile(name: str, overrides: tuple[str, ...] = (), *, trusted: bool | 
     Raises:
         InputError: It cannot be used, or the user has not agreed.
     """
-    from runner.api import library
-    from runner.cli.viewing import TerminalQuestions
+    from disttui.runner.cli.viewing import TerminalQuestions
 
     with naming_trust() if trusted is not None else nullcontext():
-        return library.load_profile(name, overrides, questions=TerminalQuestions(), trusted=bool(trusted))
+        return disttui.load_profile(name, overrides, questions=TerminalQuestions(), trusted=bool(trusted))
 
 
 @contextmanager
 def naming_trust() -> Iterator[None]:
     """Let the refusal of a profile name the option that allows it, for commands that have TRUST."""
-    from runner.api.library import DistrustError
-
     try:
         yield
-    except DistrustError as error:
+    except disttui.DistrustError as error:
         option = "--trust" if error.doubt.changes else "--trust-profile"
         raise InputError(error.what, f"{error.cure.rstrip('.')}, or add {option}.") from None
+
+
+@contextmanager
+def viewing(
+    played: Profile | None = None, *, otherwise: str | None = None, without_config: bool = False
+) -> Iterator[disttui.Viewer]:
+    """The viewer of a command.
+
+    Args:
+        played: A profile whose hosts are simulated on this machine; None: real hosts.
+        otherwise: The ssh configuration if none is given.
+        without_config: Ignore the user's config if it is broken.
+    """
+    from disttui.runner.cli.viewing import TerminalQuestions
+    from disttui.runner.user.config import Settings, load_settings
+
+    settings = None
+    try:
+        load_settings(os.environ)  # a mistake in it is the user's, not one of each host
+    except InputError as error:
+        if not without_config:
+            raise
+        click.echo(f"disttui: {error.sentence}; the config is ignored", err=True)
+        settings = Settings()
+    if played is not None:
+        with disttui.Viewer.in_sandbox([host.host for host in played.hosts], os.environ) as viewer:
+            yield viewer
+        return
+    questions = TerminalQuestions()
+    try:
+        config, accept = given("ssh_config") or otherwise, bool(given("accept_new_host_keys"))
+        with disttui.Viewer(os.environ, questions, ssh_config=config, accept_new_host_keys=accept) as viewer:
+            viewer.settings = settings
+            yield viewer
+    finally:
+        questions.close()

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import json
+from shutil import get_terminal_size
 
 import click
 
-from runner.cli.options import AS_JSON, LOCAL, complete_hosts, example, ssh_options
-from runner.cli.run_selector import check_run_dir, warn
-from runner.errors import InputError
-from runner.protocol.names import RUN_DIR
+import disttui
+from disttui.runner.cli.global_options import emit
+from disttui.runner.cli.options import LOCAL, complete_hosts, example, viewing
+from disttui.runner.cli.run_selector import check_run_dir, warn, warn_of
+from disttui.runner.errors import InputError
+from disttui.runner.formatting import amount
+from disttui.runner.protocol.names import RUN_DIR
+from disttui.runner.runs.summary import STATES
 
 
-@click.command(epilog=example("disttui ps", "disttui ps --host box1 --json"))
+@click.command(epilog=example("disttui ps --state running --user alice", "disttui ps --host box1 --json"))
+@click.option("--name", default="", metavar="TEXT", help="Only runs of profiles whose name contains this.")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only runs in this state.")
+@click.option("--sweep", metavar="SWEEP", help="Only runs of this sweep.")
+@click.option("--user", default="", metavar="USER", help="Only runs that this user has started.")
+@click.option("--since", metavar="WHEN", help="Only runs started since: 90s, 10m, 2h, 3d ago, or a date.")
 @click.option(
     "--host",
     "hosts",
     multiple=True,
     metavar="HOST",
     shell_complete=complete_hosts,
-    help="Also all runs of this host, started by any user.",
+    help="Only runs on this host, started by any user.",
 )
 @click.option(
     "--run-dir",
@@ -30,29 +39,48 @@ from runner.protocol.names import RUN_DIR
     help="The folder of runs on --host.",
 )
 @LOCAL
-@AS_JSON
-@ssh_options
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="List at most this many runs.")
+@click.option("--after", metavar="RUN", help="Continue below RUN, the last of the list before.")
 def ps(
+    *,
+    name: str,
+    states: tuple[str, ...],
+    sweep: str | None,
+    user: str,
+    since: str | None,
     hosts: tuple[str, ...],
     run_dir: str,
     local: bool,
-    as_json: bool,
-    ssh_config: str | None,
-    accept_new_host_keys: bool,
+    limit: int,
+    after: str | None,
 ) -> None:
     """List the runs that are known here, and on given hosts.
 
-    Hosts have 3 seconds to tell how their runs are; rows that are older say so. The loss is that of rank 0. Exit code
-    3 when a host given by --host could not be asked.
+    Hosts have 3 seconds to tell how their runs are; rows that are older say so. The loss is that of rank 0. Of runs
+    that are private to other users of a host, the name, the owner and whether they run is shown. Exit code 3 when a
+    host given by --host could not be asked.
     """
-    from runner.api.listing import list_runs
-    from runner.cli.render.runs import render_runs
-    from runner.cli.viewing import viewing
+    from disttui.runner.api.finding import sweep_runs
+    from disttui.runner.cli.logs import parse_since
+    from disttui.runner.cli.render.runs import render_runs, runs_data
 
     if local and hosts:
         raise InputError("--local asks no host, and --host names one", "Leave out one of them.")
-    with viewing(ssh_config, accept_new_host_keys) as viewer:
-        listed = list_runs(viewer, hosts, local=local, run_dir=run_dir)
-    warn([*listed.problems, *listed.silent])
-    click.echo(json.dumps(listed.rows, indent=2) if as_json else render_runs(listed.rows))
+    with viewing(without_config=True) as viewer:
+        swept = None if sweep is None else sweep_runs(viewer, sweep)
+        wanted = disttui.RunFilter(name, states, swept, user, parse_since(since) if since else 0.0)
+        listed = disttui.list_runs(viewer, hosts, local=local, run_dir=run_dir, wanted=wanted)
+    warn(listed.problems)
+    warn_of(listed.silent)
+    rows = listed.rows
+    if after is not None:
+        place = next((at for at, row in enumerate(rows, 1) if row["run"].startswith(after)), None)
+        if place is None:
+            raise InputError(f"--after {after!r}: no such run is listed", "Give the last run of the list before.")
+        rows = rows[place:]
+    if (more := len(rows) - limit) > 0:
+        rows = rows[:limit]
+        warn([f"{amount(more, 'more run')}: add --after {rows[-1]['run']}"])
+    nothing = not rows and (hosts or after or wanted != disttui.RunFilter())
+    emit(runs_data(rows), "no runs match" if nothing else render_runs(rows, get_terminal_size().columns))
     raise SystemExit(3 if listed.silent else 0)

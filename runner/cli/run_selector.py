@@ -1,28 +1,30 @@
-"""The options that select a run, and the viewer for its hosts."""
+"""The options that select runs, and the viewer for their hosts."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
-from runner.cli.options import complete_hosts, complete_profiles, ssh_options
-from runner.protocol.names import RUN_DIR
-
-if TYPE_CHECKING:
-    from runner.api.viewer import Viewer
-    from runner.runs.registry import KnownRun
+import disttui
+from disttui.runner.cli.global_options import can_ask, emit, say, wants_json
+from disttui.runner.cli.options import complete_hosts, complete_profiles, viewing
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.ids import short
+from disttui.runner.protocol.names import RUN_DIR
 
 
 def complete_runs(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
     """The ids that begin with `incomplete`."""
-    from runner.ids import short
-    from runner.runs.registry import run_names
+    from disttui.runner.runs.registry import run_names
 
+    if incomplete.startswith("@"):
+        return [CompletionItem(word) for word in ("@latest", "@failed") if word.startswith(incomplete)]
     names = run_names(os.environ)
     shown = {name: short(name, names) for name in names if name.startswith(incomplete)}
     return [CompletionItem(few if few.startswith(incomplete) else name) for name, few in shown.items()]
@@ -36,7 +38,6 @@ def check_run_dir(ctx: click.Context, param: click.Parameter, value: str | None)
 
 
 _FINDING: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
-    ssh_options,
     click.option(
         "--run-dir",
         metavar="FOLDER",
@@ -55,51 +56,123 @@ _FINDING: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         "--host",
         metavar="HOST",
         shell_complete=complete_hosts,
-        help="Find RUN on this host, also if somebody else has started it.",
+        help="Find RUN on this host, even if another user started it.",
     ),
 )
 
 
-def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the run, and the options that find one that was started elsewhere."""
-    return _with_run(command, required=True)
+def runs_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add several runs, and the options that select or find them."""
+    mine = click.option("--mine", is_flag=True, help="Only runs that you have started; without RUN, all of these.")
+    return run_options(mine(command), "runs", required=False, nargs=-1, metavar="[RUN]...")
 
 
-def optional_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the same options to a command that also works without a run."""
-    return _with_run(command, required=False)
+YES = click.option("--yes", is_flag=True, help="Do not ask before this is done to several runs.")
 
 
-def _with_run(command: Callable[..., Any], *, required: bool) -> Callable[..., Any]:
+def run_options(command: Callable[..., Any], name: str = "run", **argument: Any) -> Callable[..., Any]:
+    """Add the run, and the options that find one that was started elsewhere.
+
+    Args:
+        argument: Of click's, such as `required=False`.
+    """
     for option in _FINDING:
         command = option(command)
-    return click.argument("run", metavar="RUN", required=required, shell_complete=complete_runs)(command)
+    return click.argument(name, shell_complete=complete_runs, **{"metavar": "RUN", **argument})(command)
 
 
 @contextmanager
-def finding(
-    *, run: str, host: str | None, hosts_from: str | None, run_dir: str | None, ssh_config: str | None,
-    accept_new_host_keys: bool, trust_hosts: bool,
-) -> Iterator[tuple[KnownRun, Viewer]]:  # fmt: skip
+def finding(run: str, **where: Any) -> Iterator[tuple[disttui.KnownRun, disttui.Viewer]]:
     """The run that the options of `run_options` select, and a viewer for its hosts."""
-    from runner.api.finding import adopt, find_run
-    from runner.cli.options import load_profile
-    from runner.cli.viewing import viewing
-    from runner.errors import InputError
+    with _finding([run], find=lambda viewer: [disttui.find_run(viewer, run)], **where) as ([known], viewer):
+        yield known, viewer
+
+
+@contextmanager
+def finding_all(
+    runs: Sequence[str], *, mine: bool, **where: Any
+) -> Iterator[tuple[list[disttui.KnownRun], disttui.Viewer]]:
+    """The runs that the options of `runs_options` select, and a viewer for their hosts."""
+    if not runs and not mine:
+        raise InputError("no run is given", "Give a run's id, a sweep's name, @latest, @failed or --mine.")
+    if mine and where["host"]:
+        raise InputError("--mine selects among the runs that are known here, and --host names one", "Leave out one.")
+    with _finding(runs, find=lambda viewer: disttui.select_runs(viewer, runs, mine=mine), **where) as found:
+        yield found
+
+
+@contextmanager
+def _finding(
+    runs: Sequence[str],
+    find: Callable[[disttui.Viewer], list[disttui.KnownRun]],
+    *,
+    host: str | None, hosts_from: str | None, run_dir: str | None, trust_hosts: bool,
+) -> Iterator[tuple[list[disttui.KnownRun], disttui.Viewer]]:  # fmt: skip
+    from disttui.runner.cli.options import load_profile
 
     if host is None and (hosts_from or run_dir or trust_hosts):
         raise InputError("--profile, --run-dir and --trust-hosts need --host", "Add --host, any host of the run.")
     profile = load_profile(hosts_from) if hosts_from else None
-    with viewing(ssh_config, accept_new_host_keys) as viewer:
+    with viewing(without_config=True) as viewer:
         if host is None:
-            yield find_run(viewer, run), viewer
+            yield find(viewer), viewer
         else:
-            yield adopt(viewer, run, host, profile=profile, run_dir=run_dir, trust_hosts=trust_hosts), viewer
+            found = [
+                disttui.adopt(viewer, run, host, profile=profile, run_dir=run_dir, trust_hosts=trust_hosts)
+                for run in runs
+            ]
+            yield found, viewer
+
+
+def agree(verb: str, runs: Sequence[disttui.KnownRun], *, yes: bool) -> None:
+    """Ask once before something is done to several runs. Raises InputError without a terminal, or a yes."""
+    if yes or len(runs) < 2:
+        return
+    question = f"{verb} {len(runs)} runs: {', '.join(short(run.run) for run in runs)}?"
+    if not can_ask():
+        raise InputError(question, "Add --yes to answer without a terminal.")
+    click.confirm(question, abort=True)
+
+
+def for_each(
+    runs: Sequence[disttui.KnownRun],
+    do: Callable[[disttui.KnownRun], tuple[dict[str, object], int]],
+    failed: Mapping[str, object] | None = None,
+) -> NoReturn:
+    """Do something to each run, print the data of all, and end the command with the highest exit code.
+
+    Of several runs, an error is printed and the others continue.
+
+    Args:
+        do: Prints its text; returns its data and exit code.
+        failed: More data of a run with an error.
+    """
+    done: list[dict[str, object]] = []
+    codes = [0]
+    for run in runs:
+        try:
+            data, code = do(run)
+        except DisttuiError as error:
+            if len(runs) == 1:
+                raise
+            say(f"{short(run.run)}: {error.sentence}")
+            data, code = {**(failed or {}), "error": error.as_json()}, error.exit_code
+        done.append({"run": run.run, "error": None, **data})
+        codes.append(code)
+    emit(done)
+    raise SystemExit(max(codes))
 
 
 def existing(path: str | None) -> str | None:
     """The ssh configuration that a run was started with, if it is still there."""
     return path if path and os.path.isfile(path) else None  # noqa: PTH113 - never raises, whatever the path
+
+
+def warn_of(errors: Iterable[DisttuiError]) -> None:
+    """Print errors that do not end a command on standard error; with --json each as an object in one line."""
+    for error in errors:
+        line = json.dumps({"type": "error", **error.as_json()}) if wants_json() else f"disttui: {error.sentence}"
+        click.echo(line, err=True)
 
 
 def warn(lines: Iterable[str]) -> None:

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
-from runner.cli import startup
-from runner.errors import InputError
+import disttui
+from disttui.runner.cli import startup
+from disttui.runner.cli.global_options import wants_json
+from disttui.runner.cli.options import viewing
+from disttui.runner.errors import InputError
+from disttui.runner.formatting import amount, count
+from disttui.runner.ids import short
+from disttui.runner.text import clean
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from runner.api.preparing import Planned
-    from runner.api.rerunning import Again
-    from runner.api.viewer import Viewer
-    from runner.cli.render.jsonl import JsonPrinter
-    from runner.cli.render.live import TextPrinter
-    from runner.profile import Profile
-    from runner.runs.state import RunState
-    from runner.user.config import Settings
-
-
-class Sharing(NamedTuple):
-    """What a run does where others have leased what it uses."""
-
-    ignore_leases: bool = False
-    when_free: bool = False
-    priority: int = 0
+    from disttui.runner.cli.render.printer import Printer
+    from disttui.runner.cli.signals import Signals
+    from disttui.runner.profile import Profile
+    from disttui.runner.user.config import Settings
 
 
 def run_profile(
@@ -39,112 +31,146 @@ def run_profile(
     source: str | None,
     *,
     sandbox: bool,
-    ssh_config: str | None,
-    accept_new: bool,
-    as_json: bool,
     detach: bool,
-    sharing: Sharing,
-    earlier: Again | None = None,
+    ignore_leases: bool,
+    when_free: bool,
+    ssh_config: str | None = None,
+    earlier: disttui.Again | None = None,
 ) -> int:
     """Run a profile to its end, or until it is left, and return the exit code.
 
     Args:
         source: The profile's file.
+        ssh_config: The ssh configuration if none is given.
         earlier: The run that is run again: what has changed since is said.
 
     Raises:
         InputError: It could not be kept here, or not be left.
     """
-    from runner.cli.viewing import viewing
-    from runner.runs.registry import make_folder
+    from disttui.runner.cli.render.printer import make_printer
+    from disttui.runner.cli.signals import Signals
+    from disttui.runner.runs.registry import make_folder
 
     if detach and sandbox:
-        raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")
-    if sharing.when_free and sharing.ignore_leases:
+        raise InputError("a sandbox ends with its command, so it cannot run in the background", "Leave out --detach.")
+    if when_free and ignore_leases:
         raise InputError("--when-free and --ignore-leases exclude each other", "Give one of them.")
-    if sharing.priority and not sharing.when_free:
-        raise InputError("--priority needs --when-free", "Give both, or none.")
-    if sharing.priority and profile.slurm is not None:
-        what = "--priority is of disttui's own queue, and a job of Slurm waits in Slurm's"
-        raise InputError(what, 'Leave it out; slurm: {options: ["--nice=100"]} lets other jobs go first.')
     make_folder(os.environ)
     wanted = notices_wanted()
-    printer = _printer(profile, as_json=as_json)
-    if profile.slurm is not None and (sharing.when_free or sharing.ignore_leases):
-        option = "--when-free" if sharing.when_free else "--ignore-leases"
+    printer = make_printer(profile)
+    if profile.slurm is not None and (when_free or ignore_leases):
+        option = "--when-free" if when_free else "--ignore-leases"
         printer.say(f"{option} changes nothing for a job of Slurm: Slurm's queue lets it wait, and gives it its nodes")
+    signals = Signals()
     try:
-        with viewing(ssh_config, accept_new, profile if sandbox else None) as viewer:
-            kept = {"source": source, "resume_from": earlier.resume_from if earlier else None}
-            return _run(viewer, profile, printer, kept, wanted, detach, sharing, earlier)
+        with viewing(profile if sandbox else None, otherwise=ssh_config) as viewer:
+            say_secrets(profile, printer.say)
+            startup.import_ahead()
+            steps = disttui.start(
+                viewer, profile, source=source, resume_from=earlier.resume_from if earlier else None,
+                code=earlier.code if earlier else None, command=sys.argv, ignore_leases=ignore_leases, queued=when_free,
+            )  # fmt: skip
+            with signals.caught(), closing(steps):
+                launched = _print_steps(profile, steps, printer, signals, detach, earlier)
+                return _follow(viewer, launched, printer, signals, wanted, detach, when_free)
     except KeyboardInterrupt:
         # After the start has begun, Ctrl-C stops the run and is not raised.
         raise click.Abort("nothing was started") from None
 
 
-def _run(
-    viewer: Viewer,
+def _print_steps(
     profile: Profile,
-    printer: TextPrinter | JsonPrinter,
-    kept: Mapping[str, str | None],
-    wanted: Settings | None,
+    steps: Iterable[disttui.HostStep | disttui.RunCode | disttui.Planned | disttui.Launched],
+    printer: Printer,
+    signals: Signals,
     detach: bool,
-    sharing: Sharing,
-    earlier: Again | None,
-) -> int:
-    from runner.api.following import follow
-    from runner.api.preparing import launch, prepare, refuse, resolve_secrets
-    from runner.cli.render.printer import show_update
-    from runner.cli.signals import Signals
-    from runner.runs.hooks import tell_end
+    earlier: disttui.Again | None,
+) -> disttui.Launched:
+    """Print what comes before the run, and return that."""
+    from disttui.runner.runs.hooks import say_on_end
 
-    signals = Signals()
-    with signals.caught():
-        resolve_secrets(viewer, profile)
-        say_secrets(profile, printer.say)
-        startup.import_ahead()
-        news, wait = host_words(profile, printer.say), sharing.when_free
-        with prepare(viewer, profile, news, ignore_leases=sharing.ignore_leases, queued=wait) as prepared:
-            refuse(prepared.planned)
-            _say_plan(prepared.planned, printer)
+    news = host_words(profile, printer.say)
+    for step in steps:
+        if isinstance(step, disttui.HostStep):
+            news(*step)
+            if signals.stops or signals.leave:
+                raise KeyboardInterrupt  # nothing runs yet that the signal would stop
+        elif isinstance(step, disttui.Planned):
+            _say_plan(step, printer)
+            if detach:
+                say_on_end(step.profile, printer.say)
             if earlier and earlier.origin:
-                from runner.api.rerunning import changed_since
-                from runner.ids import short
+                from disttui.runner.api.rerunning import changed_since
 
-                for line in changed_since(earlier.origin, prepared.planned):
+                for line in changed_since(earlier.origin, step):
                     printer.say(f"changed since {short(earlier.run)}: {line}")
             signals.hold_back()
-            known = launch(viewer, prepared, **kept, command=sys.argv, priority=sharing.priority)
-            with (
-                follow(viewer, known, prepared.links, wishes=signals) as following,
-                announcing(known.run, wanted) as announce,
-            ):
-                for update in following:
-                    show_update(printer, following.state, update)
-                    announce(following.state)
-                    here = following.state
-                    if detach and (here.attempt > 0 or here.waits or (wait and here.gathered)):
-                        following.leave()
-                finish(printer, following.state, following.mirror)
-        tell_end(prepared.planned.profile, known, following.state, printer.say)
-        if detach and following.state.result is None:
-            printer.detached(known.run)
-        return following.exit_code
+        elif isinstance(step, disttui.RunCode):
+            _say_code(step, printer)
+        else:
+            return step
+    raise AssertionError("the start yields a run or raises")
+
+
+def _follow(
+    viewer: disttui.Viewer,
+    launched: disttui.Launched,
+    printer: Printer,
+    signals: Signals,
+    wanted: Settings | None,
+    detach: bool,
+    wait: bool,
+) -> int:
+    from disttui.runner.cli.render.printer import show_update
+    from disttui.runner.runs.hooks import tell_later
+
+    known = launched.run
+    with (
+        disttui.follow(viewer, known, launched.links, wishes=signals) as following,
+        announcing(known.run, wanted) as announce,
+        _naming_the_run(viewer, following),
+    ):
+        for update in following:
+            show_update(printer, following.state, update)
+            announce(following.state)
+            here = following.state
+            if detach and (here.attempt > 0 or here.waits or (wait and here.gathered)):
+                following.leave()
+        printer.end(following.state, following.mirror)
+    if not detach or following.state.result is not None:
+        tell_later(known, following.state, printer.say)
+    elif not wants_json():
+        printer.detached(known.run)
+    return following.exit_code
+
+
+@contextmanager
+def _naming_the_run(viewer: disttui.Viewer, following: disttui.Following) -> Iterator[None]:
+    """Say on standard error how to find the run again, if the reader of standard output goes away."""
+    from disttui.runner.cli.render.live import left_lines
+    from disttui.runner.cli.render.output import put
+
+    try:
+        yield
+    except BrokenPipeError:
+        if viewer.sandbox is None and following.state.result is None:
+            put(sys.stderr, "disttui: the reader of the output has gone; the run continues\n")
+            put(sys.stderr, left_lines(following.run.run))
+        raise
 
 
 def notices_wanted() -> Settings | None:
-    """The user's config; None where standard error is no terminal, which gets no notices. Raises InputError."""
-    from runner.user.config import load_settings
+    """The user's config; None if standard error is not a terminal. Raises InputError."""
+    from disttui.runner.user.config import load_settings
 
     return load_settings(os.environ) if sys.stderr.isatty() else None
 
 
 @contextmanager
-def announcing(run: str, wanted: Settings | None) -> Iterator[Callable[[RunState], None]]:
+def announcing(run: str, wanted: Settings | None) -> Iterator[Callable[[disttui.RunState], None]]:
     """Yields what takes the states of a run, and announces them through the terminal as the config asks."""
-    from runner.ids import short
-    from runner.render.status import run_word
-    from runner.user.notices import Notices
+    from disttui.runner.runs.condition import run_word
+    from disttui.runner.user.notices import Notices
 
     if wanted is None:
         yield lambda state: None
@@ -164,10 +190,9 @@ def announcing(run: str, wanted: Settings | None) -> Iterator[Callable[[RunState
 
 def say_secrets(profile: Profile, say: Callable[[str], None]) -> None:
     """Print which secrets go to which hosts."""
-    from runner.profile.disclosure import secret_text
-    from runner.profile.effects import secrets
-    from runner.profile.problems import printable
-    from runner.profile.references import Reference
+    from disttui.runner.profile.effects import secret_text, secrets
+    from disttui.runner.profile.problems import printable
+    from disttui.runner.profile.references import Reference
 
     for secret in secrets(profile):
         say(f"{printable(str(Reference(secret.kind, secret.name)))} goes {secret_text(secret, profile)}")
@@ -175,7 +200,9 @@ def say_secrets(profile: Profile, say: Callable[[str], None]) -> None:
 
 def host_words(profile: Profile, say: Callable[[str], None]) -> Callable[[int, str, str], None]:
     """Return a callback for `prepare` that prints the progress of each host."""
-    from runner.profile.problems import printable
+    from disttui.runner.profile.problems import printable
+
+    shown: dict[int, str] = {}
 
     def news(node: int, kind: str, note: str) -> None:
         host = profile.hosts[node]
@@ -183,13 +210,16 @@ def host_words(profile: Profile, say: Callable[[str], None]) -> Callable[[int, s
             say(f"{host.name}: connecting")
         elif kind == "probing" and host.activate:
             say(f"{host.name}: running its activate line: {printable(host.activate)}")
+        elif (words := disttui.HostStep(node, kind, note).words) and shown.get(node) != words:
+            shown[node] = words
+            say(f"{host.name}: {words}")
 
     return news
 
 
-def _say_plan(planned: Planned, printer: TextPrinter | JsonPrinter) -> None:
+def _say_plan(planned: disttui.Planned, printer: Printer) -> None:
     """Print the plan in short, with its warnings."""
-    from runner.planning.plan import counts_line
+    from disttui.runner.planning.plan import counts_line
 
     for advice in planned.recommendation.warnings:
         printer.say(_line(advice.host, advice.text))
@@ -200,33 +230,17 @@ def _say_plan(planned: Planned, printer: TextPrinter | JsonPrinter) -> None:
     printer.say(f"{counts_line(plan)}; {plan.backend}, {plan.strategy}, {plan.precision}")
 
 
+def _say_code(code: disttui.RunCode, printer: Printer) -> None:
+    """Print what is sent as the run's code, and what of its folder is not."""
+    from disttui.runner.sync.collect import omission_lines
+
+    changed = " and uncommitted changes" if code.git.diff else ""
+    at = f", commit {code.git.commit[:12]}{changed}" if code.git.commit else ""
+    which = "as it was then" if code.recorded else f"from {code.folder}{at}"
+    printer.say(_line(None, f"code: {amount(code.files, 'file')}, {count(code.size)}B, {which}"))
+    for line in omission_lines(code.omitted):
+        printer.say(_line(None, f"not sent: {line}"))
+
+
 def _line(host: str | None, text: str) -> str:
-    from runner.text import clean
-
     return clean(f"{host}: {text}" if host else text).rstrip()
-
-
-def finish(printer: TextPrinter | JsonPrinter, state: RunState, folder: Path) -> None:
-    """Print the closing lines of a followed run; nothing for one that goes on."""
-    from runner.cli.render.jsonl import JsonPrinter
-
-    if isinstance(printer, JsonPrinter):
-        printer.end(state, str(folder))
-    else:
-        from runner.render.story import ending
-
-        printer.end(ending(state, state.elapsed, folder, printer.launcher_tails))
-
-
-def _printer(profile: Profile, *, as_json: bool) -> TextPrinter | JsonPrinter:
-    from runner.cli.render.jsonl import JsonPrinter
-    from runner.cli.render.live import TextPrinter
-
-    for stream in (sys.stdout, sys.stderr):
-        # A character that the terminal cannot show must not end the command.
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    if as_json:
-        return JsonPrinter(sys.stdout)
-    names = tuple(host.name for host in profile.hosts)
-    most = sum(host.num_processes or 1 for host in profile.hosts)
-    return TextPrinter(sys.stdout, sys.stderr, names, most, colour=not os.environ.get("NO_COLOR"))

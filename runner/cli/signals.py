@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from runner.runs.session import Wishes
+from disttui.runner.runs.following import Wishes
 
 _CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -11,8 +11,8 @@ from threading import Thread
 from types import FrameType
 from typing import TextIO
 
-from runner.text.glyphs import fit
-from runner.text.masking import masked
+from disttui.runner.text.glyphs import fit
+from disttui.runner.text.masking import masked
 
 
 def begin() -> None:
@@ -44,10 +44,10 @@ def without_stdin() -> Iterator[None]:
 
 
 def _import_rest() -> None:
-    import runner.planning.plan
-    import runner.planning.preflight
-    import runner.planning.recommend
-    import runner.render.story  # noqa: F401
+    import disttui.runner.planning.plan
+    import disttui.runner.planning.preflight
+    import disttui.runner.planning.recommend
+    import disttui.runner.render.story  # noqa: F401
 
 
 def _end_in_order() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
-from runner.diagnose.traceback import blocks
-from runner.protocol import cause as wire
-from runner.protocol.cause import is_consequence
-from runner.protocol.events import Death, Error, OomEvidence
-from runner.runs.state import Attempt, HostState, RunState
+from disttui.runner.diagnose.traceback import blocks
+from disttui.runner.protocol import cause as wire
+from disttui.runner.protocol.cause import is_consequence
+from disttui.runner.protocol.events import Death, Error, OomEvidence
+from disttui.runner.runs.state import Attempt, HostState, RunState
 
 _OUTCOME = re.compile(r"^(?:ended with exit code \d+|killed by [\w ]+)(?:: )?")
 """What a host puts before a program's own words, which the code says as well."""
@@ -129,39 +130,29 @@ def _of_host(host: HostState, attempt: Attempt, offset: float) -> Iterable[Failu
     stopping = float(attempt.stopping["t"]) if attempt.stopping else float("inf")
     errors: dict[int, Error] = {}
     deaths: dict[int, Death] = {}
-    for event in attempt.errors:
-        rank = event.get("rank")
-        if rank is not None and event["e"] == "error":
-            errors.setdefault(rank, event)
-        elif rank is not None and event["e"] == "death":
-            deaths.setdefault(rank, event)
-    for rank in dict.fromkeys([one["rank"] for one in attempt.errors if "rank" in one]):
+    for event in reversed(attempt.errors):  # the first of its kind counts
+        if "rank" in event and event["e"] == "error":
+            errors[event["rank"]] = event
+        elif "rank" in event and event["e"] == "death":
+            deaths[event["rank"]] = event
+    for rank in dict.fromkeys(one["rank"] for one in attempt.errors if "rank" in one):
         error, death = errors.get(rank), deaths.get(rank)
         first = error or death
         at = float(first.get("at", 0.0)) if first else 0.0
         code = death.get("code") if death else None
+        failed = partial(Failure, node=host.node, host=host.name, rank=rank, code=code, at=at - offset)
         if error:
-            yield Failure(
-                node=host.node,
-                host=host.name,
-                rank=rank,
+            yield failed(
                 kind="exception",
                 type=error.get("type") or "",
                 message=error.get("message") or "",
-                code=code,
-                at=at - offset,
                 traceback=error.get("traceback") or "",
             )
         elif death:
-            yield Failure(
-                node=host.node,
-                host=host.name,
-                rank=rank,
+            yield failed(
                 kind="signal" if code is not None and code < 0 else "exit",
                 type="",
                 message=death.get("said", ""),
-                code=code,
-                at=at - offset,
                 oom=death.get("oom"),
                 grace=death.get("grace"),
                 ended_by_us=at >= stopping,

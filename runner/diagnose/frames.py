@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import dropwhile, groupby
 
-from runner.protocol.files import RankStacks
-from runner.text import clean
+from disttui.runner.protocol.files import RankStacks, StackFrame
+from disttui.runner.text import clean
 
 _LIBRARY = re.compile(r"[\\/](site-packages|dist-packages)[\\/]|[\\/]lib(64)?[\\/]python\d|^<")
 _FAULT_FRAME = re.compile(r'^\s*File "([^"]*)", line (\d{1,9}|\?\?\?) in (.*)$')
@@ -38,7 +38,7 @@ def main_frames(answer: RankStacks) -> tuple[Frame, ...]:
     for thread in answer.get("threads", []):
         if thread.get("main"):
             return tuple(_frame(one) for one in thread.get("frames", []))
-    return _faulthandler_frames(answer.get("text", ""))
+    return faulthandler_frames(answer.get("text", ""))
 
 
 def own(frames: Sequence[Frame]) -> Frame | None:
@@ -53,54 +53,39 @@ def in_files(frames: Sequence[Frame]) -> list[Frame]:
     return [frame for frame in frames if not frame.file.startswith("<")]
 
 
-def folded(frames: Iterable[Frame]) -> list[str]:
+def folded(frames: Sequence[Frame]) -> list[str]:
     """The stack as lines from the user's first frame on, runs of library frames as one line."""
     lines: list[str] = []
-    run: list[Frame] = []
-    stack = list(frames)
-    first = next((index for index, frame in enumerate(stack) if not frame.library), 0)
-    for frame in stack[first:]:
-        if frame.library:
-            run.append(frame)
+    stack = list(dropwhile(lambda frame: frame.library, frames)) or frames
+    for library, run in groupby(stack, lambda frame: frame.library):
+        if not library:
+            lines += [f"{frame.file}:{frame.line} {frame.function}" for frame in run]
             continue
-        lines += _fold(run)
-        run = []
-        lines.append(f"{frame.file}:{frame.line} {frame.function}")
-    return lines + _fold(run)
+        *rest, last = run
+        lines.append((f"… {len(rest)} more of libraries, then " if rest else "") + f"{last.place} {last.function}")
+    return lines
 
 
-def _fold(run: Sequence[Frame]) -> list[str]:
-    if not run:
-        return []
-    more = f"… {len(run) - 1} more of libraries, then " if len(run) > 1 else ""
-    return [f"{more}{run[-1].place} {run[-1].function}"]
+def forked(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """The frames of a forked process itself, without those that it has from its parent."""
+    begin = [i for i, frame in enumerate(frames) if frame.file.endswith("multiprocessing/process.py")]
+    return frames[begin[-1] + 1 :] if begin else frames
 
 
-def _frame(one: Mapping[str, Any]) -> Frame:
-    line = one.get("line")
-    return Frame(
-        clean(str(one.get("file", "?")))[:400],
-        line if isinstance(line, int) else 0,
-        clean(str(one.get("function", "?")))[:100],
-    )
+def _frame(one: StackFrame) -> Frame:
+    return Frame(clean(one.get("file", "?"))[:400], one.get("line", 0), clean(one.get("function", "?"))[:100])
 
 
-def _faulthandler_frames(text: str) -> tuple[Frame, ...]:
+def faulthandler_frames(text: str) -> tuple[Frame, ...]:
     """The thread that took the signal, which is the main one, from faulthandler's words (innermost first)."""
-    blocks: dict[str, list[Frame]] = {}
-    name = ""
+    threads: list[tuple[bool, list[Frame]]] = []
     for line in text.splitlines():
         if line.startswith(("Thread ", "Current thread ")):
-            name = line
-            blocks[name] = []
-        found = _FAULT_FRAME.match(line)
-        if found and name:
-            number = found.group(2)
-            blocks[name].append(
-                Frame(clean(found.group(1)), int(number) if number.isdecimal() else 0, clean(found.group(3)))
-            )
-    current = [frames for title, frames in blocks.items() if title.startswith("Current")]
-    chosen = (current or list(blocks.values()) or [[]])[-1]
+            threads.append((line.startswith("Current"), []))
+        elif threads and (found := _FAULT_FRAME.match(line)):
+            file, number, function = found.groups()
+            threads[-1][1].append(Frame(clean(file), int(number) if number.isdecimal() else 0, clean(function)))
+    _, chosen = max(threads, key=lambda one: one[0], default=(False, []))
     # What is below the user's script is the rank shim.
     shim = next((index for index, frame in enumerate(chosen) if "/_disttui/" in frame.file), len(chosen))
     return tuple(reversed(chosen[:shim]))

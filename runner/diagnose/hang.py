@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.diagnose.frames import Frame, folded, in_files, main_frames, own
-from runner.diagnose.recorder import Wait, progress, waits
-from runner.formatting import duration
-from runner.protocol.files import RankStacks
-from runner.runs.state import RunState
-from runner.text import clean
+from disttui.runner.diagnose.frames import Frame, faulthandler_frames, folded, forked, in_files, main_frames, own
+from disttui.runner.diagnose.recorder import Wait, progress, waits
+from disttui.runner.formatting import duration
+from disttui.runner.protocol.files import RankStacks
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import clean
 
 _COLLECTIVES = frozenset(
     """all_reduce all_reduce_coalesced broadcast broadcast_object_list barrier monitored_barrier reduce all_gather
@@ -45,6 +45,11 @@ class Standing:
         return own(self.frames)
 
     @property
+    def spawner(self) -> bool:
+        """Whether it waits for processes that it started by torch.multiprocessing.spawn."""
+        return not self.state and any("torch/multiprocessing/spawn.py" in frame.file for frame in self.frames)
+
+    @property
     def collective(self) -> str:
         """The collective or the joining that its main thread is in, by its stack."""
         return collective(self.frames)
@@ -59,20 +64,12 @@ def collective(frames: Sequence[Frame]) -> str:
 
 
 def standing(rank: int, host: str, answer: RankStacks, later: RankStacks | None = None) -> Standing:
-    """Read a rank's answer (docs/formats.md, "Stacks"), and what it answered when it was asked once more."""
+    """Read a rank's answer (docs/formats.md, "Stacks"), and what it answered when it was asked again."""
     frames = main_frames(answer)
     state = answer.get("state") or ("" if frames else "mute")
-    return Standing(
-        rank,
-        clean(host),
-        frames,
-        state,
-        clean(answer.get("note", ""))[:300],
-        answer.get("pid", 0),
-        _silent(answer),
-        answer.get("moved", False) or (later is not None and _differ(answer, later)),
-        answer,
-    )
+    note, pid = clean(answer.get("note", ""))[:300], answer.get("pid", 0)
+    moved = answer.get("moved", False) or (later is not None and _differ(answer, later))
+    return Standing(rank, clean(host), frames, state, note, pid, _silent(answer), moved, answer)
 
 
 def _silent(answer: RankStacks) -> float | None:
@@ -83,7 +80,7 @@ def _silent(answer: RankStacks) -> float | None:
 
 
 def _differ(first: RankStacks, later: RankStacks) -> bool:
-    """Whether a rank has gone on between two looks at it: two looks that differ are no hang."""
+    """Whether a rank has moved between two samples: two samples that differ are not a hang."""
     if later.get("moved") or _last_sign(later) > _last_sign(first) + 0.1:
         return True
     if not (first.get("threads") and later.get("threads")):
@@ -117,14 +114,11 @@ def standings(state: RunState) -> list[Standing]:
 
 
 def sentences(ranks: Sequence[Standing]) -> list[str]:
-    """What keeps the gang from going on, the most informative first."""
+    """What blocks the gang, the most informative first."""
     by_rank = {one.rank: one for one in ranks}
-    asked = {one.rank: progress(one.answer) for one in ranks if one.frames and "recorder" in one.answer}
     explained: set[int] = set()
     lines = []
-    for wait in waits(asked):
-        if any(by_rank[rank].moved for rank in wait.inside):
-            continue  # they have left it meanwhile
+    for wait in _waits(ranks):
         lines.append(_wait_sentence(wait, by_rank))
         explained |= {*wait.inside, *wait.missing}
     # Ranks that do not appear in the recorder: by what their stacks say.
@@ -132,14 +126,18 @@ def sentences(ranks: Sequence[Standing]) -> list[str]:
     lines += [_unasked(one) for one in rest if one.state]
     for group in merge(one for one in rest if not one.state):
         lines.append(f"{names(group)} {_be(group)} {_doing(group[0])}{_since(group)}")
+    lines += [line for one in ranks for line in _children(one)]
+    if any(one.spawner for one in rest):
+        lines.append(
+            "this script starts its own processes (torch.multiprocessing.spawn), and does so in every rank: call its "
+            "main function directly, with RANK, LOCAL_RANK and WORLD_SIZE from the environment"
+        )
     return lines
 
 
 def awaited(ranks: Sequence[Standing]) -> frozenset[int]:
-    """The ranks that others wait for: those that have not come to a collective that others are in, or cannot go on."""
-    asked = {one.rank: progress(one.answer) for one in ranks if one.frames and "recorder" in one.answer}
-    moved = {one.rank for one in ranks if one.moved}
-    known = [wait for wait in waits(asked) if not moved.intersection(wait.inside)]
+    """The ranks that others wait for: not yet in the collective of the others, or unable to continue."""
+    known = _waits(ranks)
     missing = {rank for wait in known for rank in wait.missing}
     stuck = {one.rank for one in ranks if one.state}
     if missing or stuck or known:
@@ -147,6 +145,13 @@ def awaited(ranks: Sequence[Standing]) -> frozenset[int]:
     if not any(one.collective for one in ranks):
         return frozenset()
     return frozenset(one.rank for one in ranks if not one.collective and not one.moved)
+
+
+def _waits(ranks: Sequence[Standing]) -> list[Wait]:
+    """The waits that the flight recorders show, without those that a rank has left since."""
+    asked = {one.rank: progress(one.answer) for one in ranks if one.frames and "recorder" in one.answer}
+    moved = {one.rank for one in ranks if one.moved}
+    return [wait for wait in waits(asked) if not moved.intersection(wait.inside)]
 
 
 def merge(ranks: Iterable[Standing]) -> list[list[Standing]]:
@@ -229,17 +234,35 @@ def _unasked(one: Standing) -> str:
     if one.state == "stopped":
         return (
             f"rank {one.rank} cannot answer: its process is stopped by a signal (SIGSTOP) or a debugger; "
-            f"`kill -CONT {one.pid}` on {one.host} lets it go on"
+            f"`kill -CONT {one.pid}` on {one.host} resumes it"
         )
     if one.state == "ended":
         return f"rank {one.rank} on {one.host} has ended"
     return f"rank {one.rank} on {one.host} cannot be asked: {one.note or 'no answer'}"
 
 
+def _children(one: Standing) -> list[str]:
+    """What the processes do that a rank has started, those that do the same in one line."""
+    found: dict[str, list[str]] = {}
+    for child in one.answer.get("children", []):
+        frame = own(forked(faulthandler_frames(child.get("text", ""))))
+        if frame:
+            words = f": in {frame.function} ({frame.place})"
+        else:
+            words = f" ({clean(child.get('command', '?'))[:60]}): no stack, {clean(child.get('note', '?'))[:100]}"
+        found.setdefault(words, []).append(str(child.get("pid", "?")))
+    return [
+        f"rank {one.rank}'s child process{'es' if len(pids) > 1 else ''} {', '.join(pids)}{words}"
+        for words, pids in found.items()
+    ]
+
+
 def _doing(one: Standing) -> str:
     mine = one.mine
     if mine is None:
         return "somewhere unknown"
+    if one.spawner:
+        return f"waiting in torch.multiprocessing.spawn ({mine.place})"
     inner = (in_files(one.frames) or [mine])[-1]
     if one.collective in _JOINING:
         return f"in {one.collective} ({mine.place}), waiting for the others to join"

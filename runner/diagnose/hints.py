@@ -1,15 +1,18 @@
-"""Known failures and their cures: a table of patterns, and a few that need more than one host's words. Pure."""
+"""Known failures and their cures: a table of patterns, memory that ran out, and what several hosts show. Pure."""
 
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.diagnose.cause import Failure, RootCause
-from runner.diagnose.memory import out_of_memory
-from runner.runs.state import HostState, RunState
-from runner.text import clean
+from disttui.runner.diagnose.cause import Failure, RootCause
+from disttui.runner.formatting import amount, gibibytes
+from disttui.runner.protocol import events
+from disttui.runner.protocol.telemetry import Telemetry
+from disttui.runner.runs.state import HostState, RunState
+from disttui.runner.text import clean
 
 
 @dataclass(frozen=True)
@@ -81,11 +84,11 @@ _KNOWN = _table(
         "port in use": (
             r"EADDRINUSE|address already in use|failed to listen on any local network address",
             "A port on {host} is taken by another program. Give the run others (`launch.ports`); "
-            "`disttui orphans {host}` finds what earlier runs have left.",
+            "`disttui runs orphans {host}` finds what earlier runs have left.",
         ),
         "disk full": (
             r"No space left on device|Disk quota exceeded|Errno 28\b",
-            "A disk of {host} is full, or your quota on it. `disttui gc` removes old runs; checkpoints go where "
+            "A disk of {host} is full, or your quota on it. `disttui runs gc` removes old runs; checkpoints go where "
             "`run_dir` is.",
         ),
         "too many open files": (
@@ -111,7 +114,7 @@ _KNOWN = _table(
         ),
         "collective timed out": (
             r"Watchdog caught collective operation timeout|Timed out waiting \d+ ?ms for (?:recv|send) operation",
-            "A rank did not come to a collective in time. `disttui diagnose` while the run stands still names the rank "
+            "A rank did not reach a collective in time. `disttui diagnose` while the run stands still names the rank "
             "and its line.",
         ),
         "DataLoader worker": (
@@ -130,7 +133,7 @@ _KNOWN = _table(
         ),
         "rank killed elsewhere": (
             r"Connection closed by peer|Connection reset by peer|remote process (?:has )?exited",
-            "A rank lost its connection to another one: that one ended without a word, or the network between "
+            "A rank lost its connection to another one: that rank ended unexpectedly, or the network between "
             "them broke.",
         ),
     }
@@ -141,18 +144,11 @@ _MISSING_MODULE = re.compile(r"No module named ['\"]?([\w.]+)")
 
 def hint(state: RunState, cause: RootCause) -> Hint | None:
     """The hint that fits a cause best, None where the failure is not a known one."""
+    return next((found for each in _KINDS if (found := each(state, cause))), None)
+
+
+def _known(state: RunState, cause: RootCause) -> Hint | None:
     failure = cause.failure
-    memory = out_of_memory(failure, state.hosts[failure.node].telemetry)
-    if memory:
-        return Hint(f"out of memory: {memory.kind}", f"{_capital(memory.text)}. {memory.cure}")
-    for special in _SPECIAL:
-        found = special(state, cause)
-        if found:
-            return found
-    return _known(failure)
-
-
-def _known(failure: Failure) -> Hint | None:
     words = _words(failure)
     for name, pattern, text in _KNOWN:
         found = pattern.search(words)
@@ -173,19 +169,18 @@ def _no_gpu(state: RunState, cause: RootCause) -> Hint | None:
     words, name = _words(cause.failure), clean(cause.failure.host)
     telemetry = state.hosts[cause.failure.node].telemetry
     cards = telemetry.get("gpus") if telemetry else None
-    on_cpu = "The script asks for a GPU by itself: give it the CPU and gloo by its own options, if it has them, or take"
-    on_cpu += " hosts with GPUs."
+    on_cpu = (
+        "The script requests a GPU itself: select the CPU and gloo with its own options, if it has them, or use hosts "
+        "with GPUs."
+    )
     if cards:
-        count = "a GPU" if len(cards) == 1 else f"{len(cards)} GPUs"
-        cure = f"{name} has {count}: install a torch that is built for CUDA there, or name the right one by `python`."
-    elif cards is not None:
-        cure = f"{name} has no GPU. {on_cpu}"
+        has = f"{name} has {amount(len(cards), 'GPU')}"
+        cure = f"{has}: install a torch that is built for CUDA there, or name the right one by `python`."
     else:
-        cure = on_cpu
-    if _NO_CUDA.search(words):
-        return Hint("torch without CUDA", f"The torch of {name} is built without CUDA. {cure}")
-    if _NO_NCCL.search(words):
-        return Hint("torch without NCCL", f"The torch of {name} is built without NCCL. {cure}")
+        cure = on_cpu if cards is None else f"{name} has no GPU. {on_cpu}"
+    for lack, pattern in (("CUDA", _NO_CUDA), ("NCCL", _NO_NCCL)):
+        if pattern.search(words):
+            return Hint(f"torch without {lack}", f"The torch of {name} is built without {lack}. {cure}")
     if _NO_DRIVER.search(words) and not cards:
         return Hint("no GPU", f"torch finds no GPU that it may use on {name}. {on_cpu}")
     if _DEVICE_IDS.search(words):
@@ -199,7 +194,7 @@ def _uneven(state: RunState, cause: RootCause) -> Hint | None:
         return None
     return Hint(
         "uneven ends",
-        "The ranks do not make the same number of steps: one had nothing more to do, or returned early, while another "
+        "The ranks do not make the same number of steps: one had nothing left to do, or returned early, while another "
         "still waited for it. Give every rank the same number of batches (DistributedSampler, drop_last), or wrap the "
         "loop in torch.distributed.algorithms.join.Join; and look for a `return` or `break` that only some ranks take.",
     )
@@ -263,16 +258,6 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     )
 
 
-_SPECIAL: tuple[Callable[[RunState, RootCause], Hint | None], ...] = (
-    _uneven,
-    _world,
-    _no_gpu,
-    _missing_module,
-    _missing_program,
-    _missing_file,
-)
-
-
 def _only_where(state: RunState, cause: RootCause, words: str) -> str:
     """`node2 alone`, `node1, node2`: the hosts whose ranks lack the same thing."""
     failures = (cause.failure, *cause.consequences)
@@ -295,5 +280,100 @@ def _words(failure: Failure) -> str:
     return f"{failure.type}: {failure.message}\n{failure.traceback[-4000:]}"
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+_SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
+_CUDA = re.compile(r"(?:CUDA|HIP|XPU) out of memory", re.IGNORECASE)
+_CUDA_FIELDS = {
+    "wanted": re.compile(rf"Tried to allocate {_SIZE}"),
+    "total": re.compile(rf"(?:total capaci?ty of {_SIZE}|{_SIZE} total capacity)"),
+    "free": re.compile(rf"(?:of which {_SIZE} is free|{_SIZE} free)"),
+    "allocated": re.compile(rf"(?:memory {_SIZE} is allocated by PyTorch|{_SIZE} already allocated)"),
+    "unused": re.compile(rf"and {_SIZE} is reserved by PyTorch but unallocated"),
+    "others": re.compile(rf"Process \d+ has {_SIZE} memory in use"),
+}
+_ALLOCATOR = re.compile(
+    r"DefaultCPUAllocator: (?:can't|not enough) .*?(?:allocate|tried to allocate) (\d+) bytes", re.DOTALL
+)
+_NUMPY = re.compile(rf"Unable to allocate {_SIZE} for an array")
+_SHARED = re.compile(
+    r"out of shared memory|insufficient shared memory|unable to (?:open|allocate|mmap|resize) .*shared memory"
+    r"|/torch_\d+.*No space",
+    re.IGNORECASE,
+)
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_LESS = "Use a smaller batch or sequence, shard (`parallel.strategy: fsdp`), or recompute activations."
+_LESS_ON_HOST = (
+    "Use fewer processes or DataLoader workers on this host, or smaller batches; see its memory in the telemetry."
+)
+
+
+def _memory(state: RunState, cause: RootCause) -> Hint | None:
+    """Whether memory was the reason, and which."""
+    failure = cause.failure
+    text, host = _words(failure), clean(failure.host)
+    shared = _SHARED.search(text)
+    if shared or failure.code == -signal.SIGBUS:
+        cure = "Make /dev/shm larger (in Docker: --shm-size or --ipc=host), or use fewer DataLoader workers."
+        sure = "Shared" if shared else "Probably shared"
+        return Hint("out of memory: shared", f"{sure} memory (/dev/shm) is full on {host}. {cure}")
+    if _CUDA.search(text):
+        return _gpu_memory(text)
+    size = ""
+    if wanted := _ALLOCATOR.search(text):
+        size = f"{gibibytes(float(wanted.group(1)))} in one piece"
+    elif array := _NUMPY.search(text):
+        size = f"{array.group(1)} {array.group(2)}"
+    elif failure.type.rpartition(".")[2] == "MemoryError":
+        size = "what was asked for"
+    if size:
+        return Hint("out of memory: allocation", f"Memory of {host} could not give {size}. {_LESS}")
+    if failure.code != -signal.SIGKILL or failure.ended_by_us:
+        return None
+    killed = _killed(failure, state.hosts[failure.node].telemetry)
+    return Hint("out of memory: host", f"{killed[:1].upper()}{killed[1:]}. {_LESS_ON_HOST}") if killed else None
+
+
+def _gpu_memory(text: str) -> Hint:
+    size = {name: _size(pattern, text) for name, pattern in _CUDA_FIELDS.items()}
+    words = {"wanted": "wanted {}", "free": "{} were free", "total": "of {}", "allocated": "PyTorch holds {}"}
+    parts = [form.format(gibibytes(value)) for name, form in words.items() if (value := size[name]) is not None]
+    cure, unused, others = _LESS, size["unused"], size["others"]
+    if others and size["total"] and others > 0.2 * size["total"]:
+        cure = f"Another program holds {gibibytes(others)} of it: end that, or give this run other GPUs. {_LESS}"
+    elif unused and size["wanted"] and unused > size["wanted"]:
+        cure = f"{gibibytes(unused)} are lost to fragments: set PYTORCH_ALLOC_CONF=expandable_segments:True. {_LESS}"
+    return Hint(
+        "out of memory: gpu", ": ".join(filter(None, ("The GPU's memory is full", ", ".join(parts)))) + f". {cure}"
+    )
+
+
+def _killed(failure: Failure, telemetry: Telemetry | None) -> str:
+    """What speaks for the kernel having killed a rank for want of memory; empty if nothing does."""
+    oom: events.OomEvidence = failure.oom or {}
+    killer = "the kernel's out-of-memory killer ended it"
+    if oom.get("group"):
+        limit = oom.get("limit")
+        size = f" of {gibibytes(limit)}" if limit is not None else ""
+        return f"{killer}: the control group's memory limit{size} was reached"
+    if oom.get("kernel"):
+        return f"{killer}: {clean(oom['kernel'])[:200]}"
+    if oom.get("machine"):
+        return f"perhaps {killer}: it was active on {clean(failure.host)} at that time"
+    used, total = (telemetry.get("mem_used"), telemetry.get("mem_total")) if telemetry else (None, None)
+    if used is None or not total or used <= 0.95 * total:
+        return ""
+    nearly = f"memory of {clean(failure.host)} was nearly full ({gibibytes(used)} of {gibibytes(total)})"
+    return f"probably {killer}: {nearly}"
+
+
+def _size(pattern: re.Pattern[str], text: str) -> float | None:
+    found = pattern.search(text)
+    if not found:
+        return None
+    number, unit = (group for group in found.groups() if group is not None)
+    return float(number) * _UNITS[unit]
+
+
+_KINDS: tuple[Callable[[RunState, RootCause], Hint | None], ...] = (
+    _memory, _uneven, _world, _no_gpu, _missing_module, _missing_program, _missing_file, _known,
+)  # fmt: skip
+"""The first that finds something counts."""

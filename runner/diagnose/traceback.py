@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import groupby
 
-from runner.diagnose.frames import Frame
-from runner.text import clean_lines
+from disttui.runner.diagnose.frames import Frame
+from disttui.runner.formatting import amount
+from disttui.runner.text import clean_lines
 
 _FRAME = re.compile(r'^(\s*(?:\| )?)File "([^"]+)", line (\d{1,9})(?:, in (.*))?$')
 _CHAINED = re.compile(r"^(The above exception was the direct cause|During handling of the above exception)")
@@ -17,22 +19,20 @@ def fold_traceback(text: str) -> list[str]:
     frames = [_frame(line) for line in lines]
     if not any(frame and not frame.library for frame in frames):
         return lines
-    out: list[str] = []
-    folded: list[Frame] = []
-    hidden = False
+    hidden, labelled = False, []
     for line, frame in zip(lines, frames, strict=True):
-        if frame:
-            hidden = frame.library
-            if hidden:
-                folded.append(frame)
-                continue
-        elif hidden and line.startswith("    "):
-            continue  # the source line of a hidden frame
-        hidden = False
-        out += _fold(folded)
-        folded = []
-        out.append(line)
-    return out + _fold(folded)
+        # The source line of a frame follows it, indented.
+        hidden = frame.library if frame else hidden and line.startswith("    ")
+        labelled.append((hidden, line, frame))
+    out: list[str] = []
+    for library, group in groupby(labelled, lambda one: one[0]):
+        if not library:
+            out += [line for _, line, _ in group]
+            continue
+        *rest, last = [frame for _, _, frame in group if frame]
+        count = amount(len(rest) + 1, "frame")
+        out.append(f"  … {count} of libraries, the last in {last.place} {last.function}".rstrip())
+    return out
 
 
 def blocks(text: str) -> list[str]:
@@ -57,11 +57,3 @@ def frames(text: str) -> tuple[Frame, ...]:
 def _frame(line: str) -> Frame | None:
     found = _FRAME.match(line)
     return Frame(found.group(2), int(found.group(3)), found.group(4) or "") if found else None
-
-
-def _fold(frames: list[Frame]) -> list[str]:
-    if not frames:
-        return []
-    last = frames[-1]
-    count = "1 frame" if len(frames) == 1 else f"{len(frames)} frames"
-    return [f"  … {count} of libraries, the last in {last.place} {last.function}".rstrip()]

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import zlib
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from itertools import islice
+from typing import Any, Literal, TypedDict
 
-from runner.formatting import number
-from runner.protocol.cause import Cause
-from runner.protocol.events import Held
-from runner.protocol.files import LeaderPlace, RankStacks
-from runner.protocol.limits import CODE_DIFF, CODE_UNTRACKED
-from runner.protocol.requests import CodeState
-from runner.untrusted.bounded import text, whole
-from runner.untrusted.decode import decode
+from disttui.runner.formatting import number
+from disttui.runner.protocol import files, tree
+from disttui.runner.protocol.cause import Cause
+from disttui.runner.protocol.checks import DialAnswer, Inspected
+from disttui.runner.protocol.events import Held, LeftProcess
+from disttui.runner.protocol.files import LeaderPlace, RankStacks
+from disttui.runner.protocol.limits import CODE_DIFF, CODE_UNTRACKED
+from disttui.runner.protocol.names import ENVIRONMENT
+from disttui.runner.protocol.requests import CodeState, EnvironmentAnswer, Notified, Offline, SetUp, TreeAnswer
+from disttui.runner.text import clean
+from disttui.runner.untrusted.decode import decode
+from disttui.runner.untrusted.records import text, whole
 
 _NAMES = 100
-_ADDRESSES = 64
-_PIDS = 10_000
 _LONG, _SHORT = 4096, 100
 """Characters."""
 
@@ -46,14 +51,31 @@ class StacksAnswer(TypedDict):
     ranks: dict[str, RankStacks]
 
 
+class StagedTree(TypedDict):
+    """Of `stage`; `tree` is empty where nothing was fetched yet."""
+
+    tree: str
+    manifest: bytes
+    file: bool
+
+
 class Exit(TypedDict):
     """The part of exit.json that commands show."""
 
     t: float | None
     state: str
+    code: int
+    attempt: int
     cause: Cause
     left: list[int]
+    processes: list[LeftProcess]
     held: Held
+    unconfirmed: list[int] | None
+    """Of the leader: the node ranks that have not confirmed a stop; None: it does not say."""
+
+
+class _Left(TypedDict, total=False):
+    processes: list[LeftProcess]
 
 
 class Status(TypedDict):
@@ -80,20 +102,15 @@ def read_answer(op: str, answer: Any) -> Any:
 
 def _started(answer: Mapping[str, Any]) -> Started:
     gang = answer.get("gang")
-    if not isinstance(gang, dict):
-        return {"gang": None}
-    port, addresses = whole(gang.get("port"), 1 << 16), gang.get("addresses")
+    return {"gang": read_place(gang) if isinstance(gang, dict) else None}
+
+
+def read_place(place: Mapping[str, Any]) -> LeaderPlace:
+    """Where a host listens. Raises ValueError for a malformed one."""
+    port, addresses = whole(place.get("port"), 1 << 16), place.get("addresses")
     if not port or not isinstance(addresses, list):
         raise ValueError("gang")
-    return {"gang": {"port": port, "addresses": _texts(addresses[:_ADDRESSES], _SHORT)}}
-
-
-def _submitted(answer: Mapping[str, Any]) -> Submitted:
-    return {"job": text(answer.get("job"), _SHORT)}
-
-
-def _stopped(answer: Mapping[str, Any]) -> Stopped:
-    return {"stopped": answer.get("stopped") is True}
+    return {"port": port, "addresses": _texts(addresses[:64], _SHORT)}
 
 
 def _status(answer: Mapping[str, Any]) -> Status:
@@ -106,14 +123,23 @@ def _status(answer: Mapping[str, Any]) -> Status:
 
 def read_exit(end: Mapping[str, object]) -> Exit:
     """The content of an exit.json, bounded: a host may have written anything."""
-    left = end.get("left")
+    state, unconfirmed = text(end.get("state"), _SHORT), end.get("unconfirmed")
     return {
         "t": number(end.get("t")),
-        "state": text(end.get("state"), _SHORT),
+        "state": state,
+        "code": 1 if (code := whole(end.get("code"), 256)) is None else code,
+        "attempt": whole(end.get("attempt")) or 0,
         "cause": decode(Cause, _object(end.get("cause"))),
-        "left": [pid for one in left[:_PIDS] if (pid := whole(one)) is not None] if isinstance(left, list) else [],
+        "left": _wholes(end.get("left")),
+        "processes": decode(_Left, {"processes": end.get("processes", [])}).get("processes", []),
         "held": decode(Held, _object(end.get("held"))),
+        "unconfirmed": _wholes(unconfirmed) if isinstance(unconfirmed, list) else [] if state == "finished" else None,
     }
+
+
+def to_store(end: Exit) -> files.Exit:
+    """The same as the content of an exit.json."""
+    return decode(files.Exit, {name: value for name, value in end.items() if value is not None})
 
 
 def no_exit() -> Exit:
@@ -127,7 +153,7 @@ def _stacks(answer: Mapping[str, Any]) -> StacksAnswer:
 
 def _completed(answer: Mapping[str, Any]) -> Completed:
     names = answer.get("names")
-    # Not cleaned: the user goes on typing this path; the code that shows it cleans it.
+    # Not cleaned: the user continues to type this path; the code that shows it cleans it.
     found = [name for name in names[:_NAMES] if isinstance(name, str)] if isinstance(names, list) else []
     return {"names": [name[:_LONG] for name in found], "more": answer.get("more") is True}
 
@@ -144,6 +170,76 @@ def _code_state(answer: Mapping[str, Any]) -> CodeState:
     }
 
 
+def _synced(answer: Mapping[str, Any]) -> TreeAnswer:
+    missing, begun = answer.get("missing"), _object(answer.get("begun"))
+    if not isinstance(missing, list) or not all(isinstance(one, list) and len(one) == 2 for one in missing):
+        raise ValueError("missing")
+    ranges, end = list[list[int]](), 0
+    for one in missing:
+        first, many = (whole(number, tree.MOST_FILES + 1) for number in one)
+        if first is None or many is None or first < end:  # each object once
+            raise ValueError("missing")
+        ranges.append([first, many])
+        end = first + many
+    sizes = {str(name): whole(size, 1 << 50) for name, size in begun.items()}
+    return {
+        "store": text(answer.get("store"), _SHORT),
+        "manifest": answer.get("manifest") is True,
+        "missing": ranges,
+        "begun": {name: size for name, size in sizes.items() if size is not None},
+        "placed": answer.get("placed") is True,
+    }
+
+
+def _staged(answer: Mapping[str, object]) -> StagedTree:
+    name, packed = answer.get("tree"), answer.get("manifest")
+    if not name:
+        return {"tree": "", "manifest": b"", "file": False}
+    try:
+        manifest = zlib.decompressobj().decompress(base64.b64decode(str(packed)), tree.MOST_BYTES)
+        tree.decode(manifest)
+    except zlib.error:
+        raise ValueError("manifest") from None
+    if tree.digest(manifest) != name:
+        raise ValueError("tree")
+    return {"tree": tree.digest(manifest), "manifest": manifest, "file": answer.get("file") is True}
+
+
+def _environment(answer: Mapping[str, Any]) -> EnvironmentAnswer:
+    python, packages = answer.get("python"), _object(answer.get("packages"))
+    if not isinstance(python, str) or (python and not ENVIRONMENT.search(python)) or text(python, _LONG) != python:
+        raise ValueError("python")
+    shown = {text(name, _SHORT): text(version, _SHORT) for name, version in islice(packages.items(), 2000)}
+    made: EnvironmentAnswer = {"python": python, "packages": shown}
+    if isinstance(answer.get("offline"), dict):
+        made["offline"] = offline = decode(Offline, _plain(answer["offline"]))
+        if not all(re.fullmatch(r"[0-9A-Za-z._+-]{0,60}", str(offline[key])) for key in _OF_WHEELS):
+            raise ValueError("offline")
+    return made
+
+
+_OF_WHEELS: tuple[Literal["tag", "machine", "libc", "torch"], ...] = ("tag", "machine", "libc", "torch")
+
+
+def _as(kind: type[Any]) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda answer: decode(kind, _plain(answer))
+
+
+def _plain(value: Any) -> Any:
+    """JSON with every text made safe to show, and everything cut to what one host may need."""
+    if isinstance(value, str):
+        return text(value, _SHORT * 5)
+    if isinstance(value, list):
+        return [_plain(one) for one in value[:4096]]
+    if isinstance(value, dict):
+        return {text(name, _SHORT): _plain(one) for name, one in islice(value.items(), 256)}
+    return value if isinstance(value, bool | None) or number(value) is not None else None
+
+
+def _wholes(items: object) -> list[int]:
+    return [one for item in items[:10_000] if (one := whole(item)) is not None] if isinstance(items, list) else []
+
+
 def _texts(items: list[Any], most: int) -> list[str]:
     return [text(item, most) for item in items if isinstance(item, str)]
 
@@ -152,7 +248,17 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _notified(answer: Mapping[str, Any]) -> Notified:
+    problems = answer.get("problems")
+    if not isinstance(problems, dict):
+        raise ValueError("problems")
+    shown = {text(kind, _SHORT): clean(text(why, _LONG)) for kind, why in islice(problems.items(), 16)}
+    return {"problems": shown}
+
+
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    "start": _started, "submit": _submitted, "stop": _stopped, "status": _status, "stacks": _stacks,
-    "complete": _completed, "code": _code_state,
+    "start": _started, "submit": _as(Submitted), "stop": _as(Stopped), "status": _status, "stacks": _stacks,
+    "complete": _completed, "code": _code_state, "sync": _synced, "put": _synced, "gather": _synced, "stage": _staged,
+    "environment": _environment, "setup": _as(SetUp), "inspect": _as(Inspected), "dial": _as(DialAnswer),
+    "notify": _notified,
 }  # fmt: skip

@@ -2,18 +2,92 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
-from runner.errors import HostError
-from runner.formatting import number
-from runner.hosts.leases import blocking, own_gpus, read_leases
-from runner.protocol.leases import Lease
-from runner.text import clean
-from runner.untrusted.bounded import MOST, whole
+from disttui.runner.errors import HostError
+from disttui.runner.formatting import number
+from disttui.runner.protocol.leases import LATEST, MOST_ROUNDS, Kind, Lease, State, Wish, in_the_way, own_leases, person
+from disttui.runner.text import clean
+from disttui.runner.untrusted.decode import COMPUTED, build
+from disttui.runner.untrusted.records import MOST, each, text, whole
+
+MOST_LEASES = 1000
+"""Of one host: each waiting one is compared with all others."""
+_MOST_GPUS, _GPUS = 64, 1024
+_SHORT, _LONG = 100, 200
+
+
+def read_leases(items: Any) -> tuple[Lease, ...]:
+    """The leases in a host's answer; what is no lease is left out."""
+    return each(items, _lease, MOST_LEASES)
+
+
+def blocking(leases: Sequence[Lease], gpus: Sequence[int], uid: int, by: str, run: str = "") -> tuple[Lease, ...]:
+    """The leases that keep a run of this user from using these GPUs, none of them: the host's CPUs."""
+    return tuple(in_the_way(Wish("run", run, list(gpus), False, uid, person(by)), leases))
+
+
+def own_gpus(leases: Sequence[Lease], gpus: Sequence[int], uid: int, by: str) -> tuple[int, ...]:
+    """Those of a host's GPUs that this user has in leases."""
+    own = own_leases(Wish("run", "", None, False, uid, person(by)), leases)
+    return tuple(
+        index for index in gpus if any(one["gpus"] is None or index in one["gpus"][: one["count"]] for one in own)
+    )
+
+
+def own_cpu_runs(leases: Sequence[Lease], uid: int, by: str) -> int:
+    """How many runs this user has on a host's CPUs."""
+    return len({one["run"] for one in own_leases(Wish("run", "", [], False, uid, person(by)), leases)})
+
+
+def _lease(one: Mapping[str, object]) -> Lease | None:
+    gpus, since, order, uid = one.get("gpus"), number(one.get("since")), number(one.get("order")), whole(one.get("uid"))
+    listed = (
+        [index for item in gpus[:_MOST_GPUS] if (index := whole(item, _GPUS)) is not None]
+        if isinstance(gpus, list)
+        else None
+    )
+    until = number(one.get("until"))
+    count = whole(one.get("count"), _MOST_GPUS + 1)
+    usable = since is not None and order is not None and uid is not None and 0 <= since < LATEST and 0 <= order < LATEST
+    if not usable or (until is not None and not 0 <= until < LATEST):
+        return None
+    assert since is not None and order is not None and uid is not None
+    kind: Kind = "hand" if one.get("kind") == "hand" else "run"
+    state: State = "waiting" if one.get("state") == "waiting" and order else "held"
+    return Lease(
+        kind=kind,
+        state=state,
+        run=text(one.get("run"), _SHORT),
+        node_rank=whole(one.get("node_rank"), 1 << 16) or 0,
+        gpus=listed,
+        count=None if listed is None else count,
+        alone=one.get("alone") is True,
+        since=since,
+        until=until,
+        note=text(one.get("note"), _LONG),
+        by=text(one.get("by"), _SHORT),
+        round=whole(one.get("round"), MOST_ROUNDS) or 0,
+        order=order,
+        pid=whole(one.get("pid"), 1 << 31) or 0,
+        start_time=whole(one.get("start_time"), MOST),
+        pid_namespace=text(one.get("pid_namespace"), _SHORT),
+        boot_id=text(one.get("boot_id"), _SHORT),
+        quota=whole(one.get("quota")),
+        warden_pid=whole(one.get("warden_pid"), 1 << 31),
+        warden_start_time=whole(one.get("warden_start_time"), MOST),
+        step=whole(one.get("step")),
+        steps=whole(one.get("steps")),
+        user=text(one.get("user"), _SHORT) or "another user",
+        uid=uid,
+    )
+
+
+_Count = Annotated[int, 1 << 20]
+_Digest = Annotated[str, "[0-9a-f]{40,64}"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +105,7 @@ class GpuProcess:
 class Gpu:
     """One GPU, with its users. Memory in bytes, `use` in percent."""
 
-    index: int
+    index: Annotated[int, 1024]
     uuid: str
     name: str
     memory_total: int
@@ -39,8 +113,8 @@ class Gpu:
     use: float | None
     driver: str
     compute_capability: str
-    processes: tuple[GpuProcess, ...] = ()
-    lease: Lease | None = None
+    processes: Annotated[tuple[GpuProcess, ...], 1000] = ()
+    lease: Annotated[Lease | None, COMPUTED] = None
     """Another's, or another run's, that keeps this user from starting a run on it."""
 
     @property
@@ -59,12 +133,12 @@ class Cpu:
     """Processors: the existing ones, and those that affinity and cgroup quota leave."""
 
     model: str
-    physical: int
-    logical: int
-    affinity: int
+    physical: _Count
+    logical: _Count
+    affinity: _Count
     quota: float | None
     """Cores' worth of CPU time that the cgroup allows, None: no limit."""
-    available: int
+    available: _Count
     """Physical cores that this login can really use, at least 1."""
     load: float
 
@@ -102,6 +176,11 @@ class Interpreter:
     source: str
     mpi: bool | None = None
     """Whether torch was built with MPI; None: not known."""
+
+    @property
+    def is_eligible(self) -> bool:
+        """Whether `python: auto` may choose it: it has torch, and is not the environment of another project."""
+        return bool(self.torch) and self.source != "elsewhere"
 
 
 @dataclass(frozen=True)
@@ -141,7 +220,7 @@ class Needs:
 class Git:
     """The commit that is checked out, and whether the code differs from it."""
 
-    head: str
+    head: _Digest
     dirty: bool
 
 
@@ -149,12 +228,16 @@ class Git:
 class Code:
     """Fingerprints of the job's own code, None where it cannot be read or is too large."""
 
-    script: str | None
-    folder: str | None
+    file: str | None
+    """The word of the profile that names the script."""
+    script: _Digest | None
+    folder: _Digest | None
     """Of all Python files in the script's folder or in the package, and below."""
     git: Git | None
     nccl_line: int | None
     """Where the script itself begins a process group with nccl."""
+    launcher_line: int | None
+    """Where a shell script starts a launcher of ranks and names no other hosts."""
 
 
 @dataclass(frozen=True)
@@ -175,15 +258,15 @@ class HostFacts:
     resolves_to_loopback: bool
     cpu: Cpu
     memory: Memory
-    gpus: tuple[Gpu, ...]
-    nics: tuple[Nic, ...]
-    interpreters: tuple[Interpreter, ...]
+    gpus: Annotated[tuple[Gpu, ...], 64]
+    nics: Annotated[tuple[Nic, ...], 1024]
+    interpreters: Annotated[tuple[Interpreter, ...], 256]
     disk: Disk
     workdir: Workdir
-    free_port: int | None
+    free_port: Annotated[int, 1 << 16] | None
     kill_user_processes: bool | None
     linger: bool | None
-    problems: tuple[str, ...]
+    problems: tuple[Annotated[str, 2000], ...]
     activate_problem: str = ""
     """How `activate` failed, which is also one of `problems`; empty: it did not fail."""
     needs: Needs = Needs()
@@ -191,13 +274,19 @@ class HostFacts:
     """None: the job has no file to compare."""
     ports_held: str = ""
     """The listeners on the profile's ports, as a text, where no port is free."""
-    leases: tuple[Lease, ...] = ()
+    leases: Annotated[tuple[Lease, ...], COMPUTED] = ()
     """All of the host that count, the oldest first."""
-    reserved: tuple[Lease, ...] = ()
+    reserved: Annotated[tuple[Lease, ...], COMPUTED] = ()
     """Those of the whole host that keep this user from starting a run that computes on its CPUs."""
-    own_gpus: tuple[int, ...] = ()
+    own_gpus: Annotated[tuple[int, ...], COMPUTED] = ()
     """Indices of those that this user has in leases, which count for a quota."""
-    seen: float = 0.0
+    own_cpu_runs: Annotated[int, COMPUTED] = 0
+    """How many runs this user has on its CPUs, which count for a quota."""
+    gpus_now: Annotated[tuple[Gpu, ...], COMPUTED] = ()
+    """The GPUs as they are, where `gpus` has them as they will be."""
+    packages: Annotated[Mapping[str, str], COMPUTED] = field(default_factory=dict)
+    """Name → version of what the environment of `job.environment` sees."""
+    seen: Annotated[float, COMPUTED] = 0.0
     """This machine's unix time when the host's `time` arrived: hosts are not probed at the same moment."""
 
     @classmethod
@@ -207,42 +296,17 @@ class HostFacts:
         Raises:
             ValueError: A required field is missing, or a value is impossible.
         """
-        return cls(
-            hostname=_text(data, "hostname"),
-            user=_text(data, "user"),
-            home=_text(data, "home"),
-            kernel=_text(data, "kernel"),
-            arch=_text(data, "arch"),
-            boot_id=_text(data, "boot_id"),
-            python=_text(data, "python"),
-            time=_number(data, "time"),
-            seen=0.0,
-            psutil=_flag(data, "psutil") or False,
-            euid=_whole(data, "euid"),
-            resolves=_texts(data, "resolves"),
-            resolves_to_loopback=_flag(data, "resolves_to_loopback") or False,
-            cpu=_cpu(_object(data, "cpu")),
-            memory=_memory(_object(data, "memory")),
-            gpus=read_gpus(data),
-            nics=tuple(_nic(nic) for nic in _items(data, "nics", _MOST_NICS)),
-            interpreters=tuple(_interpreter(one) for one in _items(data, "interpreters", _MOST_INTERPRETERS)),
-            disk=_disk(_object(data, "disk")),
-            workdir=_workdir(_object(data, "workdir")),
-            free_port=_maybe_whole(data, "free_port", 1 << 16),
-            kill_user_processes=_flag(data, "kill_user_processes"),
-            linger=_flag(data, "linger"),
-            problems=_texts(data, "problems", 2000),
-            activate_problem=_maybe_text(data, "activate_problem") or "",
-            needs=_needs(data.get("needs")),
-            code=_code(data.get("code")),
-            ports_held=_maybe_text(data, "ports_held") or "",
-            leases=read_leases(data.get("leases")),
-        )
+        return replace(build(cls, data), leases=read_leases(data.get("leases")))
+
+
+@dataclass(frozen=True)
+class _Gpus:
+    gpus: Annotated[tuple[Gpu, ...], 64]
 
 
 def read_gpus(data: Mapping[str, Any]) -> tuple[Gpu, ...]:
     """The `gpus` of a host's answer. Raises ValueError."""
-    return tuple(_gpu(gpu) for gpu in _items(data, "gpus", _MOST_GPUS))
+    return build(_Gpus, data).gpus
 
 
 def with_leases(facts: HostFacts, by: str = "") -> HostFacts:
@@ -252,6 +316,7 @@ def with_leases(facts: HostFacts, by: str = "") -> HostFacts:
         facts,
         reserved=blocking(facts.leases, [], facts.euid, by),
         own_gpus=own_gpus(facts.leases, [gpu.index for gpu in facts.gpus], facts.euid, by),
+        own_cpu_runs=own_cpu_runs(facts.leases, facts.euid, by),
         gpus=tuple(replace(gpu, lease=next(iter(leases[gpu.index]), None)) for gpu in facts.gpus),
     )
 
@@ -262,11 +327,11 @@ def without_leases(facts: HostFacts) -> HostFacts:
 
 
 def when_free(facts: HostFacts) -> HostFacts:
-    """The facts as they are once nothing is leased, and the programs on leased GPUs have ended."""
+    """The facts as they will be when nothing is leased, and the programs on leased GPUs have ended."""
     gpus = tuple(
         gpu if gpu.lease is None else replace(gpu, lease=None, processes=(), memory_used=0) for gpu in facts.gpus
     )
-    return replace(facts, gpus=gpus, reserved=(), own_gpus=())
+    return replace(facts, gpus=gpus, gpus_now=facts.gpus, reserved=(), own_gpus=(), own_cpu_runs=0)
 
 
 def facts_of(host: str, answer: Any) -> HostFacts:
@@ -275,140 +340,6 @@ def facts_of(host: str, answer: Any) -> HostFacts:
         return with_leases(replace(HostFacts.from_json(answer), seen=time.time()))
     except (ValueError, AttributeError) as error:
         what = f"its answer to the probe is malformed: {clean(str(error))[:100]}"
-        raise HostError(host, what, "See whether another version answers there, or do not trust it.") from None
-
-
-_MOST_GPUS, _MOST_NICS, _MOST_INTERPRETERS, _MOST_PROCESSES, _MOST_TEXTS = 64, 1024, 256, 1000, 1000
-_LONGEST = 4096
-"""Characters: of a path."""
-
-
-def _cpu(data: Mapping[str, Any]) -> Cpu:
-    counts = {name: _whole(data, name, 1 << 20) for name in ("physical", "logical", "affinity", "available")}
-    return Cpu(_text(data, "model"), **counts, quota=number(data.get("quota")), load=_number(data, "load"))
-
-
-def _memory(data: Mapping[str, Any]) -> Memory:
-    return Memory(_whole(data, "total"), _whole(data, "available"), _maybe_whole(data, "limit"))
-
-
-def _gpu(data: Mapping[str, Any]) -> Gpu:
-    return Gpu(
-        uuid=_text(data, "uuid"),
-        name=_text(data, "name"),
-        driver=_text(data, "driver"),
-        compute_capability=_text(data, "compute_capability"),
-        index=_whole(data, "index", 1024),
-        memory_total=_whole(data, "memory_total"),
-        memory_used=_whole(data, "memory_used"),
-        use=number(data.get("use")),
-        processes=tuple(
-            GpuProcess(_whole(one, "pid"), _text(one, "user"), _maybe_whole(one, "memory"), _text(one, "command"))
-            for one in _items(data, "processes", _MOST_PROCESSES)
-        ),
-    )
-
-
-def _nic(data: Mapping[str, Any]) -> Nic:
-    flags = {name: _flag(data, name) or False for name in ("up", "loopback", "virtual")}
-    return Nic(_text(data, "name"), _texts(data, "addresses"), _maybe_whole(data, "speed"), **flags)
-
-
-def _interpreter(data: Mapping[str, Any]) -> Interpreter:
-    versions = {name: _maybe_text(data, name) for name in ("torch", "cuda", "nccl")}
-    return Interpreter(
-        _text(data, "path"), _text(data, "version"), **versions, source=_text(data, "source"), mpi=_flag(data, "mpi")
-    )
-
-
-def _disk(data: Mapping[str, Any]) -> Disk:
-    return Disk(_text(data, "path"), _whole(data, "total"), _whole(data, "free"), _flag(data, "writable") or False)
-
-
-def _workdir(data: Mapping[str, Any]) -> Workdir:
-    found = _flag(data, "script_exists")
-    return Workdir(_text(data, "path"), _flag(data, "exists") or False, _maybe_text(data, "script"), found)
-
-
-def _object(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = data.get(name)
-    if not isinstance(value, dict):
-        raise ValueError(name)
-    return value
-
-
-def _items(data: Mapping[str, Any], name: str, most: int) -> list[Mapping[str, Any]]:
-    value = data.get(name)
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value[:most]):
-        raise ValueError(name)
-    return value[:most]
-
-
-def _text(data: Mapping[str, Any], name: str) -> str:
-    # Not cleaned: a path is used as it is; the code that shows it cleans it.
-    value = data.get(name)
-    if not isinstance(value, str):
-        raise ValueError(name)
-    return value[:_LONGEST]
-
-
-def _maybe_text(data: Mapping[str, Any], name: str) -> str | None:
-    return None if data.get(name) is None else _text(data, name)
-
-
-def _texts(data: Mapping[str, Any], name: str, most: int = _LONGEST) -> tuple[str, ...]:
-    value = data.get(name)
-    if not isinstance(value, list | tuple):
-        raise ValueError(name)
-    return tuple(item[:most] for item in value[:_MOST_TEXTS] if isinstance(item, str))
-
-
-def _whole(data: Mapping[str, Any], name: str, below: int = MOST) -> int:
-    value = whole(data.get(name), below)
-    if value is None:
-        raise ValueError(name)
-    return value
-
-
-def _maybe_whole(data: Mapping[str, Any], name: str, below: int = MOST) -> int | None:
-    return whole(data.get(name), below)
-
-
-def _number(data: Mapping[str, Any], name: str) -> float:
-    value = number(data.get(name))
-    if value is None:
-        raise ValueError(name)
-    return value
-
-
-def _flag(data: Mapping[str, Any], name: str) -> bool | None:
-    value = data.get(name)
-    return value if isinstance(value, bool) else None
-
-
-def _needs(data: Any) -> Needs:
-    if not isinstance(data, dict):
-        return Needs()
-    return Needs(
-        _maybe_text(data, "module"),
-        _texts(data, "programs") if "programs" in data else (),
-        _maybe_text(data, "package"),
-        _maybe_text(data, "version"),
-    )
-
-
-def _code(data: Any) -> Code | None:
-    if not isinstance(data, Mapping):
-        return None
-    git = data.get("git")
-    head = _digest(git.get("head")) if isinstance(git, Mapping) else None
-    return Code(
-        _digest(data.get("script")),
-        _digest(data.get("folder")),
-        Git(head, bool(git.get("dirty"))) if head and isinstance(git, Mapping) else None,
-        _maybe_whole(data, "nccl_line"),
-    )
-
-
-def _digest(value: Any) -> str | None:
-    return value if isinstance(value, str) and re.fullmatch("[0-9a-f]{40,64}", value) else None
+        raise HostError(
+            host, what, "Check whether another version of disttui runs there; if not, do not trust the host."
+        ) from None

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, overload
 
-from runner.errors import HostError, LinkLostError
-from runner.hosts.answers import read_answer
-from runner.hosts.ship import COMMAND, loader_line, node_parcel, train_parcel
-from runner.paths import PathError
-from runner.protocol.frames import Unpacker, pack_json
-from runner.protocol.limits import MOST_FILES
-from runner.text import clean, clean_lines, set_apart
-from runner.transport import Connection, Stream
-from runner.untrusted.records import message
+from disttui.runner.errors import HostError, LinkLostError
+from disttui.runner.hosts.answers import Completed, StacksAnswer, Started, Status, Stopped, Submitted, read_answer
+from disttui.runner.hosts.ship import COMMAND, loader_line, node_parcel, train_parcel
+from disttui.runner.paths import PathError
+from disttui.runner.protocol.frames import Unpacker, pack_data, pack_json
+from disttui.runner.protocol.limits import MOST_FILES
+from disttui.runner.protocol.requests import CodeState, Op
+from disttui.runner.text import clean, clean_lines, set_apart
+from disttui.runner.transport import Connection, Stream
+from disttui.runner.untrusted.records import message
 
 NOISE_LIMIT = 64 * 1024
 """Bytes that login scripts may print before the loader's marker."""
@@ -39,7 +41,7 @@ intervals, so a new connection is sooner back."""
 _PROBLEM = 20_000
 """Characters that are kept of a problem from a host, such as a traceback of the node program."""
 _MOST = 4 << 20
-"""Bytes to read at once: more than SSH's window holds, since each read of a flood waits `_BREATH`."""
+"""Bytes to read in one call: more than SSH's window holds, since each read of a flood waits `_BREATH`."""
 _FLOOD = 32 * 1024
 _BREATH = 0.001
 """Seconds to wait while a flood arrives: waking up for every packet costs more than reading it."""
@@ -93,7 +95,23 @@ class Link:
         self._reader = threading.Thread(target=self._read, args=(rest,), name=f"link {self.host}", daemon=True)
         self._reader.start()
 
-    def request(self, op: str, *, timeout: float | None = 60.0, **arguments: Any) -> Any:
+    @overload
+    def request(self, op: Literal["complete"], *, timeout: float | None = 60.0, **arguments: Any) -> Completed: ...
+    @overload
+    def request(self, op: Literal["start"], *, timeout: float | None = 60.0, **arguments: Any) -> Started: ...
+    @overload
+    def request(self, op: Literal["submit"], *, timeout: float | None = 60.0, **arguments: Any) -> Submitted: ...
+    @overload
+    def request(self, op: Literal["stop"], *, timeout: float | None = 60.0, **arguments: Any) -> Stopped: ...
+    @overload
+    def request(self, op: Literal["status"], *, timeout: float | None = 60.0, **arguments: Any) -> Status: ...
+    @overload
+    def request(self, op: Literal["stacks"], *, timeout: float | None = 60.0, **arguments: Any) -> StacksAnswer: ...
+    @overload
+    def request(self, op: Literal["code"], *, timeout: float | None = 60.0, **arguments: Any) -> CodeState: ...
+    @overload
+    def request(self, op: Op, *, timeout: float | None = 60.0, **arguments: Any) -> Any: ...
+    def request(self, op: Op, *, timeout: float | None = 60.0, **arguments: Any) -> Any:
         """Send a request to the node program and wait for the answer.
 
         Raises:
@@ -104,26 +122,56 @@ class Link:
             return future.result(timeout)
         except FutureTimeout:
             raise HostError(
-                self.host, f"no answer to '{op}' in {timeout:.0f} s", "See what the host is busy with."
+                self.host, f"no answer to '{op}' in {timeout:.0f} s", "Check what keeps the host busy."
             ) from None
 
-    def submit(self, op: str, **arguments: Any) -> Future[Any]:
+    @overload
+    def submit(self, op: Literal["complete"], **arguments: Any) -> Future[Completed]: ...
+    @overload
+    def submit(self, op: Literal["start"], **arguments: Any) -> Future[Started]: ...
+    @overload
+    def submit(self, op: Literal["submit"], **arguments: Any) -> Future[Submitted]: ...
+    @overload
+    def submit(self, op: Literal["stop"], **arguments: Any) -> Future[Stopped]: ...
+    @overload
+    def submit(self, op: Literal["status"], **arguments: Any) -> Future[Status]: ...
+    @overload
+    def submit(self, op: Literal["stacks"], **arguments: Any) -> Future[StacksAnswer]: ...
+    @overload
+    def submit(self, op: Literal["code"], **arguments: Any) -> Future[CodeState]: ...
+    @overload
+    def submit(self, op: Op, **arguments: Any) -> Future[Any]: ...
+    def submit(self, op: Op, **arguments: Any) -> Future[Any]:
         """Like `request`, without waiting."""
-        number = next(self._numbers)
-        future: Future[Any] = Future()
-        self._waiting[number] = op, future
-        self._send({"id": number, "op": op, **arguments}, future)
-        return future
+        return self._begin(op, arguments)[1]
 
-    def stream(self, op: str, handler: Handler, **arguments: Any) -> Future[Any]:
-        """Request a stream; its items go to `handler`. The future is done when the stream has ended."""
+    def _begin(self, op: Op, arguments: Mapping[str, Any], handler: Handler | None = None) -> tuple[int, Future[Any]]:
+        """Send a request, whose answer the future will have, as number so-and-so."""
         number = next(self._numbers)
         future: Future[Any] = Future()
         self._waiting[number] = op, future
-        self._handlers[number] = handler
+        if handler is not None:
+            self._handlers[number] = handler
+        self._send({"id": number, "op": op, **arguments}, future)
+        return number, future
+
+    def stream(self, op: Op, handler: Handler, **arguments: Any) -> Future[Any]:
+        """Request a stream; its items go to `handler`. The future is done when the stream has ended."""
         if op in ("read", "fetch"):
             self._files = handler
-        self._send({"id": number, "op": op, **arguments}, future)
+        return self._begin(op, arguments, handler)[1]
+
+    def upload(self, op: Op, pieces: Iterable[bytes], **arguments: Any) -> Future[Any]:
+        """Like `submit`, and send pieces of at most `limits.CHUNK` bytes behind it; it ends when all are on their way.
+
+        What remains of them is not sent if the host has answered already: with a problem, or the link broke.
+        """
+        number, future = self._begin(op, arguments)
+        for piece in pieces:
+            if future.done():
+                return future
+            self._send_bytes(pack_data(number, 0, 0, piece), future)
+        self._send_bytes(pack_data(number, 0, 0, b""), future)
         return future
 
     def cancel(self, future: Future[Any]) -> None:
@@ -134,7 +182,7 @@ class Link:
 
     @property
     def closed(self) -> bool:
-        """Whether it is of no use any more."""
+        """Whether it is closed."""
         return self._closed
 
     @property
@@ -151,9 +199,9 @@ class Link:
     def _shake_hands(self, python: str) -> bytes:
         marker = secrets.token_hex(16)
         hello = {"marker": marker, "node": node_parcel().sha256, "train": train_parcel().sha256}
-        with suppress(ConnectionError):  # the output of a command that ended at once explains why
+        with suppress(ConnectionError):  # the output of a command that ended immediately explains why
             self._stream.write(loader_line() + json.dumps(hello).encode() + b"\n")
-        answer, rest = _read_answer(self._stream, self.host, marker.encode(), python)
+        answer, rest = _read_answer(self._connection, self._stream, self.host, marker.encode(), python)
         self.node_python = clean(str(answer.get("python", "?"))[:100])
         if "error" in answer:
             raise HostError(
@@ -169,9 +217,12 @@ class Link:
         return rest
 
     def _send(self, message: Mapping[str, Any], future: Future[Any] | None = None) -> None:
+        self._send_bytes(pack_json(message), future)
+
+    def _send_bytes(self, frame: bytes, future: Future[Any] | None) -> None:
         try:
             with self._write_lock:
-                self._stream.write(pack_json(message))
+                self._stream.write(frame)
         except (ConnectionError, OSError) as error:
             if future is not None and not future.done():
                 future.set_exception(LinkLostError(self.host, f"the link broke: {error}"))
@@ -190,7 +241,7 @@ class Link:
                     data = self._stream.read(_MOST, 1.0)
                 except TimeoutError:
                     if self.silence > GONE:
-                        reason = f"nothing heard for {GONE:.0f} s"
+                        reason = f"no response for {GONE:.0f} s"
                         break
                     continue
                 if not data:
@@ -242,7 +293,7 @@ class Link:
                 else:
                     raise ValueError
             except ValueError:
-                cure = "See whether another version answers there, or do not trust it."
+                cure = "Check whether another version of disttui runs there; if not, do not trust the host."
                 future.set_exception(HostError(self.host, f"its answer to '{op}' cannot be read", cure))
         self._waiting.pop(frame["id"], None)
         ended = self._handlers.pop(frame["id"], None)
@@ -257,7 +308,9 @@ class Link:
                 future.set_exception(LinkLostError(self.host, f"the link broke: {reason}" + _below(errors)))
 
 
-def _read_answer(stream: Stream, host: str, marker: bytes, python: str) -> tuple[Mapping[str, Any], bytes]:
+def _read_answer(
+    connection: Connection, stream: Stream, host: str, marker: bytes, python: str
+) -> tuple[Mapping[str, Any], bytes]:
     """Skip what login scripts print, find the marker, return the loader's answer and the bytes after it."""
     heard = b""
     deadline = time.monotonic() + HELLO
@@ -265,11 +318,13 @@ def _read_answer(stream: Stream, host: str, marker: bytes, python: str) -> tuple
         start = heard.find(marker)
         end = heard.find(b"\n", start)
         if start >= 0 and (end >= 0 or len(heard) - start > _ANSWER_LIMIT):
-            return _answer_of(host, heard[start + len(marker) : end if end >= 0 else None]), heard[end + 1 :]
+            return _answer_of(connection, host, heard[start + len(marker) : end if end >= 0 else None]), heard[
+                end + 1 :
+            ]
         if start < 0 and len(heard) > NOISE_LIMIT:
             raise HostError(
                 host,
-                f"the login scripts print without end ({NOISE_LIMIT // 1024} KiB so far): "
+                f"the login scripts print too much ({NOISE_LIMIT // 1024} KiB so far): "
                 f"{clean(heard[:200].decode('utf-8', 'replace'))} …",
                 "Let .bashrc and the like print only in interactive shells.",
             )
@@ -279,41 +334,42 @@ def _read_answer(stream: Stream, host: str, marker: bytes, python: str) -> tuple
                 raise TimeoutError
         except TimeoutError:
             limit = HELLO if time.monotonic() > deadline else BEGIN
-            raise _no_start(stream, host, heard, python, f"it did not start in {limit:g} s") from None
+            raise _no_start(connection, stream, host, heard, python, f"it did not start in {limit:g} s") from None
         except ConnectionError as error:
-            cure = "Try again; if it stays so, see the host's load and the log of its sshd."
+            cure = "Try again; if it keeps failing, check the host's load and the log of its sshd."
             raise LinkLostError(host, f"the link broke while starting: {error}", cure) from None
         if not data:
-            raise _no_start(stream, host, heard, python, "it ended at once")
+            raise _no_start(connection, stream, host, heard, python, "it ended immediately")
         heard += data
 
 
-def _answer_of(host: str, line: bytes) -> Mapping[str, Any]:
+def _answer_of(connection: Connection, host: str, line: bytes) -> Mapping[str, Any]:
     """Parse the loader's answer. Raises HostError for an invalid one."""
     try:
         answer = json.loads(line) if len(line) <= _ANSWER_LIMIT else None
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
+        if broken := _broken_login(connection, host):
+            raise broken
         said = clean(line[:200].decode("utf-8", "replace").strip())
-        what = f"what answered there is not disttui's loader: it said '{said}' …"
+        what = f"what answered there is not disttui's loader: it printed '{said}' …"
         raise HostError(host, what, "Look for a login script or a wrapper that repeats what it reads.")
     return answer
 
 
-def _no_start(stream: Stream, host: str, heard: bytes, python: str, what: str) -> HostError:
-    # Standard error may arrive after the end of standard output.
-    deadline = time.monotonic() + 1.0
-    while stream.exit_status() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
+def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, python: str, what: str) -> HostError:
+    if broken := _broken_login(connection, host):
+        return broken
+    status = _status(stream)
     said = clean_lines((stream.errors() or heard.decode("utf-8", "replace")).strip())[-600:]
-    if stream.exit_status() == 127 or "not found" in said or "No such file" in said:
+    if status == 127 or "not found" in said or "No such file" in said:
         return HostError(
             host,
-            f"there is no {python} on this host" + (f" ({said.splitlines()[-1]})" if said else ""),
+            f"{python} not found on this host" + (f" ({said.splitlines()[-1]})" if said else ""),
             "Install Python 3.8 or later there, or name its interpreter as `python:` in the profile.",
         )
-    if stream.exit_status() is None:
+    if status is None:
         cure = (
             f"See where `{python} -c pass` hangs there: a network file system that does not answer, a login script, or "
             "a wrapper that asks something. Or name another interpreter as `python:` in the profile."
@@ -321,6 +377,54 @@ def _no_start(stream: Stream, host: str, heard: bytes, python: str, what: str) -
     else:
         cure = f"See what `{python} -V` says there, or name a Python 3.8 or later as `python:` in the profile."
     return HostError(host, f"the node program could not be started with {python}: {what}" + _below(said), cure)
+
+
+_READ = {"bash": "~/.bashrc", "zsh": "~/.zshenv", "fish": "~/.config/fish/config.fish", "tcsh": "~/.tcshrc or ~/.cshrc"}
+"""Login shell → what it reads before it runs a command."""
+_PATIENCE = 10.0
+
+
+def _broken_login(connection: Connection, host: str) -> HostError | None:
+    """The error for a login script that keeps a command or its input from arriving; None if both arrive.
+
+    The input is a line that a shell would run, and that `head` prints as it is.
+    """
+    token, heard = secrets.token_hex(8), ""
+    deadline = time.monotonic() + _PATIENCE
+    try:
+        stream = connection.run(f"echo {token} ran $SHELL; head -n 1")
+        with suppress(ConnectionError):  # what has ended is read below
+            stream.write(f"echo {token} read $SHELL\n".encode())
+        with suppress(TimeoutError):
+            while len(heard) < NOISE_LIMIT and (data := stream.read(65536, max(0.0, deadline - time.monotonic()))):
+                heard += data.decode("utf-8", "replace")
+        status, said = _status(stream), clean_lines(stream.errors().strip())[-600:]
+        stream.close()
+    except (HostError, OSError):
+        return None
+    ran, read = (re.search(rf"^{token} {word} ?(\S*)", heard, re.MULTILINE) for word in ("ran", "read"))
+    arrived = f"echo {token}" in heard
+    if ran and (arrived or status == 127):  # there is no `head`
+        return None
+    shell = next((found[1].rpartition("/")[2] for found in (ran, read) if found), "")
+    file = _READ.get(shell, "a login script (~/.bashrc of bash, ~/.zshenv of zsh)")
+    if ran or arrived:
+        flaw = "reads the standard input of commands"
+    elif read:
+        flaw = "puts another shell in place of the login shell, as `exec zsh` does, so that no command is run"
+    else:
+        flaw = "ends the login shell (exit), puts another program in its place (exec), or waits: no command is run"
+        flaw += _below(said)
+    cure = "Let it do so in interactive shells only: begin it with `[[ $- == *i* ]] || return` (bash, zsh)."
+    return HostError(host, f"{file} {flaw}", cure)
+
+
+def _status(stream: Stream) -> int | None:
+    """The exit status of a command whose output has ended: status and standard error may arrive a moment later."""
+    deadline = time.monotonic() + 1.0
+    while stream.exit_status() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return stream.exit_status()
 
 
 def _below(said: str) -> str:

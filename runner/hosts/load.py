@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated
 
-from runner.formatting import number
-from runner.ids import short
-from runner.untrusted.bounded import each, text, whole
+from disttui.runner.ids import short
+from disttui.runner.untrusted.decode import MalformedRecordError, Shown, build
 
-_MOST_GPUS = 64
-_MOST_PROCESSES = 200
+_RANK = re.compile(r"\S.*?/node-\w+\.zip shim (script|module|command) (\S+)")
+"""How ranks are started: docs/architecture.md, the rank shim."""
+_BUILT_IN = re.compile(r"train-\w+\.zip")
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class GpuLoad:
     """A GPU. None stands for values that the card or its driver does not report."""
 
     index: int
-    name: str = ""
+    name: Annotated[str, Shown(60)] = ""
     use: float | None = None
     """Percent."""
     mem_used: float | None = None
@@ -39,17 +40,21 @@ class ProcessLoad:
     """A process of a host."""
 
     pid: int
-    user: str
-    command: str
+    user: Annotated[str, Shown(32)] = ""
+    command: Annotated[str, Shown(300)] = ""
+    """Without the folder of its program."""
     cpu: float | None = None
     """Percent of one core."""
     rss: float | None = None
-    gpus: tuple[int, ...] = ()
+    gpus: Annotated[tuple[int, ...], 64] = ()
     gpu_memory: float | None = None
-    run: str = ""
-    """The short id of its run; empty for none."""
-    tag: str = ""
+    tag: Annotated[str, Shown(150)] = ""
     """run/node/attempt."""
+
+    @property
+    def run(self) -> str:
+        """The short id of its run; empty for none."""
+        return short(self.tag.partition("/")[0])
 
 
 @dataclass(frozen=True)
@@ -68,63 +73,26 @@ class Load:
     net_tx: float | None = None
     disk_free: float | None = None
     disk_total: float | None = None
-    gpus: tuple[GpuLoad, ...] = ()
-    processes: tuple[ProcessLoad, ...] = ()
+    gpus: Annotated[tuple[GpuLoad, ...], 64] = ()
+    processes: Annotated[tuple[ProcessLoad, ...], 200] = ()
     process_count: int = 0
 
 
-def load_of(record: Mapping[str, Any]) -> Load | None:
+def load_of(record: Mapping[str, object]) -> Load | None:
     """Read a telemetry record. Returns None for a record without a time; malformed values are ignored."""
-    t = number(record.get("t"))
-    if t is None:
+    try:
+        found = build(Load, record)
+    except MalformedRecordError:
         return None
-    figures = {name: number(record.get(name)) for name in _FIGURES}
-    return Load(
-        t,
-        **figures,
-        cpus=whole(record.get("cpus")),
-        gpus=each(record.get("gpus"), _gpu, _MOST_GPUS),
-        processes=each(record.get("processes"), _process, _MOST_PROCESSES),
-        process_count=whole(record.get("process_count")) or 0,
-    )
-
-
-_FIGURES = (
-    "cpu", "load", "mem_used", "mem_total", "swap_used", "net_rx", "net_tx", "disk_free", "disk_total",
-)  # fmt: skip
-_GPU_FIGURES = ("use", "mem_used", "mem_total", "power", "power_limit", "temp")
-
-
-def _gpu(item: Mapping[str, Any]) -> GpuLoad | None:
-    index = whole(item.get("index"))
-    if index is None:
-        return None
-    figures = {name: number(item.get(name)) for name in _GPU_FIGURES}
-    return GpuLoad(index, text(item.get("name"), 60), throttle=item.get("throttle") is True, **figures)
-
-
-def _process(item: Mapping[str, Any]) -> ProcessLoad | None:
-    pid = whole(item.get("pid"))
-    if pid is None:
-        return None
-    gpus = item.get("gpus")
-    tag = text(item.get("tag"), 150)
-    return ProcessLoad(
-        pid,
-        text(item.get("user"), 32),
-        _command(text(item.get("command"), 300)),
-        number(item.get("cpu")),
-        number(item.get("rss")),
-        tuple(index for one in gpus[:_MOST_GPUS] if (index := whole(one)) is not None)
-        if isinstance(gpus, list)
-        else (),
-        number(item.get("gpu_memory")),
-        short(tag.partition("/")[0]),
-        tag,
-    )
+    return replace(found, processes=tuple(replace(one, command=_command(one.command)) for one in found.processes))
 
 
 def _command(line: str) -> str:
-    """A command line without the folder of its program."""
+    """A command line without the folder of its program; a rank's is that of the user's script."""
+    if rank := _RANK.match(line):
+        value, rest = rank[2].rpartition("/")[2], line[rank.end() :]
+        if _BUILT_IN.fullmatch(value):
+            return f"bytegpt{rest}"
+        return {"script": "python ", "module": "python -m ", "command": ""}[rank[1]] + value + rest
     program, space, rest = line.partition(" ")
     return (program.rpartition("/")[2] or program) + space + rest if program.startswith("/") else line

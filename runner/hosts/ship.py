@@ -23,7 +23,7 @@ COMMAND = (
 )
 """The only remote command. Without `!`, backslash, `$` and newline it means the same in every login shell.
 
-It ends by itself if the viewer is cut off before it sends anything: sshd may notice that hours later, or never.
+It ends if the viewer is cut off before it sends anything: sshd may notice that hours later, or never.
 """
 
 
@@ -42,7 +42,7 @@ class Parcel:
     @property
     def packed(self) -> bytes:
         """What is sent: the zip's files lie in it as they are, so that they are compressed all in one."""
-        return zlib.compress(self.data)
+        return zlib.compress(self.data, 9)
 
     @property
     def remote_path(self) -> str:
@@ -55,7 +55,7 @@ def node_parcel() -> Parcel:
 
     The package above them is named `_disttui`, so that it shadows no module of the user.
     """
-    with _MAKING:  # all hosts ask for it at once
+    with _MAKING:  # all hosts ask for it concurrently
         return _node_parcel()
 
 
@@ -82,7 +82,7 @@ def loader_line() -> bytes:
 
 
 def _zip(packages: Mapping[str, Path | None], start: str) -> bytes:
-    """Zip packages' sources; the same sources give the same bytes on every machine.
+    """Zip packages' sources and texts; the same files give the same bytes on every machine.
 
     Args:
         packages: Folder in the zip → folder of its sources; None: an empty package.
@@ -95,7 +95,7 @@ def _zip(packages: Mapping[str, Path | None], start: str) -> bytes:
             if folder is None:
                 archive.writestr(zipfile.ZipInfo(f"{package}/__init__.py"), b"")
                 continue
-            for path in sorted(folder.rglob("*.py")):
+            for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".txt")):
                 info = zipfile.ZipInfo(f"{package}/{path.relative_to(folder).as_posix()}")
                 archive.writestr(info, path.read_bytes())
     return out.getvalue()

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from runner.errors import DisttuiError, LinkLostError
-from runner.hosts.facts import HostFacts, facts_of
-from runner.hosts.link import Link
-from runner.profile import Host, Profile
-from runner.protocol.requests import ProbeRequest
-from runner.protocol.slurm import PROGRAMS
-from runner.transport import Connector
+from disttui.runner.errors import DisttuiError, LinkLostError
+from disttui.runner.hosts.facts import HostFacts, facts_of
+from disttui.runner.hosts.link import Link
+from disttui.runner.profile import Host, Profile
+from disttui.runner.protocol.requests import ProbeRequest
+from disttui.runner.protocol.slurm import PROGRAMS
+from disttui.runner.transport import Connector
 
 Tell = Callable[[int, str, str], None]
 """Takes progress of a host: node rank, its present step, a note."""
@@ -30,10 +30,11 @@ class HostsError(DisttuiError):
     """Several hosts cannot be used; the message names each with its reason."""
 
     exit_code = 3
+    code = "host"
 
     def __init__(self, errors: Sequence[DisttuiError]) -> None:
         super().__init__("\n".join(str(error) for error in errors))
-        self.errors = tuple(errors)
+        self.parts = tuple(errors)
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def open_link(host: Host, connector: Connector) -> Link:
 
 
 def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]:
-    """Connect to all hosts and probe them concurrently. A link that breaks meanwhile is made once more.
+    """Connect to all hosts and probe them concurrently. A link that breaks is opened a second time.
 
     Raises:
         HostsError: Some hosts cannot be used; the links to the others are closed.
@@ -98,7 +99,7 @@ _PROGRAMS = {"mpirun": ("mpirun", "orted"), "mpirun-per-host": ("mpirun",)}
 def side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
     """Do `work` for all items, `CONNECTS` at a time; the results in the items' order.
 
-    An interrupt ends the waiting at once: work under way, such as a connect to a dead host, goes on unattended.
+    An interrupt ends the waiting immediately: work in progress, such as a connect to a dead host, is abandoned.
     """
     pool = ThreadPoolExecutor(max_workers=CONNECTS, thread_name_prefix="hosts")
     try:
@@ -109,10 +110,12 @@ def side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> li
 
 def probe_request(profile: Profile, node: int) -> ProbeRequest:
     """The arguments of the `probe` op for one host of a profile."""
-    host = profile.hosts[node]
+    host, sent = profile.hosts[node], profile.job.sync is not None
+    # Code that is sent is checked on this machine: the host does not have it yet.
     return {
-        "workdir": profile.workdir(node),
-        "script": profile.job.script,
+        "workdir": "~" if sent else profile.workdir(node),
+        "script": None if sent and not _absolute(profile.job.script) else profile.job.script,
+        "command": [] if sent else list(profile.job.command or ()),
         "python": host.python,
         "activate": host.activate,
         "run_dir": profile.launch.run_dir,
@@ -124,9 +127,15 @@ def probe_request(profile: Profile, node: int) -> ProbeRequest:
     }
 
 
+def _absolute(script: str | None) -> bool:
+    return bool(script) and script[:1] in ("/", "~")  # type: ignore[index]
+
+
 def _wanted_module(profile: Profile, node: int) -> str:
     """The module that the probe searches for; none inside a container or with other search paths."""
     target = profile.job.target
+    if profile.job.sync is not None:
+        return ""
     return target.value if target.kind == "module" and not _elsewhere(profile, node) else ""
 
 
@@ -137,7 +146,7 @@ def _wanted_package(profile: Profile, node: int) -> str:
 
 def _elsewhere(profile: Profile, node: int) -> bool:
     paths = {"PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH"}
-    return bool(profile.job.wrap or paths & profile.host_env(node).keys())
+    return bool(profile.enclosed or paths & profile.host_env(node).keys())
 
 
 def _wanted_programs(profile: Profile, node: int) -> list[str]:
@@ -146,12 +155,16 @@ def _wanted_programs(profile: Profile, node: int) -> list[str]:
     slurm = [] if profile.slurm is None else list(PROGRAMS)
     if "PATH" in profile.host_env(node):
         return slurm
+    if profile.container:
+        return [*slurm, profile.container.runtime]
     if profile.job.wrap:
         return [*slurm, profile.job.wrap[0]]
-    return [*slurm, *_launcher_programs(profile, node), *([target.value] if target.kind == "command" else [])]
+    # A program among the code that is sent is not there yet.
+    own = target.kind == "command" and not (profile.job.sync and "/" in target.value)
+    return [*slurm, *_launcher_programs(profile, node), *([target.value] if own else [])]
 
 
 def _launcher_programs(profile: Profile, node: int) -> tuple[str, ...]:
     """Those of the launcher, where the job's search path is known."""
-    known = not profile.job.wrap and "PATH" not in profile.host_env(node)
+    known = not profile.enclosed and "PATH" not in profile.host_env(node)
     return _PROGRAMS.get(profile.launch.launcher, ()) if known else ()

@@ -8,7 +8,6 @@ taken from its configuration. Nobody is asked for a password.
 from __future__ import annotations
 
 import getpass
-import math
 import os
 import re
 import selectors
@@ -18,14 +17,14 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from runner import private
-from runner.errors import DisttuiError, InputError
-from runner.text import clean, is_clean
+from disttui.runner import private
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.text import clean, is_clean
 
 LARGEST = 4 << 20
 """Bytes of a file that is read."""
@@ -34,16 +33,16 @@ _MOST = 64 << 20
 _MOST_WORDS = 1 << 20
 """The same of its errors; of more, the beginning counts."""
 _MOST_STORED = 1 << 30
-"""Bytes that a clone may take on the disk: git itself has no bound for what it fetches."""
-_LOOK = 0.25
-"""Seconds from one look at the size of a clone that grows to the next."""
-_SECONDS, _NETWORK_SECONDS = 60, 300
+"""Bytes that one fetch may bring, as one file: git itself has no bound for it."""
+_SECONDS, _NETWORK_SECONDS, _CONNECT_SECONDS = 60, 300, 8
 _SHA1 = 40 * "0"
+_MOST_COMMITS = 100
 _OPTIONS = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.symlinks=false", "core.untrackedCache=false",
     "core.attributesFile=/dev/null", "core.quotePath=false", "submodule.recurse=false", "protocol.ext.allow=never",
     "fetch.fsckObjects=true", "fetch.recurseSubmodules=false", "push.recurseSubmodules=no", "gc.auto=0",
     "maintenance.auto=false", "advice.detachedHead=false", "init.defaultBranch=main", "init.templateDir=",
+    "fetch.unpackLimit=1",  # one pack for each fetch, so that the bound of a file is one of the fetch
     "push.followTags=false", "push.gpgSign=false", "log.showSignature=false",
 )  # fmt: skip
 _INHERITED = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_CONFIG_GLOBAL",
@@ -65,16 +64,21 @@ their hooks, and the programs of their configuration."""
 _AGAIN = re.compile(r"\[rejected\]|cannot lock ref|failed to update ref|incorrect old value|stale info", re.IGNORECASE)
 
 
+_NOISE = ("hint:", "warning:", "Cloning into", "Please make sure", "and the repository")
+_MISSING = ("the program git is not installed", "Install it: a library with a history needs it.")
+_BOUNDED = ("sh", "-c", f'ulimit -f {_MOST_STORED >> 9}; trap "" XFSZ; exec "$@"', "sh")
+
+
 class GitError(InputError):
     """The git program refuses."""
 
 
 class TooLargeError(GitError):
-    """A clone takes more room than `_MOST_STORED`, and was not completed."""
+    """A fetch would bring more than `_MOST_STORED`, and was not completed."""
 
     def __init__(self, where: str = "") -> None:
         super().__init__(
-            f"its clone would take more than {_MOST_STORED >> 20:,} MiB",
+            f"it has more than {_MOST_STORED >> 20:,} MiB to fetch",
             "Have large files taken out of the repository and its history: a library is one of profiles. Then remove "
             "the library, and add it again.",
             place=where,
@@ -85,6 +89,7 @@ class RemoteError(DisttuiError):
     """The repository that a library is a clone of is not reached, or refuses. Exit code 3."""
 
     exit_code = 3
+    code = "remote"
 
 
 class Blob(NamedTuple):
@@ -129,7 +134,7 @@ class Signature(NamedTuple):
             "G": f"signed by {self.signer}",
             "N": "not signed",
             "B": "signed, but the signature is BAD",
-            "U": "signed by a key that you have not said to trust",
+            "U": "signed by a key that you do not trust",
             "E": "signed by a key that is not known here",
         }
         return words.get(self.status, "signed by a key that has ended or was revoked")
@@ -146,17 +151,17 @@ class Repository:
         """The branch that the clone is on. Raises GitError where it is on none."""
         where = clean(str(self.folder))
         if not (self.folder / ".git").is_dir():
-            raise GitError("this is no clone", "Move it away, then sync again.", place=where)
+            raise GitError("not a git clone", "Move it away, then sync again.", place=where)
         try:
             return self._text("symbolic-ref", "--short", "HEAD")
         except GitError as error:
             if "not a symbolic ref" not in error.what:
                 raise
             cure = f"Go back to its branch: git -C {where} switch main"
-            raise GitError("the clone is on no branch: somebody has checked out a commit", cure, place=where) from None
+            raise GitError("the clone is not on a branch: a commit is checked out", cure, place=where) from None
 
     def commit_of(self, name: str) -> str | None:
-        """The commit that a branch, a ref or the beginning of an id means; None where there is none."""
+        """The commit that a branch, a ref or the beginning of an id means; None if there is no such commit."""
         try:
             return self._text("rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}") or None
         except GitError:
@@ -180,11 +185,10 @@ class Repository:
         parts = out.split(b"\0")[:-1]
         found = {}
         for about, path in zip(parts[::2], parts[1::2], strict=True):
-            modes = about.decode().lstrip(":").split(" ")
-            pair = [
-                None if mode == "000000" else Blob(mode, blob) for mode, blob in zip(modes[:2], modes[2:4], strict=True)
-            ]
-            found[os.fsdecode(path)] = (pair[0], pair[1])
+            old_mode, new_mode, old_id, new_id, _ = about.decode().lstrip(":").split(" ")
+            pairs = ((old_mode, old_id), (new_mode, new_id))
+            one, other = (None if mode == "000000" else Blob(mode, blob) for mode, blob in pairs)
+            found[os.fsdecode(path)] = (one, other)
         return found
 
     def sizes(self, blobs: Iterable[str]) -> dict[str, int]:
@@ -194,7 +198,7 @@ class Repository:
         out = self._run("cat-file", "--batch-check=%(objectsize)", given=given) if wanted else b""
         if b"missing" in out:
             cure = f"Move {clean(str(self.folder))} away, then sync again."
-            raise GitError("the clone is damaged: it lacks files of its own commits", cure)
+            raise GitError("the clone is damaged: files of its commits are missing", cure)
         return dict(zip(wanted, map(int, out.split()), strict=True))
 
     def read(self, blobs: Iterable[str]) -> dict[str, bytes | None]:
@@ -213,9 +217,13 @@ class Repository:
             at = end + 1 + size + 1
         return found
 
-    def store(self, content: bytes) -> Blob:
-        """Keep the content of a file."""
-        return Blob("100644", self._run("hash-object", "-w", "--stdin", "--no-filters", given=content).decode().strip())
+    def store(self, *contents: bytes) -> list[Blob]:
+        """Store the contents of files, by one process for all of them."""
+        given = b"".join(
+            b"blob\nmark :%d\ndata %d\n%s\nget-mark :%d\n" % (at, len(content), content, at)
+            for at, content in enumerate(contents, 1)
+        )
+        return [Blob("100644", blob) for blob in self._text("fast-import", "--quiet", given=given).split()]
 
     def commit(
         self, parent: str | None, files: Mapping[str, Blob | None], message: str, *, like: str | None = None
@@ -253,13 +261,9 @@ class Repository:
         """The message of a commit."""
         return self._text("log", "-1", "--format=%B", commit)
 
-    def move(self, ref: str, new: str, old: str | None) -> None:
-        """Let a ref mean another commit. Raises GitError where it does not mean `old` any more."""
-        self._run("update-ref", ref, new, old or "0" * len(new))
-
-    def point(self, ref: str, commit: str) -> None:
-        """Let a ref of disttui's own mean a commit."""
-        self._run("update-ref", ref, commit)
+    def move(self, ref: str, new: str, *old: str | None) -> None:
+        """Let a ref mean another commit. Raises GitError where it does not mean `old`, if that is given, any more."""
+        self._run("update-ref", ref, new, *(each or "0" * len(new) for each in old))
 
     def refresh(self) -> None:
         """Let plain git commands in the clone see the files as saved."""
@@ -274,14 +278,6 @@ class Repository:
         )
         return [os.fsdecode(line[3:]) for line in out.split(b"\0")[:-1]]
 
-    def is_ancestor(self, old: str, new: str) -> bool:
-        """Whether `new` has all that `old` has."""
-        try:
-            self._run("merge-base", "--is-ancestor", old, new)
-        except GitError:
-            return False
-        return True
-
     def common(self, one: str, other: str) -> str | None:
         """The newest commit that both have."""
         try:
@@ -293,16 +289,12 @@ class Repository:
         """The commits of `head` that no `known` one has, the oldest first."""
         return self._text("rev-list", "--reverse", "--first-parent", head, *(f"^{each}" for each in known)).split()
 
-    def parent(self, commit: str) -> str | None:
-        """The first parent."""
-        return self.commit_of(f"{commit}^1")
-
-    def history(self, path: str | None, most: int = 100) -> list[Commit]:
+    def history(self, path: str | None) -> list[Commit]:
         """The newest commits that have changed a file; of all files where none is given."""
         if self.commit_of("HEAD") is None:
             return []
         only = ["--", path] if path is not None else []
-        out = self._run("log", "-z", f"--max-count={most}", "--format=%H%n%an%n%at%n%s", "HEAD", *only)
+        out = self._run("log", "-z", f"--max-count={_MOST_COMMITS}", "--format=%H%n%an%n%at%n%s", "HEAD", *only)
         found = []
         for entry in filter(None, out.decode("utf-8", "replace").split("\0")):
             commit, author, moment, subject = entry.split("\n", 3)
@@ -310,7 +302,7 @@ class Repository:
         return found
 
     def signature(self, path: str, content: bytes) -> Signature | None:
-        """Of the newest commit that has changed a file; None where there is none, or `content` is not what it has."""
+        """Of the newest commit that has changed a file; None without one, or if `content` is not what it has."""
         try:
             out = self._text(*self._signers(), "log", "-1", "--format=%H%n%an%n%G?%n%GS", "HEAD", "--", path)
             commit, author, status, signer = (out.split("\n") + 4 * [""])[:4]
@@ -350,11 +342,10 @@ class Repository:
         except TooLargeError:
             raise TooLargeError(self.url()) from None
         except GitError as error:
-            cure = "What you have saved stays here; sync again when it can be reached."
-            raise RemoteError(f"{self.url()} is not reached: {error.what}", cure) from None
+            raise RemoteError(f"cannot reach {self.url()}: {error.what}", _cure(error.what, _LATER)) from None
 
     def push(self, commit: str, branch: str) -> bool:
-        """Offer a commit to the remote; False where somebody else was quicker. Raises RemoteError."""
+        """Offer a commit to the remote; False if another user was quicker. Raises RemoteError."""
         try:
             self._run("push", *_other_side("push", self.remote()),
                       "--quiet", "--porcelain", "--no-verify", "origin", f"{commit}:refs/heads/{branch}",
@@ -362,8 +353,7 @@ class Repository:
         except GitError as error:
             if _AGAIN.search(error.what):
                 return False
-            cure = "What you have saved stays here; sync again when it can be reached."
-            raise RemoteError(f"{self.url()} does not take it: {error.what}", cure) from None
+            raise RemoteError(f"cannot send to {self.url()}: {error.what}", _cure(error.what, _LATER)) from None
         return True
 
     def hooks_left_out(self) -> bool:
@@ -371,10 +361,11 @@ class Repository:
         if not _other_side("push", self.remote()):
             return False
         folder = _bare(Path(self.remote().removeprefix("file://")))
-        own = [each for each in (folder / "hooks").glob("*") if each.suffix != ".sample" and os.access(each, os.X_OK)]
+        if any(each.suffix != ".sample" and os.access(each, os.X_OK) for each in (folder / "hooks").glob("*")):
+            return True
         with suppress(OSError):
-            return bool(own) or b"hookspath" in private.read(folder / "config", LARGEST)[0].lower()
-        return bool(own)
+            return b"hookspath" in private.read(folder / "config", LARGEST)[0].lower()
+        return False
 
     def remote(self) -> str:
         """The remote's address."""
@@ -397,12 +388,8 @@ class Repository:
             login = f"user-{os.getuid()}"
         name = self._environ.get("GIT_AUTHOR_NAME") or self._setting("user.name") or login
         mail = self._environ.get("GIT_AUTHOR_EMAIL") or self._setting("user.email") or f"{login}@{socket.gethostname()}"
-        return {
-            "GIT_AUTHOR_NAME": name,
-            "GIT_AUTHOR_EMAIL": mail,
-            "GIT_COMMITTER_NAME": name,
-            "GIT_COMMITTER_EMAIL": mail,
-        }
+        who = {"NAME": name, "EMAIL": mail}
+        return {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()}
 
     def _setting(self, name: str, *kind: str, local: bool = False) -> str:
         """A setting of the user's; of the clone where `local`."""
@@ -411,8 +398,8 @@ class Repository:
         except GitError:
             return ""
 
-    def _text(self, *words: str, extra: Mapping[str, str] | None = None) -> str:
-        return self._run(*words, extra=extra).decode("utf-8", "replace").rstrip("\n")
+    def _text(self, *words: str, given: bytes = b"", extra: Mapping[str, str] | None = None) -> str:
+        return self._run(*words, given=given, extra=extra).decode("utf-8", "replace").rstrip("\n")
 
     def _run(
         self,
@@ -443,24 +430,16 @@ def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
     """
     if flaw := url_flaw(url):
         raise InputError(f"{clean(url)!r}: {flaw}", "Give one such as hub:profiles.git or https://hub/profiles.git.")
-    words = [
-        "clone",
-        "--quiet",
-        "--no-checkout",
-        "--no-tags",
-        "--no-recurse-submodules",
-        "--no-local",  # which would copy objects unchecked
-        "--template=",
-        "--origin=origin",
-    ]
+    # --local would copy objects unchecked.
+    words = ["clone", "--quiet", "--no-checkout", "--no-tags", "--no-recurse-submodules", "--no-local", "--template="]
     try:
-        words += _other_side("fetch", url)
-        words += ["--", url, str(folder)]
+        words += ["--origin=origin", *_other_side("fetch", url), "--", url, str(folder)]
         run(words, environ, extra=_network(environ), seconds=_NETWORK_SECONDS, grows=folder)
     except TooLargeError:
         raise TooLargeError(clean(url)) from None
     except GitError as error:
-        raise RemoteError(f"{clean(url)} cannot be cloned: {error.what}", "Try it by hand: git clone.") from None
+        cure = _cure(error.what, "Try it yourself: git clone.")
+        raise RemoteError(f"{clean(url)} cannot be cloned: {error.what}", cure) from None
     attributes = folder / ".git" / "info" / "attributes"
     attributes.parent.mkdir(exist_ok=True)
     attributes.write_text("* -filter -text -ident -merge -diff !eol -working-tree-encoding\n", encoding="utf-8")
@@ -509,7 +488,7 @@ def _bare(address: Path) -> Path:
 def url_flaw(url: str) -> str:
     """Why an address is not given to git; empty where it is."""
     if not url or url.startswith("-") or not is_clean(url):
-        return "no address of a repository"
+        return "not the address of a repository"
     if "::" in url.partition("/")[0]:
         return "an address that runs a program"
     if re.match(r"[a-z+]+://[^/@]*:[^/@]*@", url):
@@ -530,7 +509,7 @@ def run(
     """What a git command prints. Raises GitError.
 
     Args:
-        grows: A folder that the command fills, with `_MOST_STORED` bytes at most. Raises TooLargeError.
+        grows: A folder that the command fills, with `_MOST_STORED` bytes a file at most. Raises TooLargeError.
     """
     options = [word for option in _OPTIONS for word in ("-c", option)]
     at = ["-C", str(folder), f"--git-dir={folder / '.git'}", f"--work-tree={folder}"] if folder else []
@@ -541,10 +520,9 @@ def run(
     env.setdefault("PATH", os.defpath)
     env |= extra or {}
     command = ["git", *at, *options, *words]
-    growth = _Growth(grows)
     try:
         process = subprocess.Popen(
-            command,
+            [*(_BOUNDED if grows else ()), *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -552,20 +530,21 @@ def run(
             start_new_session=True,
         )
     except FileNotFoundError:
-        raise GitError("the program git is not installed", "Install it: a library with a history needs it.") from None
+        raise GitError(*_MISSING) from None
     except OSError as error:
         raise GitError(f"the program git cannot be run: {error.strerror}") from None
     try:
-        out, problem = _exchanged(process, given, time.monotonic() + seconds, growth)
+        out, problem = _exchanged(process, given, time.monotonic() + seconds)
     except BaseException as error:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        growth.tidy()
-        if isinstance(error, TimeoutError):
-            raise GitError(f"git {_verb(words)} has not ended after {seconds:.0f} s") from None
-        if isinstance(error, OverflowError):
-            raise GitError(f"git {_verb(words)} prints more than {_MOST >> 20} MiB: this is no library") from None
+        problems: dict[type[BaseException], str] = {
+            TimeoutError: f"has not ended after {seconds:.0f} s",
+            OverflowError: f"prints more than {_MOST >> 20} MiB: not a profile library",
+        }
+        if why := problems.get(type(error)):
+            raise GitError(f"git {_verb(words)} {why}") from None
         raise
     finally:
         process.wait()
@@ -573,57 +552,23 @@ def run(
             assert stream
             with suppress(BrokenPipeError):
                 stream.close()
+        for left in grows.rglob("tmp_*") if grows and process.returncode else ():
+            left.unlink(missing_ok=True)  # git never removes what a fetch that failed has written
+    if process.returncode and b"File too large" in problem:
+        raise TooLargeError
     if process.returncode:
-        raise GitError(_reason(problem.decode("utf-8", "replace"), out) or f"git {_verb(words)} has failed")
+        missing = process.returncode == 127  # of the shell in `_BOUNDED`
+        why = _reason(problem.decode("utf-8", "replace"), out) or f"git {_verb(words)} has failed"
+        raise GitError(*_MISSING) if missing else GitError(why)
     return out
 
 
-class _Growth:
-    """Bounds what git puts into a folder: it has no bound of its own for what it fetches."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        self._next = time.monotonic() if folder else math.inf
-        self._before = self._unfinished()
-
-    def seconds(self) -> float:
-        """Until the next `check` is due."""
-        return max(0.0, self._next - time.monotonic())
-
-    def check(self, *, at_last: bool = False) -> None:
-        """Look at the size where that is due. Raises TooLargeError."""
-        if self._folder is None or (self.seconds() and not at_last):
-            return
-        began, size = time.monotonic(), 0
-        for file in self._files():
-            with suppress(OSError):
-                size += os.lstat(file).st_size
-        if size > _MOST_STORED:
-            raise TooLargeError
-        now = time.monotonic()
-        self._next = now + _LOOK + 10 * (now - began)
-
-    def tidy(self) -> None:
-        """Remove what a fetch that was killed has left; git itself never does."""
-        for file in self._unfinished() - self._before:
-            with suppress(OSError):
-                os.unlink(file)  # noqa: PTH108 - a name of os.walk
-
-    def _unfinished(self) -> set[str]:
-        return {file for file in self._files() if file.rpartition("/")[2].startswith("tmp_")}
-
-    def _files(self) -> Iterator[str]:
-        for above, _, names in os.walk(self._folder) if self._folder else ():
-            yield from (f"{above}/{name}" for name in names)
-
-
-def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float, growth: _Growth) -> tuple[bytes, bytes]:
+def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float) -> tuple[bytes, bytes]:
     """Both outputs of a process.
 
     Raises:
         TimeoutError: It takes too long.
         OverflowError: It prints more than `_MOST` bytes.
-        TooLargeError: By `growth`.
     """
     assert process.stdin and process.stdout and process.stderr
     out, problem, left = bytearray(), bytearray(), memoryview(given)
@@ -636,10 +581,9 @@ def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float, gro
         else:
             process.stdin.close()
         while waiting.get_map():
-            ready = waiting.select(max(0.0, min(until - time.monotonic(), growth.seconds())))
+            ready = waiting.select(max(0.0, until - time.monotonic()))
             if time.monotonic() >= until:  # whatever is ready: a remote may print for ever
                 raise TimeoutError
-            growth.check()
             for key, _ in ready:
                 if key.data is None:
                     try:
@@ -657,7 +601,6 @@ def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float, gro
                 kept += piece[: most - len(kept)]
                 if len(out) > _MOST:
                     raise OverflowError
-    growth.check(at_last=True)
     try:
         process.wait(max(1.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -667,7 +610,9 @@ def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float, gro
 
 def _network(environ: Mapping[str, str]) -> dict[str, str]:
     """What lets git reach a remote: the protocols that run no program of an address, and ssh."""
-    return {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", **_ssh(environ)}
+    # With the resolver's own limits, a name takes 10 s or more without a network.
+    names = {"RES_OPTIONS": environ.get("RES_OPTIONS", "timeout:2 attempts:2")}
+    return {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", **names, **_ssh(environ)}
 
 
 def _ssh(environ: Mapping[str, str]) -> dict[str, str]:
@@ -675,15 +620,27 @@ def _ssh(environ: Mapping[str, str]) -> dict[str, str]:
     if environ.get("GIT_SSH_COMMAND") or environ.get("GIT_SSH"):
         return {}
     with suppress(GitError):
-        return {"GIT_SSH_COMMAND": _own_ssh_command(environ)}
+        outside = {"GIT_DIR": os.devnull}  # of no repository, not of one that this process runs in either
+        return {"GIT_SSH_COMMAND": run(["config", "--get", "core.sshCommand"], environ, extra=outside).decode().strip()}
     file = environ.get("DISTTUI_SSH_CONFIG", "")
-    return {"GIT_SSH_COMMAND": shlex.join(["ssh", *(["-F", file] if file else []), "-o", "BatchMode=yes"])}
+    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}"]
+    return {"GIT_SSH_COMMAND": shlex.join(["ssh", *(["-F", file] if file else []), *options])}
 
 
-def _own_ssh_command(environ: Mapping[str, str]) -> str:
-    """The user's own setting. Raises GitError where there is none."""
-    outside = {"GIT_DIR": os.devnull}  # of no repository, not of one that this process runs in either
-    return run(["config", "--get", "core.sshCommand"], environ, extra=outside).decode().strip()
+_LATER = "What you have saved stays here; sync again when it can be reached."
+_NOT_WRITABLE = re.compile("insufficient permission|unable to create temporary|Permission denied$|unable to write")
+
+
+def _cure(problem: str, otherwise: str) -> str:
+    """What helps if a repository belongs to another account than the one that uses it."""
+    if "dubious ownership" in problem:
+        return "Have root trust it there, for everybody: git config --system --add safe.directory PATH."
+    if _NOT_WRITABLE.search(problem):
+        return (
+            "It belongs to another account there. Have root make one for your group: "
+            "git init --bare --shared=group PATH; chgrp -R GROUP PATH (docs/library.md)."
+        )
+    return otherwise
 
 
 def _verb(words: Sequence[str]) -> str:
@@ -696,14 +653,7 @@ def _verb(words: Sequence[str]) -> str:
 
 def _reason(problem: str, out: bytes) -> str:
     """The lines of an error that say most, as one safe line."""
-    lines = [*_said(problem), *(line for line in out.decode("utf-8", "replace").splitlines() if line.startswith("!"))]
-    return clean("; ".join(lines))[:500]
-
-
-def _said(problem: str) -> Iterator[str]:
-    for line in problem.splitlines():
-        text = re.sub(r"^(fatal|error|remote): *", "", line.strip())
-        if text and not text.startswith(
-            ("hint:", "warning:", "Cloning into", "Please make sure", "and the repository")
-        ):
-            yield text
+    lines = [re.sub(r"^(fatal|error|remote): *", "", line.strip()) for line in problem.splitlines()]
+    said = [line for line in lines if line and not line.startswith(_NOISE)]
+    said += [line for line in out.decode("utf-8", "replace").splitlines() if line.startswith("!")]
+    return clean("; ".join(said))[:500]

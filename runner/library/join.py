@@ -6,11 +6,96 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-from runner.profile.edit import as_data, edit
+from disttui.runner.profile.changes import alike
+from disttui.runner.profile.edit import as_data, edit
+from disttui.runner.profile.leaks import leaks
+from disttui.runner.profile.load import plain
+from disttui.runner.profile.nodes import MappingNode, compose
+from disttui.runner.profile.problems import ProfileErrors
+from disttui.runner.profile.save import inline
+from disttui.runner.text import clean
+
+_SUBJECT = 72
+_MOST = 40
+"""Keys in the body of a message."""
+_WIDE = 100
+_DASH = "-"
+
+
+class KeyChange(NamedTuple):
+    """A key that two texts of a profile differ in, as safe text; `-` stands for one that is not there."""
+
+    key: str
+    before: str
+    after: str
+
+
+def key_changes(before: str, after: str) -> list[KeyChange] | None:
+    """The keys that differ; None where one of the texts cannot be read."""
+    old, new = _data(before), _data(after)
+    if old is None or new is None:
+        return None
+    one, other = dict(_leaves(old, "")), dict(_leaves(new, ""))
+    return [
+        KeyChange(clean(key), one.get(key, _DASH), other.get(key, _DASH))
+        for key in dict.fromkeys((*one, *other))
+        if one.get(key) != other.get(key)
+    ]
+
+
+def message(name: str, before: str | None, after: str | None) -> str:
+    """The message of the commit that saves an edit: what has changed, key by key."""
+    name = clean(name)
+    if before is None or after is None:
+        return f"{name}: {'new' if before is None else 'removed'}\n"
+    changes = key_changes(before, after)
+    if changes is None:
+        return f"{name}: changed\n"
+    if not changes:
+        return f"{name}: comments\n"
+    keys = ", ".join(dict.fromkeys(change.key for change in changes))
+    subject = f"{name}: {keys}"
+    if len(subject) > _SUBJECT:
+        subject = f"{name}: {len(changes)} keys"
+    lines = [f"{change.key}: {_cut(change.before)} → {_cut(change.after)}" for change in changes[:_MOST]]
+    return "\n".join([subject, "", *lines, *(["…"] if len(changes) > _MOST else []), ""])
+
+
+def _data(text: str) -> Mapping[str, object] | None:
+    """The data of a text; what looks like a secret in it is masked from now on. None where it cannot be read."""
+    if not text:
+        return {}
+    try:
+        root = compose(text, "profile", [])
+    except ProfileErrors:
+        return None
+    if not isinstance(root, MappingNode):
+        return None
+    for _ in leaks(root):
+        pass
+    data: Mapping[str, object] = plain(root)
+    return data
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDE else f"{text[:_WIDE]}…"
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
+    elif path == "hosts" and isinstance(value, list):
+        for host in value:
+            name = str(host.get("name") or host.get("host")) if isinstance(host, Mapping) else str(host)
+            yield f"hosts.{name}", clean(inline(host))
+    else:
+        yield path, clean(inline(value))
+
 
 _MOST_LINES = 2_000
 _MOST_PAIRS = 50_000
@@ -73,8 +158,8 @@ def join_lines(base: str, mine: str, theirs: str) -> str | None:
 
 def _edits(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]] | None:
     """The lines from and to which an edit has others; None where it is too costly to find out."""
-    head = _alike(old, new)
-    tail = _alike(old[head:][::-1], new[head:][::-1])
+    head = alike(old, new)
+    tail = alike(old[head:][::-1], new[head:][::-1])
     old, new = old[head : len(old) - tail], new[head : len(new) - tail]
     counts = Counter(new)
     if sum(counts[line] for line in old) > _MOST_PAIRS:
@@ -83,13 +168,6 @@ def _edits(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, tuple
     return [
         (head + i1, head + i2, tuple(new[j1:j2])) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"
     ]
-
-
-def _alike(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines are the same from the first on."""
-    return next(
-        (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
-    )
 
 
 def _joined(base: Any, mine: Any, theirs: Any, key: str) -> Any:
@@ -144,7 +222,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _comments_lost(base: str, mine: str, theirs: str, joined: str) -> bool:
-    """Whether a comment is missing that somebody has written, or that both have left."""
+    """Whether a comment is missing that one side has written, or that both have left."""
     old, one, other, new = (
         Counter(line.strip() for line in _COMMENT.findall(text)) for text in (base, mine, theirs, joined)
     )

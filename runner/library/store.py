@@ -1,28 +1,60 @@
-"""Saving into a library: at once or not at all, and never over an edit that somebody else has made meanwhile."""
+"""Saving into a library: at once or not at all, and never over an edit that another user has made in the meantime."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from runner import private
-from runner.errors import InputError
-from runner.library.files import put, text_in
-from runner.library.git import Repository
-from runner.library.join import join, join_lines
-from runner.library.keys import message
-from runner.paths import inside
-from runner.profile import ProfileErrors, parse
-from runner.profile.leaks import refuse
-from runner.profile.library import SUFFIXES, Library, clones_folder, path_in
-from runner.text import clean
+from disttui.runner import private
+from disttui.runner.errors import InputError
+from disttui.runner.library.git import LARGEST, Repository
+from disttui.runner.library.join import join, join_lines, message
+from disttui.runner.paths import inside
+from disttui.runner.profile import ProfileErrors, parse, parse_inventory
+from disttui.runner.profile.leaks import refuse
+from disttui.runner.profile.library import INVENTORIES, SUFFIXES, Library, clones_folder, path_in, stem_of
+from disttui.runner.profile.save import locked, wait_for_lock, write, writing
+from disttui.runner.text import clean
 
-_PATIENCE = 60.0
-"""Seconds for which another process may hold the lock."""
+
+def text_in(library: Library, name: str) -> str | None:
+    """The text of a file of a library; None if it does not exist. Raises InputError where it cannot be read."""
+    return text_of(path_in(library, name))
+
+
+def text_of(path: Path) -> str | None:
+    """The text of a file, None if it does not exist. Raises InputError if it cannot be read."""
+    try:
+        content, _ = private.read(path, LARGEST + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        special = isinstance(error, private.NoRegularFileError)
+        what = str(error.strerror) if special else f"cannot be read: {error.strerror}"
+        raise InputError(what, place=clean(str(path))) from None
+    if len(content) > LARGEST:
+        raise InputError(f"larger than {LARGEST >> 20} MiB, which no profile is", place=clean(str(path)))
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise InputError("not UTF-8 text", "Save it as UTF-8.", place=clean(str(path))) from None
+
+
+def put(library: Library, name: str, text: str | None) -> None:
+    """Write a file of a library at once or not at all; None removes it. Raises InputError."""
+    path = path_in(library, name)
+    with writing(path):
+        if text is None:
+            path.unlink(missing_ok=True)
+        else:
+            write(path, text)
+
+
+_BUSY = "another disttui changes this library"
 
 
 class Saved(NamedTuple):
@@ -32,7 +64,7 @@ class Saved(NamedTuple):
     """In its library."""
     path: Path
     joined: bool = False
-    """Whether an edit that somebody has made meanwhile is in it, too."""
+    """Whether another user's edit was merged into it."""
     other: str = ""
     """The name under which the user's own version was saved, since both have changed the same."""
     commit: str = ""
@@ -48,23 +80,36 @@ class Settled(NamedTuple):
     """The user's own version where both are kept."""
 
 
-def settle(path: Path, base: str | None, mine: str | None, theirs: str | None) -> Settled:
-    """Join two edits of a file; None: there is no file."""
+def settle(folder: Path, name: str, base: str | None, mine: str | None, theirs: str | None) -> Settled:
+    """Join two edits of a file in the folder of a library; None: there is no file."""
     if theirs in (mine, base, None):
         return Settled(mine)
     if mine == base or mine is None:
         return Settled(theirs)
-    if path.name.endswith(SUFFIXES):
-        joined = join(base, mine, theirs, partial(works, path)) if base is not None else None
+    if name.endswith(SUFFIXES):
+        joined = join(base, mine, theirs, partial(works, folder, name)) if base is not None else None
     else:
         joined = join_lines(base or "", mine, theirs)
     return Settled(theirs, mine) if joined is None else Settled(joined)
 
 
-def works(path: Path, text: str) -> bool:
-    """Whether a text is a good profile as the file of this path, beside the files that it extends."""
+def check(folder: Path, name: str, text: str, *, personal: bool = True) -> None:
+    """Check the text of a profile or an inventory. Raises ProfileErrors.
+
+    Args:
+        folder: Of its library: what it extends is found there.
+        personal: Whether the user's own settings count.
+    """
+    if name.startswith(f"{INVENTORIES}/"):
+        parse_inventory(text, folder / name)
+    else:
+        parse(text, folder / name, personal=personal)
+
+
+def works(folder: Path, name: str, text: str) -> bool:
+    """Whether a text is a good profile or inventory."""
     try:
-        parse(text, path, personal=False)
+        check(folder, name, text, personal=False)
     except ProfileErrors:
         return False
     return True
@@ -112,7 +157,7 @@ def save(
                 "Give another name, or replace it.",
                 place=f"{library.name}/{name}",
             )
-        settled = settle(path, base, text, current)
+        settled = settle(library.folder, file, base, text, current)
         if settled.text is not None and settled.text not in (text, current):
             refuse(settled.text, str(path))
         changes = {file: settled.text}
@@ -124,11 +169,12 @@ def save(
         commit = ""
         if repository:
             head = repository.commit_of("HEAD")
-            blobs = {name: repository.store(new.encode()) if new is not None else None for name, new in changes.items()}
+            stored = iter(repository.store(*(new.encode() for new in changes.values() if new is not None)))
+            blobs = {name: None if new is None else next(stored) for name, new in changes.items()}
             before = repository.files(head)
             if any(before.get(name) != blob for name, blob in blobs.items()):
                 words = (
-                    f"{subject}\n" if subject else message(_stem(file), current, settled.text if not other else text)
+                    f"{subject}\n" if subject else message(stem_of(file), current, settled.text if not other else text)
                 )
                 commit = repository.commit(head, blobs, words)
         for each, new in changes.items():
@@ -138,7 +184,7 @@ def save(
             repository.move(f"refs/heads/{branch}", commit, head)
             repository.refresh()
     joined = not other and settled.text not in (text, current)
-    return Saved(_stem(file), path, joined, _stem(other), commit)
+    return Saved(stem_of(file), path, joined, stem_of(other), commit)
 
 
 @contextmanager
@@ -151,15 +197,7 @@ def lock(name: str, environ: Mapping[str, str], *, to_fetch: bool = False) -> It
     Raises:
         InputError: Another one has done so for a minute.
     """
-    folder = clones_folder(environ)
-    try:
-        private.make_folder(folder)
-        path = inside(folder, f"{name}{'~fetch' * to_fetch}.lock")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", place=clean(str(folder))) from None
-    with os.fdopen(descriptor):
-        _wait_for(descriptor, name)
+    with locked(inside(clones_folder(environ), f"{name}{'~fetch' * to_fetch}.lock"), _BUSY, name):
         yield
 
 
@@ -172,17 +210,7 @@ def _folder_lock(library: Library) -> Iterator[None]:
         yield
         return
     try:
-        with suppress(OSError):
-            _wait_for(descriptor, library.name)
+        wait_for_lock(descriptor, _BUSY, library.name)
         yield
     finally:
         os.close(descriptor)
-
-
-def _wait_for(descriptor: int, name: str) -> None:
-    if not private.lock(descriptor, _PATIENCE):
-        raise InputError("another disttui changes this library", "Try again.", place=name)
-
-
-def _stem(file: str) -> str:
-    return next((file.removesuffix(suffix) for suffix in SUFFIXES if file.endswith(suffix)), file)

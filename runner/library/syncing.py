@@ -13,17 +13,17 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from runner import private
-from runner.errors import InputError
-from runner.formatting import amount
-from runner.library.git import LARGEST, Blob, RemoteError, Repository, clone
-from runner.library.keys import message
-from runner.library.store import beside, lock, settle
-from runner.paths import PathError, inside
-from runner.profile import ProfileErrors, parse
-from runner.profile.leaks import refuse
-from runner.profile.library import INVENTORIES, SUFFIXES, Library, clones_folder
-from runner.text import clean
+from disttui.runner import private
+from disttui.runner.errors import InputError
+from disttui.runner.formatting import amount
+from disttui.runner.library.git import LARGEST, Blob, RemoteError, Repository, clone
+from disttui.runner.library.join import message
+from disttui.runner.library.store import beside, check, lock, settle
+from disttui.runner.paths import PathError, inside
+from disttui.runner.profile import ProfileErrors
+from disttui.runner.profile.leaks import refuse
+from disttui.runner.profile.library import SUFFIXES, Library, clones_folder
+from disttui.runner.text import clean
 
 _TRIES = 10
 _MOST_FILES, _MOST_BYTES = 20_000, 512 << 20
@@ -64,10 +64,10 @@ def sync(library: Library, environ: Mapping[str, str]) -> Synced:
 
     Raises:
         RemoteError: The remote is not reached; what was saved here stays.
-        InputError: It is no repository, or its clone cannot be used.
+        InputError: It is not a repository, or its clone cannot be used.
     """
     if not library.url:
-        raise InputError("this library is a folder: what is saved there is shared at once", place=library.name)
+        raise InputError("this library is a folder: saved profiles are shared immediately", place=library.name)
     done = Synced()
     with lock(library.name, environ):
         if not library.folder.exists():
@@ -94,24 +94,18 @@ def sync(library: Library, environ: Mapping[str, str]) -> Synced:
                 repository.move(f"refs/heads/{branch}", tip, head)
                 repository.refresh()
             if upstream:
-                repository.point(_BASE, upstream)
+                repository.move(_BASE, upstream)
         done = done._replace(received=tuple(received), kept=tuple(KeptBoth(*each) for each in kept.items()))
         if tip in (None, upstream):
             return done
         assert tip
         if repository.push(tip, branch):
-            repository.point(_BASE, tip)
+            repository.move(_BASE, tip)
             sent = len(repository.own_commits(tip, *([upstream] if upstream else [])))
             return done._replace(sent=sent, hooks_left_out=repository.hooks_left_out())
         time.sleep(random.uniform(0, 0.05 * (attempt + 1)))
     what = f"{repository.url()}: others were quicker {_TRIES} times in a row"
     raise RemoteError(what, "What you have saved stays here; sync again.")
-
-
-def write_all(repository: Repository, commit: str) -> None:
-    """Write out all files of a commit."""
-    _write_out(repository, None, commit)
-    repository.refresh()
 
 
 def _make(library: Library, environ: Mapping[str, str]) -> None:
@@ -122,8 +116,9 @@ def _make(library: Library, environ: Mapping[str, str]) -> None:
     try:
         made = clone(library.url, passing / "clone", environ)
         if head := made.commit_of("HEAD"):
-            write_all(made, head)
-            made.point(_BASE, head)
+            _write_out(made, None, head)
+            made.refresh()
+            made.move(_BASE, head)
         made.folder.replace(library.folder)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", place=clean(str(library.folder))) from None
@@ -135,15 +130,15 @@ def _put_upon(repository: Repository, head: str | None, upstream: str | None, ke
     """The user's own commits made anew upon those of the others, joined by key; the newest of them."""
     if upstream is None or head is None:
         return head or upstream
-    if head == upstream or repository.is_ancestor(upstream, head):
+    if head == upstream or repository.common(upstream, head) == upstream:
         return head
     base = repository.commit_of(_BASE)
-    if base is None or not repository.is_ancestor(base, head):
+    if base is None or repository.common(base, head) != base:
         base = repository.common(head, upstream)
     tip, files = upstream, repository.files(upstream)
     for commit in repository.own_commits(head, upstream, *([base] if base else [])):
         changes: dict[str, Blob | None] = {}
-        for path, (before, after) in repository.changes(repository.parent(commit), commit).items():
+        for path, (before, after) in repository.changes(repository.commit_of(f"{commit}^1"), commit).items():
             changes |= _joined(repository, path, (before, after), files, kept)
         changes = {path: blob for path, blob in changes.items() if files.get(path) != blob}
         if changes:
@@ -171,16 +166,11 @@ def _joined(
         return {}  # removed here, changed there: it stays
     assert there
     texts = [_text(repository, blob) for blob in (before, after, there)]
-    plain = (
-        after.is_file
-        and there.is_file
-        and None not in (texts[1], texts[2])
-        and (before is None or texts[0] is not None)
-    )
-    settled = settle(repository.folder / target, *texts) if plain else None
+    plain = None not in texts[1:] and (before is None or texts[0] is not None)
+    settled = settle(repository.folder, target, *texts) if plain else None
     if settled is not None and settled.other is None:
         assert settled.text is not None
-        return {target: repository.store(settled.text.encode())}
+        return {target: repository.store(settled.text.encode())[0]}
     other = beside(path, repository.user(), lambda name: name in files and files[name] != after)
     kept[path] = other
     return {other: after}
@@ -197,20 +187,18 @@ def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tu
     """Save profiles that were edited without `library save`; return them, and those that are not saved, and why."""
     head = repository.commit_of("HEAD")
     files = repository.files(head)
-    saved: list[str] = []
+    saved: dict[str, bytes] = {}
     left: list[tuple[str, str]] = []
-    for path in repository.edited():
+    words = ""
+    edited = {path: (files.get(path), None) for path in repository.edited() if _is_ours(path)}
+    for path, (content, _) in _contents(repository, edited):
         disk = _on_disk(repository.folder, path)
-        blob = files.get(path)
-        if disk is None or not _is_ours(path):
+        if disk is None or disk == content:
             continue  # a file that was deleted by hand is written again below: `library remove` removes a profile
-        content = repository.read([blob.id])[blob.id] if blob else None
-        if content == disk:
-            continue
         try:
             text = disk.decode()
-            if path.endswith(SUFFIXES) and not path.startswith(f"{INVENTORIES}/"):
-                parse(text, repository.folder / path)
+            if path.endswith(SUFFIXES):
+                check(repository.folder, path, text)
             refuse(text, path)
         except ProfileErrors as error:
             left.append((path, error.sentence.partition("\n")[0]))
@@ -219,22 +207,19 @@ def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tu
             left.append((path, "no UTF-8 text"))
             continue
         before = content.decode("utf-8", "replace") if content is not None else None
-        stem = path.rpartition(".")[0]
-        commit = repository.commit(head, {path: repository.store(disk)}, message(stem, before, text))
-        repository.move(f"refs/heads/{branch}", commit, head)
-        head = commit
-        saved.append(path)
+        words = message(path.rpartition(".")[0], before, text)
+        saved[path] = disk
+    if saved:
+        words = words if len(saved) == 1 else f"{len(saved)} manually edited files\n"
+        blobs = dict(zip(saved, repository.store(*saved.values()), strict=True))
+        repository.move(f"refs/heads/{branch}", repository.commit(head, blobs, words), head)
     here = {path: blob for path, blob in files.items() if blob.is_file and _place(repository.folder, path)}
     gone = {path: blob for path, blob in here.items() if _on_disk(repository.folder, path) is None}
-    _restore(repository, gone)
+    for path, (_, restored) in _contents(repository, {path: (None, blob) for path, blob in gone.items()}):
+        if restored is not None and (target := _place(repository.folder, path)):
+            _put(target, restored)
     repository.refresh()
-    return saved, left
-
-
-def _restore(repository: Repository, files: Mapping[str, Blob]) -> None:
-    for path, (_, content) in _contents(repository, {path: (None, blob) for path, blob in files.items()}):
-        if content is not None and (target := _place(repository.folder, path)):
-            _put(target, content)
+    return list(saved), left
 
 
 def _write_out(repository: Repository, old: str | None, new: str) -> list[str]:
@@ -270,7 +255,7 @@ def _tidy(folder: Path, root: Path) -> None:
 def _over(repository: Repository, path: str, contents: tuple[bytes | None, bytes | None, bytes | None]) -> bytes | None:
     """What is written over a file that was edited after the last save; where it cannot be joined, both are kept."""
     base, mine, theirs = (None if each is None else each.decode("utf-8", "surrogateescape") for each in contents)
-    settled = settle(repository.folder / path, base, mine, theirs)
+    settled = settle(repository.folder, path, base, mine, theirs)
     if settled.other is not None:
         other = beside(path, repository.user(), lambda name: (repository.folder / name).exists())
         target = _place(repository.folder, other)
@@ -361,4 +346,6 @@ def _put(target: Path, content: bytes | None) -> None:
             Path(part).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", "Make room there.", place=clean(str(target))) from None
+        raise InputError(
+            f"cannot be written: {error.strerror}", "Free some space there.", place=clean(str(target))
+        ) from None

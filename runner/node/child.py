@@ -1,17 +1,16 @@
-"""Runs commands with a time limit: one that does not end in time is killed and not waited for."""
+"""Runs commands and functions with a time limit: one that does not end in time is not waited for."""
 
 from __future__ import annotations
 
 import os
 import selectors
 import signal
+import threading
 import time
-from typing import TYPE_CHECKING, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence
 
 if TYPE_CHECKING:
     import subprocess
-
-_MOST_OUTPUT = 4 << 20
 
 
 class Answer(NamedTuple):
@@ -77,7 +76,7 @@ def _read(child: subprocess.Popen[bytes], texts: Dict[int, bytearray], deadline:
                 if not data:
                     selector.unregister(key.fd)
                 texts[key.fd] += data
-                if len(texts[key.fd]) > _MOST_OUTPUT:
+                if len(texts[key.fd]) > (4 << 20):
                     return False
             if left <= 0 and not ended:
                 return False
@@ -91,3 +90,27 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
         child.wait(0.3)
     except (OSError, subprocess.TimeoutExpired):
         pass
+
+
+def together(tasks: Mapping[str, Callable[[], Any]], limit: float) -> Dict[str, Any]:
+    """Run every task in a thread of its own and return the results by name.
+
+    The result of a task that raised is its exception, that of one that did not end within `limit` seconds a
+    TimeoutError: its thread (a dead NFS server, a silent DNS) is abandoned, and does not keep the program from ending.
+    """
+    results: Dict[str, Any] = {}
+
+    def run(name: str, task: Callable[[], Any]) -> None:
+        try:
+            results[name] = task()
+        except Exception as error:
+            results[name] = error
+
+    threads = [threading.Thread(target=run, args=item, daemon=True) for item in tasks.items()]
+    deadline = time.monotonic() + limit
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    late = TimeoutError(f"no answer in {limit:g} s")
+    return {name: results.get(name, late) for name in tasks}

@@ -1,11 +1,10 @@
-"""Whether a file system has room: bytes, and inodes where it counts them."""
+"""Free space of file systems (bytes and inodes), and small files of the system that may be missing."""
 
 from __future__ import annotations
 
 import os
 from typing import NamedTuple
 
-_LITTLE = 64 * 1024
 _MIB = 1 << 20
 
 
@@ -33,7 +32,16 @@ def fullness(path: str) -> str:
     except OSError:
         return ""
     if left.inodes_total and not left.inodes_free:
-        return f"the disk of {path} has no inodes left: it can take no file beside its {left.inodes_total:,}"
-    if left.total and left.free < _LITTLE:
+        return f"the disk of {path} has no free inodes: all {left.inodes_total:,} are in use"
+    if left.total and left.free < (64 * 1024):
         return f"the disk of {path} is full: {left.free // 1024} KiB free of {left.total // _MIB:,} MiB"
     return ""
+
+
+def read_text(path: str) -> str:
+    """The text of a file (1 MiB at most), empty where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(1 << 20)
+    except OSError:
+        return ""

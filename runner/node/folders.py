@@ -14,7 +14,6 @@ import struct
 import sys
 from typing import List
 
-_MOST_LINKS = 40
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _NAMED_USER, _NAMED_GROUP, _WRITE = 2, 8, 2
 """Of an entry in an access control list (linux/posix_acl_xattr.h)."""
@@ -28,7 +27,7 @@ def weakness(path: str, make: bool = False) -> str:
         make: Make what is missing, 0700. What comes below a weak folder is neither made nor looked at.
 
     Raises:
-        OSError: A level is not there and is not to be made, or cannot be made, or is no folder.
+        OSError: A level is missing and must not be created, cannot be created, or is not a folder.
     """
     at, todo, links = os.sep, _names(path), 0
     found = _weakness_of(at, os.lstat(at))
@@ -37,7 +36,7 @@ def weakness(path: str, make: bool = False) -> str:
         seen = _look(step, make)
         if stat.S_ISLNK(seen.st_mode):
             links += 1
-            if links > _MOST_LINKS:
+            if links > 40:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), step)
             target = os.readlink(step)
             at = os.sep if target.startswith(os.sep) else at
@@ -54,7 +53,7 @@ def foreign(path: str) -> str:
     """Say why a folder is not this user's alone; empty where it is. Raises OSError where nothing is there."""
     seen = os.lstat(path)
     if not stat.S_ISDIR(seen.st_mode):
-        return "%s is no folder" % path
+        return "%s is not a folder" % path
     if seen.st_uid != os.getuid():
         return "%s belongs to %s" % (path, user_name(seen.st_uid))
     if seen.st_mode & 0o077:

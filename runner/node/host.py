@@ -7,7 +7,10 @@ import json
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from .rank.envexec import OVERLAY
+from ..protocol.containers import container_name, start_words
+from ..protocol.names import ENVIRONMENT
+from .rank.mpi_world import EARLY
+from .rank.parent import OVERLAY, PRELOAD, WATCHED
 
 if TYPE_CHECKING:
     from ..protocol.files import Launch, LauncherPart, Secrets, Spec
@@ -85,6 +88,13 @@ class HostPart(NamedTuple):
         """The folder for this run's checkpoints, shared by its attempts."""
         return os.path.join(self.run_dir, self.run, "checkpoints")
 
+    def use_gpus(self, gpus: list[int]) -> None:
+        """Have the run use these GPUs of the host in place of those that it was queued with."""
+        spec, name = self.spec, "CUDA_VISIBLE_DEVICES"
+        if spec["env"].get(name) == ",".join(map(str, spec["gpus"] or ())):  # else the profile has its own
+            spec["env"][name] = ",".join(map(str, gpus))
+        spec["gpus"] = gpus
+
     def path(self, *names: str) -> str:
         """A file of the run directory."""
         return os.path.join(self.folder, *names)
@@ -100,9 +110,12 @@ class HostPart(NamedTuple):
         kind, value = target["kind"], target["value"]
         if kind == "builtin":
             kind, value = "script", self.train_zip or ""
+        elif kind != "module":
+            value = os.path.expanduser(value)  # as the probe has looked for it
         python = os.path.expanduser(spec["python"])
-        launcher = [python, self.node_zip, self.launcher, *spec["launcher_args"]]
-        words = [*spec["wrap"], *launcher, self.node_zip, "shim", kind, value, *target["args"]]
+        launcher = [python, "-u", self.node_zip, self.launcher, *spec["launcher_args"]]
+        around = [*self._container(attempt), *spec["wrap"]]
+        words = [*around, *launcher, self.node_zip, "shim", kind, value, *target["args"]]
         if self.resumes(attempt):
             words += self.launch.get("resume_args", [])
         if spec["activate"]:
@@ -110,10 +123,30 @@ class HostPart(NamedTuple):
             words = [*shell, python, self.node_zip, "envexec", *words]
         return [to_bytes(word) for word in words]
 
-    def environment(self, attempt: int) -> dict[bytes, bytes]:
-        """The launcher's environment: the login's, this run's, the profile's, each over the one before."""
-        spec = self.spec
-        own = {
+    def _container(self, attempt: int) -> list[str]:
+        container = self.spec.get("container")
+        if not container:
+            return []
+        zips = os.path.dirname(self.node_zip)
+        own = [f"{zips}:{zips}:ro", os.path.dirname(self.folder)]
+        own += [folder for folder in (self.workdir, self.resume_from) if os.path.isdir(folder)]
+        # An image may have no name for the user: torch._dynamo then fails without USER.
+        names = [*self._own_variables(attempt), *self.spec["env"], *self.secrets.get("env", {}), EARLY, WATCHED, "USER"]
+        return start_words(
+            {
+                **container,
+                "image": _at_home(container["image"]),
+                "mounts": [_at_home(mount) for mount in container["mounts"]],
+            },
+            self.workdir,
+            mounts=list(dict.fromkeys(own)),
+            variables=list(dict.fromkeys(names)),
+            name=container_name(self.run, self.node),
+            user=(os.getuid(), os.getgid()),
+        )
+
+    def _own_variables(self, attempt: int) -> dict[str, str]:
+        return {
             "DISTTUI_RUN": self.run,
             "DISTTUI_NODE": str(self.node),
             "DISTTUI_ATTEMPT": str(attempt),
@@ -123,14 +156,35 @@ class HostPart(NamedTuple):
             "DISTTUI_DIR": self.attempt_folder(attempt),
             "DISTTUI_CHECKPOINTS": self.checkpoints,
             "DISTTUI_INSTRUMENT": "1" if self.launch["instrument"] else "0",
+            **({WATCHED: str(os.getpid())} if self.spec.get("container") else {}),
+            **environment_of(os.path.expanduser(self.spec["python"])),
         }
+
+    def environment(self, attempt: int) -> dict[bytes, bytes]:
+        """The launcher's environment: the login's, this run's, the profile's, each over the one before."""
+        spec = self.spec
+        own = self._own_variables(attempt)
         profile = {**spec["env"], **self.secrets.get("env", {})}
+        if preload := self.launch.get("preload"):
+            own[PRELOAD] = " ".join(preload)
         if spec["activate"]:
             own[OVERLAY] = json.dumps(profile)
         added = {to_bytes(name): to_bytes(value) for name, value in {**own, **profile}.items()}
         unsaid = (b"DISTTUI_RESUME", b"DISTTUI_RESUME_FROM")
         login = {name: value for name, value in os.environb.items() if name not in unsaid}
         return {**login, **added}
+
+
+def _at_home(path: str) -> str:
+    return os.path.expanduser("~") + path[1:] if path.startswith("~/") else path
+
+
+def environment_of(python: str) -> dict[str, str]:
+    """Variables by which programs of the environment of `python` are found; none for another interpreter."""
+    if not ENVIRONMENT.search(python):
+        return {}
+    programs = os.path.dirname(python)
+    return {"VIRTUAL_ENV": os.path.dirname(programs), "PATH": f"{programs}:{os.environ.get('PATH', os.defpath)}"}
 
 
 def plan_hash(spec: Spec) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import stat
@@ -11,14 +10,12 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 from ..protocol.jsonl import records
 from ..protocol.regular import open_regular, read_regular, regular
+from . import parcel
 
 if TYPE_CHECKING:
     from ..protocol.events import Level, Note
     from ..protocol.files import Exit
 
-_WAITING_LINES = 2000
-_LONGEST_JSON = 8 << 20
-_EXIT_SIZE = 64 * 1024
 _EXIT_ROOM = "exit.room"
 
 
@@ -34,7 +31,7 @@ class Journal:
         """Append a record. Never raises OSError: a failed write is tried again later."""
         self._waiting.append(json.dumps(record, separators=(",", ":")).encode() + b"\n")
         # The first record may be half written and the last are the newest: records between them are dropped.
-        del self._waiting[1 : max(1, len(self._waiting) - _WAITING_LINES)]
+        del self._waiting[1 : max(1, len(self._waiting) - 2000)]
         self.flush()
 
     def flush(self) -> None:
@@ -64,26 +61,13 @@ def note(text: str, level: Level = "warning") -> Note:
 
 def write_json(path: str, data: Any) -> None:
     """Replace a file by `data` as JSON, in one step, readable by its owner alone. Raises OSError."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    # A job may have put a pipe there, and opening it would block for ever.
-    with contextlib.suppress(OSError):
-        os.unlink(temporary)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(json.dumps(data, separators=(",", ":")).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
+    parcel.place(path, json.dumps(data, separators=(",", ":")).encode())
 
 
 def read_json(path: str) -> Any:
     """The content of a JSON file; None if it is missing, malformed, not a regular file or too large to be ours."""
     try:
-        return json.loads(read_regular(path, _LONGEST_JSON))
+        return json.loads(read_regular(path, (8 << 20)))
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -92,6 +76,12 @@ def read_object(path: str) -> dict[str, object]:
     """The JSON object in a file; empty where `read_json` finds none. The job may have written anything there."""
     found = read_json(path)
     return found if isinstance(found, dict) else {}
+
+
+def attempts(folder: str) -> list[int]:
+    """The numbers of the attempts that have a folder in a run directory, the newest first. Raises OSError."""
+    names = [name[8:] for name in os.listdir(folder) if name.startswith("attempt-")]
+    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
 
 def is_gone(path: str) -> bool:
@@ -110,7 +100,7 @@ def prepare_exit(folder: str) -> None:
     path = os.path.join(folder, _EXIT_ROOM)
     fd = regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
-        os.write(fd, b" " * _EXIT_SIZE)
+        os.write(fd, b" " * (64 * 1024))
     finally:
         os.close(fd)
 
@@ -131,7 +121,7 @@ def write_exit(folder: str, data: Exit) -> None:
 
 
 def _make_way(path: str) -> None:
-    """Take away what is no file: the supervisor would try for ever to write what its job has put a folder in place of.
+    """Remove whatever is not a file: the supervisor could never replace a folder that its job has put there.
 
     Raises OSError.
     """

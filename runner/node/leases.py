@@ -1,6 +1,6 @@
 """Leases of this host and its GPUs: a file for each, which belongs to its user and is locked by a living process.
 
-The files lie in a folder that everybody may write and that is sticky, so nobody can remove or change another's. Whose
+The files lie in a sticky folder that everyone may write to, so no user can remove or change another's. Whose
 a lease is, the file's owner says, and not its text; that it still counts, its lock (a killed process leaves none). Two
 that take the same GPU cannot both get it: each writes its file first and then looks at all others, so the second sees
 the first. A lock on the folder lets starts do so one after the other; without it both may see each other, and neither
@@ -19,8 +19,19 @@ import time
 import unicodedata
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, cast
 
-from ..protocol.lease_words import holder
-from ..protocol.leases import LATEST, PRIORITY, Lease, LeaseText, Wish, by_quota, in_the_way, person, place_of
+from ..protocol.leases import (
+    LATEST,
+    MOST_ROUNDS,
+    Lease,
+    LeaseText,
+    LeastRound,
+    Share,
+    Wish,
+    holder,
+    place_of,
+    share,
+)
+from ..protocol.leases import wish_of as lease_wish
 from ..protocol.names import RUN
 from . import folders, locks, procs
 from .problem import Problem
@@ -32,7 +43,7 @@ PREFIX = "disttui-lease-"
 _SIZE = 4096
 """Bytes of a lease: one write, so that no reader sees half of it."""
 _MOST, _MOST_OF_ONE = 2000, 256
-"""Files, and leases that count, of one user: nobody's can hide those of others."""
+"""Most files and most leases that count of one user: none can hide those of others."""
 _MOST_GPUS, _GPUS = 64, 1024
 """Of a lease; and one more than the largest number of a GPU."""
 _TURN = 3.0
@@ -63,8 +74,8 @@ class HeldLease:
         self.text = text
         """What the file is to say; it may say something else after a `write` that failed."""
         self._unwritten = False
-        self._since = text["since"]
-        """The time since which it waits, where it does."""
+        self._wants = {name: text[name] for name in ("since", "gpus", "count")}
+        """What it says while it waits, where it does."""
 
     def write(self, text: LeaseText) -> None:
         """Replace the content. Raises OSError: `repair` tries again."""
@@ -85,30 +96,38 @@ class HeldLease:
         elif self._unwritten:
             self.write(self.text)
 
-    def take_turn(self) -> bool:
-        """Turn a place in the line into a lease; False: others have what it names. Raises OSError: it still waits."""
+    def take_turn(self, least: LeastRound = lambda uid: 0) -> bool:
+        """Turn a place in the queue into a lease; False: others have what it wants. Raises OSError: it still waits.
+
+        Args:
+            least: See `share`.
+        """
         self.repair()
         now = time.time()
+        chosen = share(wish_of(self.text), _look(os.path.dirname(self.path), now).leases, least)
+        if chosen.taken:
+            return False
+        new = {**self.text, "state": "held", "since": round(now, 3), "gpus": chosen.gpus, "count": None}
         try:
-            self.write(cast("LeaseText", {**self.text, "state": "held", "since": round(now, 3)}))
+            self.write(cast("LeaseText", new))
             if not self._is_there():
                 raise FileNotFoundError(errno.ENOENT, "it was removed")
         except OSError:
             with contextlib.suppress(OSError):
                 self.wait()
             raise
-        if not in_the_way(wish_of(self.text), _look(os.path.dirname(self.path), now).leases):
+        if not share(wish_of(self.text), _look(os.path.dirname(self.path), now).leases, least).taken:
             return True
         self.wait()
         return False
 
     def wait(self) -> None:
-        """Go back into line. Raises OSError."""
-        self.write(cast("LeaseText", {**self.text, "state": "waiting", "since": self._since}))
+        """Go back into the queue. Raises OSError."""
+        self.write(cast("LeaseText", {**self.text, **self._wants, "state": "waiting"}))
 
-    def move(self, priority: int, order: float) -> None:
-        """Take another place in the line. Raises OSError."""
-        self.write(cast("LeaseText", {**self.text, "priority": priority, "order": order}))
+    def move(self, round_number: int, order: float) -> None:
+        """Take another place in the queue. Raises OSError."""
+        self.write(cast("LeaseText", {**self.text, "round": round_number, "order": order}))
 
     def note_progress(self, step: object, steps: object) -> None:
         """Let those who wait see how far the run is; values of a script, which may be anything. Never raises."""
@@ -140,7 +159,7 @@ class HeldLease:
             if self._is_there():
                 os.unlink(self.path)
         with contextlib.suppress(OSError):
-            fcntl.flock(self.fd, fcntl.LOCK_UN)  # of the warden's descriptor, too: the file may be there still
+            fcntl.flock(self.fd, fcntl.LOCK_UN)  # also of the warden's descriptor: the file may still exist
         self.close()
 
     def _is_there(self) -> bool:
@@ -158,14 +177,14 @@ def folder() -> str:
         weak = folders.weakness(os.path.abspath(path))
         mode = os.stat(path).st_mode
     except OSError as error:
-        cure = f"have root make it: install -d -m 1777 {path}"
+        cure = f"ask root to create it: install -d -m 1777 {path}"
         raise Problem(f"leases cannot be kept in {path}: {error.strerror}", cure) from None
     if weak:
-        cure = "let it and all folders above it be root's, and those that others may write in be sticky"
+        cure = "make root own it and all folders above it, and set the sticky bit on those that others can write to"
         raise Problem(f"leases cannot be kept in {path}: {weak}", cure)
     if mode & 0o1777 != 0o1777:
         what = f"leases cannot be kept in {path}: not every user can write there and read what others wrote"
-        raise Problem(what, f"have its owner change that: chmod 1777 {path}")
+        raise Problem(what, f"ask its owner to change that: chmod 1777 {path}")
     if locks.is_remote(path):
         raise Problem(f"leases cannot be kept in {path}: it is on a file server, which several hosts may share",
                       f"name a folder of this host in {VARIABLE}")  # fmt: skip
@@ -186,8 +205,9 @@ def new_text(run: str, node_rank: int, gpus: Optional[List[int]], by: str, **mor
     own = procs.identity(os.getpid())
     text: LeaseText = {
         "kind": "run" if run else "hand", "state": "held", "run": run, "node_rank": node_rank, "gpus": gpus,
-        "alone": False, "since": round(time.time(), 3), "until": None, "note": "", "by": printable(by)[:100],
-        "priority": 0, "order": 0.0, **own, "quota": None, "warden_pid": None, "warden_start_time": None,
+        "count": None, "alone": False, "since": round(time.time(), 3), "until": None, "note": "",
+        "by": printable(by)[:100],
+        "round": 0, "order": 0.0, **own, "quota": None, "warden_pid": None, "warden_start_time": None,
         "step": None, "steps": None,
     }  # fmt: skip
     return cast("LeaseText", {**text, **more})
@@ -212,20 +232,21 @@ def take(text: LeaseText, ignore: bool = False) -> HeldLease:
     if not _can_be_read(text):
         cure = f"name {_MOST_GPUS} GPUs at most, by numbers below {_GPUS}, an earlier end, or a shorter note"
         raise Problem("this is more than a lease can hold", cure)
-    if text["quota"] is not None and len(text["gpus"] or ()) > text["quota"] and not ignore:
-        what = f"each user may have {text['quota']} GPUs of this host, and this run uses {len(text['gpus'] or ())}"
-        raise Taken([], what, "use fewer by `gpus`, or go on all the same with --ignore-leases")
+    wanted = len(text["gpus"] or ()) if text["count"] is None else text["count"]
+    if text["quota"] is not None and wanted > text["quota"] and not ignore:
+        what = f"each user may have {text['quota']} GPUs of this host, and this run uses {wanted}"
+        raise Taken([], what, "use fewer by `gpus`, or start anyway with --ignore-leases")
     with _turn(place):
         _tidy(place)
         try:
             held = _make(place, text)
         except OSError as error:
-            what = f"no lease can be made in {place}: {error.strerror}"
-            taken = [] if ignore else in_the_way(wish_of(text), _look(place, time.time()).leases)
+            what = f"cannot create a lease in {place}: {error.strerror}"
+            taken = [] if ignore else share(wish_of(text), _look(place, time.time()).leases).taken
             if taken:
                 raise Taken(taken, f"{holders(taken)}, and {what}", "ask them") from None
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            raise Problem(what, "free space there" if full else "see what keeps you from making files there") from None
+            raise Problem(what, "free space there" if full else "check why you cannot create files there") from None
         try:
             if text["state"] == "held" and not ignore:
                 _refuse(place, text)
@@ -237,30 +258,37 @@ def take(text: LeaseText, ignore: bool = False) -> HeldLease:
 
 def wish_of(text: LeaseText) -> Wish:
     """What a lease of this user asks for."""
-    place = place_of(text) if text["order"] else None
-    by = person(text["by"])
-    return Wish(text["kind"], text["run"], text["gpus"], text["alone"], os.getuid(), by, place, text["quota"])
+    return lease_wish({**text, "user": "", "uid": os.getuid()})
 
 
 def release_by_hand(gpus: Optional[List[int]], name: Optional[str] = None) -> List[Lease]:
-    """Remove this user's leases by hand of any of these GPUs, None: all of them; returns what was removed.
+    """Remove this user's leases by hand, or some GPUs from them; returns what was released.
 
     Args:
+        gpus: Release these only; None: all. A lease of the whole host is not of single GPUs.
         name: Remove only the one whose file has this name.
 
     Raises:
-        Problem: This host can keep no leases.
+        Problem: This host can keep no leases, or the whole host is leased and GPUs of it are to be released.
     """
     place = folder()
     removed = []
     for path, lease in _valid(_found(place), time.time()):
         mine = lease["uid"] == os.getuid() and lease["kind"] == "hand"
         mine = mine and (name is None or _is_same(path, os.path.join(place, os.path.basename(name))))
-        if mine and (gpus is None or lease["gpus"] is None or not set(gpus).isdisjoint(lease["gpus"])):
-            with contextlib.suppress(FileNotFoundError):
-                os.truncate(path, 0)  # a name for the same file that another user has made must not keep it
-                os.unlink(path)
-                removed.append(lease)
+        if not mine or not (gpus is None or lease["gpus"] is None or set(gpus) & set(lease["gpus"])):
+            continue
+        if gpus is not None and lease["gpus"] is None:
+            raise Problem("you have leased the whole host, not single GPUs", "release it without --gpus")
+        rest = [one for one in lease["gpus"] or () if gpus is not None and one not in gpus]
+        with contextlib.suppress(FileNotFoundError):
+            if rest:
+                text = {name: lease[name] for name in LeaseText.__annotations__}  # type: ignore[literal-required]
+                _make(place, cast("LeaseText", {**text, "gpus": rest})).close()
+            os.truncate(path, 0)  # a name for the same file that another user has made must not keep it
+            os.unlink(path)
+            gone = None if lease["gpus"] is None else [one for one in lease["gpus"] if one not in rest]
+            removed.append(cast("Lease", {**lease, "gpus": gone}))
     return removed
 
 
@@ -270,19 +298,21 @@ def holders(leases: List[Lease]) -> str:
     return "; ".join(holder(lease, now) for lease in leases[:4]) + ("; and others" if len(leases) > 4 else "")
 
 
-def reason(wish: Wish, taken: List[Lease]) -> str:
-    """Why a wish is not granted, by what is in its way; empty where nothing is."""
-    if taken and by_quota(wish, taken):
-        return f"each user may have {wish.quota} GPUs of this host: {holders(taken)}"
-    return holders(taken)
+def reason(wish: Wish, mine: Share) -> str:
+    """Why a wish is not granted; empty if it is."""
+    what = "GPUs" if wish.gpus else "runs on the CPUs"
+    quota = f"each user may have {wish.quota} {what} of this host: " if mine.by_quota else ""
+    return quota + holders(mine.taken)
 
 
 def _refuse(place: str, text: LeaseText) -> None:
-    leases = _look(place, time.time()).leases
-    taken = in_the_way(wish_of(text), leases)
-    if taken:
-        cure = "ask them, take other GPUs, wait with --when-free, or go on all the same with --ignore-leases"
-        raise Taken(taken, reason(wish_of(text), taken), cure)
+    wish = wish_of(text)
+    mine = share(wish, _look(place, time.time()).leases)
+    if mine.taken:
+        cure = "ask them, or take other GPUs"
+        if text["kind"] == "run":
+            cure += ", wait with --when-free, or start anyway with --ignore-leases"
+        raise Taken(mine.taken, reason(wish, mine), cure)
 
 
 @contextlib.contextmanager
@@ -344,7 +374,7 @@ def _look(place: str, now: float) -> Seen:
     files = _found(place)
     for _, lease in _valid(files, now):
         of.setdefault(lease["uid"], []).append(lease)
-    for own in of.values():  # what is held, and the first in line, are never left out for others that wait
+    for own in of.values():  # what is held, and the first in the queue, are never left out for others that wait
         own.sort(key=lambda lease: (lease["state"] == "waiting", place_of(lease)))
     found = [lease for own in of.values() for lease in own[:_MOST_OF_ONE]]
     many = [folders.user_name(uid) for uid, own in of.items() if len(own) > _MOST_OF_ONE]
@@ -354,7 +384,7 @@ def _look(place: str, now: float) -> Seen:
 
 
 def _crowd(place: str, files: Dict[int, List[str]]) -> str:
-    """Who has so many files there that each look takes long; empty: nobody."""
+    """Users with so many files there that reading them takes long; empty: none."""
     users = [folders.user_name(uid) for uid, of in files.items() if len(of) == _MOST]
     have = f"{', '.join(users)} {'has' if len(users) == 1 else 'have'} {_MOST} or more files in {place}"
     return f"{have} that are named as leases are: each look at all leases takes longer" if users else ""
@@ -380,13 +410,15 @@ class _File(NamedTuple):
 
 def _files(files: Dict[int, List[str]]) -> Iterator[_File]:
     for path in sorted(path for of in files.values() for path in of):
-        opened = _open(path)
-        if opened is None:
-            continue
-        fd, uid = opened
         try:
-            text = _decode(os.pread(fd, _SIZE, 0)) or _decode(os.pread(fd, _SIZE, 0))
-            yield _File(path, fd, uid, text)
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            info = os.fstat(fd)
+            if stat.S_ISREG(info.st_mode) and info.st_size <= _SIZE:
+                text = _decode(os.pread(fd, _SIZE, 0)) or _decode(os.pread(fd, _SIZE, 0))
+                yield _File(path, fd, info.st_uid, text)
         except OSError:
             pass
         finally:
@@ -419,18 +451,6 @@ def _is_same(path: str, other: str) -> bool:
         return os.path.samestat(os.lstat(path), os.lstat(other))
     except OSError:
         return False
-
-
-def _open(path: str) -> Optional[Tuple[int, int]]:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    info = os.fstat(fd)
-    if not stat.S_ISREG(info.st_mode) or info.st_size > _SIZE:
-        os.close(fd)
-        return None
-    return fd, info.st_uid
 
 
 def _counts(file: _File, now: float) -> bool:
@@ -503,15 +523,15 @@ def _decode(data: bytes) -> Optional[LeaseText]:
         and isinstance(text["alone"], bool)
         and _is_time(text["since"])
         and _is_time(text["order"])
+        and (text["state"] == "held" or text["order"] != 0)
         and (text["until"] is None or _is_time(text["until"]))
         and all(
             isinstance(value, str) and len(value) <= 200 and _is_printable(value)  # it stands in our own messages
             for value in (text["note"], text["by"], text["boot_id"], text["pid_namespace"])
         )
         and all(_is_whole(text[name], 1 << 31) for name in ("node_rank", "pid"))
-        and isinstance(text["priority"], int)
-        and _is_whole(abs(text["priority"]), PRIORITY + 1)
-        and not isinstance(text["priority"], bool)
+        and _is_whole(text["round"], MOST_ROUNDS)
+        and (text["count"] is None or _is_whole(text["count"], _MOST_GPUS + 1))
         and (text["warden_pid"] is None or _is_whole(text["warden_pid"], 1 << 31))
         and all(
             text[name] is None or _is_whole(text[name], 1 << 53)

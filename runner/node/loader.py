@@ -56,7 +56,7 @@ def with_bytecode(data: bytes, path: str) -> bytes:
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
         for info in old.infolist():
             source = old.read(info)
-            if info.filename.count("/"):
+            if info.filename.endswith(".py") and "/" in info.filename:
                 code = compile(source, os.path.join(path, info.filename), "exec", dont_inherit=True)
                 # PEP 552: a pyc that is never checked against its source, since the zip is sealed over both.
                 head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source)

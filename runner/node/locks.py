@@ -16,8 +16,9 @@ import sys
 import time
 from typing import Iterator
 
-from ..protocol.regular import read_regular
+from ..protocol.regular import shared_token
 from . import procs
+from .disk import read_text
 from .problem import Problem
 
 _NAME = ".locks"
@@ -118,7 +119,7 @@ def _places(kind: str, folder: str) -> Iterator[str]:
     """Where a lock's file may lie, best first."""
     if not is_remote(folder):
         yield os.path.join(folder, f".{kind}.lock")
-    token = _token(folder)
+    token = shared_token(os.path.join(folder, _NAME))
     for base in _BASES:
         try:
             mode = os.stat(base).st_mode
@@ -135,7 +136,7 @@ def _open(path: str) -> int:
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
         os.close(fd)
-        raise OSError(errno.EACCES, "another user has made it", path)
+        raise OSError(errno.EACCES, "another user created it", path)
     return fd
 
 
@@ -144,31 +145,6 @@ def _is_at(fd: int, path: str) -> bool:
         return os.path.samestat(os.fstat(fd), os.lstat(path))
     except FileNotFoundError:
         return False
-
-
-def _token(folder: str) -> str:
-    """A random token that the run's folder keeps, the same for every caller."""
-    path = os.path.join(folder, _NAME)
-    passing = f"{path}.{os.urandom(8).hex()}"
-    try:
-        return read_regular(path, 32).decode("ascii", "replace")
-    except FileNotFoundError:
-        pass
-    fd = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, os.urandom(16).hex().encode())
-        os.link(passing, path)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-        os.rename(passing, path)  # a file server without hard links
-    finally:
-        os.close(fd)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(passing)
-    return read_regular(path, 32).decode("ascii", "replace")
 
 
 def is_remote(folder: str) -> bool:
@@ -187,9 +163,8 @@ def _holder(path: str) -> int:
     """The pid that /proc/locks names for a file, 0: none is visible."""
     try:
         inode = str(os.lstat(path).st_ino)
-        with open("/proc/locks", encoding="ascii") as file:
-            rows = [line.split() for line in file]
     except OSError:
         return 0
+    rows = [line.split() for line in read_text("/proc/locks").splitlines()]
     found = [row[4] for row in rows if row[1] == "FLOCK" and row[5].rpartition(":")[2] == inode]
     return max(0, int(found[0])) if found else 0

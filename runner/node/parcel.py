@@ -24,7 +24,7 @@ def is_whole(path: str, digest: str) -> bool:
 
 
 def read(path: str) -> Optional[bytes]:
-    """The content of a private file of this user, None where there is none."""
+    """The content of a private file of this user, or None."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             seen = os.fstat(file.fileno())

@@ -9,13 +9,12 @@ from typing import Callable, Container, Iterable, NamedTuple
 from . import folders, procs
 from .problem import Problem
 
-_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
-_SHOWN = os.path.exists(_TABLES[0])
+_SHOWN = os.path.exists("/proc/net/tcp")
 """Whether the system shows which process listens where."""
 
 
 class Reserved(NamedTuple):
-    """A port that nobody else can take while `server` listens at it."""
+    """A port that no other process can take while `server` listens on it."""
 
     port: int
     server: socket.socket
@@ -43,7 +42,7 @@ def holders(ports: tuple[int, int]) -> str:
     """The processes that listen on ports of an inclusive range, as a text; empty where the system hides that."""
     first, last = ports
     found: dict[int, dict[str, int]] = {}
-    for row in _listening():
+    for row in listening():
         if first <= row.port <= last:
             found.setdefault(row.uid, {})[row.inode] = row.port
     owners = {inode: pid for pid, inodes in _all_sockets().items() for inode in inodes} if found else {}
@@ -53,7 +52,8 @@ def holders(ports: tuple[int, int]) -> str:
         seen = ", ".join(f"pid {pid}: {procs.command(pid)[:80]}" for pid in pids[:3])
         count = len(set(inodes.values()))
         held = f"port {next(iter(inodes.values()))}" if count == 1 else f"{count} ports"
-        words.append(f"{_holds(uid)} {held}" + (f" ({seen})" if seen else ""))
+        who = "you hold" if uid == os.getuid() else f"{folders.user_name(uid)} holds"
+        words.append(f"{who} {held}" + (f" ({seen})" if seen else ""))
     return ", ".join(words[:5])
 
 
@@ -71,24 +71,24 @@ def listen(port: int, only: str | None = None) -> socket.socket:
 
 
 def is_listening(port: int, pids: Callable[[], Iterable[int]]) -> bool:
-    """Whether one of these processes listens on the port; where the system hides that, whether anybody does.
+    """Whether one of these processes listens on the port; where the system hides that, whether any process does.
 
     `pids` is called only when a process listens: finding them may mean reading the whole process table.
     """
     if not _SHOWN:
         return _answers(port)
-    inodes = {row.inode for row in _listening() if row.port == port}
+    inodes = {row.inode for row in listening() if row.port == port}
     if not inodes:
         return False
     owned: set[str] = set()
     for pid in pids():
-        owned |= _sockets(pid)
+        owned |= sockets_of(pid)
     return bool(inodes & owned)
 
 
 def own_listener(port: int) -> int | None:
-    """The pid of a process of this user that listens on the port, 0 where it cannot be seen; None: there is none."""
-    inodes = {row.inode for row in _listening() if row.port == port and row.uid == os.getuid()}
+    """The pid of a process of this user that listens on the port, 0 if it is not visible, None: nobody listens."""
+    inodes = {row.inode for row in listening() if row.port == port and row.uid == os.getuid()}
     if not inodes:
         return None
     return next((pid for pid, sockets in _all_sockets().items() if inodes & sockets), 0)
@@ -112,12 +112,12 @@ class _SocketRow(NamedTuple):
     inode: str
 
 
-def _listening() -> list[_SocketRow]:
-    """The listening sockets that /proc shows."""
+def listening(pid: str = "self") -> list[_SocketRow]:
+    """The listening TCP sockets that /proc shows in the network namespace of a process."""
     found = []
-    for name in _TABLES:
+    for name in ("tcp", "tcp6"):
         try:
-            with open(name, encoding="ascii") as file:
+            with open(f"/proc/{pid}/net/{name}", encoding="ascii") as file:
                 lines = file.readlines()[1:]
         except OSError:
             continue
@@ -130,14 +130,11 @@ def _listening() -> list[_SocketRow]:
 
 def _all_sockets() -> dict[int, set[str]]:
     """The inodes of all visible sockets, by pid."""
-    return {int(name): _sockets(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    return {int(name): sockets_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}
 
 
-def _holds(uid: int) -> str:
-    return "you hold" if uid == os.getuid() else f"{folders.user_name(uid)} holds"
-
-
-def _sockets(pid: int) -> set[str]:
+def sockets_of(pid: int) -> set[str]:
+    """The inodes of a process's open sockets, as far as they are visible."""
     folder = f"/proc/{pid}/fd"
     found: set[str] = set()
     try:

@@ -50,7 +50,7 @@ def signal_name(number: int) -> str:
 
 
 def read(pid: int) -> Proc | None:
-    """Look one process up, None when there is none."""
+    """Look up one process; None if it does not exist."""
     if not os.path.exists("/proc/self/stat"):
         return _ps().get(pid)
     try:
@@ -108,15 +108,33 @@ def tag(pid: int) -> str:
 
 def variable(pid: int, name: str) -> str:
     """A variable of the environment that a process was started with, empty as with `tag`."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            environment = file.read()
-    except OSError:
-        return ""
-    for item in environment.split(b"\0"):
+    for item in _environment(pid):
         if item.startswith(name.encode() + b"="):
             return os.fsdecode(item[len(name) + 1 :])
     return ""
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The environment that a process was started with, empty where it may not be read."""
+    pairs = (os.fsdecode(item).partition("=") for item in _environment(pid) if item)
+    return {name: value for name, _, value in pairs}
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def has_mapped(pid: int, name: bytes) -> bool:
+    """Whether a process has mapped a file whose path holds `name`."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            return any(name in line for line in file)
+    except OSError:
+        return False
 
 
 def owner(pid: int) -> int | None:
@@ -125,6 +143,22 @@ def owner(pid: int) -> int | None:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return None
+
+
+def owner_name(pid: int) -> str:
+    """The login that a process runs as; `?` where it is not visible here, as one of another PID namespace."""
+    uid = owner(pid)
+    return "?" if uid is None else login(uid)
+
+
+def login(uid: int) -> str:
+    """The login of a user, the number where it has no name here."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def tagged(procs: dict[int, Proc], run: str, node: int) -> set[int]:
@@ -189,6 +223,17 @@ def alive(who: Any) -> bool:
         return False
     proc = read(who["pid"])
     return proc is not None and not proc.dead and proc.start == who.get("start_time")
+
+
+def handles(proc: Proc, number: int) -> bool:
+    """Whether a process has a handler of its own for a signal; False where that is unknown."""
+    try:
+        with open(f"/proc/{proc.pid}/status", "rb") as file:
+            caught = next((int(line.split()[1], 16) for line in file if line.startswith(b"SigCgt:")), 0)
+    except OSError:
+        return False
+    now = read(proc.pid)
+    return now is not None and now.start == proc.start and bool(caught >> (number - 1) & 1)
 
 
 def pidfd(pid: int) -> int | None:

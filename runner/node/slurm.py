@@ -28,10 +28,10 @@ def run(*words: str) -> str:
     try:
         done = ask(words, _ANSWER, ".", env)  # sbatch has the job begin in our folder
     except FileNotFoundError:
-        raise Problem(f"there is no {words[0]} here", "name a login node of Slurm as the host") from None
+        raise Problem(f"there is no {words[0]} here", "use a login node of Slurm as the host") from None
     if done.code is None:
         raise Problem(
-            f"{words[0]} did not end within {_ANSWER:.0f} s and 4 MiB of output", "see whether slurmctld runs"
+            f"{words[0]} did not end within {_ANSWER:.0f} s and 4 MiB of output", "check that slurmctld is running"
         )
     if done.code:
         what = "\n".join(line.replace(f"{words[0]}: error: ", "", 1) for line in done.err.strip().splitlines())

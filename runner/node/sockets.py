@@ -35,8 +35,8 @@ def connect(address: str, timeout: float) -> socket.socket:
     """Connect to a socket of this user or of root. Raises OSError, also where it belongs to another user."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Any user can keep the queue of an abstract name full. Python's own timeout would fail at once then; a blocking
-        # connect waits, and the kernel admits waiting clients in turn.
+        # Any user can keep the queue of an abstract name full. Python's own timeout would then fail immediately; a
+        # blocking connect waits, and the kernel admits waiting clients in turn.
         wait = struct.pack("@ll", int(timeout), int(timeout % 1 * 1e6))
         client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
         client.connect(address if address.startswith("/") else "\0" + address)

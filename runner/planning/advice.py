@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.formatting import plural
-from runner.hosts.facts import HostFacts, Interpreter
-from runner.planning import bytegpt, network
-from runner.planning.interpreter import find_python
-from runner.planning.processes import HostChoice, gpus_within_quota, who_uses
-from runner.profile import Profile
-from runner.train.batching import DEFAULT_BATCH_SIZE
-from runner.train.layout import Layout, crossings
+from disttui.runner.formatting import amount
+from disttui.runner.hosts.facts import HostFacts
+from disttui.runner.planning import bytegpt, network
+from disttui.runner.planning.interpreter import find_python
+from disttui.runner.planning.processes import HostChoice, gpus_within_quota, hosts_by_value, who_uses
+from disttui.runner.profile import Profile
+from disttui.runner.train.batching import DEFAULT_BATCH_SIZE
+from disttui.runner.train.layout import Layout, crossings
 
 SMALL_MODEL = 50_000_000
 """Parameters. A smaller model on CPUs loses more to the network than a second host of the same kind brings: every step
@@ -35,18 +35,26 @@ def advise(
     backend: str,
     layout: Layout | None,
     precision: str,
+    measured: str | None = None,
 ) -> tuple[Advice, ...]:
-    """All advice on a run, that of single hosts first."""
+    """All advice on a run, that of single hosts first.
+
+    Args:
+        measured: Whether one host is faster, if that was measured.
+    """
     found: list[Advice] = []
     for host, choice in zip(facts, choices, strict=True):
         found += (Advice(choice.name, text) for text in _of_host(host, choice))
     found += _idle_gpus(profile, facts, choices, backend)
     if len(choices) > 1:
-        found += _needless_hosts(profile, facts, choices)
-        found += _global_batch(profile, choices, layout)
+        texts = [
+            *([measured] if measured else _needless_hosts(profile, facts, choices)),
+            *_global_batch(profile, choices, layout),
+        ]
         if layout:
-            found += _crossing(profile, facts, choices, layout, precision)
-        found += _differences(profile, facts, choices)
+            texts += _crossing(profile, facts, choices, layout, precision)
+        texts += _differences(profile, facts, choices)
+        found += (Advice(None, text) for text in texts)
     return tuple(found)
 
 
@@ -54,7 +62,7 @@ def _of_host(facts: HostFacts, choice: HostChoice) -> Iterator[str]:
     cores = facts.cpu.available
     if choice.num_processes > cores:
         yield (
-            f"{plural(choice.num_processes, 'process')} for {plural(cores, 'physical core')}: they will take turns; "
+            f"{amount(choice.num_processes, 'process')} for {amount(cores, 'physical core')}: they will take turns; "
             f"num_processes: {cores} is as much as this host can do at once"
         )
     if choice.gpus:
@@ -72,11 +80,11 @@ def _idle_gpus(
         return
     for given, host, choice in zip(profile.hosts, facts, choices, strict=True):
         if (free := gpus_within_quota(given, host)) and not choice.gpus:
-            names = plural(len(free), "free GPU")
+            names = amount(len(free), "free GPU")
             yield Advice(choice.name, f"{names} will lie idle, because this run computes on the CPU")
 
 
-def _needless_hosts(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> Iterator[Advice]:
+def _needless_hosts(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> Iterator[str]:
     """One host alone has room for all ranks; or the model is so small that the network costs more than it brings."""
     if len({host.boot_id for host in facts}) == 1:
         return  # all are one machine, as in a sandbox
@@ -86,26 +94,24 @@ def _needless_hosts(profile: Profile, facts: Sequence[HostFacts], choices: Seque
         room = len(gpus_within_quota(given, host)) if on_gpus else host.cpu.available
         if room >= world:
             what = "free GPUs" if on_gpus else "physical cores"
-            yield Advice(
-                None,
-                f"{choice.name} alone has {room} {what} for all {plural(world, 'process')}: on one host nothing would "
-                f"have to cross the network. Leave the others out unless you mean to try the network",
+            yield (
+                f"{choice.name} alone has {room} {what} for all {amount(world, 'process')}: on one host nothing would "
+                f"have to cross the network. Leave the others out unless you mean to try the network"
             )
             return
     if profile.job.target.kind == "builtin" and not on_gpus:
         parameters = bytegpt.parameters(bytegpt.read(profile.job.target.args))
         if parameters < SMALL_MODEL:
-            yield Advice(
-                None,
-                f"a model of {parameters / 1e6:.1f} million parameters is small for {plural(len(choices), 'host')}: "
+            yield (
+                f"a model of {parameters / 1e6:.1f} million parameters is small for {amount(len(choices), 'host')}: "
                 f"every step sends {parameters * 4 / 1e6:.0f} MB of gradients through the network; one host alone "
-                f"may well be faster",
+                f"may well be faster"
             )
 
 
 def _crossing(
     profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice], layout: Layout, precision: str
-) -> Iterator[Advice]:
+) -> Iterator[str]:
     """What tensor parallel across hosts will cost: every layer waits for the network, eight times a step."""
     groups = crossings(layout, "tp", [choice.num_processes for choice in choices])
     crossing = next(groups, None)
@@ -123,22 +129,20 @@ def _crossing(
     if len(known) < len(speeds):
         speed, source = 1000, "a supposed"
     others = " and others" if next(groups, None) else ""
-    yield Advice(
-        None,
+    yield (
         f"tp {layout.tp} crosses hosts (ranks {' and '.join(map(str, crossing))}{others}): each of them sends "
         f"{sent / 1e6:.1f} MB a step through the network and waits for it, {sent * 8 / (speed * 1e6):.2g} s at "
-        f"{source} {speed / 1000:g} Gbit/s. Have every host run a multiple of {layout.tp} processes",
+        f"{source} {speed / 1000:g} Gbit/s. Have every host run a multiple of {layout.tp} processes"
     )
 
 
-def _global_batch(profile: Profile, choices: Sequence[HostChoice], layout: Layout | None) -> Iterator[Advice]:
+def _global_batch(profile: Profile, choices: Sequence[HostChoice], layout: Layout | None) -> Iterator[str]:
     world = sum(choice.num_processes for choice in choices)
     first = choices[0].num_processes
     if profile.job.target.kind != "builtin":
-        yield Advice(
-            None,
+        yield (
             f"if each rank of the script has a batch of its own, the global batch grows with the ranks: {world} ranks "
-            f"here, {first} on {choices[0].name} alone. Then give each rank less, or scale the learning rate",
+            f"here, {first} on {choices[0].name} alone. Then give each rank less, or scale the learning rate"
         )
         return
     options = bytegpt.read(profile.job.target.args)
@@ -150,36 +154,29 @@ def _global_batch(profile: Profile, choices: Sequence[HostChoice], layout: Layou
         if dp < world:
             ranks, alone = f"{dp} data-parallel ranks", ""
         if dp > 1:
-            yield Advice(
-                None,
+            yield (
                 f"the global batch grows with the ranks: {micro} (--batch-size) × {rounds} (--accumulate) × {ranks} "
-                f"= {one * dp}{alone}. Fix it with --global-batch, or scale the learning rate with --lr-scaling sqrt",
+                f"= {one * dp}{alone}. Fix it with --global-batch, or scale the learning rate with --lr-scaling sqrt"
             )
 
 
-def _differences(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> Iterator[Advice]:
+def _differences(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> Iterator[str]:
     names = [choice.name for choice in choices]
     pythons = [find_python(profile, host, found)[1] for host, found in zip(profile.hosts, facts, strict=True)]
-    version: dict[str, Callable[[Interpreter], str | None]] = {
-        "torch": lambda python: python.torch,
-        "CUDA": lambda python: python.cuda,
-        "NCCL": lambda python: python.nccl,
-    }
-    for what, of in version.items():
-        shown = {name: of(python) for name, python in zip(names, pythons, strict=True) if python}
-        yield from _differ(what, {name: value for name, value in shown.items() if value})
+    known = [(name, python) for name, python in zip(names, pythons, strict=True) if python]
+    yield from _differ("torch", {name: python.torch for name, python in known})
+    yield from _differ("CUDA", {name: python.cuda for name, python in known})
+    yield from _differ("NCCL", {name: python.nccl for name, python in known})
     kinds = {choice.name: _kinds(host, choice) for host, choice in zip(facts, choices, strict=True)}
-    yield from _differ("GPUs", {name: kind for name, kind in kinds.items() if kind}, "; the slowest sets the pace")
+    yield from _differ("GPUs", kinds, "; the slowest sets the pace")
 
 
 def _kinds(facts: HostFacts, choice: HostChoice) -> str:
     return " and ".join(sorted({gpu.name for gpu in choice.used(facts)}))
 
 
-def _differ(what: str, values: dict[str, str], then: str = "; install the same on all") -> Iterator[Advice]:
-    by_value: dict[str, list[str]] = {}
-    for name, value in values.items():
-        by_value.setdefault(value, []).append(name)
+def _differ(what: str, values: Mapping[str, str | None], then: str = "; install the same on all") -> Iterator[str]:
+    by_value = hosts_by_value(values.items())
     if len(by_value) > 1:
         shown = ", ".join(f"{value} on {' and '.join(names)}" for value, names in by_value.items())
-        yield Advice(None, f"different {what}: {shown}{then}")
+        yield f"different {what}: {shown}{then}"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from runner.planning import network
-from runner.planning.plan import HostPlan, Plan
-from runner.profile.references import Reference, split
-from runner.text import clean_lines
-from runner.text.quoting import quote
+from disttui.runner.planning import network
+from disttui.runner.planning.plan import HostPlan, Plan
+from disttui.runner.profile.references import Reference, split
+from disttui.runner.text import clean_lines, quote
 
+_OPTION = re.compile(r"--(volume|bind|mount|workdir|pwd)=")
+_HOME = re.compile(r"(?<=[=:])~(?=[/:]|\Z)")
 _TILDE = re.compile(r"~[\w.-]*(?=/|\Z)")
 
 
@@ -20,10 +21,13 @@ def shell_command(plan: Plan, host: HostPlan) -> str:
     Secrets are exported by the shell itself: every user of the host can see the words of `env`.
     """
     env = {name: value(name, text) for name, text in host.env.items()}
-    for name, text in _interface(plan, host).items():
-        env.setdefault(name, text)
+    env = {**interface(plan, host, quote(plan.master)), **env}
     exported = [f"export {name}={env.pop(name)} && " for name in host.env if name in host.references]
-    words = ["env", *(f"{name}={text}" for name, text in env.items()), *(_word(word, host) for word in host.command)]
+    words = [
+        "env",
+        *(f"{name}={text}" for name, text in env.items()),
+        *(_word(text, plan, host) for text in host.command),
+    ]
     then = f"\n{clean_lines(host.activate)}\n" if host.activate else " && "
     return f"cd {folder(host.workdir)}{then}{''.join(exported)}{' '.join(words)}"
 
@@ -47,15 +51,20 @@ def value(name: str, text: str) -> str:
     return "".join(words) or quote("")
 
 
-def _interface(plan: Plan, host: HostPlan) -> Mapping[str, str]:
+def interface(plan: Plan, host: HostPlan, master: str) -> Mapping[str, str]:
     """The interface variables that a start finds out on the host, as a shell can: from the route to the master.
 
-    Without them gloo listens where the host's own name resolves to, often 127.0.1.1.
+    Without them gloo listens where the host's own name resolves to, often 127.0.1.1, and fails where it does not.
+
+    Args:
+        master: The master's address, as a word of the shell.
     """
-    if len(plan.hosts) == 1 or plan.master == network.LOOPBACK:
+    if len(plan.hosts) == 1 or master == quote(network.LOOPBACK):
         return {}
-    found = quote(host.interface) if host.interface else ""
-    name = found or f"\"$(ip -o route get {quote(plan.master)} | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p')\""
+    # The route to an own address is lo: it is the address that packets come from that tells the interface.
+    source = f"$(ip -o route get {master} | sed -n 's/.* src \\([^ ]*\\).*/\\1/p')"
+    found = f'"$(ip -o addr show to "{source}" | awk \'{{print $2; exit}}\')"'
+    name = quote(host.interface) if host.interface else found
     return {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}
 
 
@@ -69,5 +78,22 @@ def folder(path: str) -> str:
     return found[0] + path[found.end() : found.end() + 1] + (quote(rest) if rest else "")
 
 
-def _word(word: str, host: HostPlan) -> str:
-    return folder(word) if word == host.python else quote(word)
+def word(text: str, plan: Plan) -> str:
+    """A word of the job for a shell; a script or program at home is found there, as a start finds it."""
+    kind, script, _ = plan.profile.job.target
+    return folder(text) if kind in ("script", "command") and text == script else quote(text)
+
+
+def outer(text: str, host: HostPlan) -> str:
+    """A word of what the launcher runs in; the shell puts the home folder into a container's own."""
+    if host.container is None:
+        return quote(text)
+    if _OPTION.match(text):
+        return '"$HOME"'.join(quote(piece) if piece else "" for piece in _HOME.split(text))
+    return folder(text) if text in (host.container["image"], host.workdir) else quote(text)
+
+
+def _word(text: str, plan: Plan, host: HostPlan) -> str:
+    if host.container and text in host.around:
+        return outer(text, host)
+    return folder(text) if text == host.python else word(text, plan)

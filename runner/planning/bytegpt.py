@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.train.options import Options, parse
-from runner.train.problem import Problem
+from disttui.runner.train.options import Options, parse
+from disttui.runner.train.problem import Problem
 
 BYTES_PER_PARAMETER = 16
 """Model states with Adam: weight, gradient, two moments in fp32; in mixed precision 16 as well (arXiv 1910.02054)."""

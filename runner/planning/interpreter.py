@@ -4,34 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runner.hosts.facts import HostFacts, Interpreter
-from runner.profile import Host, Profile
+from disttui.runner.hosts.facts import HostFacts, Interpreter
+from disttui.runner.profile import Host, Profile
+from disttui.runner.protocol.names import ENVIRONMENT
 
-SAID = "the profile says so"
+SAID = "set in the profile"
 """The reason for a value that the profile gives."""
 
 
 def find_python(profile: Profile, host: Host, facts: HostFacts) -> tuple[str, Interpreter | None, str]:
     """The interpreter of the job: its path, what the probe knows of it (None: nothing), and why this one."""
-    if profile.job.wrap:
+    if profile.enclosed:
         return (
             expand(host.python or "python3", facts),
             None,
-            f"as found inside {profile.job.wrap[0]}, which the probe does not enter",
+            f"as found inside {profile.enclosed}, which the probe does not enter",
         )
     if host.python:
         path = expand(host.python, facts)
         known = next((one for one in facts.interpreters if one.source == "profile" or one.path == path), None)
+        if profile.job.environment and has_environment(profile, host):
+            return path, known, f"the environment of {profile.job.environment.source}"
         said = is_written(profile, "python", host.python)
         return (known.path if known else path), known, SAID if said else "the one that runs disttui"
     if host.activate:
         known = next((one for one in facts.interpreters if one.source == "activate"), None)
         if known:
             return known.path, known, f"what `{host.activate}` gives"
-    known = next((one for one in facts.interpreters if one.torch), None)
+    known = next((one for one in facts.interpreters if one.is_eligible), None)
     if known:
         return known.path, known, f"the first interpreter found that has torch ({known.torch})"
     return "python3", None, "no interpreter with torch was found"
+
+
+def has_environment(profile: Profile, host: Host) -> bool:
+    """Whether a host needs no environment, or its Python is that of one."""
+    return profile.job.environment is None or bool(host.python and ENVIRONMENT.search(host.python))
 
 
 def is_written(profile: Profile, key: str, value: str) -> bool:

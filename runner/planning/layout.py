@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from runner.formatting import gibibytes
-from runner.hosts.facts import HostFacts
-from runner.planning import bytegpt
-from runner.planning.processes import HostChoice, usable_memory
-from runner.profile import Profile
-from runner.profile.sizes import asked, link_options
-from runner.train.layout import ORDER, Flaw, Layout, Sizes, crossings, settle
+from disttui.runner.formatting import gibibytes
+from disttui.runner.hosts.facts import HostFacts
+from disttui.runner.planning import bytegpt
+from disttui.runner.planning.processes import HostChoice, usable_memory
+from disttui.runner.profile import Profile
+from disttui.runner.profile.schema import asked, link_options
+from disttui.runner.train.layout import ORDER, Flaw, Layout, Sizes, crossings, settle
 
 FULL = 0.7
-"""Share of a rank's memory that model and optimizer may take; activations and the rest need some, too."""
+"""Share of a rank's memory that model and optimizer may take; activations and the rest need some as well."""
 
 
 @dataclass(frozen=True)
@@ -31,19 +31,19 @@ def choose_layout(profile: Profile, facts: Sequence[HostFacts], choices: Sequenc
     """Decide what the profile leaves open."""
     if profile.job.target.kind != "builtin":
         if profile.parallel.strategy != "auto":
-            return LayoutChoice(profile.parallel.strategy, f"{profile.parallel.strategy}: the profile says so")
+            return LayoutChoice(profile.parallel.strategy, f"{profile.parallel.strategy}: set in the profile")
         return LayoutChoice("ddp", "ddp: the script itself decides; this only names the usual case")
     hosts = [choice.num_processes for choice in choices]
     sizes, strategy = asked(profile.parallel, bytegpt.read(profile.job.target.args))
     if strategy != "auto":
-        said = "the profile says so" if profile.parallel.strategy != "auto" else "the job's --strategy"
+        said = "set in the profile" if profile.parallel.strategy != "auto" else "the job's --strategy"
         why = f"{strategy}: {said}"
     elif key := _spared_link(profile):
         strategy, why = "ddp", f"ddp: {key} is for copies of the whole model"
     elif sizes.dp_replicate or sizes.dp_shard:
         settled = settle(sizes, strategy, hosts)
         strategy = "auto" if isinstance(settled, Flaw) else settled.strategy
-        why = f"{strategy}: as the sizes say"
+        why = f"{strategy}: from the sizes"
     else:
         strategy, why = _by_memory(profile, facts, choices, sizes)
     layout = settle(sizes, strategy, hosts)

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from runner.hosts.facts import HostFacts, Nic
+from disttui.runner.hosts.facts import HostFacts, Nic
 
 LOOPBACK = "127.0.0.1"
 

@@ -6,20 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from runner.hosts.facts import HostFacts
-from runner.planning import bytegpt, network
-from runner.planning.interpreter import expand, find_python, release
-from runner.planning.launchers.known import LAUNCHERS
-from runner.planning.launchers.place import Place
-from runner.planning.layout import link_arguments, size_arguments
-from runner.planning.processes import HostChoice, Reasons
-from runner.planning.recommend import Recommendation, fixed_master
-from runner.profile import Profile
-from runner.profile.references import references
-from runner.profile.sections import Target
-from runner.protocol.files import PlannedSpec
-from runner.protocol.slurm import Batch
-from runner.train.layout import Layout
+from disttui.runner.hosts.facts import HostFacts
+from disttui.runner.planning import bytegpt, network
+from disttui.runner.planning.interpreter import expand, find_python, release
+from disttui.runner.planning.launchers.known import LAUNCHERS
+from disttui.runner.planning.launchers.place import Place
+from disttui.runner.planning.launchers.torchrun import preload
+from disttui.runner.planning.layout import link_arguments, size_arguments
+from disttui.runner.planning.processes import HostChoice, Reasons
+from disttui.runner.planning.recommend import Recommendation, fixed_master
+from disttui.runner.profile import Profile
+from disttui.runner.profile.references import references
+from disttui.runner.profile.sections import Target
+from disttui.runner.protocol.containers import ContainerSpec
+from disttui.runner.protocol.files import PlannedSpec
+from disttui.runner.protocol.slurm import Batch
+from disttui.runner.train.layout import Layout
 
 FLIGHT_RECORDER_ENTRIES = 2000
 """Collectives that NCCL's flight recorder remembers, torch's own recommendation; a few hundred bytes each."""
@@ -45,8 +47,13 @@ class HostPlan:
     """None: the one on the route to the master, found on the host."""
     reasons: Reasons
     launcher_args: tuple[str, ...]
+    container: ContainerSpec | None
+    around: tuple[str, ...]
+    """The words of the command before the launcher."""
     references: frozenset[str]
     """Names of the variables in `env` that hold a `${env:NAME}`."""
+    any_of: tuple[int, ...] | None = None
+    """The GPUs that a queued run chooses from at its turn, as many as `gpus` has; None: it takes `gpus`."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,7 @@ class Plan:
     def spec(self, node_rank: int, run_id: str) -> PlannedSpec:
         """The spec of one host's supervisor (docs/formats.md, "spec.json"); no secrets, `leader` still open."""
         host, profile = self.hosts[node_rank], self.profile
-        launch, target = profile.launch, profile.job.target
+        launch, target, sync = profile.launch, profile.job.target, profile.job.sync
         return {
             "disttui": 1,
             "run": run_id,
@@ -77,10 +84,11 @@ class Plan:
             "hosts": [one.name for one in self.hosts],
             "nproc": [one.num_processes for one in self.hosts],
             "run_dir": launch.run_dir,
-            "workdir": host.workdir,
+            "workdir": sync.folder(launch.run_dir, run_id) if sync else host.workdir,
             "python": host.python,
             "activate": host.activate,
             "wrap": list(profile.job.wrap),
+            "container": host.container,
             "target": {"kind": target.kind, "value": target.value, "args": list(self.job_args)},
             "env": {name: value for name, value in host.env.items() if name not in host.references},
             "gpus": None if host.gpus is None else list(host.gpus),
@@ -99,11 +107,13 @@ class Plan:
                 "grace": launch.grace,
                 "instrument": launch.instrument,
                 "log_limit": launch.log_limit,
+                "preload": list(preload(profile)[0]),
             },
             "master": fixed_master(profile),
             "interface": profile.hosts[node_rank].interface,
             "leader": None,
             "metrics_pattern": profile.metrics.pattern,
+            "watch": profile.watch.rules(),
             "outputs": list(profile.job.outputs),
             "profile": profile.as_written(),
         }
@@ -116,7 +126,9 @@ def make_plan(profile: Profile, facts: Sequence[HostFacts], recommendation: Reco
         facts: One per host of the profile, in its order.
         train_zip: Where the built-in job lies on the hosts, such as `~/.cache/disttui/train-….zip`.
     """
-    job_args = _job_args(profile, recommendation)
+    job_args = job_words(
+        profile, recommendation.strategy, recommendation.layout, recommendation.precision, recommendation.backend
+    )
     kind, value, _ = profile.job.target
     hosts = []
     for rank, found in enumerate(facts):
@@ -142,21 +154,20 @@ def counts_line(plan: Plan) -> str:
     return f"{counts} = {total} (Accelerate: num_machines {len(plan.hosts)}, num_processes {plan.world_size})"
 
 
-def _job_args(profile: Profile, recommendation: Recommendation) -> tuple[str, ...]:
+def job_words(profile: Profile, strategy: str, layout: Layout | None, precision: str, backend: str) -> tuple[str, ...]:
     """The job's arguments; the built-in job also gets what was decided."""
     kind, _, args = profile.job.target
     if kind != "builtin":
         return args
     decided = {
-        "--strategy": recommendation.strategy,
-        **dict(size_arguments(profile, recommendation.layout)),
+        "--strategy": strategy,
+        **dict(size_arguments(profile, layout)),
         **dict(link_arguments(profile)),
-        "--precision": recommendation.precision,
-        "--backend": recommendation.backend,
+        "--precision": precision,
+        "--backend": backend,
     }
-    return args + tuple(
-        word for name, value in decided.items() if not bytegpt.given(args, name) for word in (name, value)
-    )
+    left = [(name, value) for name, value in decided.items() if value != "auto" and not bytegpt.given(args, name)]
+    return args + tuple(word for pair in left for word in pair)
 
 
 def _host(
@@ -181,23 +192,52 @@ def _host(
     owner = network.owner(here, master) if len(profile.hosts) > 1 else None
     interface = {} if choice.interface or not owner else {"interface": f"{owner}: it has the master's address"}
     workdir = expand(profile.workdir(rank), here)
-    return HostPlan(
-        node_rank=rank,
-        name=choice.name,
-        num_processes=place.num_processes,
-        first_rank=place.first_rank,
-        python=choice.python,
-        workdir=here.workdir.path if workdir.startswith("~") else workdir,  # ~somebody: known to the probe
-        command=launcher.by_hand(place),
-        env={**{name: text for name, (text, _) in added.items()}, **own},
-        activate=profile.hosts[rank].activate,
+    return host_plan(
+        place,
+        {name: text for name, (text, _) in added.items()},
+        workdir=here.workdir.path if workdir.startswith("~") else workdir,  # ~user: known to the probe
         gpus=choice.gpus,
         interface=choice.interface or owner,
         reasons={
             **choice.reasons,
             **interface,
-            **{name: "the profile says so" if name in own else why for name, (_, why) in added.items()},
+            **{name: "set in the profile" if name in own else why for name, (_, why) in added.items()},
         },
+    )
+
+
+def host_plan(
+    place: Place,
+    added: Mapping[str, str],
+    *,
+    workdir: str,
+    gpus: tuple[int, ...] | None,
+    interface: str | None,
+    reasons: Reasons,
+) -> HostPlan:
+    """The plan of one host.
+
+    Args:
+        added: Variables that the profile's own environment wins over.
+    """
+    profile, rank = place.profile, place.node_rank
+    place = replace(place, workdir=workdir)
+    launcher, own = LAUNCHERS[profile.launch.launcher], profile.host_env(rank)
+    return HostPlan(
+        node_rank=rank,
+        name=profile.hosts[rank].name,
+        num_processes=place.num_processes,
+        first_rank=place.first_rank,
+        python=place.python,
+        workdir=workdir,
+        command=launcher.by_hand(place),
+        env={**added, **own},
+        activate=profile.hosts[rank].activate,
+        gpus=gpus,
+        interface=interface,
+        reasons=reasons,
+        container=place.container,
+        around=place.around,
         references=frozenset(name for name, text in own.items() if references(text)),
         launcher_args=launcher.launcher_args(place),
     )
@@ -222,7 +262,7 @@ def _added_env(
         # speak another backend than the ranks of hosts without.
         env["CUDA_VISIBLE_DEVICES"] = ("", "hides the GPUs: this run computes on the CPU")
     if recommendation.backend == "gloo" and not any(one.gpus for one in recommendation.hosts):
-        why = "without it a script that uses Accelerate trains alone on every rank, and says nothing"
+        why = "without it a script that uses Accelerate trains separately on every rank without a warning"
         env["ACCELERATE_USE_CPU"] = ("true", why)
     if recommendation.backend == "nccl":
         # Torch renamed the variable, and warns on every rank where the old name is set.

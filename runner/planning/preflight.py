@@ -1,41 +1,89 @@
 """What would go wrong, found before anything is started: one line each, with host and cure.
 
-All of it comes from profile, facts and plan; only a script that a host lacks, and a configuration of DeepSpeed, are
-looked for on this machine.
+All of it comes from profile, facts and plan; only the job's script and a configuration of DeepSpeed are also looked for
+on this machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
-from runner.formatting import gibibytes
-from runner.hosts.facts import Git, HostFacts, Interpreter
-from runner.planning import bytegpt, deepspeed_file, network
-from runner.planning.interpreter import find_python, in_sandbox, release
-from runner.planning.launchers import mpirun_versions
-from runner.planning.launchers.known import LAUNCHERS
-from runner.planning.plan import HostPlan, Plan
-from runner.planning.processes import free_gpus, offered_gpus, who_uses
-from runner.profile import Profile, ProfileErrors, leaks
-from runner.profile.disclosure import names
-from runner.profile.problems import ProfileProblem, printable
-from runner.profile.resolve import SecretValues
-from runner.protocol.lease_words import what_of, who_has
-from runner.protocol.slurm import PROGRAMS
-from runner.train.division import find_flaw
-from runner.train.options import parse
-from runner.train.problem import Problem
+from disttui.runner import private
+from disttui.runner.formatting import gibibytes
+from disttui.runner.hosts.facts import HostFacts, Interpreter
+from disttui.runner.planning import bytegpt, network
+from disttui.runner.planning.interop.from_deepspeed import values
+from disttui.runner.planning.interpreter import find_python, has_environment, in_sandbox, release
+from disttui.runner.planning.launchers import mpirun
+from disttui.runner.planning.launchers.known import LAUNCHERS
+from disttui.runner.planning.plan import HostPlan, Plan
+from disttui.runner.planning.processes import free_gpus, hosts_by_value, offered_gpus, who_uses
+from disttui.runner.profile import Profile, ProfileErrors, leaks
+from disttui.runner.profile.effects import names
+from disttui.runner.profile.nodes import MappingNode, ScalarNode, compose
+from disttui.runner.profile.problems import ProfileProblem, printable
+from disttui.runner.profile.resolve import SecretValues
+from disttui.runner.protocol.leases import what_of, who_has
+from disttui.runner.protocol.slurm import PROGRAMS
+from disttui.runner.text import clean
+from disttui.runner.train.options import find_flaw, parse
+from disttui.runner.train.problem import Problem
+
+_OPTION = "--deepspeed_config"
+"""The option of DeepSpeed's own argument parser; Trainer's is --deepspeed, and it fills in what is `auto`."""
+_LARGEST = 1024 * 1024
+
+
+def _config_of(profile: Profile) -> tuple[str | None, Path] | None:
+    """The host with the configuration and its path, where this machine can read it; None as host: a copy is here."""
+    words = profile.job.target.args
+    given = (_given(word, after) for word, after in zip(words, (*words[1:], ""), strict=False))
+    name = next(filter(None, given), "")
+    if profile.launch.launcher != "deepspeed" or not name:
+        return None
+    if (folder := profile.sync_source) is not None:
+        return None, folder / name
+    for rank, host in enumerate(profile.hosts):
+        if host.endpoint.is_local:
+            return host.name, Path(os.path.expanduser(profile.workdir(rank))) / os.path.expanduser(name)  # noqa: PTH111
+    return None if name.startswith(("/", "~")) else (None, Path(name))
+
+
+def _given(word: str, after: str) -> str:
+    option, equals, value = word.partition("=")
+    if option.replace("-", "_") != _OPTION.replace("-", "_"):
+        return ""
+    return value if equals else after
+
+
+def _autos(path: Path) -> list[str]:
+    """The keys with `auto`, as safe text; none where the file cannot be read or is not a configuration."""
+    try:
+        text = private.read(path, _LARGEST)[0].decode("utf-8-sig")
+        root = compose(text.expandtabs(2), str(path), [])
+    except (OSError, ValueError, ProfileErrors, private.NoRegularFileError):
+        return []
+    found = values(root, "") if isinstance(root, MappingNode) else ()
+    open_ = [(line, key) for line, key, node in found if isinstance(node, ScalarNode) and node.text == "auto"]
+    return [f"{clean(key)} (line {line})" for line, key in open_]
+
 
 OLDEST_TORCH = (2, 6)
 """For the built-in job: FSDP2's public names."""
 LITTLE_DISK = 2 * 2**30
 """Free bytes below which logs and checkpoints may soon fill the disk."""
+_MOST_PACKAGES = 5
+"""Packages that are named one by one."""
+_LARGEST_SCRIPT = 16 << 20
 CLOCKS_APART = 5.0
 """Seconds between two hosts' clocks from which on to warn: an answer to the probe may itself take seconds."""
+
+_ACTIVATE = "Correct `activate`; where its status means nothing, let it end with `; true`"
 
 Level = Literal["error", "warning", "info"]
 
@@ -65,12 +113,12 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
         return _errors_first(found)
     for host, one in zip(plan.hosts, facts, strict=True):
         _, python, _ = find_python(profile, profile.hosts[host.node_rank], one)
-        if not profile.job.wrap:
+        if not profile.enclosed:
             found += _python(profile, host, one, python)
         found += _gpus(profile, host, one, plan.backend)
         found += _mpi(profile, host, python)
         found += _leases(profile, host, one)
-        found += _places(profile, host, one)
+        found += _places(profile, host, one, hidden=not any(each.workdir.script_exists for each in facts))
         found += _needs(profile, host, one)
         found += _nccl(profile, plan, host, one)
         found += _host(host, one)
@@ -78,12 +126,30 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
     found += _division(profile, plan)
     found += _launch(profile, plan)
     versions = {host.name: one.needs.version for host, one in zip(plan.hosts, facts, strict=True) if one.needs.version}
-    found += [Finding("error", None, *refused) for refused in mpirun_versions.refusals(profile, versions)]
+    found += [Finding("error", None, *refused) for refused in mpirun.refusals(profile, versions)]
     found += _deepspeed(profile)
     found += _network(profile, plan, facts)
     found += _code(profile, plan, facts)
     found += _between(profile, plan, facts)
+    found += _packages(plan, facts)
     return _errors_first(found)
+
+
+def different_packages(facts: Sequence[HostFacts]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Packages of the environments of `job.environment` whose versions differ: name, and the version on each host."""
+    if all(one.packages for one in facts):
+        for name in sorted({name for one in facts for name in one.packages}):
+            versions = tuple(one.packages.get(name, "") for one in facts)
+            if len(set(versions)) > 1:
+                yield name, versions
+
+
+def _packages(plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
+    different = list(different_packages(facts))
+    for name, versions in different[:_MOST_PACKAGES]:
+        there = ", ".join(f"{one or 'none'} on {host.name}" for one, host in zip(versions, plan.hosts, strict=True))
+        more = f" (`disttui check` lists all {len(different)})" if len(different) > _MOST_PACKAGES else ""
+        yield Finding("warning", None, f"{name} differs: {there}", f"Pin its version in the file{more}")
 
 
 def _errors_first(found: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -96,18 +162,16 @@ def _on_login_node(profile: Profile, facts: HostFacts, plan: Plan) -> Iterator[F
     host = replace(plan.hosts[0], name=name)
     _, python, _ = find_python(profile, profile.hosts[0], facts)
     if missing := [program for program in facts.needs.programs if program in PROGRAMS]:
-        what = f"there is no {', '.join(missing)}: this is no login node of Slurm"
+        what = f"there is no {', '.join(missing)}: not a login node of Slurm"
         yield Finding("error", name, what, "Name the host where you submit jobs, or put Slurm's programs into its PATH")
-    if not profile.job.wrap:
+    if not profile.enclosed:
         yield from _python(profile, host, facts, python)
-    if plan.backend == "nccl" and python and python.torch and not python.cuda:
-        what = f"backend nccl, but torch {python.torch} of {python.path} has no CUDA"
-        yield Finding("error", name, what, "Install a torch with CUDA, or set launch.backend to gloo")
-    yield from _places(profile, host, facts)
+    if plan.backend == "nccl":
+        yield from _no_cuda(name, python)
+    yield from _places(profile, host, facts, hidden=not facts.workdir.script_exists)
     yield from _needs(profile, host, facts)
     if facts.activate_problem:
-        cure = "Correct `activate`; where its status means nothing, let it end with `; true`"
-        yield Finding("error", name, facts.activate_problem, cure)
+        yield Finding("error", name, facts.activate_problem, _ACTIVATE)
     yield from _arguments(profile)
     yield from _division(profile, plan)
     yield from _launch(profile, plan)
@@ -123,20 +187,27 @@ def _variables(profile: Profile, environ: Mapping[str, str]) -> Iterator[Finding
     for problem in problems:
         yield Finding("error", None, problem, "Set it where disttui is started, or take the reference out")
     for leak in leaks.mask(profile.as_written()):
-        yield Finding(
-            "warning", None, f"{leak.what}: it is kept with the run", f"{leak.expected[:1].upper()}{leak.expected[1:]}"
-        )
+        cure = f"{leak.expected[:1].upper()}{leak.expected[1:]}"
+        yield Finding("warning", None, f"{leak.what}: stored with the run", cure)
 
 
 def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpreter | None) -> Iterator[Finding]:
     name = host.name
-    if python is None and profile.hosts[host.node_rank].python:
+    if not has_environment(profile, profile.hosts[host.node_rank]):
+        assert profile.job.environment
+        what = f"the environment of {profile.job.environment.source} is not known yet"
+        yield Finding("warning", name, what, "The start builds it if need be, and checks its torch")
+    elif python is None and profile.hosts[host.node_rank].python:
         yield Finding("error", name, f"{host.python} is not there", "Correct `python` in the profile, or leave it auto")
     elif python is None and not facts.interpreters:
         yield Finding("error", name, "no Python was found", "Install one with torch, or name it by `python`")
     elif python is None or not python.torch:
-        looked = ", ".join(one.path for one in facts.interpreters) if python is None else host.python
-        cure = f"Install it there: {host.python} -m pip install torch; or name the right interpreter by `python`"
+        tried = ", ".join(one.path for one in facts.interpreters if one.source != "elsewhere")
+        looked = tried if python is None else host.python
+        other = next((f"Set `python: {one.path}`, which has torch" for one in facts.interpreters if one.torch), "")
+        cure = f"{other or 'Set `python` to one that has it'}; or install it: {host.python} -m pip install torch"
+        if environment := profile.job.environment:
+            cure = f"Add torch to {environment.source}, or have it inherited: job.environment.inherit: true"
         yield Finding("error", name, f"no torch in {looked}", cure)
     elif release(python.torch) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
@@ -152,9 +223,8 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
     for index in listed:
         if index not in by_index:
             there = ", ".join(map(str, by_index)) or "none"
-            yield Finding(
-                "error", host.name, f"there is no GPU {index}", f"Correct `gpus`; there are: {there}", ("gpus",)
-            )
+            cure = f"Correct `gpus`; there are: {there}"
+            yield Finding("error", host.name, f"there is no GPU {index}", cure, ("gpus",))
         elif by_index[index].busy and by_index[index].lease is None:
             what = f"GPU {index} is held by {who_uses(by_index[index], facts.time)}"
             yield Finding("warning", host.name, what, "Take another by `gpus`, or ask its user")
@@ -164,9 +234,8 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
     if not facts.gpus:
         what, cure = "backend nccl, but there is no GPU", "Set launch.backend to gloo or auto"
         yield Finding("error", host.name, what, cure, ("backend",))
-    elif python and python.torch and not python.cuda:
-        what = f"backend nccl, but torch {python.torch} of {python.path} has no CUDA"
-        yield Finding("error", host.name, what, "Install a torch with CUDA, or set launch.backend to gloo")
+    elif no_cuda := list(_no_cuda(host.name, python)):
+        yield from no_cuda
     elif host.num_processes > len(host.gpus or ()):
         what = f"num_processes is {host.num_processes}, but there are {len(host.gpus or ())} GPUs for them"
         cure = "Lower num_processes, or add to `gpus`: nccl needs one for each"
@@ -175,15 +244,21 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
         yield Finding("error", host.name, what, cure, asking)
 
 
+def _no_cuda(name: str, python: Interpreter | None) -> Iterator[Finding]:
+    if python and python.torch and not python.cuda:
+        what = f"backend nccl, but torch {python.torch} of {python.path} has no CUDA"
+        yield Finding("error", name, what, "Install a torch with CUDA, or set launch.backend to gloo")
+
+
 def _mpi(profile: Profile, host: HostPlan, python: Interpreter | None) -> Iterator[Finding]:
     if profile.launch.backend != "mpi":
         return
     if profile.job.target.kind == "builtin":
         what, cure = "backend mpi is for scripts: the built-in job has gloo and nccl", "Set launch.backend to auto"
         yield Finding("error", host.name, what, cure)
-    elif python and python.torch and python.mpi is False and not profile.job.wrap:
+    elif python and python.torch and python.mpi is False and not profile.enclosed:
         what = f"backend mpi, but torch {python.torch} of {python.path} was built without MPI, as all wheels are"
-        cure = "Build torch with USE_MPI=1, or set launch.backend to gloo: MPI itself (mpi4py) works beside it"
+        cure = "Build torch with USE_MPI=1, or set launch.backend to gloo: MPI itself (mpi4py) still works"
         yield Finding("error", host.name, what, cure)
 
 
@@ -202,13 +277,16 @@ def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
     quota = given.quota
     if quota is not None and len(host.gpus or ()) > quota:
         what = f"this run uses {len(host.gpus or ())} GPUs, and each user may have {quota} (its `quota`)"
-        yield Finding(
-            "error", host.name, what, "Use fewer by `gpus` or num_processes", ("num_processes", "gpus", "quota")
-        )
+        cure = "Use fewer by `gpus` or num_processes"
+        yield Finding("error", host.name, what, cure, ("num_processes", "gpus", "quota"))
     elif _is_over(quota, host, facts) or (any_gpu and free_gpus(facts) and not offered_gpus(given, facts, (0, 1))):
         own = ", ".join(map(str, facts.own_gpus))
         what = f"each user may have {quota} of its GPUs (its `quota`), and you hold {own}"
-        cure = "Wait (`disttui run --when-free`), give those up (`disttui stop`, `disttui release`), or use fewer"
+        cure = "Wait (`disttui run --when-free`), give those up (`disttui stop`, `disttui lease release`), or use fewer"
+        yield Finding("error", host.name, what, cure)
+    elif quota is not None and not host.gpus and facts.own_cpu_runs >= quota:
+        what = f"each user may have {quota} runs on its CPUs (its `quota`), and you have {facts.own_cpu_runs}"
+        cure = "Wait (`disttui run --when-free`), or stop one (`disttui stop`)"
         yield Finding("error", host.name, what, cure)
     for gpu in facts.gpus:
         if gpu.lease is not None and gpu.index in (host.gpus or ()):
@@ -223,11 +301,12 @@ def _is_over(quota: int | None, host: HostPlan, facts: HostFacts) -> bool:
 def _ask(users: str, facts: HostFacts) -> str:
     free = ", ".join(str(gpu.index) for gpu in free_gpus(facts))
     others = f"take others by `gpus` (free: {free})" if free else "take another host"
-    wait = "wait (`disttui run --when-free`), or start all the same (`disttui run --ignore-leases`)"
+    wait = "wait (`disttui run --when-free`), or start anyway (`disttui run --ignore-leases`)"
     return f"Ask {users}, {others}, {wait}"
 
 
-def _places(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
+def _places(profile: Profile, host: HostPlan, facts: HostFacts, *, hidden: bool) -> Iterator[Finding]:
+    """`hidden`: no host has the script outside of its containers."""
     work, disk = facts.workdir, facts.disk
     if not work.exists:
         cure = _in_empty_home(profile, host, facts) or "Make it, or correct `job.workdir` in the profile"
@@ -235,8 +314,8 @@ def _places(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
     elif profile.job.target.kind == "script" and work.script_exists is False:
         where = work.script or f"{work.path}/{profile.job.target.value}"
         cure = _in_empty_home(profile, host, facts) or _where_is(profile, host)
-        # Inside a container it may be there all the same.
-        level: Level = "warning" if profile.job.wrap else "error"
+        # Inside a container it may be there anyway.
+        level: Level = "warning" if profile.enclosed and (hidden or profile.launch.allow_differences) else "error"
         yield Finding(level, host.name, f"the script {where} is not there", cure)
     if not disk.writable:
         cure = "Choose another by `launch.run_dir`"
@@ -262,7 +341,7 @@ def _where_is(profile: Profile, host: HostPlan) -> str:
         return "Copy it there, or correct `job.script` or `job.workdir`"
     if profile.hosts[host.node_rank].endpoint.is_local:
         return f"It is here: set `job.workdir: {Path.cwd()}` in the profile"
-    return f"It is on this machine: copy {here} there, or correct `job.workdir`"
+    return f"It is on this machine: set `job.sync: {here.parent}` to send its folder, or correct `job.workdir`"
 
 
 def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
@@ -273,9 +352,9 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
             continue
         if program in ("mpirun", "orted") and launcher.startswith("mpirun"):
             what = f"launch.launcher is {launcher}, and {program} is not in PATH{after}"
-            yield Finding("error", host.name, what, mpirun_versions.INSTALL, ("launcher",))
+            yield Finding("error", host.name, what, mpirun.INSTALL, ("launcher",))
             continue
-        key = "job.wrap" if profile.job.wrap else "job.command"
+        key = "container.runtime" if profile.container else "job.wrap" if profile.job.wrap else "job.command"
         cure = f"Install it, or correct `{key}`" + ("" if after else ", or set `activate` to what puts it into PATH")
         where = "" if "/" in program else f": not in PATH{after}"
         yield Finding("error", host.name, f"the program {program} of `{key}` is not there{where}", cure)
@@ -284,19 +363,16 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
         what = f"launch.launcher is {launcher}, and {host.python}{after} has no {package}"
         yield Finding("error", host.name, what, cure, ("launcher",))
     if missing := facts.needs.module:
-        top = "." not in missing
-        what = f"no module {missing} for {host.python}{after}"
         # A package may make its parts up while it is imported, which the probe does not do.
-        yield Finding(
-            "error" if top else "warning", host.name, what, "Install it, or correct `job.module` or `job.workdir`"
-        )
+        level: Level = "warning" if "." in missing else "error"
+        what = f"no module {missing} for {host.python}{after}"
+        yield Finding(level, host.name, what, "Install it, or correct `job.module` or `job.workdir`")
 
 
 def _host(host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
     for problem in facts.problems:
         if problem == facts.activate_problem:
-            cure = "Correct `activate`; where its status means nothing, let it end with `; true`"
-            yield Finding("error", host.name, problem, cure)
+            yield Finding("error", host.name, problem, _ACTIVATE)
         else:
             yield Finding("warning", host.name, problem, "")
     if facts.kill_user_processes and not facts.linger:
@@ -336,20 +412,21 @@ def _launch(profile: Profile, plan: Plan) -> Iterator[Finding]:
     counts = {host.name: host.num_processes for host in plan.hosts}
     if refused := LAUNCHERS[profile.launch.launcher].refusal(profile, counts, plan.backend):
         yield Finding("error", None, *refused)
+    cure = "Set `launch.restarts` to the further attempts that there may be"
     if profile.launch.rejoin_timeout and not profile.launch.restarts:
-        what = "launch.rejoin_timeout waits for a lost host before the next attempt, and there is none"
-        yield Finding("warning", None, what, "Set `launch.restarts` to the further attempts that there may be")
+        what = "launch.rejoin_timeout waits for a lost host before the next attempt, but there is no next attempt"
+        yield Finding("warning", None, what, cure)
     if profile.launch.resume_args and not profile.launch.restarts:
-        what = "launch.resume_args are for further attempts, of which there are none, and for `rerun --resume`"
-        yield Finding("warning", None, what, "Set `launch.restarts` to the further attempts that there may be")
+        what = "launch.resume_args only apply to restarts, and to `rerun --resume`; there are no restarts"
+        yield Finding("warning", None, what, cure)
 
 
 def _deepspeed(profile: Profile) -> Iterator[Finding]:
-    if (config := deepspeed_file.config_of(profile)) is None:
+    if (config := _config_of(profile)) is None:
         return
     host, path = config
-    if found := deepspeed_file.autos(path):
-        keys = ", ".join(f"{one.key} (line {one.line})" for one in found[:3])
+    if found := _autos(path):
+        keys = ", ".join(found[:3])
         keys += f" and {len(found) - 3} more" if len(found) > 3 else ""
         where = printable(str(path) if host else f"{path.absolute()}, the copy on this machine")
         what = f"auto in {where}: {keys}; a script that hands the file to DeepSpeed itself fails"
@@ -395,35 +472,60 @@ def _nccl(profile: Profile, plan: Plan, host: HostPlan, facts: HostFacts) -> Ite
         why = "this run computes on the CPU"
     else:
         return
-    cure = "Have the job choose gloo where there is no GPU: torch.cuda.is_available() says so"
+    cure = "Have the job choose gloo where there is no GPU: check torch.cuda.is_available()"
     yield Finding("warning", host.name, f"{asked}, and {why}", cure)
 
 
 def _code(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
-    """Hosts that hold different versions of the job's code."""
+    """Hosts that hold different versions of the job's code, and code that does not train over all hosts."""
+    level: Level = "warning" if profile.launch.allow_differences else "error"
+    cure = "Copy the same code to all hosts, or set launch.allow_differences (--allow-differences)"
     known = [(host.name, one.code) for host, one in zip(plan.hosts, facts, strict=True) if one.code]
-    what = profile.job.target.value
-    versions = (
-        (f"{what} differs", [(name, code.script) for name, code in known]),
-        (f"the Python files beside {what} differ", [(name, code.folder) for name, code in known]),
-        ("the commit that is checked out differs", [(name, code.git and code.git.head) for name, code in known]),
-    )
+    target = profile.job.target
+    what = next((code.file for _, code in known if code.file in target.args), None) or target.value
     commits = {
         name: f"{code.git.head[:7]}{' with changes' if code.git.dirty else ''}" for name, code in known if code.git
     }
+    lacking = [host.name for host, one in zip(plan.hosts, facts, strict=True) if not one.code]
+    if known and lacking and target.kind != "script":
+        yield Finding(level, None, f"{what} is not on {names(lacking)}", cure)
+    versions = (
+        (f"{what} differs", [*_here(profile, what), *((name, code.script) for name, code in known)]),
+        (f"the Python files next to {what} differ", [(name, code.folder) for name, code in known]),
+    )
     for words, found in versions:
-        groups: dict[str, list[str]] = {}
-        for name, digest in found:
-            if digest:
-                groups.setdefault(digest, []).append(name)
-        if len(groups) > 1:
-            sides = (f"{names(group)}{_shared(group, commits)}" for group in groups.values())
-            yield Finding("warning", None, f"{words}: {' ≠ '.join(sides)}", "Copy the same code to all hosts")
-            return
+        if sides := _sides(found, commits):
+            yield Finding(level, None, f"{words}: {sides}", cure)
+            break
+    else:
+        if sides := _sides([(name, code.git.head) for name, code in known if code.git], commits):
+            what = f"the commit that is checked out differs: {sides}"
+            yield Finding("warning", None, what, "Check the same commit out on all hosts")
+    line = next((code.launcher_line for _, code in known if code.launcher_line), None)
+    if line and plan.world_size > 1:
+        starts = f"line {line} of {what} starts its own launcher in each of {plan.world_size} processes"
+        instead = "Name the Python script as `job.script`: disttui starts the ranks; or give that launcher all hosts"
+        yield Finding("warning", None, f"{starts}: each may train alone", instead)
 
 
-def _commit(git: Git) -> str:
-    return git.head[:7] + (" with changes" if git.dirty else "")
+def _here(profile: Profile, name: str) -> list[tuple[str, str | None]]:
+    """The script on this machine, where it is: people edit it here and forget to copy it."""
+    if profile.job.target.kind not in ("script", "command"):
+        return []
+    if all(host.endpoint.is_local or in_sandbox(profile, host) for host in profile.hosts):
+        return []
+    try:
+        text, _ = private.read(Path(name), _LARGEST_SCRIPT + 1)
+    except (OSError, ValueError, private.NoRegularFileError):
+        return []
+    return [("this machine", hashlib.sha256(text).hexdigest())] if len(text) <= _LARGEST_SCRIPT else []
+
+
+def _sides(found: Iterable[tuple[str, str | None]], commits: Mapping[str, str]) -> str:
+    """`node1, node2 ≠ node3`, the hosts by what they have; empty where that is the same, or not known."""
+    groups = hosts_by_value(found)
+    sides = (f"{names(group)}{_shared(group, commits)}" for group in groups.values())
+    return " ≠ ".join(sides) if len(groups) > 1 else ""
 
 
 def _shared(hosts: Sequence[str], commits: Mapping[str, str]) -> str:
@@ -436,21 +538,20 @@ def _between(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
     named = list(zip((host.name for host in plan.hosts), facts, strict=True))
     # A master on loopback means that all hosts are one machine.
     known = plan.master == network.LOOPBACK
-    for (one, a), (other, b) in combinations(named, 2):
-        if not known and a.boot_id and a.boot_id == b.boot_id:
-            what = f"{one} and {other} are the same machine: they share its cores and memory"
-            yield Finding("warning", None, what, "List it once, unless it is meant so")
+    for same in hosts_by_value((name, found.boot_id) for name, found in named).values():
+        if len(same) > 1 and not known:
+            what = f"{names(same)} are the same machine: they share its cores and memory"
+            yield Finding("warning", None, what, "List it once, unless this is intended")
     ahead = {host: found.time - found.seen for host, found in named}
     slow, fast = min(ahead, key=ahead.__getitem__), max(ahead, key=ahead.__getitem__)
     if ahead[fast] - ahead[slow] > CLOCKS_APART:
         what = f"the clock of {fast} is about {ahead[fast] - ahead[slow]:.0f} s ahead of that of {slow}"
         yield Finding("warning", None, what, "Let both follow a time server (timedatectl set-ntp true)")
-    pythons: dict[str, list[str]] = {}
-    for host, own, found in zip(plan.hosts, profile.hosts, facts, strict=True):
-        _, python, _ = find_python(profile, own, found)
-        if python:
-            version = "Python {}.{}".format(*release(python.version))
-            pythons.setdefault(version, []).append(host.name)
+    interpreters = [find_python(profile, own, found)[1] for own, found in zip(profile.hosts, facts, strict=True)]
+    pythons = hosts_by_value(
+        (host.name, "Python {}.{}".format(*release(python.version)) if python else None)
+        for host, python in zip(plan.hosts, interpreters, strict=True)
+    )
     if len(pythons) > 1:
         what = ", ".join(f"{version} on {' and '.join(names)}" for version, names in pythons.items())
         yield Finding("warning", None, f"different interpreters: {what}", "Use the same on all, by `python`")

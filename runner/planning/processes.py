@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from runner.formatting import gibibytes, plural
-from runner.hosts.facts import Gpu, HostFacts
-from runner.planning import network
-from runner.planning.interpreter import SAID, find_python, in_sandbox
-from runner.profile import Host, Profile
-from runner.profile.fields import MOST_PROCESSES
-from runner.protocol.lease_words import who_has
+from disttui.runner.formatting import amount, gibibytes
+from disttui.runner.hosts.facts import Gpu, HostFacts
+from disttui.runner.planning import network
+from disttui.runner.planning.interpreter import SAID, find_python, in_sandbox
+from disttui.runner.profile import Host, Profile
+from disttui.runner.profile.fields import MOST_PROCESSES
+from disttui.runner.protocol.leases import who_has
 
 Reasons = Mapping[str, str]
 Share = tuple[int, int]
@@ -39,6 +39,8 @@ class HostChoice:
     addresses: tuple[str, ...]
     """Where the others may reach this host, best first."""
     reasons: Reasons
+    any_of: tuple[int, ...] | None = None
+    """The GPUs of which a queued run takes as many as `gpus` has, at its turn; None: it takes `gpus`."""
 
     def used(self, facts: HostFacts) -> tuple[Gpu, ...]:
         """The host's GPUs that the run takes."""
@@ -69,6 +71,7 @@ def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: S
         why = "a sandbox stays on this machine" if in_sandbox(profile, host) else SAID
         interface = f"{host.interface}: {why}"
     return HostChoice(
+        any_of=_alternatives(profile, host, facts, count.gpus) if share[1] == 1 else None,
         node_rank=rank,
         name=host.name,
         num_processes=count.processes,
@@ -88,6 +91,16 @@ def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: S
     )
 
 
+def _alternatives(
+    profile: Profile, host: Host, facts: HostFacts, gpus: tuple[int, ...] | None
+) -> tuple[int, ...] | None:
+    """The free GPUs of the same models; None: the profile lists its GPUs, or the launcher's arguments do."""
+    if not gpus or host.gpus is not None or profile.launch.launcher == "deepspeed":
+        return None
+    models = {(gpu.name, gpu.memory_total) for gpu in facts.gpus if gpu.index in gpus}
+    return tuple(gpu.index for gpu in free_gpus(facts) if (gpu.name, gpu.memory_total) in models)
+
+
 def free_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
     """The GPUs that are not in use."""
     return tuple(gpu for gpu in facts.gpus if not gpu.busy)
@@ -98,7 +111,7 @@ def who_uses(gpu: Gpu, now: float) -> str:
     if gpu.lease is not None:
         return who_has(gpu.lease, now)
     if not gpu.processes:
-        return f"somebody unseen ({gibibytes(gpu.memory_used)})"
+        return f"hidden programs ({gibibytes(gpu.memory_used)})"
     first = gpu.processes[0]
     memory = f", {gibibytes(first.memory)}" if first.memory else ""
     return f"{first.user} ({first.command}{memory})"
@@ -130,26 +143,26 @@ def _count_gpus(host: Host, facts: HostFacts, share: Share) -> _Count:
     limit = f", and each user may have {host.quota}" if host.quota else ""
     if host.quota and facts.own_gpus:
         limit += f" (you hold {' and '.join(map(str, facts.own_gpus))})"
-    why = SAID if host.gpus is not None else _gpu_state(facts) + limit + _among(share)
+    why = SAID if host.gpus is not None else gpu_state(facts) + limit + _among(share)
     reason = f"one for each GPU that the profile lists ({len(offered)})" if host.gpus is not None else why
+    if facts.gpus_now and host.gpus is None:
+        reason = f"one for each GPU that will be free ({len(offered)})"
     said = SAID if host.num_processes else reason
     return _Count(processes, gpus, said, f"{', '.join(map(str, gpus)) or 'none'}: {why}")
 
 
-def _gpu_state(facts: HostFacts) -> str:
-    """`4 of 6 GPUs are free; 2 and 5 are held by alice (python, 11.2 GiB)`."""
-    free = free_gpus(facts)
-    if len(free) == len(facts.gpus):
-        return f"{plural(len(free), 'GPU')}, all free"
-    holders: dict[str, list[str]] = {}
-    for gpu in facts.gpus:
-        if gpu.busy:
-            holders.setdefault(who_uses(gpu, facts.time), []).append(str(gpu.index))
+def gpu_state(facts: HostFacts) -> str:
+    """The state now: `4 of 6 GPUs are free; 2 and 5 are held by alice (python, 11.2 GiB)`."""
+    gpus = facts.gpus_now or facts.gpus
+    free = [gpu for gpu in gpus if not gpu.busy]
+    if len(free) == len(gpus):
+        return f"{amount(len(free), 'GPU')}, all free"
+    holders = hosts_by_value((str(gpu.index), who_uses(gpu, facts.time)) for gpu in gpus if gpu.busy)
     held = "; ".join(
-        f"{' and '.join(indices)} {'is' if len(indices) == 1 else 'are'} held by {who}"
+        f"{' and '.join(', '.join(indices).rsplit(', ', 1))} {'is' if len(indices) == 1 else 'are'} held by {who}"
         for who, indices in holders.items()
     )
-    return f"{len(free)} of {plural(len(facts.gpus), 'GPU')} {'is' if len(free) == 1 else 'are'} free; {held}"
+    return f"{len(free)} of {amount(len(gpus), 'GPU')} {'is' if len(free) == 1 else 'are'} free; {held}"
 
 
 def _count_cpu(host: Host, facts: HostFacts, share: Share) -> _Count:
@@ -159,10 +172,10 @@ def _count_cpu(host: Host, facts: HostFacts, share: Share) -> _Count:
     room = max(1, memory // PROCESS_MEMORY)
     if room < cores:
         basis = f"{gibibytes(memory)} of memory at {gibibytes(PROCESS_MEMORY)} for each process"
-        return _Count(room, None, f"{basis}{_among(share)}; its {plural(cores, 'core')} would allow {cores}")
-    basis = plural(facts.cpu.available, "physical core")
+        return _Count(room, None, f"{basis}{_among(share)}; its {amount(cores, 'core')} would allow {cores}")
+    basis = amount(facts.cpu.available, "physical core")
     if facts.cpu.available < facts.cpu.physical:
-        basis += f" of {facts.cpu.physical}, the rest kept back by affinity or cgroup"
+        basis += f" of {facts.cpu.physical}, the rest excluded by affinity or cgroup"
     return _Count(cores, None, basis + _among(share))
 
 
@@ -173,15 +186,23 @@ def _cores(facts: HostFacts, share: Share) -> int:
 def _threads(given: str | None, cores: int, processes: int) -> tuple[int, str]:
     threads = max(1, cores // processes)
     if given is None:
-        return threads, f"{threads}: {plural(cores, 'core')} for {plural(processes, 'process')}"
-    return int(given) if given.isdecimal() and len(
-        given
-    ) < 10 else threads, f"{given}: the profile's environment says so"
+        return threads, f"{threads}: {amount(cores, 'core')} for {amount(processes, 'process')}"
+    number = int(given) if given.isdecimal() and len(given) < 10 else threads
+    return number, f"{given}: set in the profile's environment"
 
 
 def usable_memory(facts: HostFacts) -> int:
     """Bytes that this login may still take."""
     return min(facts.memory.available, facts.memory.limit or facts.memory.available)
+
+
+def hosts_by_value(found: Iterable[tuple[str, str | None]]) -> dict[str, list[str]]:
+    """Pairs of a host and its value → the hosts of each value; one without a value is left out."""
+    groups: dict[str, list[str]] = {}
+    for name, value in found:
+        if value:
+            groups.setdefault(value, []).append(name)
+    return groups
 
 
 def _among(share: Share) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runner.hosts.facts import HostFacts
-from runner.planning import bytegpt, network
-from runner.planning.advice import Advice, advise
-from runner.planning.interpreter import SAID, find_python, release
-from runner.planning.layout import choose_layout
-from runner.planning.processes import HostChoice, Reasons, Share, choose, free_gpus, offered_gpus
-from runner.profile import Profile
-from runner.train.layout import Layout
+from disttui.runner.hosts.facts import HostFacts
+from disttui.runner.planning import bytegpt, network
+from disttui.runner.planning.advice import Advice, advise
+from disttui.runner.planning.interpreter import SAID, find_python, release
+from disttui.runner.planning.launchers.torchrun import preload
+from disttui.runner.planning.layout import choose_layout
+from disttui.runner.planning.processes import HostChoice, Reasons, Share, choose, free_gpus, offered_gpus
+from disttui.runner.profile import Profile
+from disttui.runner.train.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -31,20 +32,25 @@ class Recommendation:
     reasons: Reasons
 
 
-def recommend(profile: Profile, facts: Sequence[HostFacts]) -> Recommendation:
+def recommend(
+    profile: Profile, facts: Sequence[HostFacts], measured: tuple[Sequence[int], str] | None = None
+) -> Recommendation:
     """Decide what the profile leaves open. Never fails: what cannot work is found by `preflight.check`.
 
     Args:
         facts: One per host of the profile, in its order.
+        measured: Whether one host is faster, as was measured with so many ranks on each.
     """
     shares = _shares(facts)
     backend, why_backend = _backend(profile, facts, shares)
     choices = tuple(choose(profile, rank, found, backend, shares[rank]) for rank, found in enumerate(facts))
-    world = sum(choice.num_processes for choice in choices)
+    counts = [choice.num_processes for choice in choices]
+    world = sum(counts)
     chosen = choose_layout(profile, facts, choices)
     precision, why_precision = _precision(profile, facts, choices)
     master, why_master = _master(profile, facts)
-    total = " + ".join(str(choice.num_processes) for choice in choices)
+    known = measured[1] if measured and list(measured[0]) == counts else None
+    total = " + ".join(map(str, counts))
     return Recommendation(
         hosts=choices,
         backend=backend,
@@ -53,7 +59,7 @@ def recommend(profile: Profile, facts: Sequence[HostFacts]) -> Recommendation:
         precision=precision,
         world_size=world,
         master=master,
-        warnings=advise(profile, facts, choices, backend, chosen.layout, precision),
+        warnings=advise(profile, facts, choices, backend, chosen.layout, precision, known),
         reasons={
             "backend": why_backend,
             "strategy": chosen.why_strategy,
@@ -61,6 +67,7 @@ def recommend(profile: Profile, facts: Sequence[HostFacts]) -> Recommendation:
             "precision": why_precision,
             "world_size": f"{world}: {total}" if len(choices) > 1 else f"{world}: all on one host",
             "master": why_master,
+            "preload": preload(profile)[1],
         },
     )
 
@@ -76,7 +83,7 @@ def _backend(profile: Profile, facts: Sequence[HostFacts], shares: Sequence[Shar
             why = "has no GPU left in your quota" if free_gpus(found) else why
             return "gloo", f"gloo: {host.name} {why}, and all ranks must use one backend"
         _, python, _ = find_python(profile, host, found)
-        if not profile.job.wrap and not (python and python.cuda):
+        if not profile.enclosed and not (python and python.cuda):
             torch = f"torch {python.torch}" if python and python.torch else "no torch"
             return "gloo", f"gloo: {host.name} has {torch}, without CUDA"
     return "nccl", "nccl: every host has a free GPU and a torch with CUDA"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.hosts.facts import HostFacts
-from runner.planning.interpreter import expand
-from runner.planning.plan import Plan
-from runner.planning.recommend import Recommendation
-from runner.profile import Profile
-from runner.profile.slurm import Slurm
+from disttui.runner.hosts.facts import HostFacts
+from disttui.runner.planning.interpreter import expand
+from disttui.runner.planning.plan import Plan
+from disttui.runner.planning.recommend import Recommendation
+from disttui.runner.profile import Profile
+from disttui.runner.profile.sections import Slurm
 
 _OF_SLURM = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 """Variables that Slurm sets on the nodes."""

@@ -7,29 +7,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import zip_longest
 from operator import getitem
 from typing import Any, NamedTuple
 
-from runner.profile import leaks
-from runner.profile.disclosure import command_text, effect_lines, logins, shown_words
-from runner.profile.effects import effects as all_effects
-from runner.profile.problems import printable
-from runner.profile.schema import Profile
-from runner.text.masking import MASK, masked
+from disttui.runner.profile import leaks
+from disttui.runner.profile.effects import command_text, effect_lines, logins, shown_words
+from disttui.runner.profile.effects import effects as all_effects
+from disttui.runner.profile.problems import printable
+from disttui.runner.profile.schema import NOTIFY_KINDS, Profile
+from disttui.runner.text.masking import MASK, masked
 
 _MOST_LINES = 200
 _LONGEST = 1000
 """Characters of a line that is shown."""
 _ROOM = 200
-"""Further ones for the key, and for what is said of those that are left out."""
+"""Further ones for the key, and for the note about those that are omitted."""
 _AROUND = 40
 """Characters that are shown before those that differ."""
 _SHOWN_ABOVE = frozenset((
     "job.builtin", "job.script", "job.module", "job.command", "job.args", "job.wrap", "job.outputs",
-    "launch.resume_args", "on_end.command", "on_end.webhook",
+    "launch.resume_args", "on_end.command", "on_end.webhook", *(f"notify.{kind}" for kind in NOTIFY_KINDS),
 ))  # fmt: skip
 """Keys that `effect_lines` has in full."""
 _OF_A_HOST = ("host", "name", "user", "port")
@@ -37,7 +37,7 @@ _OF_A_HOST = ("host", "name", "user", "port")
 _REPEATED = ("python", "activate")
 """Keys of the profile, or of a host, that `effect_lines` has in full where they are used as they are written."""
 _FIRST = ("env.", "job.env.", "hosts.")
-_ALWAYS = ("hosts:", "job.", "launch.resume_args:", "on_end.", "${")
+_ALWAYS = ("hosts:", "job.", "launch.resume_args:", "on_end.", "notify.", "${")
 """Beginnings of lines that are shown however many others there are, as are those of all that runs."""
 
 
@@ -46,7 +46,7 @@ class _Statement(NamedTuple):
     shown: str
     """Without secrets."""
     repeats: str = ""
-    """The text of another line of the same side that says it, too."""
+    """The text of another line of the same side that says it as well."""
 
 
 class Change(NamedTuple):
@@ -104,15 +104,15 @@ def _cut(gone: str | None, added: str | None) -> tuple[str | None, str | None]:
     """Two texts in one another's place, cut to where they differ; or one text by itself."""
     if gone is None or added is None or gone == added:
         return None if gone is None else _short(gone), None if added is None else _short(added)
-    before = _alike(gone, added)
-    after = min(_alike(gone[::-1], added[::-1]), len(gone) - before, len(added) - before)
+    before = alike(gone, added)
+    after = min(alike(gone[::-1], added[::-1]), len(gone) - before, len(added) - before)
     before, after = max(0, before - _AROUND), max(0, after - _AROUND)
     return _short(gone, before, after), _short(added, before, after)
 
 
-def _alike(one: str, other: str) -> int:
-    """How many characters are the same at the beginning."""
-    return next((at for at, (a, b) in enumerate(zip_longest(one, other)) if a != b), 0)
+def alike(one: Sequence[object], other: Sequence[object]) -> int:
+    """How many characters, or lines, are the same from the first on."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _short(text: str, before: int = 0, after: int = 0, room: int = 0) -> str:
@@ -137,7 +137,9 @@ def _lines(profile: Profile, effects: list[tuple[str, str]]) -> dict[str, list[_
     found: dict[str, list[_Statement]] = {"hosts": [_Statement(*[_with_ascii(login)] * 2) for login in logins(profile)]}
     for key, text in effects:
         # Two addresses may differ in what is not shown.
-        more = f" ({_digest(profile.on_end.webhook or '')})" if key == "on_end.webhook" else ""
+        section, _, name = key.partition(".")
+        address = getattr(getattr(profile, section), name) if section in ("on_end", "notify") else ""
+        more = f" ({_digest(address)})" if isinstance(address, str) and address else ""
         found.setdefault(key, []).append(_statement(text + more))
     said: dict[tuple[str, str], str] = {}
     for key in _REPEATED:
@@ -150,7 +152,7 @@ def _lines(profile: Profile, effects: list[tuple[str, str]]) -> dict[str, list[_
             seen = rest if key in found else shown  # the same as what runs, which is not masked
             text = printable(rest[key])
             above, _, last = key.rpartition(".")
-            # A variable may be called python, too.
+            # A variable may also be called python.
             repeats = said.get((last, text), "") if not above or _is_of_host(key) else ""
             found.setdefault(printable(key), []).append(_statement(text, printable(seen[key]), repeats))
     return found

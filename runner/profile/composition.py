@@ -7,20 +7,30 @@ then the profile itself, then the user's own settings, then `--set`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.errors import InputError
-from runner.paths import PathError, inside
-from runner.profile.library import EXAMPLES, INVENTORIES, OWN, SUFFIXES, Library, entry_in, innermost, libraries, named
-from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose
-from runner.profile.problems import ProfileErrors, ProfileProblem, SourceLocation, near_of_few, quoted
-from runner.profile.source import Source, read
-from runner.profile.trust import doubt
-from runner.user.folders import user_folder
+from disttui.runner.errors import InputError
+from disttui.runner.paths import PathError, inside
+from disttui.runner.profile.library import (
+    EXAMPLES,
+    INVENTORIES,
+    OWN,
+    SUFFIXES,
+    Library,
+    entry_in,
+    innermost,
+    libraries,
+    named,
+    stem_of,
+)
+from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, Source, compose, read
+from disttui.runner.profile.problems import ProfileErrors, ProfileProblem, SourceLocation, near_of_few, quoted
+from disttui.runner.profile.trust import doubt
+from disttui.runner.user.folders import user_folder
 
 _DEEPEST, _MOST_FILES = 8, 64
 _LISTED = 32
@@ -30,8 +40,8 @@ _NOT_INHERITED = ("name", "description")
 """Keys that say something of one profile alone."""
 PERSONAL = "personal.yaml"
 """The user's own settings, beside config.yaml; never in a library."""
-_PERSONAL_KEYS = ("python", "activate", "hosts")
-_PERSONAL_HOST_KEYS = ("user", "port", "python", "activate", "workdir", "address", "interface")
+_PERSONAL_KEYS = ("python", "activate", "transport", "hosts")
+_PERSONAL_HOST_KEYS = ("user", "port", "transport", "python", "activate", "workdir", "address", "interface")
 
 
 @dataclass(frozen=True)
@@ -90,8 +100,6 @@ class Trees:
     def __init__(self, *, quick: bool = False) -> None:
         self._quick, self._known = quick, dict[Path, _Tree]()
         self._real = dict[Path, str]()
-        self.beside = dict[tuple[Path, Path, str, str], Path | None]()
-        """Folder of a file, folder that it may refer into, name and folder of what it refers to → where that is."""
 
     def real(self, path: Path) -> str:
         """A path without links."""
@@ -111,7 +119,7 @@ class Trees:
 
     @cached_property
     def personal(self) -> Path | None:
-        """The file with the user's own settings; None: there is none."""
+        """The file with the user's own settings; None if there is no such file."""
         file = user_folder("config", os.environ) / PERSONAL
         return file if file.is_file() else None
 
@@ -130,16 +138,11 @@ class Trees:
         return self._known[path]
 
 
-class _Read(NamedTuple):
-    root: MappingNode
-    status: os.stat_result
-
-
 class _Assembler:
     def __init__(self, problems: list[ProfileProblem], sources: list[Source], trees: Trees) -> None:
         self._problems, self._sources, self._trees = problems, sources, trees
         self._left = _MOST_FILES
-        """Names that may still be looked up; of those without a file, too: each is looked for in every library."""
+        """Names that may still be looked up; also of those without a file: each is looked for in every library."""
 
     def whole(self, root: MappingNode, where: _Where, above: tuple[str, ...]) -> MappingNode:
         """A file's tree over those of all files that it extends."""
@@ -158,8 +161,8 @@ class _Assembler:
                 self._problem(name.place, f"{quoted(name.text)} extends itself: {chain}", "remove one of them")
             elif len(above) > _DEEPEST:
                 self._problem(name.place, f"more than {_DEEPEST} profiles extend one another", "use fewer levels")
-            elif found_there := self.tree(path):
-                base = self.whole(found_there.root, _Where(path, found_there.status, self._trees), above)
+            elif (there := self.tree(path)) is not None:
+                base = self.whole(there, _Where(path, self._sources[-1].status, self._trees), above)
                 entries = {key: entry for key, entry in base.entries.items() if key not in _NOT_INHERITED}
                 found = self.over(found, MappingNode(base.place, entries), ())
         return replace(self.over(found, MappingNode(root.place, own), ()), place=root.place)
@@ -229,10 +232,10 @@ class _Assembler:
             return SequenceNode(node.place, ())
         path = self._resolve(name, where, f"{INVENTORIES}/")
         found = self.tree(path) if path else None
-        _, hosts = found.root.entries.get("hosts", (None, None)) if found else (None, None)
+        _, hosts = found.entries.get("hosts", (None, None)) if found else (None, None)
         if not isinstance(hosts, SequenceNode):
             if found:
-                self._problem(found.root.place, "this inventory has no hosts", "expected hosts: [node1, node2]")
+                self._problem(found.place, "this inventory has no hosts", "expected hosts: [node1, node2]")
             return SequenceNode(node.place, ())
         return self._only(hosts, node.entries["only"][1]) if "only" in node.entries else hosts
 
@@ -275,20 +278,13 @@ class _Assembler:
             raise ProfileErrors(
                 [ProfileProblem.at(name.place, f"the profile names more than {_MOST_FILES} other files")]
             )
-        text = name.text.removeprefix("./")
-        stem = next((text.removesuffix(suffix) for suffix in SUFFIXES if text.endswith(suffix)), text)
+        stem = stem_of(name.text.removeprefix("./"))
         try:
-            known = (where.path.parent, where.folder, stem, folder)
-            if known not in self._trees.beside:
-                inside(where.folder, stem)  # no name may lead out, wherever it is looked for
-                self._trees.beside[known] = self._beside(stem, where, folder)
-            found = self._trees.beside[known] or self._elsewhere(stem, where, folder)
+            inside(where.folder, stem)  # no name may lead out, wherever it is looked for
+            found = self._beside(stem, where, folder) or self._elsewhere(stem, where, folder)
         except PathError as error:
-            self._problem(
-                name.place,
-                error.what.rpartition(": ")[2],
-                "expected the name of a profile, or its path inside the library",
-            )
+            expected = "expected the name of a profile, or its path inside the library"
+            self._problem(name.place, error.what.rpartition(": ")[2], expected)
             return None
         if found is None:
             kind = "inventory" if folder else "profile"
@@ -338,16 +334,15 @@ class _Assembler:
             return "expected a name, or a path inside the library"
         return "a shared profile extends profiles of its own library, or examples"
 
-    def tree(self, path: Path) -> _Read | None:
+    def tree(self, path: Path) -> MappingNode | None:
         """A further file, which is noted in the sources. Raises ProfileErrors where it cannot be read."""
         found = self._trees.read(path)
         self._sources.append(found.source)
         self._problems += found.problems
-        if found.root is None:
-            return None
         if isinstance(found.root, MappingNode):
-            return _Read(found.root, found.source.status)
-        self._problem(found.root.place, "this is no mapping", "expected keys like 'hosts:'")
+            return found.root
+        if found.root is not None:
+            self._problem(found.root.place, "not a mapping", "expected keys like 'hosts:'")
         return None
 
     def _problem(self, place: SourceLocation, what: str, expected: str) -> None:
@@ -380,23 +375,16 @@ def composed(
     assembler = _Assembler(problems, sources, trees)
     found = assembler.whole(root, _Where(path, status, trees), ())
     if personal and trees.personal and (own := assembler.tree(trees.personal)):
-        return found, _with_personal(assembler.over, found, own.root, problems)
+        return found, _with_personal(assembler, found, own, problems)
     return found, found
 
 
 def _with_personal(
-    over: Callable[[MappingNode, MappingNode, tuple[str, ...]], MappingNode],
-    root: MappingNode,
-    own: MappingNode,
-    problems: list[ProfileProblem],
+    assembler: _Assembler, root: MappingNode, own: MappingNode, problems: list[ProfileProblem]
 ) -> MappingNode:
     """The user's own settings over a profile: those of `hosts` for the hosts that the profile has, `*` for each."""
-    for key, (at, _) in own.entries.items():
-        if key not in _PERSONAL_KEYS:
-            problems.append(
-                ProfileProblem.at(at, f"unknown key {quoted(key)}", f"expected one of {', '.join(_PERSONAL_KEYS)}")
-            )
-    common = {key: entry for key, entry in own.entries.items() if key in ("python", "activate")}
+    _check_keys(own, _PERSONAL_KEYS, problems)
+    common = {key: entry for key, entry in own.entries.items() if key in ("python", "activate", "transport")}
     wanted = own.entries["hosts"][1] if "hosts" in own.entries else MappingNode(own.place)
     if not isinstance(wanted, MappingNode) or not all(
         isinstance(node, MappingNode) for _, node in wanted.entries.values()
@@ -405,25 +393,26 @@ def _with_personal(
         return root
     for _, node in wanted.entries.values():
         assert isinstance(node, MappingNode)
-        for key, (at, _) in node.entries.items():
-            if key not in _PERSONAL_HOST_KEYS:
-                expected = f"expected one of {', '.join(_PERSONAL_HOST_KEYS)}"
-                problems.append(ProfileProblem.at(at, f"unknown key {quoted(key)}", expected))
-    found = over(root, MappingNode(own.place, common), ())
+        _check_keys(node, _PERSONAL_HOST_KEYS, problems)
+    found = assembler.over(root, MappingNode(own.place, common), ())
     place, hosts = found.entries.get("hosts", (None, None))
     if place and isinstance(hosts, SequenceNode):
-        changed = [_changed(item, wanted, over) for item in hosts.items]
+        changed = [_changed(item, wanted, assembler) for item in hosts.items]
         found = replace(found, entries={**found.entries, "hosts": (place, replace(hosts, items=tuple(changed)))})
     return replace(found, place=root.place)
 
 
-def _changed(
-    host: Node, wanted: MappingNode, over: Callable[[MappingNode, MappingNode, tuple[str, ...]], MappingNode]
-) -> Node:
+def _check_keys(node: MappingNode, known: Sequence[str], problems: list[ProfileProblem]) -> None:
+    for key, (at, _) in node.entries.items():
+        if key not in known:
+            problems.append(ProfileProblem.at(at, f"unknown key {quoted(key)}", f"expected one of {', '.join(known)}"))
+
+
+def _changed(host: Node, wanted: MappingNode, assembler: _Assembler) -> Node:
     for key in ("*", _host_name(host)):
         change = wanted.entries[key][1] if key in wanted.entries else None
         if isinstance(change, MappingNode) and not isinstance(host, SequenceNode):
-            host = over(_as_mapping(host), change, ("hosts", key))
+            host = assembler.over(_as_mapping(host), change, ("hosts", key))
     return host
 
 

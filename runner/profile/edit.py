@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-from runner.profile.load import plain
-from runner.profile.nodes import compose
-from runner.profile.problems import ProfileErrors
-from runner.profile.render import ORDER, entry, inline, is_short, item, render
+from disttui.runner.errors import InputError
+from disttui.runner.profile.load import plain
+from disttui.runner.profile.nodes import compose
+from disttui.runner.profile.problems import ProfileErrors, ProfileProblem, printable
+from disttui.runner.profile.save import ORDER, entry, inline, is_short, item, locked, render, save
+from disttui.runner.user.config import config_file, read_config
 
 
 def edit(old: str, data: Mapping[str, Any]) -> str:
@@ -97,6 +100,9 @@ class _Editor:
         if list(span.keys) != list(before):
             raise _Stuck
         gone = [key not in after for key in before]
+        new = [key for key in after if key not in before]
+        if span.flow and (any(gone) or not before):
+            raise _Stuck  # what stands in brackets is written anew
         self._take_out(span, [key.start for key in span.keys.values()], gone)
         for (key, at), value in zip(span.keys.items(), span.values, strict=True):
             if key in after and after[key] != before[key]:
@@ -105,17 +111,18 @@ class _Editor:
                     self._value(key, span, value, before[key], after[key], place)
                 except _Stuck:
                     self._rewrite(span, at.start, value.end, entry(key, after[key]))
-        known = list(before)
-        for key in (key for key in after if key not in before):
+        for key in new:
             text = f"{inline(key)}: {inline(after[key])}" if span.flow else entry(key, after[key])
-            self._insert(span, _place(known, key), gone, text)
+            self._insert(span, _place(list(before), key), text)
 
     def _list(self, span: _Span, before: Sequence[Any], after: Sequence[Any]) -> None:
         if len(span.values) != len(before):
             raise _Stuck
         gone = _gone(before, after)
-        self._take_out(span, [self._dash(span, value) for value in span.values] if any(gone) else [], gone)
         left = [at for at, each in enumerate(gone) if not each]
+        if span.flow and any(gone):
+            raise _Stuck
+        self._take_out(span, [self._dash(span, value) for value in span.values] if any(gone) else [], gone)
         for at, value in zip(left, after, strict=False):
             if value != before[at]:
                 place = span.values[at].start
@@ -124,7 +131,7 @@ class _Editor:
                 except _Stuck:
                     self._rewrite(span, self._dash(span, span.values[at]), span.values[at].end, item(value))
         for value in after[len(left) :]:
-            self._insert(span, len(before), gone, inline(value) if span.flow else item(value))
+            self._insert(span, len(before), inline(value) if span.flow else item(value))
 
     def _value(self, key: str | None, around: _Span, span: _Span, before: Any, after: Any, place: int) -> None:
         """Change a value; `place` is where it may begin: behind the colon, or at its start."""
@@ -155,29 +162,19 @@ class _Editor:
         self._put(start, end, _indented(text, around.column).strip(" \n"))
 
     def _take_out(self, span: _Span, starts: Sequence[int], gone: Sequence[bool]) -> None:
-        """Take out the parts that are gone: in brackets with their commas, else with their lines."""
+        """Take out the lines of the parts that are gone."""
         if all(gone):
             raise _Stuck
         for at, start in enumerate(starts):
-            if not gone[at]:
-                continue
-            if not span.flow:
+            if gone[at]:
                 if self._text[self._line_start(start) : start].strip():
                     raise _Stuck  # something else begins on this line
                 self._put(self._line_start(start), self._line_end(span.values[at].end), "")
-            elif all(gone[at:]):
-                last = _kept_before(at, gone)
-                self._put(span.values[last].end, span.values[-1].end, "")
-                return
-            else:
-                self._put(start, starts[at + 1], "")
 
-    def _insert(self, span: _Span, at: int, gone: Sequence[bool], text: str) -> None:
-        """Put a new part in front of number `at` of those that there were."""
+    def _insert(self, span: _Span, at: int, text: str) -> None:
+        """Put a new part in front of number `at` of those that there were; in brackets at their end."""
         if span.flow:
-            last = _kept_before(at, gone)
-            place = span.values[last].end if last >= 0 else span.start + 1
-            self._put(place, place, f", {text}" if last >= 0 else f"{text}, ")
+            self._put(span.values[-1].end, span.values[-1].end, f", {text}")
             return
         place = self._line_end(span.values[at - 1].end) if at else self._line_start(span.start)
         if not at and self._text[place : span.start].strip():
@@ -216,11 +213,6 @@ def _gone(before: Sequence[Any], after: Sequence[Any]) -> list[bool]:
             if len(before) - sum(gone) > len(after) and not gone[at] and (before[at] not in after) == unknown:
                 gone[at] = True
     return gone
-
-
-def _kept_before(at: int, gone: Sequence[bool]) -> int:
-    """The last part before number `at` that stays, -1 for none."""
-    return max((each for each in range(at) if not gone[each]), default=-1)
 
 
 def _place(known: Sequence[str], key: str) -> int:
@@ -267,3 +259,48 @@ def _spans(text: str) -> _Span:
     next(events)  # of the stream
     next(events)  # of the document
     return value(next(events))
+
+
+_NOTHING = re.compile(r"^(?:---[ \t]+)?[ \t]*(?:~|null|Null|NULL)[ \t]*\n?", re.MULTILINE)
+"""The word of a config that holds nothing else, to which no key can be added."""
+Change = Callable[[Mapping[str, object]], Mapping[str, object]]
+"""What the config holds, as `plain` has it → the keys that are to be written, each with its new value."""
+
+
+def change_config(environ: Mapping[str, str], change: Change) -> Path:
+    """Write some keys into the config; return its path. Of several processes one after the other does so.
+
+    Raises:
+        InputError: It cannot be read or written.
+    """
+    path = config_file(environ)
+    # A file beside the config is locked: other users can read the folder, and could hold a lock of it for ever.
+    with locked(path.with_name(".config.lock"), "another disttui changes the config"):
+        text, before = read_config(environ)
+        problems: list[ProfileProblem] = []
+        root = compose(text, str(path), problems)
+        if problems:
+            raise ProfileErrors(problems)
+        data = plain(root) if root else {}
+        changes = change(data)
+        if root:
+            new = edit(text, {**data, **changes})
+        else:
+            text = _NOTHING.sub("", text, count=1)
+            new = text + "\n" * (text[-1:] not in ("", "\n")) + render(changes)
+        if not _keeps(before, new, changes):
+            cure = f"Add it yourself: {render(changes).strip()}"
+            raise InputError("this cannot be changed without its other keys", cure, place=printable(str(path)))
+        # Others who could write it could allow themselves commands.
+        save(new, path, replace=True, mode=0o600)
+    return path
+
+
+def _keeps(before: Mapping[str, object], new: str, changes: Mapping[str, object]) -> bool:
+    """Whether a new text says the same of all other keys, as the config is read."""
+    try:
+        after = yaml.safe_load(new)
+    except yaml.YAMLError:
+        return False
+    old, kept = ({key: each[key] for key in each if key not in changes} for each in (before, after))
+    return old == kept

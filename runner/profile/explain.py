@@ -3,19 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import NoneType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from runner.profile.problems import Path, ProfileProblem, SourceLocation, near, quoted
-from runner.profile.schema import Profile
-from runner.profile.sections import Host, Job, Launch, Metrics, OnEnd, Parallel
+from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from disttui.runner.profile.problems import Path, ProfileProblem, SourceLocation, near, quoted
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import (
+    Container,
+    Data,
+    Environment,
+    Host,
+    Job,
+    Launch,
+    Metrics,
+    Notify,
+    OnEnd,
+    Parallel,
+    Sync,
+    Watch,
+    WatchEvent,
+    WatchGoal,
+    WatchLog,
+    WatchNonFinite,
+    WatchPlateau,
+    WatchSlow,
+    WatchSpike,
+    WatchStall,
+)
 
 _SECTIONS: dict[str, type[BaseModel]] = {
     "": Profile, "hosts": Host, "job": Job, "launch": Launch, "parallel": Parallel, "metrics": Metrics,
-    "on_end": OnEnd,
+    "on_end": OnEnd, "container": Container, "data": Data, "notify": Notify, "job.sync": Sync,
+    "job.environment": Environment, "watch": Watch,
+    "watch.nonfinite": WatchNonFinite, "watch.spike": WatchSpike, "watch.slow": WatchSlow, "watch.goal": WatchGoal,
+    "watch.plateau": WatchPlateau, "watch.log": WatchLog, "watch.stall": WatchStall,
+    **dict.fromkeys(("watch.disk", "watch.memory", "watch.host"), WatchEvent),
 }  # fmt: skip
 _SYNONYMS = {
     "nproc": "num_processes", "nproc_per_node": "num_processes", "slots": "num_processes", "ip": "address",
@@ -25,11 +49,14 @@ _SYNONYMS = {
 }  # fmt: skip
 _LISTS = {
     "hosts": "[node1, node2]", "gpus": "[0, 1]", "args": '[--steps, "300"]', "resume_args": "[--resume, auto]",
-    "command": "[./train.sh, fast]", "outputs": "[out/]",
+    "command": "[./train.sh, fast]", "setup": "[make]", "outputs": "[out/]",
+    "mounts": "[~/data]", "options": "[--memory=64g]", "events": "[ended, failed]",
     "ports": "[29500, 29599]",
 }  # fmt: skip
 _MISSING = {
     "disttui": "expected 'disttui: 1', the version of the schema",
+    "to": "expected its path on the hosts, like ~/data/tokens.bin",
+    "from": "expected where it comes from: a path of this machine, host:/path or an address",
     "host": "expected an ssh alias, user@host:port or local",
     "hosts": "expected a list, like [node1, node2] or [local]",
     "job": "expected what to run, like {builtin: bytegpt} or {script: train.py}",
@@ -94,11 +121,13 @@ def _expected(kind: str, name: str) -> str:
 
 def _meant(name: str, path: Path) -> str:
     section = str(path[0]) if len(path) > 1 else ""
+    if len(path) > 2 and f"{path[0]}.{path[1]}" in _SECTIONS:
+        section = f"{path[0]}.{path[1]}"
     known = _keys(_SECTIONS[section])
     if (synonym := _SYNONYMS.get(name)) in known:
         return f"did you mean {synonym!r}?"
     for other, model in _SECTIONS.items():
-        if name in model.model_fields:
+        if name in _keys(model):
             return f"it belongs under '{other}'" if other else "it belongs at the top level"
     if meant := near(name, known):
         return f"did you mean {meant!r}?"
@@ -106,5 +135,4 @@ def _meant(name: str, path: Path) -> str:
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
-    """The keys to suggest: all but those that are not built yet."""
-    return [key for key, field in model.model_fields.items() if field.annotation is not NoneType]
+    return [field.alias or key for key, field in model.model_fields.items()]

@@ -2,21 +2,217 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+import unicodedata
 import warnings
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, StringConstraints
+from pydantic_core import PydanticCustomError
 
-from runner.profile import addresses, numbers
-from runner.profile.numbers import whole
-from runner.profile.problems import bad, near, quoted
-from runner.profile.references import broken
-from runner.protocol.limits import MOST_RANKS
-from runner.protocol.names import RUN_DIR
-from runner.text import UNSAFE
+from disttui.runner.profile.problems import bad, near, quoted
+from disttui.runner.profile.references import broken, references
+from disttui.runner.protocol.limits import MOST_RANKS
+from disttui.runner.protocol.names import RUN_DIR
+from disttui.runner.text import UNSAFE
+
+# Leaves out what OpenSSH refuses in names, since a ProxyCommand hands them to a shell, and what splits an address.
+_UNFIT = re.compile(r"[^\w.:%+=~^-]")
+_ALIKE = ("ARMENIAN ", "CHEROKEE ", "CYRILLIC ", "FULLWIDTH ", "GREEK ", "MATHEMATICAL ")
+"""How Unicode's names of letters begin that look like those of ASCII."""
+_HOST_EXPECTED = "expected an ssh alias, user@host:port or local"
+
+
+def host_part(text: str) -> str:
+    """Check a host's or user's name: nothing in it may mean anything to ssh or to a shell."""
+    if not text:
+        raise bad("an empty name", _HOST_EXPECTED)
+    if text.startswith("-"):
+        raise bad(f"{quoted(text)} begins with '-', which ssh takes for an option", _HOST_EXPECTED)
+    if not text.strip("."):
+        raise bad(f"{quoted(text)} is not a valid name", _HOST_EXPECTED)  # but a folder
+    if found := _UNFIT.search(text):
+        raise bad(f"{quoted(text)} holds {quoted(found[0])}", _HOST_EXPECTED)
+    if (at := _foreign_letter(text)) is not None:
+        raise bad(
+            f"character {at + 1} of {quoted(text)} is {unicodedata.name(text[at])}, among letters of ASCII",
+            "expected letters of one script, since many look alike",
+        )
+    if len(text) > 255:
+        raise bad(f"{quoted(text)} is longer than 255 characters", _HOST_EXPECTED)
+    return text
+
+
+def _foreign_letter(text: str) -> int | None:
+    """Where a letter stands that looks like one of ASCII, in a name that has such; None: nowhere."""
+    if text.isascii() or not re.search("[a-zA-Z]", text):
+        return None
+    names = (unicodedata.name(letter, "") for letter in text)
+    return next((at for at, name in enumerate(names) if name.startswith(_ALIKE)), None)
+
+
+def user_part(text: str) -> str:
+    """Check a login name, which may hold an @ (user@domain)."""
+    host_part(text.replace("@", "."))
+    return text
+
+
+def split_host(text: str) -> tuple[str | None, str, int | None]:
+    """Take `user@host:port`, `user@[v6]:port`, an alias or a bare IPv6 address apart: user, host, port."""
+    user, at, rest = text.rpartition("@")
+    port: str | None = None
+    if rest.startswith("["):
+        host, bracket, after = rest[1:].partition("]")
+        if not bracket or not _is_v6(host) or not (after == "" or after.startswith(":")):
+            raise bad(f"{quoted(text)} is not a valid address", "expected [IPv6 address]:port")
+        port = after[1:] if after else None
+    elif rest.count(":") > 1:
+        host = rest
+        if not _is_v6(host):
+            raise bad(f"{quoted(text)} has too many colons", "expected host:port, or [IPv6 address]:port")
+    else:
+        host, colon, after = rest.partition(":")
+        port = after if colon else None
+    return user_part(user) if at else None, host_part(host), None if port is None else port_number(port, 1)
+
+
+def whole_host(text: str) -> str:
+    """Check what `split_host` takes apart."""
+    split_host(text)
+    return text
+
+
+def is_ip(text: str) -> bool:
+    """Whether `text` is an IP address of one machine."""
+    try:
+        return bool(ip(text))
+    except PydanticCustomError:
+        return False
+
+
+def _is_v6(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
+
+
+def ip(value: str) -> str:
+    """Check an IP address of one machine."""
+    host_part(value)
+    try:
+        address = ipaddress.ip_address(value)
+    except ValueError:
+        raise bad(quoted(value), "expected an IP address") from None
+    if address.is_unspecified or address.is_multicast:
+        raise bad(f"{value} is not the address of one machine", "expected an IP address")
+    return value
+
+
+def _integer(value: Any, low: int, high: int, expected: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if re.fullmatch(r"[+-]?0[0-9]+", text):
+        raise bad(f"{quoted(text)} begins with 0, which YAML may read as octal", f"write {int(text[:18])}")
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not low <= int(text) <= high:
+        raise bad(quoted(value), expected)
+    return int(text)
+
+
+def port_number(value: Any, low: int) -> Any:
+    """A port from `low` on."""
+    return _integer(value, low, 65535, f"expected a port from {low} to 65535")
+
+
+def whole(low: int, high: int, *, auto: bool = False) -> BeforeValidator:
+    """A whole number from `low` to `high`; `auto` becomes None."""
+    expected = f"expected a whole number from {low} to {high:,}" + (" or auto" if auto else "")
+    return BeforeValidator(lambda value: None if auto and value == "auto" else _integer(value, low, high, expected))
+
+
+def number(low: float, high: float) -> BeforeValidator:
+    """A number from `low` to `high`."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str):
+            if not re.fullmatch(r"[+-]?([0-9]{1,15}(\.[0-9]{0,15})?|\.[0-9]{1,15})([eE][+-]?[0-9]{1,2})?", value):
+                raise bad(quoted(value), f"expected a number from {low:g} to {high:g}")
+            value = float(value)
+        if isinstance(value, (int, float)) and not low <= value <= high:
+            raise bad(f"{value:g}", f"expected a number from {low:g} to {high:g}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def seconds(value: Any) -> Any:
+    """Seconds, a week at most."""
+    if isinstance(value, str):
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", value) or float(value) > 604_800:
+            raise bad(quoted(value), "expected seconds, from 0 to 604800 (a week)")
+        return float(value)
+    return value
+
+
+def span(text: str) -> float | None:
+    """Seconds that `90s`, `10m`, `1.5h`, `3d` or `2w` means; None for anything else."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhdw])", text)
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}[found[2]] if found else None
+
+
+def size(text: str) -> int | None:
+    """Bytes that `500MB` or `1.5GiB` means, None if it is not a size."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([KMGT])(i?)B", text)
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** (1 + "KMGT".index(found[2]))) if found else None
+
+
+def log_size(value: Any) -> Any:
+    """Bytes, 1 MiB at least; `none` becomes None."""
+    if not isinstance(value, str):
+        return value
+    found = size(value)
+    if value != "none" and (found is None or found < 2**20):
+        raise bad(quoted(value), "expected none or a size like 2GiB, 1MiB at least")
+    return found
+
+
+def file_size(value: Any) -> Any:
+    """Bytes that `500MB` or `1.5GiB` means."""
+    if not isinstance(value, str):
+        return value
+    found = size(value)
+    if found is None:
+        raise bad(quoted(value), "expected a size like 500MB")
+    return found
+
+
+def some_seconds(value: float) -> float:
+    """More than 0."""
+    if value <= 0:
+        raise bad("0 seconds", "expected more than 0")
+    return value
+
+
+def ports(value: Any) -> Any:
+    """One port, `first-last` or [first, last] → first and last."""
+    shown = quoted(value) if isinstance(value, str) else "this"
+    if isinstance(value, str):
+        value = value.split("-")
+    if not isinstance(value, list):
+        return value
+    try:
+        numbers = [port_number(text.strip() if isinstance(text, str) else "", 1024) for text in value]
+    except PydanticCustomError:
+        numbers = []
+    if not 1 <= len(numbers) <= 2 or numbers[0] > numbers[-1]:
+        expected = "expected one from 1024 to 65535, or the first and the last, like 29500-29599"
+        raise bad(f"{shown} is not a range of ports", expected)
+    return [numbers[0], numbers[-1]]
+
 
 MOST_PROCESSES = MOST_RANKS
 """Of one host."""
@@ -47,26 +243,14 @@ _INSTEAD = {
 }
 
 
-def one_of(*known: str, later: tuple[str, ...] = ()) -> BeforeValidator:
-    """A word of a fixed set; the words of `later` are refused as not built yet."""
+def one_of(*known: str) -> BeforeValidator:
+    """A word of a fixed set."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, str) or value in known:
             return value
-        if value in later:
-            raise bad(f"{quoted(value)} is not built yet", f"expected {' or '.join(known)}")
         meant = near(value, known)
         raise bad(quoted(value), f"did you mean {meant!r}?" if meant else f"expected {' or '.join(known)}")
-
-    return BeforeValidator(check)
-
-
-def not_built(instead: str) -> BeforeValidator:
-    """A key that is refused, with what to do instead."""
-
-    def check(value: Any) -> None:
-        if value:
-            raise bad("disttui cannot do this yet", f"remove it; {instead}")
 
     return BeforeValidator(check)
 
@@ -119,7 +303,7 @@ def _once(value: tuple[int, ...] | None) -> tuple[int, ...] | None:
 def _run_name(value: str) -> str:
     if not _RUN_NAME.fullmatch(value):
         raise bad(
-            f"{quoted(value)} is no name for a run (a-z 0-9 . _ -, at most 40, a letter or digit first)",
+            f"{quoted(value)} is not a valid profile name (a-z 0-9 . _ -, at most 40, a letter or digit first)",
             f"try {slug(value)!r}",
         )
     return value
@@ -158,6 +342,12 @@ def _folder(value: str) -> str:
     return value
 
 
+def _local_folder(value: str) -> str:
+    if not value:
+        raise bad("empty text", "expected a folder of this machine, like .")
+    return value
+
+
 def _below(value: str) -> str:
     parts = value.rstrip("/").split("/")
     if not value or value.startswith(("/", "~")) or any(part in ("", ".", "..") for part in parts):
@@ -167,7 +357,7 @@ def _below(value: str) -> str:
 
 def _env_name(value: str) -> str:
     if not _ENV_NAME.fullmatch(value):
-        raise bad(f"{quoted(value)} is no name for a variable", "expected letters, digits and _, no digit first")
+        raise bad(f"{quoted(value)} is not a valid variable name", "expected letters, digits and _, no digit first")
     if value == "CUDA_VISIBLE_DEVICES":
         raise bad("CUDA_VISIBLE_DEVICES is set from the GPUs of the host", "choose them by gpus: [0, 1]")
     if value in _OWN_VARIABLES or value.startswith(("DISTTUI_", "TORCHELASTIC_")):
@@ -181,7 +371,7 @@ def _env_value(value: str) -> str:
     return value
 
 
-def _pattern(value: str) -> str:
+def _expression(value: str) -> str:
     if len(value) > 1000:
         raise bad(f"a pattern of {len(value):,} characters", "expected at most 1,000")
     if len(_WIDE_RANGE.findall(value)) > _MOST_WIDE_RANGES:
@@ -189,23 +379,43 @@ def _pattern(value: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            groups = re.compile(value).groupindex
+            re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
-        raise bad(f"{quoted(value)} is no regular expression: {error}") from None
-    if not groups:
+        raise bad(f"{quoted(value)} is not a valid regular expression: {error}") from None
+    return value
+
+
+def _pattern(value: str) -> str:
+    if not re.compile(value).groupindex:
         raise bad(f"{quoted(value)} names no metric", "expected named groups, like loss=(?P<loss>[0-9.]+)")
     return value
 
 
-def _url(value: str) -> str:
+def check_url(value: str) -> str:
+    """A web address. Raises PydanticCustomError."""
+    return _check_address(value, ("http", "https"), "", "expected http://… or https://…")
+
+
+def check_mail(value: str) -> str:
+    """A mail server with a receiver. Raises PydanticCustomError."""
+    expected = "expected smtps://me:${env:PASSWORD}@mail.example.org/me@example.org"
+    return _check_address(value, ("smtp", "smtps"), "@", expected)
+
+
+def _check_address(value: str, schemes: tuple[str, ...], in_path: str, expected: str) -> str:
     try:
         parts = urlsplit(value)
-        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        known = parts.scheme in schemes and parts.hostname and parts.port != 0 and in_path in parts.path
     except ValueError:
         known = False
     if not known or not re.fullmatch(r"[!-~]+", value):
-        raise bad(quoted(value), "expected http://… or https://…")
+        raise bad(quoted(value), expected)
     return value
+
+
+def _addressed(check: Callable[[str], str]) -> AfterValidator:
+    """An address, or one whose parts are references: what these give is checked at the start."""
+    return AfterValidator(lambda value: _env_value(value) if references(value) or broken(value) else check(value))
 
 
 def _filled(value: str) -> str:
@@ -222,30 +432,40 @@ Text = Annotated[str, StringConstraints(strict=True)]
 Prose = Annotated[Text, _visible(most=10_000, lines=True)]
 Word = Annotated[Text, _short(LONGEST_WORD)]
 """An argument or a line for a shell: may hold any character that a process accepts, and is shown escaped."""
-LogSize = Annotated[int | None, BeforeValidator(numbers.log_size)]
+LogSize = Annotated[int | None, BeforeValidator(log_size)]
 Script = Annotated[Text, AfterValidator(_filled), _short(_LONGEST_PATH)]
-Url = Annotated[Text, AfterValidator(_url), _short(_LONGEST_PATH)]
+Url = Annotated[Text, AfterValidator(check_url), _short(_LONGEST_PATH)]
+Address = Annotated[Text, _addressed(check_url), _short(_LONGEST_PATH)]
+MailAddress = Annotated[Text, _addressed(check_mail), _short(_LONGEST_PATH)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
-Seconds = Annotated[float, BeforeValidator(numbers.seconds)]
-SomeSeconds = Annotated[Seconds, AfterValidator(numbers.some_seconds)]
+Seconds = Annotated[float, BeforeValidator(seconds)]
+Number = Annotated[float, number(-1e15, 1e15)]
+Positive = Annotated[float, number(0.1, 1e9)]
+Percent = Annotated[float, number(1, 99)]
+MetricName = Annotated[Text, _visible(most=100)]
+SomeSeconds = Annotated[Seconds, AfterValidator(some_seconds)]
 RunName = Annotated[Text, AfterValidator(_run_name)]
 EnvName = Annotated[Text, AfterValidator(_env_name), _short(255)]
 EnvValue = Annotated[Word, AfterValidator(_env_value)]
-HostText = Annotated[Text, AfterValidator(addresses.whole_host)]
-HostName = Annotated[Text, AfterValidator(addresses.host_part)]
-User = Annotated[Text, AfterValidator(addresses.user_part)]
-Port = Annotated[int, BeforeValidator(lambda value: numbers.port_number(value, 1))]
+HostText = Annotated[Text, AfterValidator(whole_host)]
+HostName = Annotated[Text, AfterValidator(host_part)]
+User = Annotated[Text, AfterValidator(user_part)]
+Transport = Annotated[Literal["builtin", "ssh"], one_of("builtin", "ssh")]
+Port = Annotated[int, BeforeValidator(lambda value: port_number(value, 1))]
 Processes = Annotated[int | None, whole(1, MOST_PROCESSES, auto=True)]
 Size = Annotated[int | None, whole(1, 65536, auto=True)]
 Gpus = Annotated[tuple[Annotated[int, whole(0, 1023)], ...] | None, AfterValidator(_once), BeforeValidator(_auto)]
 Quota = Annotated[int, whole(1, 1024)]
 Python = Annotated[Annotated[Text, AfterValidator(_python), _short(_LONGEST_PATH)] | None, BeforeValidator(_auto)]
-Ip = Annotated[Annotated[Text, AfterValidator(addresses.ip)] | None, BeforeValidator(_auto)]
+Ip = Annotated[Annotated[Text, AfterValidator(ip)] | None, BeforeValidator(_auto)]
 Interface = Annotated[Annotated[Text, AfterValidator(_interface)] | None, BeforeValidator(_auto)]
 Folder = Annotated[Text, AfterValidator(_folder), _visible(most=_LONGEST_PATH)]
+LocalFolder = Annotated[Text, AfterValidator(_local_folder), _visible(most=_LONGEST_PATH)]
+FileSize = Annotated[int, BeforeValidator(file_size)]
 Below = Annotated[Text, AfterValidator(_below), _visible(most=_LONGEST_PATH)]
-Pattern = Annotated[Text, AfterValidator(_pattern)]
+Expression = Annotated[Text, AfterValidator(_expression)]
+Pattern = Annotated[Expression, AfterValidator(_pattern)]
 Module = Annotated[Text, AfterValidator(_module), _short(255)]
-Ports = Annotated[tuple[int, int], BeforeValidator(numbers.ports)]
+Ports = Annotated[tuple[int, int], BeforeValidator(ports)]
 AutoText = Annotated[Text | None, BeforeValidator(_auto)]
 RunDir = Annotated[Folder, BeforeValidator(lambda value: RUN_DIR if value == "auto" else value)]

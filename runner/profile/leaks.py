@@ -7,12 +7,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from runner.profile.nodes import MappingNode, Node, ScalarNode, compose, walk
-from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, quoted
-from runner.profile.references import references
-from runner.text import masking
+from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode, compose, walk
+from disttui.runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, quoted
+from disttui.runner.profile.references import references
+from disttui.runner.text import masking
 
 _TOKENS = (
     ("a token of Hugging Face", r"hf_[A-Za-z0-9]{20,}"),
@@ -71,10 +72,12 @@ def found_in(root: Node) -> Iterator[Leak]:
         before = (path, name[1] if name and name[2] is None else "")
 
 
-def in_data(data: Mapping[str, object]) -> Iterator[Leak]:
+def in_data(data: Mapping[str, object]) -> list[Leak]:
     """What looks like a secret in the data of a profile, without places; none is masked."""
-    if (root := _tree(data)) is not None:
-        yield from found_in(root)
+    with suppress(ProfileErrors):
+        if root := compose(json.dumps(data), "profile", [], in_file=False):
+            return list(found_in(root))
+    return []
 
 
 def mask(data: Mapping[str, object]) -> list[ProfileProblem]:
@@ -82,15 +85,10 @@ def mask(data: Mapping[str, object]) -> list[ProfileProblem]:
 
     Each has its cure, and never the value.
     """
-    root = _tree(data)
-    return list(map(_problem, leaks(root))) if root is not None else []
-
-
-def _tree(data: Mapping[str, object]) -> Node | None:
-    try:
-        return compose(json.dumps(data), "profile", [], in_file=False)
-    except ProfileErrors:
-        return None
+    found = in_data(data)
+    for leak in found:
+        masking.suspect(leak.value)
+    return list(map(_problem, found))
 
 
 def _problem(leak: Leak) -> ProfileProblem:
@@ -102,11 +100,10 @@ def refuse(text: str, source: str) -> None:
 
     None of them is masked from now on: a user who reads the profile must see all that it runs.
     """
-    try:
-        root = compose(text, source, [])
-    except ProfileErrors:
-        root = None
-    inside = list(found_in(root)) if root is not None else []
+    inside: list[Leak] = []
+    with suppress(ProfileErrors):
+        if root := compose(text, source, []):
+            inside = list(found_in(root))
     if found := [*map(_problem, inside), *_beside_values(text, source, [leak.value for leak in inside])]:
         raise ProfileErrors(found)
 
@@ -120,19 +117,24 @@ def _beside_values(text: str, source: str, values: Sequence[str]) -> Iterator[Pr
                 yield ProfileProblem(number, token.start() + 1, f"this looks like {what}", "take it out", source)
 
 
+def without_tokens(text: str) -> str:
+    """A text with every known kind of token masked."""
+    for _, shape in _KNOWN:
+        text = shape.sub(masking.MASK, text)
+    return text
+
+
 def hidden(word: str) -> str:
     """A word of a command line with what looks like a secret masked, such as that of `--set env.TOKEN=…`."""
     key, _, value = word.partition("=")
     if key.startswith("--") and "=" in value:
         hidden(value)  # of `--set=env.TOKEN=…`
-    try:
-        node = compose(value, "", [], in_file=False)
-    except ProfileErrors:
-        node = None
-    entries = {key.rpartition(".")[2]: (node.place, node)} if node else {}
-    for text in (ScalarNode(SourceLocation(""), word), MappingNode(SourceLocation(""), entries)):
-        for _ in leaks(text):
-            pass
+    found = [*found_in(ScalarNode(SourceLocation(""), word))]
+    with suppress(ProfileErrors):
+        if node := compose(value, "", [], in_file=False):
+            found += found_in(MappingNode(node.place, {key.rpartition(".")[2]: (node.place, node)}))
+    for leak in found:
+        masking.suspect(leak.value)
     return masking.masked(word)
 
 
@@ -159,7 +161,7 @@ def _looks_like(text: str, key: str, option: str) -> tuple[str, str] | None:
 
 
 def _is_random(value: str, *, password: bool) -> bool:
-    """Whether a value is no word, number or path that a person would give a harmless key."""
+    """Whether a value is not a word, number or path that a person would give a harmless key."""
     long, random = (_LONG_PASSWORD, _RANDOM_PASSWORD) if password else (_LONG, _RANDOM)
     if len(value) < long or re.search(r"\s", value) or value.startswith(("/", "~", "./", "$")):
         return False
@@ -183,4 +185,6 @@ def _cure(leak: Leak) -> str:
         return f"export it in your shell and write ${{env:{name}}}, or ${{file:~/PATH}} for a file of yours"
     if leak.path[:1] == ("on_end",):
         return "take it out: on_end.command can read it from a file of yours"
+    if leak.path[:1] == ("notify",):
+        return "write ${env:NAME} or ${file:~/PATH} in its place"
     return "take it out: let the job read it from a variable of `env` that is ${env:NAME}"

@@ -9,18 +9,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from runner.errors import InputError
-from runner.paths import PathError, inside
-from runner.profile.fields import slug
-from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose
-from runner.profile.problems import ProfileErrors, ProfileProblem, near, printable, quoted
-from runner.user.folders import user_folder
+from disttui.runner.errors import InputError
+from disttui.runner.paths import PathError, inside
+from disttui.runner.profile.fields import slug
+from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose
+from disttui.runner.profile.problems import ProfileErrors, ProfileProblem, near, printable, quoted
+from disttui.runner.user.folders import user_folder
 
 Origin = Literal["own", "team", "built in"]
 OWN = "own"
 EXAMPLES = "examples"
 INVENTORIES = "inventory"
-"""The folder of a library with files of hosts, which are no profiles."""
+"""The folder of a library with files of hosts, which are not profiles."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 """Of a library."""
 SUFFIXES = (".yaml", ".yml")
@@ -83,14 +83,16 @@ def find(name_or_path: str, environ: Mapping[str, str] = os.environ) -> Path:
     if library and library.url and not library.folder.is_dir():
         raise InputError(f"{shown}: the library {first} is not on this machine", f"disttui library sync {first}")
     if library and library.folder.is_dir():
-        names = [entry.full_name for entry in every_profile(environ) if entry.library == first]
-        raise InputError(f"{shown}: the library {first} has no such profile", _cure(name_or_path, names))
+        names = [entry.full_name for entry in (*profiles_in(library), *inventories_in(library))]
+        raise InputError(f"{shown}: the library {first} does not have this profile", _cure(name_or_path, names, names))
     if path.name != name_or_path:
         beside = [str(path.parent / each.name) for each in _files(path.parent)]
-        raise InputError(f"{shown}: there is no such file", _cure(name_or_path, beside))
+        raise InputError(f"{shown}: file not found", _cure(name_or_path, beside, ()))
     known = list_names(environ)
     here = [each.name for each in _files(Path())]
-    raise InputError(f"{shown}: no profile has this name and no file this path", _cure(path.name, [*known, *here]))
+    raise InputError(
+        f"{shown}: no profile has this name and no file this path", _cure(path.name, [*known, *here], known)
+    )
 
 
 def named(word: str, environ: Mapping[str, str] = os.environ) -> LibraryEntry | None:
@@ -120,18 +122,23 @@ def in_one_library(name: str, known: Collection[str]) -> bool:
 
 
 def entry_in(library: Library, name: str) -> LibraryEntry | None:
-    """The profile of this name in one library; None where there is none.
+    """The profile of this name in one library; None if there is no such profile.
 
     Raises:
         PathError: The name could lead out of the library, or its file is a link that does.
     """
-    stem = next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
+    stem = stem_of(name)
     for each in dict.fromkeys((name, *(stem + suffix for suffix in SUFFIXES))):
         if each.endswith(SUFFIXES):
             path = path_in(library, each)
             if _what_is(path) == "file":
                 return LibraryEntry(stem, path, library.origin, library.name)
     return None
+
+
+def stem_of(name: str) -> str:
+    """The name of a profile without its file's suffix."""
+    return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
 
 
 def path_in(library: Library, name: str) -> Path:
@@ -141,7 +148,7 @@ def path_in(library: Library, name: str) -> Path:
         PathError: The name could lead out of the library, or its file is a link that does.
     """
     parts = name.split("/")
-    if any(part.startswith((".", "-")) for part in parts) or parts[0] == INVENTORIES:
+    if any(part.startswith((".", "-")) for part in parts):
         raise PathError(f"{quoted(name)[1:-1]}: no name of a profile in a library", "Name it as `library list` does.")
     if library.origin == OWN and all(part and "\0" not in part for part in parts):
         return library.folder.joinpath(*parts)
@@ -172,6 +179,15 @@ def every_profile(environ: Mapping[str, str] = os.environ) -> Iterator[LibraryEn
 
 def profiles_in(library: Library) -> list[LibraryEntry]:
     """The profiles of one library, by name; none where its folder is not there."""
+    return _searched(library, "")
+
+
+def inventories_in(library: Library) -> list[LibraryEntry]:
+    """The inventories of one library; their names begin with `inventory/`."""
+    return _searched(library, f"{INVENTORIES}/")
+
+
+def _searched(library: Library, start: str) -> list[LibraryEntry]:
     found: list[LibraryEntry] = []
     real = os.path.realpath(library.folder)
 
@@ -193,7 +209,7 @@ def profiles_in(library: Library) -> list[LibraryEntry]:
         except (OSError, ValueError):
             return
 
-    search(library.folder, "", 1)
+    search(library.folder / start, start, 1)
     return sorted(found)
 
 
@@ -205,8 +221,9 @@ def libraries(environ: Mapping[str, str] = os.environ) -> list[Library]:
     """
     config = user_folder("config", environ)
     own = Library(OWN, "own", config / "profiles")
-    shipped = Path(__file__).parent.parent / "_profiles"
-    shipped = shipped if shipped.is_dir() else Path(__file__).parent.parent.parent / "profiles"
+    package = Path(__file__).parents[2]
+    shipped = package / "_profiles"
+    shipped = shipped if shipped.is_dir() else package.parent / "profiles"
     fixed = {OWN: own, EXAMPLES: Library(EXAMPLES, "built in", shipped)}
     given = _given(config / "config.yaml", clones_folder(environ))
     listed = [fixed.pop(each) if isinstance(each, str) else each for each in given]
@@ -232,9 +249,8 @@ def library_named(name: str, environ: Mapping[str, str] = os.environ) -> Library
     for library in known:
         if library.name == name:
             return library
-    raise InputError(
-        f"{printable(name) or repr(name)}: no library has this name", _cure(name, [one.name for one in known])
-    )
+    names = [one.name for one in known]
+    raise InputError(f"{printable(name) or repr(name)}: no library has this name", _cure(name, names, names))
 
 
 def library_of(path: Path, environ: Mapping[str, str] = os.environ, *, as_given: bool = False) -> Library | None:
@@ -323,7 +339,7 @@ def name_flaw(name: str) -> str:
     """Why a library cannot have this name; empty where it can."""
     if name in (OWN, EXAMPLES):
         return f"{name} is a library of disttui's own"
-    return "" if NAME.fullmatch(name) else f"{quoted(name)} is no name of a library"
+    return "" if NAME.fullmatch(name) else f"{quoted(name)} is not a valid library name"
 
 
 def _leads_out(path: str, real_folder: str) -> bool:
@@ -332,7 +348,8 @@ def _leads_out(path: str, real_folder: str) -> bool:
 
 def _files(folder: Path) -> list[Path]:
     try:
-        return sorted(each for each in folder.iterdir() if each.suffix in SUFFIXES)
+        files = (each for each in folder.iterdir() if each.suffix in SUFFIXES)
+        return sorted(each for each in files if not each.name.startswith("."))
     except (OSError, ValueError):
         return []
 
@@ -344,7 +361,8 @@ def _what_is(path: Path) -> Literal["file", "folder", ""]:
         return ""
 
 
-def _cure(word: str, known: list[str]) -> str:
+def _cure(word: str, known: list[str], profiles: Sequence[str]) -> str:
+    """The nearest of the `known` names, else all `profiles`: a YAML file of a folder may be anything."""
     if meant := near(word, known):
         return f"Did you mean {printable(meant)}?"
-    return f"There are: {printable(', '.join(known[:10]))}." if known else ""
+    return f"There are: {printable(', '.join(profiles[:10]))}." if profiles else ""

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from operator import is_
 from pathlib import Path as FilePath
 from typing import Any
 
 from pydantic import ValidationError
 
-from runner.profile import composition, variables
-from runner.profile.explain import explain
-from runner.profile.fields import slug
-from runner.profile.glance import glance
-from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose, walk
-from runner.profile.override import apply
-from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, quoted
-from runner.profile.schema import VERSION, Profile
-from runner.profile.source import ProfileText, Source, read
+from disttui.runner.profile import composition
+from disttui.runner.profile.explain import explain
+from disttui.runner.profile.fields import slug
+from disttui.runner.profile.nodes import (
+    MAX_DEPTH,
+    MAX_SIZE,
+    MappingNode,
+    Node,
+    ProfileText,
+    ScalarNode,
+    SequenceNode,
+    Source,
+    compose,
+    read,
+    walk,
+)
+from disttui.runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, near_of_few, quoted
+from disttui.runner.profile.references import MEANT
+from disttui.runner.profile.schema import VERSION, Profile
 
 
 def load(path: FilePath | str, overrides: Sequence[str] = ()) -> Profile:
@@ -60,7 +73,7 @@ def parse(
     root = compose(text, source, problems, quick=quick)
     if not isinstance(root, MappingNode):
         place = root.place if root else SourceLocation(source, 1, 1)
-        what = "the profile is empty" if root is None else "this is no mapping"
+        what = "the profile is empty" if root is None else "not a mapping"
         raise ProfileErrors([*problems, ProfileProblem.at(place, what, "expected keys like 'disttui: 1', 'hosts:'")])
     sources: list[Source] = []
     shared, whole = root, root
@@ -71,25 +84,30 @@ def parse(
     return profile
 
 
-def with_overrides(profile: Profile, overrides: Sequence[str]) -> Profile:
+def parse_inventory(text: str, source: FilePath) -> Profile:
+    """The hosts of an inventory as a profile without a job of its own. Raises ProfileErrors."""
+    problems: list[ProfileProblem] = []
+    root = compose(text, str(source), problems)
+    at, hosts = root.entries.get("hosts", (None, None)) if isinstance(root, MappingNode) else (None, None)
+    if root is None or at is None or not isinstance(hosts, SequenceNode):
+        place = root.place if root else SourceLocation(str(source), 1, 1)
+        problem = ProfileProblem.at(place, "this inventory has no hosts", "expected hosts: [node1, node2]")
+        raise ProfileErrors([*problems, problem])
+    rest = compose("{disttui: 1, job: {command: ['true']}}", str(source), problems)
+    assert isinstance(rest, MappingNode)
+    whole = MappingNode(root.place, {**rest.entries, "hosts": (at, hosts)})
+    return _checked(whole, str(source), (), problems, [])
+
+
+def with_overrides(profile: Profile, overrides: Sequence[str], *, personal: bool = True) -> Profile:
     """A profile's files, as they were read for it, with other overrides.
 
-    Raises:
-        ProfileErrors: It cannot be used.
-    """
-    return _again(profile, overrides, personal=True)
-
-
-def without_personal(profile: Profile) -> Profile:
-    """What a profile's files, as they were read for it, say without the user's own settings.
+    Args:
+        personal: Whether the user's own settings count.
 
     Raises:
         ProfileErrors: It cannot be used.
     """
-    return _again(profile, (), personal=False)
-
-
-def _again(profile: Profile, overrides: Sequence[str], *, personal: bool) -> Profile:
     shared, whole, source = profile._whole[0]
     made = _checked(whole if personal else shared, source, overrides, [], profile._sources)
     made._whole.append(profile._whole[0])
@@ -99,10 +117,11 @@ def _again(profile: Profile, overrides: Sequence[str], *, personal: bool) -> Pro
 def _checked(
     whole: MappingNode, source: str, overrides: Sequence[str], problems: list[ProfileProblem], sources: list[Source]
 ) -> Profile:
-    root = variables.filled(apply(whole, overrides, problems), problems)
+    template = apply(whole, overrides, problems)
+    root = filled(template, problems)
     if newer := _newer(root):
         raise ProfileErrors([newer])
-    references = _references(root, problems)
+    _check_references(root, problems)
     data = _given(root, ())
     data.setdefault("name", slug(FilePath(source).stem))
     try:
@@ -112,28 +131,24 @@ def _checked(
     if problems:
         raise ProfileErrors(problems)
     profile._written.update(plain(root))
-    profile._references.update(references)
+    if root.entries != template.entries:
+        profile._template.update(plain(template))
     profile._sources.extend(sources)
     profile._tree.append(root)
-    if isinstance(sizes := root.entries.get("parallel", (None, None))[1], MappingNode):
-        profile._sizes.update({path[0]: scalar.place for path, scalar in walk(sizes)})
     return profile
 
 
 def parse_quickly(found: ProfileText, source: FilePath, trees: composition.Trees | None = None) -> Profile:
-    """`parse` for lists of many profiles; it says what a profile is, and not what its file has where.
+    """`parse` for lists of many profiles, by the faster reader of YAML.
 
     Args:
-        trees: Files that further profiles of the list extend, too.
+        trees: Files that further profiles of the list also extend.
 
     Raises:
         ProfileErrors: It cannot be used.
     """
     trees = composition.Trees(quick=True) if trees is None else trees
-    data = glance(found.text) if not trees.personal else None
-    with suppress(ValidationError, ProfileErrors):
-        if data is not None:
-            return Profile.model_validate({"name": slug(source.stem), **data})
+    with suppress(ProfileErrors):
         return parse(found.text, source, quick=True, status=found.status, trees=trees)
     return parse(found.text, source, status=found.status)  # which has the words of all other commands
 
@@ -151,17 +166,13 @@ def _is_env(path: Path) -> bool:
     return path in (("env",), ("job", "env")) or (len(path) == 3 and path[0] == "hosts" and path[2] == "env")
 
 
-def _references(root: MappingNode, problems: list[ProfileProblem]) -> dict[Path, SourceLocation]:
-    """Where `${env:NAME}` and the like stand; anywhere but in an environment it is a problem."""
-    found = {}
+def _check_references(root: MappingNode, problems: list[ProfileProblem]) -> None:
+    """`${env:NAME}` and the like anywhere but in an environment and `notify` is a problem."""
     for path, scalar in walk(root):
-        if place := scalar.reference:
-            found[path] = place
-        if place and not _is_env(path[:-1]):
+        if (place := scalar.reference) and not _is_env(path[:-1]) and path[:1] != ("notify",):
             kind = next(kind for kind in ("env", "file", "cmd") if f"${{{kind}:" in scalar.text)
             what = f"a ${{{kind}:…}} reference in {quoted('.'.join(map(str, path)))}"
             problems.append(ProfileProblem.at(place, what, "expected only as the value of an env variable"))
-    return found
 
 
 def _given(node: Node, path: Path) -> Any:
@@ -193,3 +204,204 @@ def plain(node: Node) -> Any:
     if node.plain and re.fullmatch(r"-?[1-9][0-9]{0,14}|0", node.text):
         return int(node.text)
     return node.text
+
+
+_OPTION = re.compile(r"--|-[A-Za-z]")
+"""The beginning of an option; a negative number does not match."""
+
+
+def apply(root: MappingNode, overrides: Sequence[str], problems: list[ProfileProblem]) -> MappingNode:
+    """Return `root` with every `path=value` set; list items by their index, missing mappings made.
+
+    Raises:
+        ProfileErrors: One of the overrides cannot be read or does not fit the tree.
+    """
+    failed: list[ProfileProblem] = []
+    node: Node = root
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        place = SourceLocation(f"--set {path.strip()}=…" if equals else f"--set {override}")
+        try:
+            keys = _keys(path, equals, place)
+            value = compose(text, place.source, problems, in_file=False) or ScalarNode(place, "", plain=True)
+            if keys[:2] == ["job", "args"] and keys[2:] and keys[2][0].isalpha():
+                node = _put(node, keys[:2], _with_option(node, keys, value, place), place)
+            else:
+                node = _put(node, keys, value, place)
+        except ProfileErrors as error:
+            failed.extend(error.problems)
+    if failed:
+        raise ProfileErrors([*problems, *failed])
+    assert isinstance(node, MappingNode)
+    return node
+
+
+def _keys(path: str, equals: str, place: SourceLocation) -> list[str]:
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise _error(place, "no override", "expected PATH=VALUE, like job.args=[--steps, 10] or hosts.0.port=22")
+    if len(keys) > MAX_DEPTH:
+        raise _error(place, f"nested deeper than {MAX_DEPTH} levels")
+    return keys
+
+
+def _put(node: Node, keys: list[str], value: Node, place: SourceLocation) -> Node:
+    if not keys:
+        return value
+    key, *rest = keys
+    if isinstance(node, SequenceNode):
+        if not (key.isascii() and key.isdigit() and len(key) < 6 and int(key) < len(node.items)):
+            last = len(node.items) - 1
+            raise _error(
+                place, f"{quoted(key)} is not an index", f"expected 0 to {last}" if last >= 0 else "the list is empty"
+            )
+        index = int(key)
+        item = node.items[index]
+        if rest and isinstance(item, ScalarNode) and not item.is_null:
+            # A host written as one word: its options go beside it.
+            item = MappingNode(item.place, {"host": (item.place, item)})
+        changed = _put(item, rest, value, place)
+        return SequenceNode(node.place, (*node.items[:index], changed, *node.items[index + 1 :]))
+    if isinstance(node, ScalarNode):
+        if not node.is_null:
+            raise _error(place, f"{quoted(key)} cannot be set inside the single value {quoted(node.text)}")
+        node = MappingNode(place)
+    at, old = node.entries.get(key, (place, ScalarNode(place, "", plain=True)))
+    return MappingNode(node.place, {**node.entries, key: (at, _put(old, rest, value, place))})
+
+
+def _with_option(root: Node, keys: list[str], value: Node, place: SourceLocation) -> SequenceNode:
+    """The job's arguments with the value of an option replaced, or with the option added at the end."""
+    if not isinstance(value, ScalarNode):
+        raise _error(place, "not a single value", "expected text, in quotes if it looks like a list or a mapping")
+    node, option = root, f"--{'.'.join(keys[2:])}"
+    for key in keys[:2]:
+        node = (
+            node.entries[key][1] if isinstance(node, MappingNode) and key in node.entries else SequenceNode(place, ())
+        )
+    if isinstance(node, ScalarNode) and not node.is_null:
+        raise _error(place, f"{quoted(option)} cannot be set inside the single value {quoted(node.text)}")
+    items = list(node.items) if isinstance(node, SequenceNode) else []
+    words = [item.text if isinstance(item, ScalarNode) else "" for item in items]
+    # If an option is given twice, the last one counts.
+    at = next((at for at in reversed(range(len(words))) if words[at].partition("=")[0] == option), None)
+    if at is None:
+        items += [ScalarNode(place, option), replace(value, plain=False)]
+    elif "=" in words[at]:
+        items[at] = replace(value, text=f"{option}={value.text}", plain=False)
+    else:
+        has_value = at + 1 < len(words) and not _OPTION.match(words[at + 1])
+        items[at + 1 : at + 1 + has_value] = [replace(value, plain=False)]
+    return SequenceNode(place, tuple(items))
+
+
+def _error(place: SourceLocation, what: str, expected: str = "") -> ProfileErrors:
+    return ProfileErrors([ProfileProblem.at(place, what, expected)])
+
+
+_VARIABLE = re.compile(r"\$\{var:([A-Za-z_][A-Za-z0-9_]*)(=[^{}]*)?\}")
+_OPENED = re.compile(r"\$\{var:[A-Za-z_]")
+"""What is meant as one; a shell's own `${var:-x}` and `${var:0:3}` are none."""
+
+
+def filled(root: MappingNode, problems: list[ProfileProblem]) -> MappingNode:
+    """The tree with every variable replaced by its value, and without `var`.
+
+    Raises:
+        ProfileErrors: The values make the profile too large.
+    """
+    place, given = root.entries.get("var", (None, None))
+    if place is not None and not isinstance(given, MappingNode):
+        problems.append(ProfileProblem.at(place, "var: no mapping", "expected names and values, like {steps: 1000}"))
+    values = _values(given, problems) if isinstance(given, MappingNode) else {}
+    filler = _Filler(values, problems)
+    entries = {key: (at, filler.fill(node)) for key, (at, node) in root.entries.items() if key != "var"}
+    if isinstance(given, MappingNode):
+        used = sorted(filler.used)
+        for name, (at, _) in given.entries.items():
+            if name in values and name not in filler.used:
+                meant = near_of_few(name, used, problems)
+                cure = f"did you mean {meant!r}?" if meant else f"expected ${{var:{name}}} in a value"
+                problems.append(ProfileProblem.at(at, f"nothing uses the variable {quoted(name)}", cure))
+    return MappingNode(root.place, entries)
+
+
+def _values(given: MappingNode, problems: list[ProfileProblem]) -> dict[str, ScalarNode | SequenceNode]:
+    found: dict[str, ScalarNode | SequenceNode] = {}
+    for name, (at, node) in given.entries.items():
+        parts = node.items if isinstance(node, SequenceNode) else (node,)
+        if isinstance(node, MappingNode) or not all(isinstance(part, ScalarNode) for part in parts):
+            what = f"the variable {quoted(name)} is not a single value, and not a list of such"
+            problems.append(ProfileProblem.at(at, what, "expected text, or [several, texts]"))
+        elif any(isinstance(part, ScalarNode) and _OPENED.search(part.text) for part in parts):
+            problems.append(ProfileProblem.at(node.place, "a variable in the value of another", "write the value out"))
+        else:
+            found[name] = node
+    return found
+
+
+class _Filler:
+    def __init__(self, values: Mapping[str, ScalarNode | SequenceNode], problems: list[ProfileProblem]) -> None:
+        self.used: set[str] = set()
+        self._values, self._problems = values, problems
+        self._room = MAX_SIZE
+
+    def fill(self, node: Node) -> Node:
+        """The same with values in the place of variables."""
+        if isinstance(node, SequenceNode):
+            several = [self._list(item) for item in node.items]
+            filled = [more.items if more else (self.fill(one),) for one, more in zip(node.items, several, strict=True)]
+            items = tuple(chain.from_iterable(filled))
+            return (
+                node
+                if len(items) == len(node.items) and all(map(is_, items, node.items))
+                else replace(node, items=items)
+            )
+        if isinstance(node, MappingNode):
+            entries = {key: (at, self.fill(value)) for key, (at, value) in node.entries.items()}
+            same = all(entries[key][1] is value for key, (_, value) in node.entries.items())
+            return node if same else replace(node, entries=entries)
+        return self._list(node) or (self._scalar(node) if "${var:" in node.text else node)
+
+    def _list(self, node: Node) -> SequenceNode | None:
+        """The list that a variable is which stands alone; None for anything else."""
+        alone = _VARIABLE.fullmatch(node.text) if isinstance(node, ScalarNode) and "${var:" in node.text else None
+        value = self._values.get(alone[1]) if alone else None
+        if alone is None or not isinstance(value, SequenceNode):
+            return None
+        self.used.add(alone[1])
+        self._take(sum(len(item.text) + 1 for item in value.items if isinstance(item, ScalarNode)), node)
+        return value
+
+    def _take(self, size: int, node: Node) -> None:
+        self._room -= size
+        if self._room < 0:
+            raise ProfileErrors([ProfileProblem.at(node.place, "with its variables the profile is larger than 1 MiB")])
+
+    def _scalar(self, node: ScalarNode) -> ScalarNode:
+        text = _VARIABLE.sub(lambda match: self._value(match, node), node.text)
+        self._take(len(text), node)
+        if _OPENED.search(_VARIABLE.sub("", node.text)):
+            what = "not a variable"
+            self._problems.append(ProfileProblem.at(node.place, what, "expected ${var:NAME} or ${var:NAME=DEFAULT}"))
+        # What a value brings in counts as if it were written here.
+        reference = node.reference or (node.place if MEANT.search(text) else None)
+        return replace(node, text=text, reference=reference)
+
+    def _value(self, match: re.Match[str], node: ScalarNode) -> str:
+        name, default = match.groups()
+        self.used.add(name)
+        value = self._values.get(name)
+        if isinstance(value, ScalarNode):
+            return value.text
+        if value is not None:
+            what = f"the variable {quoted(name)} is a list, and stands inside a text here"
+            self._problems.append(ProfileProblem.at(node.place, what, "expected it alone, as an item of a list"))
+            return ""
+        if default is None:
+            what = f"the variable {quoted(name)} has no value"
+            self._problems.append(
+                ProfileProblem.at(node.place, what, f"expected --set var.{name}=…, or a default: ${{var:{name}=…}}")
+            )
+            return ""
+        return str(default[1:])

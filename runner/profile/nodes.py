@@ -7,17 +7,22 @@ by the field it stands in (fields.py). Only parser events are read, so aliases a
 from __future__ import annotations
 
 import bisect
+import codecs
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from pathlib import Path as FilePath
+from typing import Any, NamedTuple
 
 import yaml
 
-from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, quoted
-from runner.profile.references import MEANT
+from disttui.runner import private
+from disttui.runner.errors import InputError
+from disttui.runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, printable, quoted
+from disttui.runner.profile.references import MEANT
 
 MAX_SIZE = 1024 * 1024
 """Characters of a file, and of what it expands to."""
@@ -129,7 +134,7 @@ class _Composer:
             raise self._end(self._place(0, 0), "larger than 1 MiB", "expected a profile of a few lines")
         if found := [self._unprintable(match) for match in islice(UNPRINTABLE.finditer(text), _MANY)]:
             if len(found) == _MANY:
-                what = f"{found[0].what}, and more of the kind: this is no text"
+                what = f"{found[0].what}, and more of the same: not a text file"
                 found = [replace(found[0], what=what, expected="expected a YAML file")]
             raise ProfileErrors([*problems, *found])
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader) if quick else yaml.SafeLoader
@@ -295,3 +300,54 @@ def _measure(children: list[Node]) -> tuple[int, int, int]:
         sum(child.size for child in children),
         1 + max((child.height for child in children), default=0),
     )
+
+
+class ProfileText(NamedTuple):
+    """A file as it was read."""
+
+    text: str
+    status: os.stat_result
+    """Of the file that `text` was read from, even if another file has taken its path since."""
+
+
+class Source(NamedTuple):
+    """A file that a profile is made of."""
+
+    path: str
+    text: str
+    status: os.stat_result
+    """As of `ProfileText`."""
+
+
+def read(path: FilePath) -> ProfileText:
+    """Read a file.
+
+    Raises:
+        InputError: It cannot be read.
+        ProfileErrors: It is not text.
+    """
+    name = printable(str(path))
+    try:
+        # One byte more than allowed shows that there is more, even of an endless device.
+        data, status = private.read(path, 4 * MAX_SIZE + 1, devices=True)
+    except private.NoRegularFileError:
+        raise InputError(
+            "not a regular file, and a profile is read more than once", "Save it in a file.", place=name
+        ) from None
+    except FileNotFoundError:
+        raise InputError("file not found", place=name) from None
+    except IsADirectoryError:
+        raise InputError("this is a folder", "Name a profile in it.", place=name) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name) from None
+    try:
+        return ProfileText(data.decode("utf-8"), status)
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8")
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        if "\0" in before or len(data) > 4 * MAX_SIZE:
+            return ProfileText(before, status)
+        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        what = "UTF-16 text" if wide else f"byte 0x{data[error.start]:02x} is not UTF-8 text"
+        expected = "save it as UTF-8" if wide else "expected a YAML file"
+        raise ProfileErrors([ProfileProblem(line, column, what, expected, str(path))]) from None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic_core import PydanticCustomError
 
-from runner.errors import InputError
+from disttui.runner.errors import InputError
 
 _SHOWN = 50
 
@@ -49,13 +49,19 @@ class ProfileProblem:
         """What is wrong and what was expected, without the place."""
         return printable(f"{self.what}, {self.expected}" if self.expected else self.what)
 
+    @property
+    def place(self) -> str:
+        """Where it is, `file:line:column`."""
+        return printable(f"{self.source}:{self.line}:{self.column}" if self.line else self.source)
+
     def __str__(self) -> str:
-        where = f"{self.source}:{self.line}:{self.column}" if self.line else self.source
-        return f"{printable(where)}: {self.reason}"
+        return f"{self.place}: {self.reason}"
 
 
 class ProfileErrors(InputError):
     """A profile that cannot be used: every problem that was found, sorted by position."""
+
+    code = "profile"
 
     def __init__(self, problems: Iterable[ProfileProblem]) -> None:
         self.problems = tuple(sorted(dict.fromkeys(problems), key=lambda p: (p.line, p.column)))
@@ -63,6 +69,12 @@ class ProfileErrors(InputError):
         if len(self.problems) > _SHOWN:
             lines.append(f"… and {len(self.problems) - _SHOWN} more")
         super().__init__("\n".join(lines))
+
+    def as_json(self) -> dict[str, object]:
+        """The error for programs, each problem with its place."""
+        problems = [{"what": problem.reason, "place": problem.place} for problem in self.problems]
+        first = problems[0] if len(problems) == 1 else {"what": f"{len(problems)} problems", "place": ""}
+        return {**super().as_json(), **first, "problems": problems}
 
 
 def bad(what: str, expected: str = "") -> PydanticCustomError:
@@ -90,7 +102,12 @@ def near(word: str, known: Sequence[str]) -> str | None:
     # difflib takes quadratic time; a word of this length is no typing error.
     if len(word) > 60:
         return None
-    return next(iter(difflib.get_close_matches(word.lower(), known, 1)), None)
+    # The folder, or the library, that they share makes two names no more alike.
+    shared = word[: word.rfind("/") + 1]
+    if not any(name.startswith(shared) for name in known):
+        shared = ""
+    rests = {name.removeprefix(shared): name for name in known if name.startswith(shared)}
+    return next((rests[one] for one in difflib.get_close_matches(word.removeprefix(shared).lower(), rests, 1)), None)
 
 
 def near_of_few(word: str, known: Sequence[str], before: Sequence[ProfileProblem]) -> str | None:

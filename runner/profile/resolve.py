@@ -7,17 +7,68 @@ from __future__ import annotations
 
 import os
 import selectors
+import shlex
+import stat
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from runner import private
-from runner.profile.problems import printable
-from runner.profile.references import Reference, UnresolvedError, references
-from runner.profile.secret_commands import refusal
-from runner.text import clean, masking
+import yaml
+
+from disttui.runner import private
+from disttui.runner.profile.problems import printable
+from disttui.runner.profile.references import Reference, UnresolvedError, references
+from disttui.runner.text import clean, masking
+from disttui.runner.user.config import command_words, config_file
+
+_LARGEST = 1024 * 1024
+
+
+def refusal(words: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Why the config does not allow a command, with the cure; empty where it does.
+
+    It allows the same words, where a word that ends in `*` stands for what begins so.
+    """
+    path = config_file(environ)
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            data = file.read(_LARGEST)
+    except (OSError, ValueError):
+        status, data = None, b""
+    shown = printable(str(path))
+    if status and status.st_uid not in (0, os.geteuid()):
+        return f"cannot be allowed: secret_commands count only in a file of your own, and {shown} is another user's"
+    if status and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"cannot be allowed: others can write {shown}, so its secret_commands do not count: chmod 600 it"
+    if any(_fits(words, pattern) for pattern in _patterns(data)):
+        return ""
+    words_to_add = printable(shlex.join(words))
+    return f"is not among your secret_commands; if you trust it, allow it in {shown}: secret_commands: [{words_to_add}]"
+
+
+def _fits(words: Sequence[str], known: Sequence[str]) -> bool:
+    return len(words) == len(known) and all(map(_word_fits, words, known))
+
+
+def _word_fits(word: str, known: str) -> bool:
+    if not known.endswith("*"):
+        return word == known
+    return word.startswith(known[:-1]) and ".." not in word.split("/")
+
+
+def _patterns(text: bytes) -> list[list[str]]:
+    """The entries of a config; none where it is no good YAML."""
+    try:
+        data = yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError):
+        return []
+    entries = data.get("secret_commands") if isinstance(data, dict) else None
+    found = [command_words(entry) for entry in entries] if isinstance(entries, list) else []
+    return [words for words in found if words]
+
 
 LONGEST = 64 * 1024
 """Bytes of a value."""
@@ -27,7 +78,7 @@ _PLAIN = frozenset((
     "HOME", "USER", "LOGNAME", "SHELL", "PATH", "PWD", "OLDPWD", "LANG", "LANGUAGE", "TZ", "TERM", "HOSTNAME", "TMPDIR",
     "EDITOR", "DISPLAY",
 ))  # fmt: skip
-"""Variables that are no secrets: their values are part of what everything else prints."""
+"""Variables that are not secrets: their values are part of what everything else prints."""
 
 
 class SecretValues:
@@ -73,7 +124,7 @@ class SecretValues:
         """Mask the values of the references in some texts, as far as they can be known without running anything.
 
         Args:
-            files: Whether to read files for it: not for a text that somebody else has written.
+            files: Whether to read files for it: not for a text that another user has written.
         """
         for text in texts:
             for reference in references(text) if "${" in text else ():
@@ -112,9 +163,9 @@ def _file(name: str, environ: Mapping[str, str]) -> str:
     try:
         data, status = private.read(path, LONGEST + 1)
     except private.NoRegularFileError:
-        raise UnresolvedError(f"{shown} is no regular file") from None
+        raise UnresolvedError(f"{shown} is not a regular file") from None
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "this is no path"
+        why = getattr(error, "strerror", None) or "not a path"
         raise UnresolvedError(f"{shown} cannot be read: {why}") from None
     if status.st_uid != os.geteuid():
         raise UnresolvedError(f"{shown} belongs to another user, copy it to a file of your own")
@@ -126,7 +177,7 @@ def _file(name: str, environ: Mapping[str, str]) -> str:
 def _usable(data: bytes, shown: str) -> str:
     """The value as a variable can hold it, without line breaks at its end. Raises UnresolvedError."""
     if len(data) > LONGEST:
-        raise UnresolvedError(f"{shown} gives more than {LONGEST // 1024} KiB, which is no secret")
+        raise UnresolvedError(f"{shown} gives more than {LONGEST // 1024} KiB, too much for a secret")
     try:
         found = data.decode().rstrip("\r\n")
     except UnicodeDecodeError:
@@ -146,12 +197,12 @@ def _output(reference: Reference) -> str:
             reference.words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "these are no words for a command"
+        why = getattr(error, "strerror", None) or "cannot be split into a command"
         raise UnresolvedError(f"{shown} cannot be started: {clean(why)}") from None
     with child:
         data = _read(child, shown)
     if child.returncode and len(data) <= LONGEST:
-        raise UnresolvedError(f"{shown} ended with code {child.returncode}, run it by hand to see why")
+        raise UnresolvedError(f"{shown} ended with code {child.returncode}; run it yourself to see why")
     return _usable(data, shown)
 
 

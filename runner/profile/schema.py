@@ -2,24 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
-from runner.address import Address
-from runner.profile import addresses, sizes
-from runner.profile import fields as f
-from runner.profile.nodes import MappingNode
-from runner.profile.problems import Flaw, Path, ProfileErrors, ProfileProblem, SourceLocation, bad, conflicts, quoted
-from runner.profile.references import Lookup, UnresolvedError, references, replaced
-from runner.profile.sections import ACCELERATES, Host, Job, Launch, Metrics, Model, OnEnd, Parallel, Precision
-from runner.profile.slurm import Slurm
-from runner.profile.source import Source
-from runner.train.layout import Sizes
+from disttui.runner.address import Address
+from disttui.runner.profile import fields as f
+from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, Source
+from disttui.runner.profile.problems import (
+    Flaw,
+    Path,
+    ProfileErrors,
+    ProfileProblem,
+    SourceLocation,
+    bad,
+    conflicts,
+    quoted,
+)
+from disttui.runner.profile.references import Lookup, UnresolvedError, references, replaced
+from disttui.runner.profile.sections import (
+    ACCELERATES,
+    MOST_DATA,
+    Container,
+    Data,
+    Host,
+    Job,
+    Launch,
+    Metrics,
+    Model,
+    Notify,
+    NotifyEvent,
+    OnEnd,
+    Parallel,
+    Precision,
+    Slurm,
+    Watch,
+)
+from disttui.runner.protocol.files import NotifyTarget
+from disttui.runner.train.layout import Flaw as SizeFlaw
+from disttui.runner.train.layout import Sizes, link_flaws, model_flaws, settle, strategy_flaws
+from disttui.runner.train.options import Options, parse
+from disttui.runner.train.problem import Problem
+
+
+def asked(parallel: Parallel, options: Options) -> tuple[Sizes, str]:
+    """Sizes and strategy, the profile's before those of the job's own arguments."""
+    pairs = {name: getattr(parallel, name) or getattr(options, name) for name in Sizes._fields}
+    return Sizes(**pairs), parallel.strategy if parallel.strategy != "auto" else options.strategy
+
+
+def link_options(parallel: Parallel, options: Options) -> tuple[int, str]:
+    """`sync_interval` and `compress`, the profile's before those of the job's own arguments."""
+    compress = parallel.compress if parallel.compress != "none" else options.compress
+    return parallel.sync_interval if parallel.sync_interval > 1 else options.sync_interval, compress
+
+
+def size_flaws(parallel: Parallel, job: Job, hosts: Sequence[Host]) -> list[Flaw]:
+    """Everything wrong. The product is checked where every host's process count is given."""
+    try:
+        options = parse(job.args)
+    except Problem:
+        return []  # preflight says what is wrong with the arguments
+    sizes, strategy = asked(parallel, options)
+    sync_interval, compress = link_options(parallel, options)
+    found: dict[Path, Flaw] = {}
+    spared = link_flaws(sizes, strategy, sync_interval=sync_interval, compress=compress)
+    for flaw in (*_size_flaws(sizes, strategy, options, hosts), *spared):
+        place = _place(flaw.key, parallel, job)
+        found.setdefault(place, (flaw.what, flaw.cure, place))
+    return list(found.values())
+
+
+def _size_flaws(sizes: Sizes, strategy: str, options: Options, hosts: Sequence[Host]) -> Iterator[SizeFlaw]:
+    yield from strategy_flaws(sizes, strategy)
+    yield from model_flaws(sizes, layers=options.layers, heads=options.heads, context=options.context)
+    counts = [host.num_processes for host in hosts if host.num_processes]
+    if counts and len(counts) == len(hosts) and isinstance(flaw := settle(sizes, strategy, counts), SizeFlaw):
+        yield flaw
+
+
+def _place(key: str, parallel: Parallel, job: Job) -> Path:
+    if key in parallel.model_fields_set and getattr(parallel, key):
+        return ("parallel", key)
+    option = f"--{key.replace('_', '-')}"
+    return ("job", "args", next((at for at, word in enumerate(job.args) if word.partition("=")[0] == option), 0))
+
 
 VERSION = 1
 MOST_HOSTS = 1024
+NOTIFY_KINDS: tuple[Literal["webhook", "slack", "discord", "ntfy", "email"], ...] = (
+    "webhook", "slack", "discord", "ntfy", "email",
+)  # fmt: skip
 _IN_SLURM = ("torchrun", "accelerate", "slurm")
 
 
@@ -47,10 +123,17 @@ class Profile(Model):
     """A line for bash that is run first, in `workdir`, such as `conda activate x`; if it fails nothing is started."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
     """Variables of every rank; those of the job and of a host go over these."""
+    transport: f.Transport | None = None
+    """Who logs in to the hosts; ssh: the ssh program, with its Kerberos, hardware keys and open ControlMasters; not
+    given: as your config says, else builtin."""
     hosts: tuple[Host, ...]
     """The machines, each as one word or as a mapping; node rank 0 is the first."""
     job: Job
     """What runs."""
+    data: Annotated[tuple[Data, ...], f.few(MOST_DATA)] = ()
+    """Files that every host has before the ranks start, each copied once: a list of mappings."""
+    container: Container | None = None
+    """Run it in a container on every host; the interpreter is the image's python3 unless `python` says otherwise."""
     launch: Launch = Launch()
     """How it is started, watched and ended."""
     slurm: Annotated[Slurm | None, Field(validate_default=True)] = None
@@ -62,11 +145,17 @@ class Profile(Model):
     metrics: Metrics = Metrics()
     """How metrics are read from a log of your own form."""
     on_end: OnEnd = OnEnd()
-    """What is done when a run has ended, on the machine that started it; both get a summary as JSON, and 10 s."""
+    """What is done when a run has ended, on the machine that started it, once a disttui there sees the end; both get a
+    summary as JSON, and 10 s."""
+    watch: Watch = Watch()
+    """What is looked for while a run trains, and what is done then: notify, stacks (store where every rank is),
+    snapshot (ask for a checkpoint), stop, restart, or rollback (restart from a checkpoint before the trouble)."""
+    notify: Notify = Notify()
+    """Where the hosts send that the run has started, ended, failed or stalled; a default for all of your runs stands in
+    your config as `notifications`."""
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
-    _references: dict[Path, SourceLocation] = PrivateAttr(default_factory=dict)
-    _sizes: dict[str | int, SourceLocation] = PrivateAttr(default_factory=dict)
+    _template: dict[str, Any] = PrivateAttr(default_factory=dict)
     _sources: list[Source] = PrivateAttr(default_factory=list)
     _tree: list[MappingNode] = PrivateAttr(default_factory=list)
     _whole: list[tuple[MappingNode, MappingNode, str]] = PrivateAttr(default_factory=list)
@@ -79,13 +168,8 @@ class Profile(Model):
         return self._tree[0] if self._tree else None
 
     @property
-    def sources(self) -> tuple[str, ...]:
-        """The files that it was made of besides its own: those that it extends, and its inventory."""
-        return tuple(each.path for each in self._sources)
-
-    @property
     def read_from(self) -> tuple[Source, ...]:
-        """The same files as they were when they were read."""
+        """What it was made of besides its own file, as it was read: the files that it extends, and its inventory."""
         return tuple(self._sources)
 
     @property
@@ -97,9 +181,32 @@ class Profile(Model):
         """The file's data for JSON, `--set` included and references unresolved; reads back as the same profile."""
         return self._written
 
+    @property
+    def template(self) -> dict[str, Any]:
+        """The same before its variables were filled in; empty for a profile without variables."""
+        return self._template
+
     def workdir(self, rank: int) -> str:
-        """Where the job runs on the host of this node rank."""
+        """Where the job runs on the host of this node rank; with `job.sync`, RUN stands for the run's id."""
+        if self.job.sync:
+            return self.job.sync.folder(self.launch.run_dir, "RUN")
         return self.hosts[rank].workdir or self.job.workdir
+
+    @property
+    def enclosed(self) -> str:
+        """What the job runs inside, where the probe does not look; empty: nothing."""
+        return self.container.image if self.container else self.job.wrap[0] if self.job.wrap else ""
+
+    @property
+    def sync_source(self) -> FilePath | None:
+        """The folder of this machine that `job.sync` sends; None without it."""
+        return self.local_path(self.job.sync.source, "job", "sync", "from") if self.job.sync else None
+
+    def local_path(self, path: str, *keys: str | int) -> FilePath:
+        """A path of this machine at some keys; a relative one starts at the file that it is written in."""
+        nodes = (self._node(*keys[: len(keys) - up]) for up in range(len(keys)))
+        above = next((FilePath(node.place.source).parent for node in nodes if node and node.place.line), FilePath())
+        return above / FilePath(path).expanduser()
 
     def host_env(self, rank: int) -> dict[str, str]:
         """The environment of the host of this node rank, top level < job < host, references unresolved."""
@@ -145,13 +252,58 @@ class Profile(Model):
             raise ProfileErrors(problems)
         return plain, secret
 
+    def resolved_notify(self, default: Notify | None, lookup: Lookup) -> list[NotifyTarget]:
+        """The places to notify, references resolved: never to be stored.
+
+        Args:
+            default: The user's own, for the places that the profile does not name.
+            lookup: As of `split_env`.
+
+        Raises:
+            ProfileErrors: A reference has no value, or not that of an address.
+        """
+        own = self.notify.model_fields_set
+        chosen = self.notify if default is None or "events" in own else default
+        found: list[NotifyTarget] = []
+        problems = []
+        for kind in NOTIFY_KINDS:
+            given = getattr(self.notify, kind) or (getattr(default, kind) if default and kind not in own else None)
+            if given is None:
+                continue
+            try:
+                url = replaced(given, lookup)
+                (f.check_mail if kind == "email" else f.check_url)(url)
+            except UnresolvedError as error:
+                problems.append(ProfileProblem.at(SourceLocation(self.name), f"notify.{kind}: {error}"))
+            except PydanticCustomError:
+                what = f"notify.{kind}: the value of {given} is not an address"
+                problems.append(ProfileProblem.at(SourceLocation(self.name), what))
+            else:
+                found.append({"kind": kind, "url": url, "events": list(chosen.events or get_args(NotifyEvent))})
+        if problems:
+            raise ProfileErrors(problems)
+        return found
+
     def place_of_size(self, name: str) -> SourceLocation | None:
         """Where a key of `parallel` stands, None where it is not given."""
-        return self._sizes.get(name)
+        node = self._node("parallel", name)
+        return node.place if node else None
 
     def _place_of(self, rank: int, name: str) -> SourceLocation:
         layers: tuple[Path, ...] = (("hosts", rank, "env", name), ("job", "env", name), ("env", name))
-        return next((self._references[at] for at in layers if at in self._references), SourceLocation(self.name))
+        nodes = (self._node(*path) for path in layers)
+        found = (node.reference for node in nodes if isinstance(node, ScalarNode) and node.reference)
+        return next(found, SourceLocation(self.name))
+
+    def _node(self, *path: str | int) -> Node | None:
+        """What stands in the files at a path."""
+        node: Node | None = self.tree
+        for key in path:
+            if isinstance(node, SequenceNode) and isinstance(key, int):
+                node = next(iter(node.items[key : key + 1]), None)
+            else:
+                node = node.entries.get(str(key), (None, None))[1] if isinstance(node, MappingNode) else None
+        return node
 
     @field_validator("hosts")
     @classmethod
@@ -163,7 +315,7 @@ class Profile(Model):
         names = [host.host for host in hosts]
         settled = []
         for host in hosts:
-            common = ("num_processes", "python", "activate")
+            common = ("num_processes", "python", "activate", "transport")
             update = {key: info.data.get(key) for key in common if key not in host.model_fields_set}
             update["name"] = host.name or (host.host if names.count(host.host) == 1 else host.label())
             settled.append(host.model_copy(update=update))
@@ -178,17 +330,60 @@ class Profile(Model):
         flaws: list[Flaw] = []
         if len(hosts) > 1 and launch.ports[0] == launch.ports[1]:
             flaws.append(("one port", "expected two or more: the gang and torch take one each", ("launch", "ports")))
-        if launch.master and hosts and launch.master != hosts[0].name and not addresses.is_ip(launch.master):
+        if launch.master and hosts and launch.master != hosts[0].name and not f.is_ip(launch.master):
             others = [host.name for host in hosts[1:]]
-            what = "is not the first host" if launch.master in others else "is no IP address and no host"
+            what = "is not the first host" if launch.master in others else "is neither an IP address nor a host"
             expected = f"expected auto, an IP address or {hosts[0].name}, where node rank 0 runs"
             flaws.append((f"{quoted(launch.master)} {what}", expected, ("launch", "master")))
         job: Job | None = info.data.get("job")
         if launch.resume_args and job and job.builtin:
-            flaws.append(("the built-in job resumes by itself", "remove it", ("launch", "resume_args")))
+            flaws.append(("the built-in job resumes automatically", "remove it", ("launch", "resume_args")))
         if flaws:
             raise conflicts(flaws)
         return launch
+
+    @field_validator("data")
+    @classmethod
+    def _check_data(cls, data: tuple[Data, ...], info: ValidationInfo) -> tuple[Data, ...]:
+        names = {host.name for host in info.data.get("hosts", ())}
+        flaws: list[Flaw] = []
+        for index, one in enumerate(data):
+            if (name := one.host_path[0]) and names and name not in names:
+                expected = f"expected one of {', '.join(sorted(names)[:8])}, or ./{name}:… for a path of this machine"
+                flaws.append((f"{quoted(name)} is not a host of the profile", expected, ("data", index, "from")))
+            if any(f"{one.to}/".startswith(f"{other.to}/") for other in data[:index] + data[index + 1 :]):
+                what = f"{quoted(one.to)} lies in the place of other data, or is that"
+                flaws.append((what, "choose another path", ("data", index, "to")))
+        if flaws:
+            raise conflicts(flaws)
+        return data
+
+    @field_validator("container")
+    @classmethod
+    def _check_container(cls, container: Container | None, info: ValidationInfo) -> Container | None:
+        if container and any(host.activate for host in info.data.get("hosts", ())):
+            cure = "remove activate: the image has its own environment"
+            raise conflicts([("activate would run outside the container", cure, ("container",))])
+        job: Job | None = info.data.get("job")
+        if container and job and job.environment:
+            cure = "remove it, and choose an image with the packages"
+            raise conflicts([("environment would be made outside the container", cure, ("job", "environment"))])
+        return container
+
+    @field_validator("watch")
+    @classmethod
+    def _check_watch(cls, watch: Watch, info: ValidationInfo) -> Watch:
+        launch: Launch | None = info.data.get("launch")
+        if launch is None or launch.restarts:
+            return watch
+        flaws: list[Flaw] = [
+            (f"{rule['do']} needs another attempt", "set launch.restarts to 1 or more", ("watch", rule["rule"]))
+            for rule in watch.rules()
+            if rule["do"] in ("restart", "rollback")
+        ]
+        if flaws:
+            raise conflicts(flaws)
+        return watch
 
     @field_validator("slurm")
     @classmethod
@@ -198,6 +393,11 @@ class Profile(Model):
         if launch is None or not hosts:
             return slurm  # their own errors come first
         flaws = list(_slurm_flaws(slurm, launch, hosts))
+        job: Job | None = info.data.get("job")
+        for name in ("environment", "setup") if slurm and job else ():
+            if getattr(job, name):
+                what = f"{name} is not made on the nodes of a job of Slurm"
+                flaws.append((what, "remove it, and use activate", ("job", name)))
         if flaws:
             raise conflicts(flaws)
         return slurm
@@ -211,8 +411,8 @@ class Profile(Model):
         _check_option("sync_interval", str(parallel.sync_interval), ("parallel", "sync_interval"), info.data, "1")
         _check_option("compress", parallel.compress, ("parallel", "compress"), info.data, "none")
         job: Job | None = info.data.get("job")
-        if job and job.builtin and (flaws := sizes.flaws(parallel, job, info.data.get("hosts", ()))):
-            raise conflicts(flaws)
+        if job and job.builtin and (found := size_flaws(parallel, job, info.data.get("hosts", ()))):
+            raise conflicts(found)
         return parallel
 
     @field_validator("precision")
@@ -241,14 +441,18 @@ def _slurm_flaws(slurm: Slurm | None, launch: Launch, hosts: tuple[Host, ...]) -
             yield "slurm needs to know what to ask for", "add the section slurm: {nodes: 2}", ("launch", "launcher")
         return
     if len(hosts) > 1:
-        yield "a job of Slurm has one login node", "expected one host; slurm.nodes says how many compute", ("hosts", 1)
+        yield (
+            "a job of Slurm has one login node",
+            "expected one host; slurm.nodes sets the number",
+            ("hosts", 1),
+        )
     if hosts[0].gpus is not None:
-        yield "Slurm chooses the GPUs", "say how many by slurm.gpus_per_node", ("hosts", 0, "gpus")
+        yield "Slurm chooses the GPUs", "set the number with slurm.gpus_per_node", ("hosts", 0, "gpus")
     if hosts[0].num_processes is None and not slurm.gpus_per_node:
-        yield "num_processes is auto, and no GPU is asked for", "say how many ranks each node gets", ("slurm",)
+        yield "num_processes is auto, and no GPU is asked for", "set the number of ranks per node", ("slurm",)
     for name in ("address", "interface"):
         if getattr(hosts[0], name):
-            what = f"the login node's {name} says nothing of the job's nodes"
+            what = f"the login node's {name} does not apply to the job's nodes"
             yield what, "remove it", ("hosts", 0, name)
     if launch.master:
         yield "the first node of the job is the master, wherever it is", "expected auto", ("launch", "master")

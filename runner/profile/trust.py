@@ -8,14 +8,14 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.profile.library import OWN, libraries
-from runner.profile.problems import printable
+from disttui.runner.profile.library import OWN, library_of
+from disttui.runner.profile.problems import printable
 
 
 def doubt(path: Path, status: os.stat_result) -> str:
     """Why a profile may be another user's; empty where it is the user's own, root's or the team's.
 
-    Being writable by a group is no reason: the group's administrator decides who is in it. In a library
+    Being writable by a group is not a reason: the group's administrator decides who is in it. In a library
     of the team, files belong to the colleague who saved them.
 
     Args:
@@ -45,7 +45,7 @@ def _open_to_all(path: Path) -> str:
 
 def _folders(path: Path) -> Iterator[Path]:
     """Every folder above the file, by its path as it was given and without symbolic links."""
-    yield from dict.fromkeys((*path.absolute().parents, *_real(path).parents))
+    yield from dict.fromkeys((*path.absolute().parents, *Path(os.path.realpath(path)).parents))
 
 
 def _ourselves() -> tuple[int, ...]:
@@ -57,12 +57,8 @@ def _ourselves() -> tuple[int, ...]:
 
 def _is_chosen(path: Path) -> bool:
     """Whether it is in a folder that the user has named, or that comes with disttui."""
-    real = _real(path)
-    return any(each.name != OWN and _real(each.folder) in real.parents for each in libraries())
-
-
-def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))
+    found = library_of(path)
+    return found is not None and found.name != OWN
 
 
 def _name(uid: int) -> str:

@@ -12,7 +12,7 @@ class Cause(TypedDict, total=False):
     node: int
     rank: int | None
     kind: str
-    """exception, signal, exit, host lost, join, launch, supervisor lost, folder or slurm."""
+    """exception, signal, exit, host lost, join, launch, supervisor lost, folder, slurm or watch."""
     type: str
     message: str
     code: int | None
@@ -50,6 +50,6 @@ def is_consequence(failure: Cause) -> bool:
 
 
 def root(failures: Sequence[Cause]) -> Cause | None:
-    """The root cause: the earliest failure that is no consequence. Times must be of one clock."""
+    """The root cause: the earliest failure that is not a consequence of another. Times must be of one clock."""
     own = [failure for failure in failures if not is_consequence(failure)]
     return min(own or failures, key=lambda failure: float(failure["at"]), default=None)

@@ -10,7 +10,8 @@ from typing import Literal, NoReturn, TypedDict, Union
 from .cause import Cause
 
 Level = Literal["info", "warning", "error"]
-AlarmKind = Literal["gpu memory", "throttle", "disk", "swap", "foreign gpu"]
+AlarmKind = Literal["gpu memory", "memory", "throttle", "disk", "swap", "foreign gpu", "watch"]
+"""memory: it will be full within the hour; watch: a rule of the profile has fired."""
 State = Literal["finished", "failed", "stopped", "lost"]
 """How a run has ended."""
 
@@ -111,7 +112,12 @@ class Group(_OfAttempt, _GroupMaybe):
     rank: int
 
 
-class Ungrouped(_OfAttempt, _OverMaybe):
+class _UngroupedMaybe(_OverMaybe, total=False):
+    unknown: bool
+    """Whether it could not be checked."""
+
+
+class Ungrouped(_OfAttempt, _UngroupedMaybe):
     e: Literal["ungrouped"]
 
 
@@ -199,6 +205,8 @@ class LeftProcess(TypedDict, total=False):
 
     pid: int
     command: str
+    why: str
+    """Why it survives SIGKILL; empty: unknown."""
 
 
 class _PortHeld(TypedDict):

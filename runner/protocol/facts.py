@@ -65,7 +65,7 @@ class Nic(TypedDict):
     virtual: bool
 
 
-Source = Literal["profile", "activate", "path", "conda", "venv"]
+Source = Literal["profile", "activate", "path", "conda", "venv", "elsewhere"]
 """Where an interpreter was found."""
 
 
@@ -106,10 +106,13 @@ class Git(TypedDict):
 class Code(TypedDict):
     """Fingerprints that distinguish versions of the job's own code."""
 
+    file: str | None
+    """The word of the request that names the script."""
     script: str | None
     folder: str | None
     git: Git | None
     nccl_line: int | None
+    launcher_line: int | None
 
 
 class Disk(TypedDict):

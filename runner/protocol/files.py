@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Literal, Mapping, TypedDict
 
 from .cause import Cause
-from .events import Held, State
+from .containers import ContainerSpec
+from .events import Held, LeftProcess, State
 from .facts import Code
 from .leases import LeaseText
+from .watch import WatchRule
 
 LauncherPart = Literal["torchrun", "accelerate-launch", "mpirun", "mpirun-per-host", "deepspeed"]
 """The parts of the node program that run a launcher."""
@@ -34,6 +36,7 @@ class Launch(TypedDict):
     grace: float
     instrument: bool
     log_limit: int | None
+    preload: list[str]
 
 
 class LeaderPlace(TypedDict):
@@ -56,6 +59,8 @@ class PlannedSpec(TypedDict):
     python: str
     activate: str
     wrap: list[str]
+    container: ContainerSpec | None
+    """What the launcher runs in; a run of an earlier version has none."""
     target: Target
     env: dict[str, str]
     launcher: LauncherPart
@@ -70,6 +75,8 @@ class PlannedSpec(TypedDict):
     interface: str | None
     leader: LeaderPlace | None
     metrics_pattern: str | None
+    watch: list[WatchRule]
+    """The rules that are judged while it runs, at most one of each name; a run of an earlier version has none."""
     outputs: list[str]
     """The files of the job's folder that `pull` copies."""
     profile: Mapping[str, object]
@@ -78,9 +85,13 @@ class PlannedSpec(TypedDict):
 class Queue(TypedDict):
     """How a run waits."""
 
-    priority: int
+    round: int
     order: float
-    """Its place among those of the same priority, the smallest first."""
+    """Its place in the round, the smallest first."""
+    any_of: list[int] | None
+    """The GPUs that it chooses from at its turn, as many as `gpus` of the spec has; None: it takes those."""
+    lasts: bool
+    """Whether it survives a reboot: it has one host, and no secrets that only its viewer has."""
     turns: list[int]
     """Node ranks, in the order in which all runs take these hosts."""
     code: Code | None
@@ -94,6 +105,8 @@ class _SpecMaybe(TypedDict, total=False):
     """Start although others have leased what the run uses."""
     queue: Queue | None
     """Where the run waits for what it uses."""
+    tree: str | None
+    """The SHA-256 of the manifest of its code, of which `workdir` is the run's own copy."""
 
 
 class Spec(PlannedSpec, _SpecMaybe):
@@ -110,12 +123,21 @@ class NodeSpec(Spec, total=False):
     job: str
 
 
+class NotifyTarget(TypedDict):
+    """A place that notifications are sent to."""
+
+    kind: Literal["webhook", "slack", "discord", "ntfy", "email"]
+    url: str
+    events: list[str]
+
+
 class Secrets(TypedDict, total=False):
     """Held in memory only."""
 
     key: str
     """64 hexadecimal digits, which authenticate the gang."""
     env: dict[str, str]
+    notify: list[NotifyTarget]
 
 
 class GivenLease(TypedDict):
@@ -146,7 +168,11 @@ class Exit(TypedDict, total=False):
     attempt: int
     left: list[int]
     """Processes that could not be ended."""
+    processes: list[LeftProcess]
+    """The first of them, with what is known of each."""
     held: Held
+    unconfirmed: list[int]
+    """Of the leader of a run that has not finished: the node ranks that have not confirmed the end of their ranks."""
 
 
 class StackFrame(TypedDict, total=False):
@@ -161,6 +187,15 @@ class Thread(TypedDict, total=False):
     main: bool
     frames: list[StackFrame]
     """The innermost last."""
+
+
+class ChildStack(TypedDict, total=False):
+    """A process that a rank has started: what faulthandler printed of a forked one, else what the kernel says of it."""
+
+    pid: int
+    command: str
+    text: str
+    note: str
 
 
 class RankStacks(TypedDict, total=False):
@@ -178,6 +213,8 @@ class RankStacks(TypedDict, total=False):
     pid: int
     silent: float
     moved: bool
+    children: list[ChildStack]
+    """Of a rank that stands still outside collectives."""
 
 
 class _Stacks(TypedDict):
@@ -189,13 +226,6 @@ class Stacks(_Stacks, total=False):
 
     attempt: int
     ranks: dict[str, RankStacks]
-
-
-class Ready(TypedDict, total=False):
-    """launcher.ready: what the launcher needs is imported."""
-
-    t: float
-    torch: str | None
 
 
 class LauncherFailure(TypedDict):
@@ -215,10 +245,3 @@ class LauncherEnd(TypedDict):
     signal: int | None
     port_in_use: bool
     failures: list[LauncherFailure]
-
-
-class Growth(TypedDict):
-    """A record of growth.jsonl: bytes of each rank's log."""
-
-    t: float
-    sizes: dict[str, int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, BinaryIO, Callable, Iterator, Optional, Tuple, Union
+from typing import Any, Callable, Iterator, Optional, Tuple, Union
 
 HEADER = struct.Struct(">cI")
 DATA = struct.Struct(">IIQ")
@@ -62,7 +62,7 @@ class Unpacker:
             return file, generation, offset, payload[DATA.size :]
         message = self._read(bytes(payload))
         if not isinstance(message, dict):
-            raise ValueError("a message that is no object")
+            raise ValueError("a message that is not an object")
         return message
 
 
@@ -81,15 +81,3 @@ def _loads(payload: bytes) -> Any:
         return json.loads(payload)
     except RecursionError:
         raise ValueError("a message nested too deep") from None
-
-
-def read_frame(stream: BinaryIO) -> Optional[Any]:
-    """Read one JSON frame, blocking; None at the end of the stream."""
-    head = stream.read(HEADER.size)
-    if len(head) < HEADER.size:
-        return None
-    kind, length = HEADER.unpack(head)
-    if kind != b"J" or length > LIMIT:
-        raise ValueError("this is not a request")
-    payload = stream.read(length)
-    return json.loads(payload) if len(payload) == length else None

@@ -6,6 +6,7 @@ from typing import Literal, TypedDict, Union
 
 from .cause import Cause, FailureReport
 from .events import State
+from .watch import WatchFinding
 
 
 class AttemptProgress(TypedDict):
@@ -90,6 +91,12 @@ class SignsMessage(_AboutAttempt, SignsOfLife):
     k: Literal["signs"]
 
 
+class FoundMessage(_AboutAttempt, WatchFinding):
+    """A rule of the profile's `watch` has fired; the leader looks up what is done then."""
+
+    k: Literal["found"]
+
+
 class StopMessage(TypedDict):
     k: Literal["stop"]
     reason: str
@@ -98,7 +105,7 @@ class StopMessage(TypedDict):
 
 Report = Union[
     ReachedMessage, RoomMessage, TookMessage, ListeningMessage,
-    FailedMessage, DoneMessage, EndedMessage, SignsMessage, StopMessage,
+    FailedMessage, DoneMessage, EndedMessage, SignsMessage, FoundMessage, StopMessage,
 ]  # fmt: skip
 """From a host to the leader."""
 
@@ -115,14 +122,19 @@ class TakeMessage(TypedDict):
 
 
 class PlaceMessage(TypedDict):
-    """Take another place in the line."""
+    """Take another place in the queue."""
 
     k: Literal["place"]
-    priority: int
+    round: int
     order: float
 
 
-class WarmMessage(_AboutAttempt):
+class _Rollback(TypedDict, total=False):
+    before: int
+    """Checkpoints of this step and later ones are set aside first."""
+
+
+class WarmMessage(_AboutAttempt, _Rollback):
     k: Literal["warm"]
 
 
@@ -143,6 +155,12 @@ class AskStacksMessage(_AboutAttempt):
     number: int
 
 
+class SnapshotMessage(_AboutAttempt):
+    """Ask the ranks for a checkpoint."""
+
+    k: Literal["snapshot"]
+
+
 class VerdictMessage(_AboutAttempt):
     k: Literal["verdict"]
     state: State
@@ -152,7 +170,7 @@ class VerdictMessage(_AboutAttempt):
 
 Order = Union[
     OverMessage, TakeMessage, PlaceMessage, WarmMessage, GoMessage,
-    EndMessage, StopMessage, AskStacksMessage, VerdictMessage,
+    EndMessage, StopMessage, AskStacksMessage, SnapshotMessage, VerdictMessage,
 ]  # fmt: skip
 """From the leader to a host."""
 

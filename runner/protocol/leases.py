@@ -1,18 +1,22 @@
 """Who has leased a host or its GPUs, and who is in whose way (docs/formats.md, "Leases").
 
-Pure: a host decides by these functions, and a viewer foretells by them what the host decides.
+Pure: a host decides with these functions, and a viewer predicts with them what the host decides.
 """
 
 from __future__ import annotations
 
-from typing import Iterable, List, Literal, NamedTuple, Optional, TypedDict
+from typing import Callable, Dict, Iterable, Iterator, List, Literal, NamedTuple, Optional, Sequence, Tuple, TypedDict
+
+from .names import short
 
 Kind = Literal["run", "hand"]
 State = Literal["held", "waiting"]
 LATEST = 1e11
-"""Unix times and places in the line are earlier."""
-PRIORITY = 100
-"""The highest priority; the lowest is minus that."""
+"""Unix times and places in the queue are earlier."""
+MOST_ROUNDS = 1_000_000
+"""Rounds of the queue have smaller numbers."""
+MOST_NAMED = 16
+"""Leases that are named as in the way of a wish."""
 
 
 class LeaseText(TypedDict):
@@ -26,15 +30,18 @@ class LeaseText(TypedDict):
     node_rank: int
     gpus: Optional[List[int]]
     """None: the whole host; none of them: a run on the CPU."""
+    count: Optional[int]
+    """Of a waiting run that takes any of `gpus`: how many; None: all of them."""
     alone: bool
     """Of a run on the CPU: whether it waits for other runs of the host."""
     since: float
     until: Optional[float]
     note: str
     by: str
-    priority: int
+    round: int
+    """Of a queued run: each user has one run in a round."""
     order: float
-    """The place in the line: unix time, later than that of every run that was in line before it."""
+    """The place within the round: the unix time when it was queued; 0: it was not queued."""
     pid: int
     start_time: Optional[int]
     pid_namespace: str
@@ -56,7 +63,7 @@ class Lease(LeaseText):
 
 
 class Wish(NamedTuple):
-    """What somebody wants to use, `uid` on the host; `person` tells those apart who share an account, empty: nobody."""
+    """What a user (`uid` on the host) wants to use; `person` distinguishes people who share an account, empty: none."""
 
     kind: Kind
     run: str
@@ -64,23 +71,39 @@ class Wish(NamedTuple):
     alone: bool
     uid: int
     person: str
-    place: Optional["LinePlace"] = None
-    """The place in the line; None: it does not wait, so everybody in line comes first."""
+    place: Optional["QueuePlace"] = None
+    """The place in the queue; None: it is not queued, so every queued run comes first."""
     quota: Optional[int] = None
+    how_many: Optional[int] = None
+    """Of `gpus`; None: all of them."""
 
 
-class LinePlace(NamedTuple):
-    """The place in the line, the smallest is the first."""
+class QueuePlace(NamedTuple):
+    """The place in the queue as the run's owner has written it, the same on all its hosts; the smallest is first."""
 
-    before: int
-    """Minus the priority."""
+    round: int
     order: float
     run: str
 
 
-def place_of(lease: LeaseText) -> LinePlace:
-    """The place of a waiting run."""
-    return LinePlace(-lease["priority"], lease["order"], lease["run"])
+class Share(NamedTuple):
+    """What a wish gets, or who is in its way."""
+
+    gpus: Optional[List[int]]
+    """Those that it takes; None: the whole host."""
+    taken: List[Lease]
+    """The first of the leases that keep it from being granted; none: it is granted."""
+    by_quota: bool = False
+    """Whether they are its user's own, and in the way by the quota alone."""
+
+
+LeastRound = Callable[[int], int]
+"""User id → the round in which their first waiting run is at the earliest, whatever its lease says."""
+
+
+def place_of(lease: LeaseText) -> QueuePlace:
+    """The place of a queued run."""
+    return QueuePlace(lease["round"], lease["order"], lease["run"])
 
 
 def person(by: str) -> str:
@@ -88,52 +111,220 @@ def person(by: str) -> str:
     return by.partition("@")[0]
 
 
-def in_the_way(wish: Wish, leases: Iterable[Lease]) -> List[Lease]:
-    """The leases that keep a wish from being granted, in the order given; its user's own by the quota, if no others.
+def next_round(hosts: Iterable[Tuple[int, Sequence[Lease]]]) -> int:
+    """The round for a run that a user queues now, behind the user's other runs and no earlier than the present round.
 
-    A run that waits keeps those behind it, and those not in line, from what it waits for, and nobody from anything
-    else: one that needs other GPUs goes first, which delays nobody.
+    Args:
+        hosts: The user's id on each host of the run, and the leases there.
     """
-    ahead = [lease for lease in leases if not _is_behind(lease, wish)]
-    return [lease for lease in ahead if _collide(wish, lease)] or _over_quota(wish, ahead)
+    present, own = MOST_ROUNDS - 1, 0
+    for uid, leases in hosts:
+        runs = [one for one in leases if one["order"]]
+        started = max((one["round"] for one in runs if one["state"] == "held"), default=0)
+        present = min(present, started, *(one["round"] for one in runs if one["state"] == "waiting"))
+        own = max([own, *(one["round"] + 1 for one in runs if one["uid"] == uid)])
+    return min(max(present, own), MOST_ROUNDS - 1)
 
 
-def by_quota(wish: Wish, taken: Iterable[Lease]) -> bool:
-    """Whether leases that are in the way are so by the quota alone."""
-    return wish.quota is not None and not any(_collide(wish, lease) for lease in taken)
+def in_order(leases: Iterable[Lease], least: LeastRound = lambda uid: 0) -> List[Tuple[QueuePlace, Lease]]:
+    """The waiting leases in the order of the queue, with the places that count.
+
+    One run of each user is in a round: further ones, and those in a round before `least`, are last in a later round.
+    """
+    following: Dict[int, int] = {}
+    places: Dict[Tuple[int, str], QueuePlace] = {}
+    found = []
+    for one in sorted((one for one in leases if one["state"] == "waiting"), key=place_of):
+        uid, place = one["uid"], place_of(one)
+        if (uid, place.run) not in places:  # else a run with several node ranks on this host
+            earliest = following.get(uid, least(uid))
+            late = place if place.round >= earliest else QueuePlace(earliest, LATEST, place.run)
+            places[uid, place.run], following[uid] = late, late.round + 1
+        found.append((places[uid, place.run], one))
+    return sorted(found, key=lambda item: item[0])
 
 
-def _over_quota(wish: Wish, ahead: Iterable[Lease]) -> List[Lease]:
-    if wish.quota is None or not wish.gpus:
-        return []
-    own = own_leases(wish, ahead)
-    used = set(wish.gpus).union(*(one["gpus"] or () for one in own))
-    return own if len(used) > wish.quota or any(one["gpus"] is None for one in own) else []
+def share(wish: Wish, leases: Sequence[Lease], least: LeastRound = lambda uid: 0) -> Share:
+    """What a wish gets. A waiting run keeps what it waits for from all behind it, and from those that are not queued.
+
+    It delays no other run: one that needs other GPUs goes first. A user's own places are always the written ones, and
+    those of others are never earlier than written: so of the runs that wait for each other one is first on all hosts.
+    """
+    leases = [one for one in leases if not _is_same(wish, one)]
+    others = in_order([one for one in leases if one["uid"] != wish.uid], least)
+    own = [(place_of(one), one) for one in leases if one["uid"] == wish.uid and one["state"] == "waiting"]
+    kept = _Claims(leases)
+    for place, one in sorted(others + own, key=lambda item: item[0]):
+        if wish.place is None or place <= wish.place:
+            kept.add(one, kept.pick(wish_of(one)))
+    return kept.share(wish)
+
+
+def shares(leases: Sequence[Lease]) -> List[Tuple[QueuePlace, Lease, Share]]:
+    """The waiting leases in the order of the queue, each with what it gets or waits for."""
+    kept, found = _Claims(leases), []
+    for place, one in in_order(leases):
+        mine = kept.share(wish_of(one))
+        kept.add(one, mine.gpus)
+        found.append((place, one, mine))
+    return found
+
+
+def in_the_way(wish: Wish, leases: Sequence[Lease]) -> List[Lease]:
+    """The first leases that keep a wish from being granted; its user's own by the quota, if no others."""
+    return share(wish, leases).taken
 
 
 def own_leases(wish: Wish, leases: Iterable[Lease]) -> List[Lease]:
-    """Those of GPUs, or of the whole host, that its user has for something else."""
-    others = [one for one in leases if not wish.run or one["run"] != wish.run]
-    return [one for one in others if one["gpus"] != [] and _is_own(wish, one)]
+    """What its user has for something else: GPUs or the whole host; runs on the CPU for a wish of those."""
+    return [one for one in leases if _counts_with(wish, one)]
+
+
+def wish_of(lease: Lease) -> Wish:
+    """What a lease asks for."""
+    place = place_of(lease) if lease["order"] else None
+    return Wish(
+        lease["kind"], lease["run"], lease["gpus"], lease["alone"], lease["uid"], person(lease["by"]),
+        place, lease["quota"], lease["count"],
+    )  # fmt: skip
+
+
+class _Claims:
+    """What leases keep: those that are held, and those that are added."""
+
+    def __init__(self, leases: Iterable[Lease]) -> None:
+        self._all: List[Tuple[Lease, Optional[List[int]]]] = []
+        self._of: Dict[int, List[Lease]] = {}
+        for one in leases:
+            if one["state"] == "held":
+                self.add(one, one["gpus"])
+
+    def add(self, lease: Lease, gpus: Optional[List[int]]) -> None:
+        self._all.append((lease, gpus))
+        for gpu in gpus or ():
+            self._of.setdefault(gpu, []).append(lease)
+
+    def pick(self, wish: Wish) -> Optional[List[int]]:
+        """The GPUs that a wish takes; as many as are free, where it takes any. Its user's own come first."""
+        if wish.gpus is None or wish.how_many is None:
+            return wish.gpus
+        free = [gpu for gpu in wish.gpus if not any(_excludes(wish, one) for one in self._of.get(gpu, ()))]
+        free.sort(key=lambda gpu: (not any(_is_own(wish, one) for one in self._of.get(gpu, ())), gpu))
+        return sorted(free[: wish.how_many])
+
+    def share(self, wish: Wish) -> Share:
+        gpus = self.pick(wish)
+        taken = _first(one for one in self._contenders(wish, gpus) if _excludes(wish, one))
+        return Share(gpus, taken) if taken else Share(gpus, own := self._over_quota(wish, gpus), bool(own))
+
+    def _contenders(self, wish: Wish, gpus: Optional[List[int]]) -> Iterator[Lease]:
+        """The leases that may be in the way of a wish that would get these GPUs."""
+        for one, which in self._all:
+            if wish.gpus is None or which is None or (wish.gpus == [] and which == [] and wish.alone):
+                yield one
+        enough = wish.how_many is not None and len(gpus or ()) >= wish.how_many
+        for gpu in () if enough else wish.gpus or ():
+            yield from self._of.get(gpu, ())
+
+    def _over_quota(self, wish: Wish, gpus: Optional[List[int]]) -> List[Lease]:
+        """The leases of the wish's user by which it would be over the quota."""
+        if wish.quota is None or gpus is None:
+            return []
+        own = [(one, which) for one, which in self._all if _counts_with(wish, one)]
+        if gpus:
+            is_over = any(which is None for _, which in own)
+            is_over = is_over or len(set(gpus).union(*(which or () for _, which in own))) > wish.quota
+        else:
+            is_over = len({one["run"] for one, _ in own}) >= wish.quota
+        return _first(one for one, _ in own) if is_over else []
+
+
+def _first(leases: Iterable[Lease]) -> List[Lease]:
+    found: Dict[int, Lease] = {}
+    for one in leases:
+        found[id(one)] = one
+        if len(found) == MOST_NAMED:
+            break
+    return list(found.values())
 
 
 def _is_own(wish: Wish, lease: Lease) -> bool:
     return wish.uid == lease["uid"] and wish.person in ("", person(lease["by"]))
 
 
-def _is_behind(lease: Lease, wish: Wish) -> bool:
-    return lease["state"] == "waiting" and wish.place is not None and wish.place < place_of(lease)
+def _is_same(wish: Wish, lease: Lease) -> bool:
+    return bool(wish.run) and wish.run == lease["run"] and wish.uid == lease["uid"]
 
 
-def _collide(wish: Wish, lease: Lease) -> bool:
-    if wish.run and wish.run == lease["run"] and wish.uid == lease["uid"]:
+def _counts_with(wish: Wish, lease: Lease) -> bool:
+    """Whether a lease counts with a wish for the quota of their user."""
+    if _is_same(wish, lease) or not _is_own(wish, lease):
         return False
-    if "hand" in (wish.kind, lease["kind"]) and _is_own(wish, lease):
-        return False
-    return _overlap(wish.gpus, lease["gpus"]) or (wish.gpus == [] and lease["gpus"] == [] and wish.alone)
+    return lease["gpus"] != [] if wish.gpus != [] else lease["gpus"] == [] and lease["kind"] == "run"
 
 
-def _overlap(one: Optional[List[int]], other: Optional[List[int]]) -> bool:
-    if one is None or other is None:
-        return True
-    return not set(one).isdisjoint(other)
+def _excludes(wish: Wish, lease: Lease) -> bool:
+    """Whether a lease keeps what it names from this wish."""
+    return not _is_same(wish, lease) and not ("hand" in (wish.kind, lease["kind"]) and _is_own(wish, lease))
+
+
+_YEARS = 2 * 365 * 86400.0
+"""Seconds from which on nothing more exact is said: hosts, other users and scripts give the figures."""
+
+
+def holder(lease: Lease, now: float) -> str:
+    """Who has what: `alice's llama-7f3a holds GPUs 0, 1, 41 % done, about 3 h left`."""
+    user, what = lease["user"], what_of(lease)
+    if lease["state"] == "waiting":
+        return f"{user}'s {short(lease['run'])} is queued before it for {what}"
+    if lease["kind"] == "run":
+        return f"{user}'s {short(lease['run'])} holds {what}{progress(lease, now)}"
+    note = f" ({lease['note']})" if lease["note"] else ""
+    return f"{user} has {what} by hand{',' * (lease['until'] is None)} {_end(lease, now)}{note}"
+
+
+def who_has(lease: Lease, now: float) -> str:
+    """Whose a lease is and how long it lasts: `alice's llama-7f3a, 41 % done, about 3 h left`."""
+    user = lease["user"]
+    if lease["state"] == "waiting":
+        return f"{user}'s {short(lease['run'])}, queued before it"
+    if lease["kind"] == "run":
+        return f"{user}'s {short(lease['run'])}{progress(lease, now)}"
+    return f"{user}, by hand, {_end(lease, now)}" + (f": {lease['note']}" if lease["note"] else "")
+
+
+def what_of(lease: LeaseText) -> str:
+    """`GPUs 0, 1`, `any 2 of 4 GPUs`, `the whole host` or `CPUs`."""
+    gpus, count = lease["gpus"], lease["count"]
+    if gpus is None:
+        return "the whole host"
+    if count is not None:
+        return f"any {count} of {len(gpus)} GPUs" if count < len(gpus) else f"{count} GPU{'s' * (count != 1)}"
+    return f"GPU{'s' * (len(gpus) > 1)} {', '.join(map(str, gpus))}" if gpus else "CPUs"
+
+
+def progress(lease: Lease, now: float) -> str:
+    """`, 41 % done, about 3 h left`, as far as the run's owner has written it."""
+    step, steps = lease["step"], lease["steps"]
+    if not step or not steps or step > steps:
+        return ""
+    left = max(0.0, now - lease["since"]) * (steps - step) / step
+    return f", {100 * step // steps} % done, about {span(left)} left"
+
+
+def span(seconds: float) -> str:
+    """A length of time that is not known exactly: `12 s`, `45 min`, `3 h`, `2 d`; `years`, as of an impossible one."""
+    if seconds >= _YEARS:
+        return "years"
+    if seconds < 60:
+        return f"{max(0, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours = round(minutes / 60)
+    return f"{hours} h" if hours < 48 else f"{round(hours / 24)} d"
+
+
+def _end(lease: Lease, now: float) -> str:
+    until = lease["until"]
+    return "with no end" if until is None else f"for {span(max(0.0, until - now))} more"

@@ -4,22 +4,41 @@ from __future__ import annotations
 
 from typing import Dict, Mapping
 
+from .limits import MOST_METRICS
+
 Metrics = Mapping[str, object]
 """Name → a number or a short text. Any script writes them: check the type of a value before using it."""
 
 NOT_FINITE = ("nan", "inf", "-inf")
 """The words for numbers that are not finite."""
 
+_AT_LEAST = 10.0
+"""Seconds without a record that are never doubtful, and for which a rank's pace must have been seen before."""
+_LONGEST = 3.0
+"""A silence is doubtful if it is this many times the longest pause between two earlier records."""
+
+
+def is_silent(seconds: float, pause: float, watched: float) -> bool:
+    """Whether a rank that still runs has been without a record for doubtfully long.
+
+    Args:
+        seconds: Time since its last record.
+        pause: The longest pause between two of its records.
+        watched: Time from its first record to its last.
+    """
+    return watched >= _AT_LEAST and seconds > max(_AT_LEAST, _LONGEST * pause)
+
 
 def updated(known: Metrics, record: Metrics) -> Dict[str, object]:
     """The newest value of every metric after one more record.
 
-    A total of steps that the step has passed was not that of the run, but of an epoch: it is left out.
+    A total that the step has passed was not the run's, but an epoch's: it is left out. Of a script that invents names,
+    the first MOST_METRICS are kept.
     """
+    if len(known) + len(record) > MOST_METRICS and len(known.keys() | record.keys()) > MOST_METRICS:
+        record = {name: value for name, value in record.items() if name in known}
     found = {**known, **record}
-    if "steps" in record or "steps" not in found:
-        return found
-    step, steps = found.get("step"), found["steps"]
+    step, steps = found.get("step"), found.get("steps")
     if isinstance(step, (int, float)) and isinstance(steps, (int, float)) and step > steps:
         del found["steps"]
     return found

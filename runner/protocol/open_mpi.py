@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def is_open_mpi(version: str) -> bool:
-    """Whether it is Open MPI's: MPICH has a program of that name, too."""
+    """Whether it is Open MPI's: MPICH has a program of the same name."""
     return "Open MPI" in version or "OpenRTE" in version
 
 

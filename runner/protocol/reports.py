@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Mapping, TypedDict
+from typing import Literal, TypedDict
 
 Kind = Literal["start", "group", "grouped", "error", "exit"]
-KINDS: Mapping[str, Kind] = {
-    "start": "start",
-    "group": "group",
-    "grouped": "grouped",
-    "error": "error",
-    "exit": "exit",
-}
-"""What is read as which kind."""
 
 
 class _Report(TypedDict):

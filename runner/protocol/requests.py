@@ -5,17 +5,24 @@ A field from a class whose name ends in `Maybe`, or of a type with `total=False`
 
 from __future__ import annotations
 
+import struct
 from typing import Literal, TypedDict
 
 from .facts import Gpu
-from .files import Exit, LeaderPlace, RankStacks, Secrets, Spec
+from .files import Exit, LeaderPlace, NotifyTarget, RankStacks, Secrets, Spec
 from .leases import Lease
 from .slurm import Batch
 
 Op = Literal[
     "probe", "complete", "start", "submit", "lead", "mirror", "stop", "status", "stacks", "telemetry", "forget", "list",
-    "read", "files", "fetch", "orphans", "code", "leases", "lease", "release", "move",
+    "read", "files", "fetch", "orphans", "code", "leases", "lease", "release", "move", "notify",
+    "sync", "put", "offer", "gather", "stage", "environment", "setup",
+    "inspect", "listen", "dial",
 ]  # fmt: skip
+
+OBJECT = struct.Struct(">32sQQ")
+"""What stands before each object in the stream of `put`: SHA-256, bytes of the whole, and from which of them on it
+follows."""
 
 
 class _RunMaybe(TypedDict, total=False):
@@ -37,6 +44,8 @@ class Part(Run):
 class ProbeRequest(TypedDict, total=False):
     workdir: str
     script: str | None
+    command: list[str]
+    """Words among which a file of the job is searched for."""
     module: str
     programs: list[str]
     package: str
@@ -73,6 +82,161 @@ class CodeState(TypedDict):
     """Files below `folder` that git does not know and does not ignore, `limits.CODE_UNTRACKED` at most."""
 
 
+class _DataMaybe(Run, total=False):
+    data: Literal["file", "folder"]
+    """The copy is not a run's but data, kept until the source changes; `file`: the tree's only one, called as `to`."""
+
+
+class SyncRequest(_DataMaybe):
+    """Gives a run a copy of a tree; of `put`, the objects follow as `D` frames, an empty one at the end."""
+
+    tree: str
+    size: int
+    """Bytes of its manifest."""
+    to: str
+    """Where the copy is made."""
+
+
+class OfferRequest(SyncRequest):
+    """Serves the tree to other hosts, also what of it is still arriving; one event, a `LeaderPlace`, says where."""
+
+    key: str
+    """A certificate and its private key as PEM, the same for all hosts of an upload: who has it may connect."""
+    ports: list[int]
+    """First and last; another one where none of them is free."""
+    address: str | None
+    """By which others reach this host; a loopback one: nothing listens on the network."""
+
+
+class GatherRequest(SyncRequest):
+    """Fetches what is missing from other hosts; answered as `sync`."""
+
+    key: str
+    peers: list[LeaderPlace]
+    """Whom to ask, one after the other."""
+
+
+class GatherProgress(TypedDict):
+    """An event of `gather`: files and bytes that have arrived, of those that were missing."""
+
+    files: int
+    of: int
+    done: int
+    total: int
+
+
+class TreeAnswer(TypedDict):
+    """What a host lacks of a tree."""
+
+    store: str
+    """The name of its store: hosts with the same one share it."""
+    manifest: bool
+    """Whether it has the manifest; without it, it cannot say what else is missing."""
+    missing: list[list[int]]
+    """[first, count] of the tree's objects, in the manifest's order."""
+    begun: dict[str, int]
+    """Of missing objects, by number: bytes that arrived before."""
+    placed: bool
+    """Whether the run has its copy."""
+
+
+class StageRequest(TypedDict):
+    """Takes data into the objects beside its destination; a stream of `{"line": text}`."""
+
+    source: str
+    """A path of the host, or an address."""
+    to: str
+    size: int
+    """Bytes that it takes, for sources that do not say; 0: not known."""
+    sha256: str
+    """Of the file; empty: any content."""
+    fetch: bool
+    """Whether to fetch it; else only what was fetched before is found."""
+    env: dict[str, str]
+    """Variables of the programs that fetch it."""
+
+
+class Staged(TypedDict):
+    tree: str
+    """Its name; empty: not fetched yet."""
+    manifest: str
+    """Compressed (zlib), as base64."""
+    file: bool
+    """Whether it is a file, not a folder."""
+
+
+class EnvironmentRequest(TypedDict):
+    """Asks for the environment of a requirements or lock file; a stream of `{"line": text}` while it is built."""
+
+    files: dict[str, str]
+    """Name → text; the first is the one that says how it is built."""
+    python: str
+    """The interpreter that it is for."""
+    inherit: bool
+    wheels: str
+    """The folder with its wheels on the host; empty: from the package index."""
+    sent: str
+    """The same for wheels that stand for an index that the host does not reach; empty: there are none."""
+    build: bool
+    """Whether to build it; else only one that exists is found."""
+    env: dict[str, str]
+    """Variables of the commands."""
+
+
+class Offline(TypedDict):
+    """What wheels for a host without a package index must fit."""
+
+    tag: str
+    """Of its Python, such as 3.11."""
+    machine: str
+    libc: str
+    """Such as glibc-2.35; `-`: another one."""
+    torch: str
+    """The version that it inherits; empty: none."""
+    why: str
+    """What has failed."""
+
+
+class _OfflineMaybe(TypedDict, total=False):
+    offline: Offline
+
+
+class EnvironmentAnswer(_OfflineMaybe):
+    python: str
+    """Its interpreter; empty: not built yet."""
+    packages: dict[str, str]
+    """Name → version of all packages that it sees."""
+
+
+class SetupRequest(TypedDict):
+    """Runs the commands that come before a run; a stream of `{"line": text}`."""
+
+    spec: Spec
+    commands: list[str]
+    secrets: dict[str, str]
+    """Variables of the commands that are not in the spec."""
+
+
+class SetupOrder(SetupRequest):
+    """The same, to the process that runs them."""
+
+    folder: str
+    """The run's."""
+
+
+class SetUp(TypedDict):
+    ran: bool
+    """False: they have run before."""
+
+
+class ShellRequest(Part):
+    """The word of `shell`: a rank's place, or a folder where `run` is empty."""
+
+    rank: int
+    workdir: str
+    activate: str
+
+
 class StartRequest(TypedDict):
     spec: Spec
     secrets: Secrets
@@ -87,11 +251,24 @@ class SubmitRequest(TypedDict):
     batch: Batch
 
 
+class NotifyRequest(TypedDict):
+    """Send a test notification from this host."""
+
+    host: str
+    """The host's name in it."""
+    targets: list[NotifyTarget]
+
+
+class Notified(TypedDict):
+    problems: dict[str, str]
+    """Kind of each target → why it did not take it; empty: it did."""
+
+
 class LeadRequest(Part):
     leader: LeaderPlace
 
 
-class _MirrorMaybe(TypedDict, total=False):
+class MirrorRequest(Part, total=False):
     have: dict[str, list[int]]
     """Name → generation, length, CRC-32 of the last bytes."""
     tail: int | None
@@ -100,32 +277,20 @@ class _MirrorMaybe(TypedDict, total=False):
     """Whether to write the end of a job of Slurm that has ended without one."""
 
 
-class MirrorRequest(Part, _MirrorMaybe):
-    pass
-
-
-class _StopMaybe(TypedDict, total=False):
+class StopRequest(Part, total=False):
     now: bool
     reason: str
 
 
-class StopRequest(Part, _StopMaybe):
-    pass
-
-
 class MoveRequest(Part):
-    """To node rank 0: take another place in the line, on all hosts."""
+    """To node rank 0: take another place in the queue, on all hosts."""
 
-    priority: int
+    round: int
     order: float
 
 
-class _StatusMaybe(TypedDict, total=False):
+class StatusRequest(Part, total=False):
     settle: bool
-
-
-class StatusRequest(Part, _StatusMaybe):
-    pass
 
 
 class TelemetryStream(TypedDict, total=False):
@@ -169,7 +334,7 @@ class _LeaseMaybe(TypedDict, total=False):
     """Taken for a run that starts next; absent: by hand."""
     node_rank: int
     seconds: float | None
-    """Until it ends by itself; counted by the host, whose clock may differ."""
+    """Until it expires; counted by the host, whose clock may differ."""
     note: str
     quota: int | None
     """Of the run, as in its spec."""

@@ -9,17 +9,21 @@ import json
 import math
 import os
 import stat
+import time
+from operator import sub
 from typing import Any, Callable
 
 from .events import IN_LINE
 from .jsonl import records
-from .metrics import NOT_FINITE, updated
+from .metrics import NOT_FINITE, is_silent, updated
 from .regular import open_regular, read_regular
 
 _END = 64 * 1024
 _BEGINNING = 4096
+_MESSAGE = 500
+"""Characters of a cause's message."""
 _LINE = 1 << 20
-"""Bytes of events in which a run that waits in line is expected to begin."""
+"""Bytes of events in which a queued run is expected to begin."""
 
 
 def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object] | None:
@@ -52,6 +56,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
         "started": started if sane else os.stat(spec_path).st_mtime,
         "began": _began(folder, bool(spec.get("queue"))),
         "ended": end.get("t") if end else None,
+        "cause": _cause(end) if end else None,
         "attempt": attempt,
         "by": spec.get("by"),
         "size": disk_use(folder),
@@ -60,6 +65,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
         "dropped": _dropped(end) if spec.get("queue") and not attempt else None,
         **{name: _figure(metrics.get(name)) for name in ("step", "steps")},
         "loss": _loss(metrics.get("loss")),
+        "silent": _silent(os.path.join(folder, "attempt-%d" % attempt)) if lives and attempt else None,
     }
 
 
@@ -75,6 +81,16 @@ def _loss(value: Any) -> int | float | str | None:
     return value if value in NOT_FINITE else _figure(value)
 
 
+def _silent(folder: str) -> float | None:
+    """For how many seconds the lowest rank with metrics has been doubtfully silent; None: it is not."""
+    times = [t for record in _records(folder) if isinstance(t := record.get("t"), float)]
+    if len(times) < 2:
+        return None
+    seconds = time.time() - times[-1]
+    pause = max(map(sub, times[1:], times))
+    return round(seconds, 1) if is_silent(seconds, pause, times[-1] - times[0]) else None
+
+
 def _count(value: Any) -> int | None:
     usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
     return value if usable else None
@@ -83,6 +99,11 @@ def _count(value: Any) -> int | None:
 def _end(folder: str) -> dict[str, object] | None:
     end = load(os.path.join(folder, "exit.json"))
     return end if isinstance(end, dict) else None
+
+
+def _cause(end: dict[str, object]) -> dict[str, object] | None:
+    cause = end.get("cause")
+    return {**cause, "message": str(cause.get("message") or "")[:_MESSAGE]} if isinstance(cause, dict) else None
 
 
 def _state(folder: str, end: dict[str, object] | None, lives: bool | None, attempt: int, queued: bool) -> str:
@@ -136,15 +157,19 @@ def _newest_attempt(folder: str) -> int:
 
 def newest_metrics(folder: str) -> dict[str, object]:
     """The newest value of every metric of an attempt's folder, from the lowest rank that has metrics."""
+    merged: dict[str, object] = {}
+    for record in _records(folder):
+        merged = updated(merged, record)
+    return merged
+
+
+def _records(folder: str) -> list[dict[str, object]]:
+    """The last records of the lowest rank that has metrics."""
     try:
         names = [name for name in os.listdir(folder) if name.endswith(".metrics.jsonl")]
     except OSError:
-        return {}
-    merged: dict[str, object] = {}
-    for name in sorted(names, key=lambda name: (len(name), name))[:1]:
-        for record in ends(os.path.join(folder, name)):
-            merged = updated(merged, record)
-    return merged
+        return []
+    return ends(os.path.join(folder, min(names, key=lambda name: (len(name), name)))) if names else []
 
 
 def ends(path: str) -> list[dict[str, object]]:
@@ -162,7 +187,7 @@ def ends(path: str) -> list[dict[str, object]]:
 
 
 def load(path: str) -> Any:
-    """The JSON value of a file, None where there is none. Raises PermissionError."""
+    """The JSON value of a file, or None. Raises PermissionError."""
     try:
         return json.loads(read_regular(path, 4 << 20))
     except PermissionError:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from runner.api.diagnosing import Diagnosed
-from runner.diagnose.cause import RootCause, causes
-from runner.diagnose.hang import sentences, stacks
-from runner.diagnose.hints import hint
-from runner.diagnose.straggler import spread_sentence, straggler_sentence
-from runner.formatting import duration, when
-from runner.ids import short
-from runner.render.story import earlier, ending, root_words
-from runner.runs.diagnoses import kept
-from runner.runs.state import RunState
-from runner.text import clean
+from disttui.runner.api.diagnosing import Diagnosed, kept
+from disttui.runner.api.waiting import ended
+from disttui.runner.diagnose.cause import RootCause, causes
+from disttui.runner.diagnose.doubts import spread_sentence, straggler_sentence
+from disttui.runner.diagnose.hang import sentences, stacks
+from disttui.runner.diagnose.hints import hint
+from disttui.runner.formatting import duration, when
+from disttui.runner.ids import short
+from disttui.runner.render.story import earlier, ending, root_words
+from disttui.runner.render.waiting import explain, is_failed
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import clean
 
 
 def diagnosis_text(found: Diagnosed) -> str:
@@ -27,7 +28,7 @@ def diagnosis_text(found: Diagnosed) -> str:
     last = f", last sign of life {duration(min(silent))} ago" if silent else ""
     lines = [f"{short(run.run)} lives: attempt {max(1, state.attempt)}{last}"]
     if not ranks:
-        lines.append("no rank could be asked: none has started yet, or its host is not reached")
+        lines.append("no rank could be asked: none has started yet, or its host is unreachable")
     lines += sentences(ranks)
     lines += slow_lines(state)
     lines += earlier(state, len(state.attempts))
@@ -39,6 +40,7 @@ def diagnosis_text(found: Diagnosed) -> str:
 def diagnosis_data(found: Diagnosed) -> dict[str, object]:
     """The same as data, with the stacks of all ranks."""
     state = found.state
+    look = ended(found.run, state, found.run.folder)
     return {
         "run": found.run.run,
         "state": state.result.get("state", "running") if state.result else "running",
@@ -48,6 +50,7 @@ def diagnosis_data(found: Diagnosed) -> dict[str, object]:
         "slow": slow_lines(state),
         "kept": [one._asdict() for one in kept(found.run.folder)],
         "ranks": {str(one.rank): {**one.answer, "host": one.host} for one in found.ranks},
+        "explain": explain(look) if state.result and is_failed(look) else None,
     }
 
 
@@ -55,7 +58,7 @@ def told_before(folder: Path) -> list[str]:
     """The stored diagnoses from the time when the ranks could be asked."""
     lines = []
     for one in kept(folder):
-        lines += ["", f"at {when(one.time)}, while it went on:", *(f"  {line}" for line in one.text.split("\n"))]
+        lines += ["", f"at {when(one.time)}, while it was running:", *(f"  {line}" for line in one.text.split("\n"))]
     return lines
 
 

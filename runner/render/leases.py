@@ -6,18 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Literal
 
-from runner.api.leasing import HostLeases, Moved, WaitingRun
-from runner.formatting import amount, gibibytes
-from runner.hosts.facts import Gpu
-from runner.ids import short
-from runner.protocol.lease_words import span, what_of, who_has
-from runner.protocol.leases import Lease
-from runner.render.tables import table
-from runner.text import clean
+from disttui.runner.api.leasing import HostLeases, Moved, WaitingRun
+from disttui.runner.formatting import amount, gibibytes
+from disttui.runner.hosts.facts import Gpu
+from disttui.runner.ids import short
+from disttui.runner.protocol.leases import MOST_NAMED, Lease, span, what_of, who_has
+from disttui.runner.render.tables import table
+from disttui.runner.text import clean
 
-_MOST = 4
-"""Reasons of a run on one host."""
-_QUEUE = (("RUN", "<"), ("USER", "<"), ("PRIORITY", ">"), ("SINCE", ">"), ("WANTS", "<"), ("WAITS FOR", "<"))
+_QUEUE = (("RUN", "<"), ("USER", "<"), ("FOR", ">"), ("WANTS", "<"), ("WAITS FOR", "<"))
+_NAMED = 4
+"""Leases ahead that are named, without details."""
 _COLUMNS = (("HOST", "<"), ("USES", "<"), ("LEASE", "<"), ("SINCE", ">"), ("PROCESSES", "<"))
 
 
@@ -29,19 +28,32 @@ def render_who(hosts: Sequence[HostLeases]) -> str:
 
 
 def render_queue(runs: Sequence[WaitingRun]) -> str:
-    """A line for each queued run, the first in line first, and one for each host that it waits for."""
+    """A line for each queued run, in the order of the queue."""
     rows = []
     for run in runs:
-        waits = [part for part in run.hosts if part.ahead]
-        reasons = [
-            f"{part.host}: {what_of(one)}: {who_has(one, part.time)}" for part in waits for one in part.ahead[:_MOST]
-        ]
-        since = f"{span(max(0.0, run.hosts[0].time - run.since))} ago"
-        hosts = ", ".join(f"{part.host} {what_of(part.wanted)}" for part in run.hosts)
-        first, *others = reasons or ["nothing known: it is starting, or a host was not asked"]
-        rows.append((short(run.run), clean(run.user), f"{run.priority}", since, clean(hosts), clean(first)))
-        rows += [("", "", "", "", "", clean(other)) for other in others]
-    return table(_QUEUE, rows) if rows else "no run is in line"
+        ahead = {(one["user"], one["run"]): one for part in run.hosts for one in part.ahead}
+        names = [f"{user}'s {short(name)}" if name else f"{user}, by hand" for user, name in ahead]
+        waits = ", ".join(names) or "its start"
+        if len(names) > 1:
+            waits = f"{len(names)}{'+' * (len(names) >= MOST_NAMED)} ahead: {waits}"
+        wants = f"{clean(run.hosts[0].host)[:10]}: {what_of(run.hosts[0].wanted)}"
+        if len(run.hosts) > 1:
+            wants = f"{amount(len(run.hosts), 'host')}"
+        since = span(max(0.0, run.hosts[0].time - run.since))
+        rows.append((short(run.run)[:40], clean(run.user)[:10], since, wants, clean(waits)))
+    return table(_QUEUE, rows) if rows else "the queue is empty"
+
+
+def queue_details(runs: Sequence[WaitingRun]) -> str:
+    """What each queued run waits for on each of its hosts, a line each."""
+    lines = []
+    for run in runs:
+        lines.append(f"{clean(run.run)} of {clean(run.user)}")
+        for part in run.hosts:
+            wants = f"  {clean(part.host)}: {what_of(part.wanted)}"
+            lines += [f"{wants}, behind {what_of(one)}: {clean(who_has(one, part.time))}" for one in part.ahead]
+            lines += [] if part.ahead else [f"{wants}, free"]
+    return "\n".join(lines) or "the queue is empty"
 
 
 def ahead_lines(ahead: Sequence[tuple[str, float, Lease]]) -> list[str]:
@@ -51,29 +63,34 @@ def ahead_lines(ahead: Sequence[tuple[str, float, Lease]]) -> list[str]:
         ahead: Host, its unix time, and a lease there.
     """
     lines = [f"waits for {clean(host)} {what_of(one)}: {clean(who_has(one, now))}" for host, now, one in ahead]
-    return lines or ["waits for nobody"]
+    return lines or ["next to start"]
 
 
-def moved_line(run: str, moved: Moved, to: Literal["first", "last"] | None) -> str:
-    """Whether a run has the place that it was to have."""
-    left = moved.ahead if to == "first" else moved.behind if to == "last" else 0
-    if left:
-        side = "before" if to == "first" else "behind"
-        return f"{short(run)} is not {to}: {amount(left, 'run')} {side} it cannot be passed: disttui queue"
-    if not moved.changed:
-        return f"{short(run)} is {to} already" if to else f"{short(run)} has priority {-moved.place.before} already"
-    now = f"is {to} now" if to else "has another place in the line"
-    return f"{short(run)} {now}, with priority {-moved.place.before}: disttui queue"
+def moved_line(run: str, moved: Moved, to: Literal["first", "last"]) -> str:
+    """The place of a run that was moved."""
+    traded = f", traded places with {short(moved.traded)}" if moved.traded else " already"
+    return f"{short(run)} is the {to} of your runs{traded}; {amount(moved.ahead, 'run')} before it: disttui lease queue"
 
 
-def queue_json(runs: Sequence[WaitingRun]) -> list[dict[str, object]]:
-    """All known data of the queued runs."""
-    return [asdict(run) for run in runs]
+def queue_json(runs: Sequence[WaitingRun], details: bool = False) -> list[dict[str, object]]:
+    """The queued runs as data.
 
-
-def who_json(hosts: Sequence[HostLeases]) -> list[dict[str, object]]:
-    """All known data of the hosts."""
-    return [asdict(host) for host in hosts]
+    Args:
+        details: Have the whole leases of everybody who is ahead, not only the first names.
+    """
+    if details:
+        return [asdict(run) for run in runs]
+    return [
+        {
+            "run": run.run, "user": run.user, "since": run.since,
+            "hosts": [
+                {"host": part.host, "gpus": part.wanted["gpus"], "count": part.wanted["count"],
+                 "ahead": [{name: one[name] for name in ("user", "run", "gpus")} for one in part.ahead[:_NAMED]]}
+                for part in run.hosts
+            ],
+        }
+        for run in runs
+    ]  # fmt: skip
 
 
 def _rows(host: HostLeases) -> Iterator[tuple[str, ...]]:
@@ -86,11 +103,14 @@ def _rows(host: HostLeases) -> Iterator[tuple[str, ...]]:
         if not held:
             yield (name, f"GPU {gpu.index}", *_lease(None, host, gpu))
     listed = {gpu.index for gpu in host.gpus}
-    others = [one for one in leases if one["state"] == "waiting" or not listed & set(one["gpus"] or ())]
+    waiting = {(one["uid"], one["run"]) for one in leases if one["state"] == "waiting"}
+    others = [one for one in leases if one["state"] == "held" and not listed & set(one["gpus"] or ())]
     for one in others:
         yield (name, what_of(one), *_lease(one, host, None))
     if not host.gpus and not others:
         yield (name, "CPUs", "free", "", "")
+    if waiting:
+        yield (name, "queue", f"{amount(len(waiting), 'run')}: disttui lease queue {name}", "", "")
 
 
 def _once(leases: Sequence[Lease]) -> Sequence[Lease]:

@@ -6,18 +6,18 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from runner.planning.by_hand import shell_command
-from runner.planning.plan import HostPlan, Plan, counts_line
-from runner.planning.preflight import Finding
-from runner.planning.recommend import Recommendation
-from runner.profile.disclosure import effect_lines
-from runner.profile.effects import effects, secrets
-from runner.protocol.slurm import Batch, script, submission
-from runner.text import clean
-from runner.train.layout import ORDER
+from disttui.runner.planning.by_hand import shell_command
+from disttui.runner.planning.plan import HostPlan, Plan, counts_line
+from disttui.runner.planning.preflight import Finding
+from disttui.runner.planning.recommend import Recommendation
+from disttui.runner.profile.effects import effect_lines, effects, secrets
+from disttui.runner.protocol.slurm import Batch, script, submission
+from disttui.runner.text import clean
+from disttui.runner.train.layout import ORDER
 
 _MARKS = {"error": "✗", "warning": "▲", "info": "·"}
 _SHOWN_REASONS = ("num_processes", "gpus", "python", "omp_num_threads")
+_OF_HOST = ("node_rank", "name", "num_processes", "first_rank", "gpus", "python", "workdir", "activate", "command")
 _SHOWN_BETWEEN_HOSTS = ("interface", "addresses")
 
 
@@ -42,39 +42,16 @@ def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Fin
     """The same as data, for `--json`."""
     return {
         "hosts": [
-            {
-                "node_rank": host.node_rank,
-                "name": host.name,
-                "num_processes": host.num_processes,
-                "first_rank": host.first_rank,
-                "gpus": None if host.gpus is None else list(host.gpus),
-                "python": host.python,
-                "workdir": host.workdir,
-                "activate": host.activate,
-                "env": dict(host.env),
-                "command": list(host.command),
-                "shell": shell_command(plan, host),
-                "reasons": dict(host.reasons),
-            }
+            {**{name: getattr(host, name) for name in _OF_HOST}, "shell": shell_command(plan, host)}
             for host in plan.hosts
         ],
         "batch_script": batch_script(plan, plan.batch) if plan.batch is not None else None,
         "num_machines": len(plan.hosts),
-        "world_size": plan.world_size,
-        "backend": plan.backend,
-        "strategy": plan.strategy,
+        **{name: getattr(plan, name) for name in ("world_size", "backend", "strategy", "precision", "master")},
         "layout": None if plan.layout is None else {name: getattr(plan.layout, name) for name in ORDER},
-        "precision": plan.precision,
-        "master": plan.master,
         "reasons": dict(recommendation.reasons),
-        "runs": [
-            {"key": one.key, "where": list(one.where), "when": one.when, "words": list(one.words)}
-            for one in effects(plan.profile)
-        ],
-        "secrets": [
-            {"kind": one.kind, "name": one.name, "variables": list(one.variables), "where": list(one.where)}
-            for one in secrets(plan.profile)
-        ],
+        "runs": [one._asdict() for one in effects(plan.profile)],
+        "secrets": [one._asdict() for one in secrets(plan.profile)],
         "warnings": [asdict(warning) for warning in recommendation.warnings],
         "findings": [asdict(finding) for finding in findings],
     }

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from runner.errors import DisttuiError
-from runner.formatting import gibibytes
-from runner.hosts.facts import Gpu, HostFacts, Interpreter, Nic
-from runner.protocol.lease_words import who_has
-from runner.text import clean
+from disttui.runner.errors import DisttuiError
+from disttui.runner.formatting import gibibytes
+from disttui.runner.hosts.facts import Gpu, HostFacts, Interpreter, Nic
+from disttui.runner.protocol.leases import who_has
+from disttui.runner.text import clean
 
 WIDTH = 80
 """The table's width in cells."""
@@ -71,7 +71,15 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 def host_details(facts: HostFacts, with_address: bool) -> Iterator[str]:
     """Yield the details of one host, in lines of at most `WIDTH` cells."""
-    for item in _with_torch(facts):
+    chosen = _with_torch(facts)
+    if not chosen:
+        others = [one for one in facts.interpreters if one.torch]
+        looked = ", ".join(one.path for one in facts.interpreters if not one.torch)
+        cure = "To use one of these, set it in the profile:" if others else "Set `python: PATH` to one that has it."
+        yield from _wrapped(clean(f"no torch in {looked or 'any Python'}. {cure}"))
+        for one in others:
+            yield from _wrapped(clean(f"python: {one.path}  # torch {one.torch}"))
+    for item in chosen:
         known = {"Python": item.version, "torch": item.torch, "CUDA": item.cuda, "NCCL": item.nccl}
         parts = [item.path, *(f"{name} {version}" for name, version in known.items() if version)]
         yield from _wrapped(clean(" · ".join(parts)))
@@ -169,7 +177,7 @@ def _torch_summary(found: Sequence[Interpreter]) -> str:
 
 
 def _with_torch(facts: HostFacts) -> list[Interpreter]:
-    return [item for item in facts.interpreters if item.torch]
+    return [item for item in facts.interpreters if item.is_eligible]
 
 
 def _reachable(facts: HostFacts) -> list[Nic]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.formatting import count, duration, figure, number
-from runner.protocol.events import Stall, Ungrouped
-from runner.protocol.metrics import Metrics
-from runner.runs.state import Attempt, HostState, RunState
-from runner.text import clean
+from disttui.runner.diagnose.doubts import doubts
+from disttui.runner.formatting import count, duration, figure, number
+from disttui.runner.protocol.events import Stall, Ungrouped
+from disttui.runner.protocol.metrics import Metrics
+from disttui.runner.runs.condition import host_word, run_word
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import clean
 
 _FORMS = ((16, 3, False), (8, 3, False), (16, 3, True), (8, 3, True), (0, 3, True), (0, 1, True), (0, 0, True))
 """Variants of the status line, widest first: cells of the bar, most metrics, whether hosts are counted."""
-LOADING = 5.0
-"""Seconds after which a rank counts as running without a step or a process group."""
 
 GLYPHS = {
     "running": "●",
@@ -25,26 +25,6 @@ GLYPHS = {
 }
 
 
-def run_word(state: RunState) -> str:
-    """The state of a whole run in a word."""
-    if state.result is not None:
-        return clean(str(state.result.get("state", "ended")))
-    if state.hosts[0].story.stall is not None:
-        return "stalled"
-    links = {host.link for host in state.hosts if host.exit is None}
-    if links == {"not seen"}:
-        return "not seen"
-    if state.waits:
-        return "queued"
-    if state.attempt == 0:
-        return "connecting" if links == {"connecting"} else "joining"
-    attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
-    if any(attempt and attempt.stopping for attempt in attempts):
-        return "stopping"
-    works = any(True for _ in state.ranks()) or all(host_word(host, state) == "running" for host in state.hosts)
-    return "running" if works else "starting"
-
-
 def stopped_by_user(state: RunState) -> bool:
     """Whether the user has had the run stopped: what its ranks end with is no failure then."""
     if state.result is not None:
@@ -52,34 +32,6 @@ def stopped_by_user(state: RunState) -> bool:
     attempts = (host.story.attempts.get(state.attempt) for host in state.hosts)
     reasons = [attempt.stopping.get("reason") for attempt in attempts if attempt and attempt.stopping]
     return reasons[:1] == ["user"]  # the leader's, where it is known
-
-
-def host_word(host: HostState, state: RunState) -> str:
-    """A host's present state, in one or two words."""
-    if host.exit is not None:
-        return host.exit.get("state", "ended")
-    if host.link in ("not seen", "connecting", "starting", "gone"):
-        return "lost" if host.link == "gone" else host.link
-    leader = state.hosts[0].story
-    if host.node in leader.unseen:
-        return leader.unseen[host.node]
-    newest = host.story.attempts.get(state.attempt)
-    if newest is None:
-        return "queued" if state.waits else "joining" if host.node not in leader.joined else "joined"
-    if newest.stopping is not None:
-        return "stopping"
-    if any(attempt == state.attempt for attempt, _ in host.series):
-        return "running"
-    if len(newest.ranks) < host.nproc and len(newest.groups) < host.nproc:
-        return "starting ranks"
-    up = all(rank in newest.groups or has_loaded(host, newest, rank) for rank in newest.ranks)
-    return "running" if up else "loading"
-
-
-def has_loaded(host: HostState, attempt: Attempt, rank: int) -> bool:
-    """Whether a rank has been up for so long that it counts as running, without a report of its script."""
-    begun = attempt.ranks.get(rank)
-    return begun is not None and host.telemetry is not None and host.telemetry["t"] - begun["t"] > LOADING
 
 
 def host_words(state: RunState, *, counted: bool = False) -> str:
@@ -102,13 +54,15 @@ def ungrouped_words(event: Ungrouped) -> str:
     """The text for an `ungrouped` event."""
     if event.get("over"):
         return "its ranks have joined a process group"
+    if event.get("unknown"):
+        return "not checked: whether its ranks trained together with those of other hosts"
     return "none of its ranks was seen in a process group: each may be training by itself"
 
 
 def stall_words(event: Stall) -> str:
     """The text for a `stall` event: what is known, since a rank that is silent may well work."""
     if event.get("over"):
-        return "the ranks go on"
+        return "the ranks continue"
     silent = min(event.get("silent", {}).values(), default=0.0)
     return f"no rank has logged or stepped for {silent:.0f} s"
 
@@ -123,7 +77,7 @@ def progress(state: RunState) -> tuple[float, float] | None:
 def eta(state: RunState) -> float | None:
     """Seconds until the last step at the pace of the later part of this attempt, None while that is unknown.
 
-    Its beginning does not count: there, scripts that go on from a checkpoint pass over the steps before it.
+    Its beginning does not count: there, scripts that continue from a checkpoint pass over the steps before it.
     """
     for _, _, series in state.ranks():
         now, step, steps = (number(series.latest.get(name)) for name in ("t", "step", "steps"))
@@ -174,8 +128,13 @@ def throughput(metrics: Metrics) -> list[str]:
     return []
 
 
-def status_line(state: RunState, elapsed: float, width: int) -> str:
-    """The live line: bar, step, loss, throughput, ETA, hosts; never wider than `width` cells.
+def lag_words(behind: float, pending: int) -> str:
+    """How far a viewer's logs are behind; empty below two seconds."""
+    return f"log {behind:.0f} s behind, {count(pending)}B pending" if behind >= 2.0 and pending else ""
+
+
+def status_line(state: RunState, elapsed: float, width: int, lag: str = "") -> str:
+    """The live line: bar, step, loss, throughput, ETA, hosts, lag; never wider than `width` cells.
 
     On a narrow terminal the bar gets shorter, hosts are counted, and then the loss's rank and metrics are left out.
     """
@@ -184,10 +143,11 @@ def status_line(state: RunState, elapsed: float, width: int) -> str:
     left = eta(state) if run_word(state) in ("running", "not seen") else None
     clock = duration(elapsed) if left is None else f"eta {duration(left)}"
     attempt = [f"attempt {state.attempt}"] if state.attempt > 1 else []
+    marks = [*(f"▲ {clause}" for clause in doubts(state)), *([lag] if lag else [])]
     line = ""
     for bar, most, counted in _FORMS:
         metrics = metric_words(state.metrics, whose if bar else "")[:most]
-        parts = [*_progress_words(state, done, bar), *metrics, clock, *attempt]
+        parts = [*_progress_words(state, done, bar), *metrics, clock, *attempt, *marks]
         line = clean("  ".join([*parts, host_words(state, counted=counted)]))
         if len(line) <= room:
             return line

@@ -1,36 +1,85 @@
-"""Texts for the result of a stop."""
+"""Texts about ending and removing runs."""
 
 from __future__ import annotations
 
-from runner.api.ending import StopResult
-from runner.formatting import when
-from runner.ids import short
-from runner.render.story import held_words
-from runner.text import clean
+import time
+from collections.abc import Sequence
+
+from disttui.runner.api.ending import StopResult
+from disttui.runner.api.old import Old
+from disttui.runner.formatting import amount, duration, gibibytes, when
+from disttui.runner.hosts.answers import Exit
+from disttui.runner.ids import short
+from disttui.runner.protocol.events import LeftProcess
+from disttui.runner.render.story import held_words, left_words
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.text import clean
 
 
 def stopped_lines(stopped: StopResult) -> list[str]:
-    """What has ended on which host, what is left, and which hosts could not be reached."""
+    """What has ended on which host, what is left, and which hosts have not confirmed it."""
     run, ends = short(stopped.run), stopped.ends
-    if stopped.before:
-        return [_ended_before(stopped)]
     lines = []
-    if left := [f"{host}: pid {pid}" for host, pid in stopped.left]:
+    if left := [f"{host}: {_process(ends[host], pid)}" for host, pid in stopped.left]:
         lines.append(f"could not be ended: {', '.join(left)}")
     lines += [f"{host}: {words}" for host, end in ends.items() for words in held_words(end["held"])]
-    states = sorted({end["state"] for end in ends.values() if end["state"]})
-    if ends:
-        lines.append(f"{run} {'/'.join(states) or 'stopped'} on {', '.join(ends)}")
-    if stopped.unseen:
-        lines.append(f"not reached, so that nobody has seen it stopped there: {', '.join(stopped.unseen)}")
+    if stopped.before:
+        lines = [_ended_before(stopped)]
+    elif ends:
+        state = clean(str((stopped.end or {}).get("state") or "stopped"))
+        lines.append(f"{run} {state} on {', '.join(ends)}")
+    if stopped.unconfirmed:
+        lines.append(f"not confirmed by {', '.join(stopped.unconfirmed)}: repeat the stop when it can be reached")
     return lines
 
 
+def stopped_data(stopped: StopResult) -> dict[str, object]:
+    """The same for JSON."""
+    return {
+        "run": stopped.run,
+        "error": None,
+        "state": (stopped.end or {}).get("state"),
+        "ended_before": stopped.before,
+        "hosts": list(stopped.ends),
+        "left": [
+            {"host": host, "pid": pid, "process": _process(stopped.ends[host], pid)} for host, pid in stopped.left
+        ],
+        "unconfirmed": list(stopped.unconfirmed),
+    }
+
+
+def _process(end: Exit, pid: int) -> str:
+    known = next((one for one in end["processes"] if one.get("pid") == pid), LeftProcess(pid=pid))
+    return clean(left_words(known))
+
+
 def _ended_before(stopped: StopResult) -> str:
-    run = short(stopped.run)
-    if not stopped.ends:
-        return f"{run} is not running: nothing to stop"
-    end = next(iter(stopped.ends.values()))
-    at = "" if end["t"] is None else f" at {when(end['t'])}"
-    lost = f" ({clean(str(end['cause'].get('message')))})" if end["cause"].get("kind") == "supervisor lost" else ""
-    return f"{run} has {end['state'] or 'ended'} already{at}{lost}: nothing is left to stop"
+    run, end = short(stopped.run), stopped.end
+    if end is None:
+        return f"{run} is not running{f' on {names}' if (names := ', '.join(stopped.ends)) else ''}: nothing to stop"
+    at = "" if end.get("t") is None else f" at {when(end['t'])}"
+    cause = end.get("cause") or {}
+    if cause.get("kind") == "start":
+        return f"{run} could not be started: nothing to stop"
+    lost = f" ({clean(str(cause.get('message')))})" if cause.get("kind") == "supervisor lost" else ""
+    return f"{run} has {end.get('state', 'ended')} already{at}{lost}: nothing to stop"
+
+
+def forgotten(run: KnownRun) -> str:
+    """What was removed of a run."""
+    if run.sandbox:
+        return f"{run.run}: its mirror is removed"
+    return f"{short(run.run)}: removed on {', '.join(host.name for host in run.hosts)} and here"
+
+
+def old_table(chosen: Sequence[Old]) -> str:
+    """What would be removed, as a table."""
+    now = time.time()
+    width = max((len(short(old.run.run)) for old in chosen), default=0)
+    lines = [
+        f"  {short(old.run.run).ljust(width)}  ended {duration(now - old.ended)} ago  {gibibytes(old.size):>9}  "
+        f"on {', '.join(host.name for host in old.run.hosts)}"
+        for old in chosen
+    ]
+    total = gibibytes(sum(old.size for old in chosen))
+    return "\n".join([*lines, f"{amount(len(chosen), 'run')}, {total}"])

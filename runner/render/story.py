@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from runner.diagnose.cause import Failure, RootCause, find
-from runner.diagnose.frames import own
-from runner.diagnose.hang import collective, rank_words, sentences, standings
-from runner.diagnose.hints import hint
-from runner.diagnose.traceback import fold_traceback, frames
-from runner.formatting import amount, duration, figure, gibibytes, number, when
-from runner.ids import short
-from runner.protocol.events import Death, Held
-from runner.protocol.files import LauncherPart
-from runner.render.signals import code_words
-from runner.render.status import accuracy, loss_of, throughput, ungrouped
-from runner.runs.state import RunState
-from runner.text import clean, set_apart
+from disttui.runner.diagnose.cause import Failure, RootCause, find
+from disttui.runner.diagnose.doubts import doubts
+from disttui.runner.diagnose.frames import own
+from disttui.runner.diagnose.hang import collective, rank_words, sentences, standings
+from disttui.runner.diagnose.hints import hint
+from disttui.runner.diagnose.traceback import fold_traceback, frames
+from disttui.runner.formatting import amount, duration, figure, gibibytes, number, when
+from disttui.runner.ids import short
+from disttui.runner.protocol.events import Death, Held, LeftProcess
+from disttui.runner.protocol.files import LauncherPart
+from disttui.runner.render.status import accuracy, loss_of, throughput, ungrouped
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import clean, clean_lines, set_apart
+
+SIGNAL_MEANINGS = {
+    "SIGKILL": "killed, by the kernel's out-of-memory killer or by kill -9",
+    "SIGSEGV": "invalid memory access in native code",
+    "SIGABRT": "native code gave up (an assertion, or NCCL's watchdog)",
+    "SIGBUS": "bus error: a full /dev/shm does that to DataLoader workers",
+    "SIGTERM": "asked to end by something outside disttui",
+    "SIGILL": "illegal instruction: a library built for another CPU",
+    "SIGFPE": "arithmetic error in native code",
+}
+
+
+def code_words(code: Any) -> str:
+    """The text for an exit code or signal: `exit code 3`, `SIGKILL (…)`."""
+    if not isinstance(code, int):
+        return "an unknown exit code"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+    meaning = SIGNAL_MEANINGS.get(name)
+    return f"{name} ({meaning})" if meaning else name
+
 
 _SHOWN = 5
 """The most entries that are shown of a long list."""
@@ -27,7 +53,7 @@ _LONGEST = 300
 _SHORTLY = 120.0
 """The most seconds from the end of a stall to the end of the run for which the stall may be the cause."""
 _JUST = 10.0
-"""Seconds since a rank entered a collective in which it did not stand still, where the run went on later."""
+"""Seconds since a rank entered a collective in which it did not stand still, where the run continued later."""
 
 
 def ending(
@@ -41,17 +67,19 @@ def ending(
     """
     result = state.result
     where = [*(f"  {line}" for line in earlier(state, attempts)), f"logs: {folder}"]
+    if state.problem:
+        return [f"✗ {short(state.run)} could not be started: {clean_lines(state.problem)}", *where]
     if result is None and all(host.link in ("ended", "gone") for host in state.hosts):
         gone = ", ".join(host.name for host in state.hosts if host.link == "gone")
         if gone:
             return [
-                f"✗ {short(state.run)} is lost: its run folder on {gone} is gone; its ranks there are ended",
+                f"✗ {short(state.run)} is lost: its run folder on {gone} is gone; its ranks there were ended",
                 *where,
             ]
-        cure = f"disttui stop {short(state.run)} ends what is left of it"
-        return [f"✗ {short(state.run)} is lost: its supervisors are gone without a word; {cure}", *where]
+        cure = f"disttui stop {short(state.run)} ends any remaining processes"
+        return [f"✗ {short(state.run)} is lost: its supervisors died unexpectedly; {cure}", *where]
     if result is None:
-        return ["left the run going on its hosts", *where]
+        return ["detached; the run continues", *where]
     kind = result.get("state", "ended")
     if kind == "finished":
         return [_trained(state, elapsed), *where[:-1], *(f"! {word}" for word in _doubts(state)), where[-1]]
@@ -60,7 +88,7 @@ def ending(
         return [f"■ {short(state.run)} stopped after {duration(elapsed)}{_at_step(state)}", *why, *_left(state), *where]
     cause = find(state)
     if cause is None:
-        failed = f"✗ {short(state.run)} {kind} after {duration(elapsed)}{_at_step(state)}: no rank and no host says why"
+        failed = f"✗ {short(state.run)} {kind} after {duration(elapsed)}{_at_step(state)}: no cause was reported"
         return [failed, *_left(state), *where]
     lines = [*_failed(state, cause, elapsed), *_left(state), *where]
     return [*lines, *_detail(cause.failure, launcher_tails)]
@@ -97,9 +125,13 @@ def _alone(state: RunState) -> list[str]:
 
 
 def _doubts(state: RunState) -> list[str]:
-    """Doubts about a run that ended with exit code 0: no process group, no metrics."""
+    """Doubts about a run that ended with exit code 0: no process group, no metrics, a loss that is not a number."""
     silent = not any(host.series for host in state.hosts)
-    return _alone(state) + (["no metric was recognised in what the ranks printed"] if silent else [])
+    attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
+    unchecked = any(one and one.unchecked for one in attempts)
+    together = ["not checked: whether the ranks trained together"] if unchecked else _alone(state)
+    unread = ["no metric was recognised in what the ranks printed"] if silent else []
+    return [*together, *unread, *doubts(state)]
 
 
 def _failed(state: RunState, cause: RootCause, elapsed: float) -> list[str]:
@@ -116,9 +148,9 @@ def _failed(state: RunState, cause: RootCause, elapsed: float) -> list[str]:
 def stall_lines(state: RunState) -> list[str]:
     """Where the ranks stood, if the newest attempt ended in a stall, or failed with an error that ends one.
 
-    NCCL's watchdog logs for a minute before it ends a rank that has waited for too long. Where all ranks went on
-    without a word, as in long imports, none stood still; so it is where it went on later and all had just entered a
-    collective.
+    NCCL's watchdog logs for a minute before it ends a rank that has waited for too long. Where all ranks continued
+    without output, as in long imports, none stood still; the same holds where it continued later and all
+    had just entered a collective.
     """
     stood = state.hosts[0].story.stood
     if stood is None:
@@ -173,14 +205,41 @@ def earlier(state: RunState, most: int = _SHOWN) -> list[str]:
     numbers = [number for number in state.attempts if number < state.attempt]
     lines = [f"attempt {number} failed: {attempt_words(state, number)}" for number in numbers[-most:]]
     hidden = len(numbers) - len(lines)
-    return [f"… {hidden} attempts before that failed, too", *lines] if hidden else lines
+    lines = [f"… {hidden} earlier attempts failed as well", *lines] if hidden else lines
+    return [*lines, *_started_over(state)]
+
+
+def _started_over(state: RunState) -> list[str]:
+    """A sentence if the newest attempt began where the run began, though another had continued from there.
+
+    The first step above 0 counts: a bar begins at 0 before it is set to the step of a checkpoint. Where the attempt
+    before went less than twice as far as that step, it may be a checkpoint's.
+    """
+    begun: dict[int, float] = {}
+    reached: dict[int, float] = {}
+    shown: dict[int, float] = {}
+    for host in state.hosts:
+        for (attempt, _), series in host.series.items():
+            first, last = number(series.first.get("step")), number(series.latest.get("step"))
+            if first is not None and last is not None and series.marks:
+                shown[attempt] = min(first, shown.get(attempt, first))
+                begun[attempt] = min(series.marks[0].step, begun.get(attempt, series.marks[0].step))
+                reached[attempt] = max(last, reached.get(attempt, last))
+    newest = state.attempt
+    before = max((one for one in begun if one < newest), key=lambda one: reached[one], default=None)
+    if newest not in begun or before is None:
+        return []
+    if begun[newest] > begun[before] or reached[before] < 2 * max(begun[newest], 1.0):
+        return []
+    known = f"attempt {newest} started at step {shown[newest]:.0f} (attempt {before} had reached {reached[before]:.0f})"
+    return [f"{known}; see launch.resume_args"]
 
 
 def attempt_words(state: RunState, number: int) -> str:
     """Why an attempt failed, in one line."""
     cause = find(state, number)
     if cause is None:
-        return "no rank and no host says why"
+        return "no cause was reported"
     words, failure = root_words(state, cause), cause.failure
     if failure.kind == "exception" and failure.message:
         words += f": {first_line(failure.message)}"
@@ -251,11 +310,16 @@ def _left(state: RunState) -> list[str]:
     ends = [(host.name, host.exit.get("held", {})) for host in state.hosts if host.exit]
     held = [f"! {name}: {words}" for name, what in ends for words in held_words(what)]
     return held + [
-        f"! {host.name}: could not be ended: "
-        + clean(", ".join(f"pid {item.get('pid')} ({item.get('command', '')[:60]})" for item in host.story.left))
+        f"! {host.name}: could not be ended: " + clean(", ".join(left_words(item) for item in host.story.left))
         for host in state.hosts
         if host.story.left
     ]
+
+
+def left_words(one: LeftProcess) -> str:
+    """A process that could not be ended, and why where that is known."""
+    command, why = one.get("command"), one.get("why")
+    return f"pid {one.get('pid')}" + (f" ({command[:60]})" if command else "") + (f": {why[:200]}" if why else "")
 
 
 def held_words(held: Held) -> list[str]:
@@ -263,7 +327,7 @@ def held_words(held: Held) -> list[str]:
     lines = []
     port = held.get("port")
     if port:
-        who = f"pid {port['pid']} ({port.get('command', '')[:60]})" if port.get("pid") else "somebody"
+        who = f"pid {port['pid']} ({port.get('command', '')[:60]})" if port.get("pid") else "an unknown process"
         lines.append(f"{who} listens on the run's port {port['port']}")
     for one in held.get("gpu_memory", []):
         size = f"{gibibytes(one['bytes'])} of " if one.get("bytes") else ""

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def fit(text: str, width: int) -> str:
+    """A text whose lines are cut to a width; a cut line ends with `…`."""
+    return "\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in text.split("\n"))
+
+
 def table(head: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
     """Rows under a head of (title, `<` or `>`); a column without any value is left out."""
     lines = [[title for title, _ in head], *rows]

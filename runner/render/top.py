@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from runner.formatting import gibibytes
-from runner.hosts.load import GpuLoad, Load, ProcessLoad
-from runner.render.tables import table
-from runner.runs.watch import HostNow
-from runner.text import clean
+from disttui.runner.formatting import gibibytes
+from disttui.runner.hosts.load import GpuLoad, Load, ProcessLoad
+from disttui.runner.render.tables import table
+from disttui.runner.runs.watch import HostNow
+from disttui.runner.text import clean
 
 PROCESSES = 20
 """The most lines of processes."""

@@ -1,13 +1,69 @@
-"""How far a run is that makes no steps yet; why it has not begun, or never will."""
+"""Why a run makes no steps yet: the queue, Slurm, or hosts that are not ready."""
 
 from __future__ import annotations
 
-from runner.formatting import number
-from runner.protocol.events import IN_LINE
-from runner.render.slurm import queue_words
-from runner.render.status import run_word
-from runner.runs.state import RunState
-from runner.text import clean
+import json
+from collections.abc import Sequence
+from typing import TypedDict
+
+from disttui.runner.api.waiting import Waited
+from disttui.runner.diagnose.cause import find
+from disttui.runner.diagnose.doubts import doubts
+from disttui.runner.diagnose.hang import sentences, standings
+from disttui.runner.diagnose.hints import hint
+from disttui.runner.errors import DisttuiError
+from disttui.runner.formatting import figure, number
+from disttui.runner.ids import short
+from disttui.runner.protocol.events import IN_LINE
+from disttui.runner.protocol.slurm import LIVING, WAITING, Queued
+from disttui.runner.render.status import GLYPHS, stall_words
+from disttui.runner.render.story import attempt_words
+from disttui.runner.runs.condition import run_word
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import clean
+
+_MEANINGS = {
+    "Resources": "waits for free nodes",
+    "Priority": "other jobs come first",
+    "Dependency": "waits for another job",
+    "BeginTime": "is to begin later",
+    "PartitionTimeLimit": "asks for more time than the partition allows",
+    "PartitionNodeLimit": "asks for more nodes than the partition allows",
+    "PartitionConfig": "no nodes of the partition are what it asks for",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition is inactive",
+    "ReqNodeNotAvail": "a node that it needs is not available",
+    "JobHeldUser": "is held by its user",
+    "JobHeldAdmin": "is held by an administrator",
+    "AssocGrpGRES": "the account's share of GPUs is taken",
+    "QOSMaxJobsPerUserLimit": "as many of your jobs run as the QOS allows",
+}
+"""Slurm's reason → what it means; others are shown as they are."""
+
+
+def queue_words(queued: Queued) -> str:
+    """`job 12 is queued: Resources (waits for free nodes)`; empty once it has ended, which the run's end tells."""
+    job, state = clean(queued["job"]), queued["state"]
+    if state in WAITING:
+        return f"job {job} is queued" + _because(queued["reason"], queued["start"])
+    if state in LIVING and state != "COMPLETING":
+        where = f" on {clean(', '.join(queued['nodes']))}" if queued["nodes"] else ""
+        return f"job {job} {'runs' if state == 'RUNNING' else 'is ' + clean(state.lower())}{where}"
+    return ""
+
+
+def waiting_words(reason: str, start: str) -> str:
+    """The reason of a queued job, for a note: `Resources (waits for free nodes), expected to start at …`."""
+    return _because(reason, start).removeprefix(": ")
+
+
+def _because(reason: str, start: str) -> str:
+    meaning = _MEANINGS.get(reason.strip("()").partition(",")[0])
+    words = clean(reason) + (f" ({meaning})" if meaning else "")
+    expected = f"expected to start at {clean(start.replace('T', ' '))}" if start else ""
+    said = ", ".join(word for word in (words, expected) if word)
+    return f": {said}" if said else ""
 
 
 def waits_for(state: RunState) -> str:
@@ -24,7 +80,7 @@ def waits_for(state: RunState) -> str:
 
 
 def dropped_words(run: str, why: str) -> str:
-    """Why a queued run is no longer in line: `out of line: the host was started anew; queue it again: …`.
+    """Why a queued run is no longer in line: `out of line: the host was rebooted; queue it again: …`.
 
     Args:
         run: Its id, as short as it is shown.
@@ -47,5 +103,154 @@ def stage(state: RunState) -> str:
     if step is not None:
         return f"step {step:,.0f}"
     if not state.attempt:
-        return "connecting to the hosts" if run_word(state) == "connecting" else "waiting for the hosts to join"
+        if run_word(state) == "connecting":
+            return "connecting to the hosts"
+        return "waiting for the hosts to join" if state.hosts[0].story.last else "reading what has happened so far"
     return "no step yet" if run_word(state) == "running" else "starting the ranks"
+
+
+MOST = 2048
+"""Bytes of the whole text, and of its JSON."""
+_WIDTHS = (300, 160, 80, 40, 0)
+"""Characters of a line, the first with which all fits."""
+
+Found = Sequence[tuple[KnownRun, "Waited | DisttuiError"]]
+
+
+class ExplainedPlace(TypedDict):
+    """Where to look."""
+
+    place: str | None
+    rank: int | None
+    host: str
+    lines: list[str]
+
+
+class Explain(TypedDict):
+    """Why a run is as it is, and what to do about it: the same object wherever a failure is printed as JSON."""
+
+    cause: str | None
+    cure: str | None
+    evidence: ExplainedPlace | None
+    next: str
+    """A command."""
+
+
+def explain(one: Waited, width: int = _WIDTHS[0]) -> Explain:
+    """The cause with its evidence, each text cut to `width` characters."""
+    seen = one.evidence
+    return {
+        "cause": _cut(_cause(one), width) or None,
+        "cure": _cut(_hint(one), width) or None,
+        "evidence": seen and {
+            "place": seen.place or None, "rank": seen.rank, "host": seen.host,
+            "lines": [_cut(line, width) for line in seen.lines],
+        },
+        "next": _next(one),
+    }  # fmt: skip
+
+
+def waited_text(found: Found) -> str:
+    """State, step, loss, cause, evidence and next command; of many runs, the details of the first that fit."""
+    heads = [_head(run, one) for run, one in found]
+    details = [[] if isinstance(one, DisttuiError) else _details(one) for _, one in found]
+    for width in _WIDTHS:
+        text = "\n".join(
+            line
+            for head, lines in zip(heads, details, strict=True)
+            for line in (_cut(head, width or 40), *(_cut(line, width) for line in lines if width))
+        )
+        if len(text.encode()) < MOST:
+            return text
+    return text.encode()[: MOST - 8].decode(errors="ignore") + "…"
+
+
+def waited_data(found: Found, code: int) -> dict[str, object]:
+    """The same as data; without evidence where that does not fit."""
+    for width in _WIDTHS:
+        data = {"code": code, "runs": [_data(run, one, width) for run, one in found]}
+        if len(json.dumps(data, indent=2)) < MOST:
+            break
+    return data
+
+
+def _head(run: KnownRun, one: Waited | DisttuiError) -> str:
+    if isinstance(one, DisttuiError):
+        return clean(f"✗ {short(run.run)}: {one.sentence}")
+    state, metrics = one.state, one.state.metrics
+    word = "lost" if one.met == "end" and state.result is None else run_word(state)
+    step, steps, loss = number(metrics.get("step")), number(metrics.get("steps")), figure(metrics.get("loss"))
+    words = [f"{GLYPHS.get(word, '◌')} {short(run.run)} {word}"]
+    if step is not None:
+        words.append(f"step {step:.0f}" + (f" of {steps:.0f}" if steps else ""))
+    words += [f"loss {loss}"] if loss is not None else []
+    words += [] if one.met == "end" else [f"met {one.met}" if one.met else "still waiting"]
+    return clean(", ".join(words))
+
+
+def _cause(one: Waited) -> str:
+    state = one.state
+    if state.problem:
+        return clean(state.problem)
+    if state.result is None and one.met == "end":
+        return "its supervisors died unexpectedly"
+    if state.result is not None and state.result.get("state") in ("failed", "lost"):
+        return clean(attempt_words(state, state.attempt))
+    if state.result is None and (stall := state.hosts[0].story.stall) is not None:
+        return clean("; ".join([stall_words(stall), *sentences(standings(state))]))
+    alarms = [f"{host.name}: {text}" for host in state.hosts for text in host.story.alarms]
+    return clean("; ".join([*alarms, *doubts(state)]) or waits_for(state))
+
+
+def _hint(one: Waited) -> str:
+    cause = find(one.state) if one.state.result is not None and is_failed(one) else None
+    known = hint(one.state, cause) if cause else None
+    return clean(known.text) if known else ""
+
+
+def is_failed(one: Waited) -> bool:
+    """Whether it has ended, neither well nor because a user has stopped it."""
+    return one.met == "end" and one.code not in (0, 130)
+
+
+def _next(one: Waited) -> str:
+    run = short(one.run.run)
+    if one.state.result is None:
+        word = run_word(one.state)
+        return f"disttui diagnose {run}" if word == "stalled" or one.met == "end" else f"disttui attach {run}"
+    return f"disttui {'diagnose' if is_failed(one) else 'runs show'} {run}"
+
+
+def _details(one: Waited) -> list[str]:
+    lines = []
+    seen = one.evidence
+    if cause := _cause(one):
+        lines.append(f"  cause: {cause}")
+    if seen and seen.place:
+        lines.append(f"  at: {seen.place}")
+    if known := _hint(one):
+        lines.append(f"  hint: {known}")
+    if seen and seen.lines:
+        who = "launcher" if seen.rank is None else f"rank {seen.rank}"
+        lines += [f"  log of {who} on {seen.host}:", *(f"    {line}" for line in seen.lines)]
+    return [*lines, f"  next: {_next(one)}"]
+
+
+def _data(run: KnownRun, one: Waited | DisttuiError, width: int) -> dict[str, object]:
+    if isinstance(one, DisttuiError):
+        what = _cut(clean(one.sentence), width or 40)
+        return {"run": run.run, "met": None, "error": {"code": one.code, "what": what, "cure": _cut(one.cure, width)}}
+    metrics = one.state.metrics
+    return {
+        "run": run.run,
+        "met": one.met or None,
+        "code": one.code,
+        "state": "lost" if one.met == "end" and one.state.result is None else run_word(one.state),
+        **{name: metrics.get(name) for name in ("step", "steps", "loss")},
+        "error": None,
+        "explain": explain(one, width) if width else None,
+    }
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else f"{line[: width - 1]}…" if width else ""

@@ -9,23 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from itertools import repeat
 
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from runner.errors import HostError, InputError
-from runner.hosts.link import Item, Link
-from runner.ids import pick, short
-from runner.paths import inside
-from runner.profile import Profile
-from runner.profile.addresses import split_host
-from runner.protocol.names import RUN_DIR
-from runner.runs.registry import KnownHost, KnownRun, load_run, refuse_newer, remember
-from runner.runs.remote import REACH, reach_hosts
-from runner.runs.store import mirrors_folder
-from runner.runs.summary import Summary, summaries
-from runner.transport import Connector
-from runner.untrusted.records import json_object
+from disttui.runner.errors import HostError, InputError
+from disttui.runner.hosts.link import Item, Link
+from disttui.runner.ids import pick, short
+from disttui.runner.paths import inside
+from disttui.runner.profile import Profile
+from disttui.runner.profile.fields import split_host
+from disttui.runner.protocol.names import RUN_DIR
+from disttui.runner.runs.registry import KnownHost, KnownRun, load_run, refuse_newer, remember
+from disttui.runner.runs.remote import REACH, reach_hosts
+from disttui.runner.runs.store import mirrors_folder
+from disttui.runner.runs.summary import Summary, summaries
+from disttui.runner.transport import Connector
+from disttui.runner.untrusted.records import json_object
 
 Agree = Callable[[str, str, Sequence[str]], None]
 """Takes a host, the run and the other hosts that it names. Raises InputError where they must not be contacted."""
@@ -62,31 +64,23 @@ def adopt(
         link = reached.links[0]
         summary = _pick(text, summaries(link.request("list", run_dir=run_dir)), host.name)
         run, node, names, counts = summary["run"], summary["node_rank"], summary["hosts"], summary["nproc"]
-        before = _kept(run, environ)
+        before = None
+        with suppress(InputError):  # it is not stored here, or its record is damaged
+            before = load_run(inside(mirrors_folder(environ), run))
         if before and not before.adopted:
             return before
         written = _written(link, run, node, run_dir)
     if summary.get("job"):  # one login node of Slurm is the way to all of its nodes
-        hosts = _behind(host, names, counts)
+        hosts = tuple(map(KnownHost.of, repeat(host), names, counts))
     else:
         hosts = _of_profile(profile, run, names, counts) if profile else _of_names(host, node, names, counts)
     asked = host.as_host().endpoint
     others = [one.name for rank, one in enumerate(hosts) if rank != node and one.as_host().endpoint != asked]
     if others and not profile and not (before and before.hosts == hosts):
         agree(host.name, run, others)
-    return remember(
-        KnownRun(
-            run,
-            inside(mirrors_folder(environ), run),
-            hosts,
-            written,
-            run_dir,
-            by=summary.get("by") or "?",
-            started=summary.get("started", 0.0),
-            ssh_config=ssh_config,
-            adopted=True,
-        )
-    )
+    by, started = summary.get("by") or "?", summary.get("started", 0.0)
+    folder = inside(mirrors_folder(environ), run)
+    return remember(KnownRun(run, folder, hosts, written, run_dir, started, by, ssh_config=ssh_config, adopted=True))
 
 
 def _pick(text: str, found: Sequence[Summary], host: str) -> Summary:
@@ -97,21 +91,13 @@ def _pick(text: str, found: Sequence[Summary], host: str) -> Summary:
         raise HostError(host, summary["problem"], summary.get("cure", ""))
     refuse_newer(summary, f"{host}: {wanted}")
     if "hosts" not in summary or summary.get("node_rank", len(summary["hosts"])) >= len(summary["hosts"]):
-        raise HostError(host, f"spec.json of {wanted} does not say which hosts it runs on", "Look at it on the host.")
+        raise HostError(host, f"spec.json of {wanted} does not name its hosts", "Inspect it on the host.")
     names = summary["hosts"]
     if strange := next((name for name in names if not _NAME.fullmatch(name) or names.count(name) > 1), None):
         raise HostError(
             host, f"it says that {wanted} has a host {strange!r}: no name, or two of it", "Do not trust it."
         )
     return summary
-
-
-def _kept(run: str, environ: Mapping[str, str]) -> KnownRun | None:
-    """The run as it is stored here; None if it is not, or its record is damaged."""
-    try:
-        return load_run(inside(mirrors_folder(environ), run))
-    except InputError:
-        return None
 
 
 def _of_profile(profile: Profile, run: str, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
@@ -121,24 +107,13 @@ def _of_profile(profile: Profile, run: str, names: Sequence[str], counts: Sequen
             f"the profile has {len(profile.hosts)} hosts, {short(run)} runs on {len(names)}: {', '.join(names)}",
             "Give a profile with these hosts, in this order.",
         )
-    ways = zip(profile.hosts, names, counts, strict=True)
-    return tuple(KnownHost(name, one.host, one.user, one.port, one.python, count) for one, name, count in ways)
-
-
-def _behind(login: KnownHost, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
-    """The nodes of a job of Slurm, all reached by the login node that was asked."""
-    return tuple(
-        KnownHost(name, login.host, login.user, login.port, login.python, count)
-        for name, count in zip(names, counts, strict=True)
-    )
+    return tuple(map(KnownHost.of, profile.hosts, names, counts))
 
 
 def _of_names(asked: KnownHost, node: int, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
     """The hosts as ssh aliases of these names; the asked host keeps the address it was asked at."""
     hosts = [
-        KnownHost(name, asked.host, asked.user, asked.port, nproc=count)
-        if rank == node
-        else KnownHost(name, _address(asked.name, name), nproc=count)
+        KnownHost.of(asked, name, count) if rank == node else KnownHost(name, _address(asked.name, name), nproc=count)
         for rank, (name, count) in enumerate(zip(names, counts, strict=True))
     ]
     if any(one.host == "local" and rank != node for rank, one in enumerate(hosts)):
@@ -163,7 +138,7 @@ def _address(asked: str, name: str) -> str:
 
 
 def _written(link: Link, run: str, node: int, run_dir: str) -> Mapping[str, object]:
-    """The profile in a run's spec.json, for display only; empty where there is none."""
+    """The profile in a run's spec.json, for display only; empty if missing."""
     data = bytearray()
 
     def take(item: Item) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any
+from contextlib import closing
+from typing import Any, Protocol
 
-from runner.errors import DisttuiError, HostError
-from runner.hosts.link import Item, Link
-from runner.protocol.limits import READ_LIMIT
-from runner.runs.registry import KnownRun
-from runner.runs.remote import REACH
-from runner.runs.store import HostStore
+from disttui.runner.errors import DisttuiError, HostError
+from disttui.runner.hosts.link import Item, Link
+from disttui.runner.protocol.limits import READ_LIMIT
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.remote import REACH
+from disttui.runner.runs.store import HostStore
 
 AHEAD = 2
 """Concurrent reads: the host sends one while the answer of the previous one is on its way."""
@@ -21,6 +23,47 @@ PIECE = 1 << 20
 """Bytes per write: every system call releases the interpreter's lock, and waits to get it again."""
 _LOOK = 1.0
 """Seconds after which a waiting reader checks whether bytes still arrive."""
+
+
+class Beginning(Protocol):
+    """The part of a host's log before the mirrored one, from the offset `upto` on."""
+
+    @property
+    def node(self) -> int:
+        """Node rank."""
+
+    @property
+    def name(self) -> str:
+        """The log's name in the mirror."""
+
+    @property
+    def upto(self) -> int:
+        """Offset."""
+
+
+def fill_all(
+    open_link: Callable[[int], Link], run: KnownRun, wanted: Sequence[Beginning], store: Callable[[int], HostStore]
+) -> None:
+    """Fetch beginnings of logs into the stores of a locked mirror, over separate links, host by host.
+
+    Raises DisttuiError: the first error; all other parts have been fetched where possible.
+    """
+    first: DisttuiError | None = None
+    for node in sorted({one.node for one in wanted}):
+        try:
+            link = open_link(node)
+        except DisttuiError as error:
+            first = first or error
+            continue
+        with closing(link):
+            for one in wanted:
+                if one.node == node:
+                    try:
+                        fill(link, run, node, store(node), one.name, one.upto)
+                    except DisttuiError as error:
+                        first = first or error
+    if first:
+        raise first
 
 
 def fill(link: Link, run: KnownRun, node: int, store: HostStore, name: str, upto: int = 0) -> None:

@@ -7,16 +7,13 @@ from functools import cache, lru_cache
 from itertools import islice
 from typing import NamedTuple, cast, get_args, get_type_hints
 
-from runner.protocol.events import Event
-from runner.protocol.files import Exit, Stacks
-from runner.protocol.limits import MOST_GPUS, MOST_RANKS
-from runner.protocol.metrics import Metrics
-from runner.protocol.reports import Report
-from runner.protocol.telemetry import Telemetry
-from runner.untrusted.decode import MalformedRecordError, decode
-
-MOST_METRICS = 4096
-"""Names of metrics of a rank that are taken."""
+from disttui.runner.protocol.events import Event
+from disttui.runner.protocol.files import Exit, Stacks
+from disttui.runner.protocol.limits import MOST_GPUS, MOST_METRICS, MOST_RANKS
+from disttui.runner.protocol.metrics import Metrics
+from disttui.runner.protocol.reports import Report
+from disttui.runner.protocol.telemetry import Telemetry
+from disttui.runner.untrusted.decode import MalformedRecordError, decode
 
 
 class EventLine(NamedTuple):

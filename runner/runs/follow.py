@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
-from queue import Queue
+from queue import Full, Queue
 from typing import Any
 
-from runner.errors import DisttuiError
-from runner.hosts.link import SILENCE, Item, Link
-from runner.paths import PathError
-from runner.protocol.slurm import Queued
-from runner.runs.contents import Content, read_content
-from runner.runs.store import MOST_OLD, HostStore
-from runner.untrusted.decode import MalformedRecordError, decode
-from runner.untrusted.records import Unfinished
+from disttui.runner.errors import DisttuiError
+from disttui.runner.hosts.link import SILENCE, Item, Link
+from disttui.runner.paths import PathError
+from disttui.runner.protocol.slurm import Queued
+from disttui.runner.runs.contents import Content, read_content
+from disttui.runner.runs.store import MOST_OLD, HostStore
+from disttui.runner.untrusted.decode import MalformedRecordError, decode
+from disttui.runner.untrusted.records import Unfinished, whole
 
 EAGER = 300.0
 """Seconds of reconnecting every 2 s; every 30 s after that."""
 CHECK = 5.0
 """Seconds between checks whether the run's supervisor is alive."""
 PIECES = 256
-"""Updates that may wait for the viewer; beyond that its hosts pause sending, and the rest stays in their files."""
+"""Records that may wait for the viewer; beyond that its hosts pause sending, and the rest stays in their files."""
+SKIPPED_TO = 64 * 1024
+"""Bytes at the end of every log with which a viewer continues that skips the rest."""
 
 
 @dataclass(frozen=True)
@@ -55,20 +58,17 @@ class LogRead:
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """A malformed record in a host's file: a line at an offset, or (None) JSON of the wrong form."""
-
-    node: int
-    file: str
-    offset: int | None
-
-
-@dataclass(frozen=True)
 class Notice:
     """A note about a host for the user, without its name."""
 
     node: int
     text: str
+
+    @classmethod
+    def skipped(cls, node: int, file: str, offset: int | None = None) -> Notice:
+        """A record that is malformed: a line at an offset, or JSON of the wrong form."""
+        at = "" if offset is None else f" at byte {offset}"
+        return cls(node, f"{file}{at}: malformed record skipped")
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,23 @@ class QueueNews:
     queued: Queued
 
 
-News = QueueNews | LinkNews | RecordRead | LogRead | Skipped | Notice
+News = QueueNews | LinkNews | RecordRead | Notice | None
+"""None: logs have grown in the mirror, `HostMirror.read_logs` has more."""
+
+
+@dataclass
+class _Unread:
+    """The mirrored part of a log that has not been read."""
+
+    start: int = 0
+    end: int = 0
+    restart: bool = False
 
 
 class HostMirror:
     """Mirrors one host's run directory and puts the updates into `news`.
+
+    Logs stay in the mirror until `read_logs`: a viewer that shows them slowly lets neither records nor the link wait.
 
     Args:
         request: Arguments of the `mirror` op (run, node_rank, run_dir).
@@ -110,10 +122,17 @@ class HostMirror:
         self.store = store
         self._reopen = reopen
         self._news = news
-        self._names: dict[int, str] = {}
         self._partial: dict[str, Unfinished] = {}
         self._replay = replay
         self._only_look = only_look
+        self._unread: dict[str, _Unread] = {}
+        self._reading = threading.Lock()
+        self._grown = False
+        """Whether that is in the queue."""
+        self._behind = 0
+        """Bytes of logs that the host has not sent yet, as far as this viewer knows."""
+        self._to_skip = threading.Event()
+        self._exit_read = False
         self._closed = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"follow {node}", daemon=True)
@@ -132,6 +151,55 @@ class HostMirror:
             self._thread.join(0.5)
         self.store.close()
 
+    @property
+    def pending(self) -> int:
+        """Bytes of logs that are still to be read: here, and on the host."""
+        with self._reading:
+            return self._behind + sum(unread.end - unread.start for unread in self._unread.values())
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether `read_logs` has more."""
+        return bool(self._unread)
+
+    def read_logs(self) -> Iterator[LogRead]:
+        """Yield the next piece of every log that has one, first those that have waited longest."""
+        self._grown = False
+        for name in list(self._unread):
+            with self._reading:
+                unread = self._unread.pop(name)
+                restart, unread.restart = unread.restart, False
+                # A caller may take no more than one piece: what follows a restart stays unread.
+                data = b"" if restart else self._read_unread(name, unread)
+                if unread.start < unread.end:
+                    self._unread[name] = unread
+            if restart:
+                yield LogRead(self.node, name, b"", restart=True)
+            if data:
+                yield LogRead(self.node, name, data)
+
+    def skip(self) -> int:
+        """Continue with the ends of the logs; return the number of bytes left out."""
+        skipped = self.pending
+        with self._reading:
+            for unread in self._unread.values():
+                unread.start, unread.restart = unread.end, True
+            if self._behind > SKIPPED_TO:
+                self._to_skip.set()
+            self._behind = 0
+        return skipped
+
+    def _read_unread(self, name: str, unread: _Unread) -> bytes:
+        try:
+            for offset, data in self.store.read(name, unread.start):
+                piece = data[: unread.end - offset]
+                unread.start = offset + len(piece)
+                return piece
+        except (OSError, PathError):
+            pass
+        unread.start = unread.end  # the copy has gone
+        return b""
+
     def _run(self) -> None:
         self._tell_held()
         if "exit.json" in self.store.files():
@@ -146,12 +214,17 @@ class HostMirror:
                 if link is None:
                     return
             request = {**self._request, "have": self.store.have(), "settle": not self._only_look}
+            if self._to_skip.is_set():
+                self._to_skip.clear()
+                request["tail"] = SKIPPED_TO
             future = link.stream("mirror", self._take, **request)
             self._news.put(LinkNews(self.node, "seen"))
             shown = True
             checked = time.monotonic()
             while not (future.done() or self._closed.wait(0.25)):
                 self.store.settle()
+                if self._to_skip.is_set():
+                    link.cancel(future)
                 if (link.silence < SILENCE) != shown:
                     shown = not shown
                     self._news.put(LinkNews(self.node, "seen" if shown else "not seen"))
@@ -161,8 +234,11 @@ class HostMirror:
                     status = link.submit("status", settle=not self._only_look, **self._request)
                     if self._only_look:
                         status.add_done_callback(self._note_death)
+            self._behind = 0
             if self._ended.is_set() or self._closed.is_set():
                 return
+            if self._to_skip.is_set() and not future.exception():
+                continue
             link.close()
             self.link = None
             self._news.put(LinkNews(self.node, "not seen", _why(future)))
@@ -182,7 +258,7 @@ class HostMirror:
         found = None if status.cancelled() or status.exception() else status.result()
         if found is not None and not found["alive"] and found["exit"] is None and not self._ended.is_set():
             self._ended.set()
-            self._news.put(LinkNews(self.node, "ended", "its supervisor is gone without a word"))
+            self._news.put(LinkNews(self.node, "ended", "its supervisor died unexpectedly"))
             self._closed.set()
 
     def _reconnect(self) -> Link | None:
@@ -198,7 +274,7 @@ class HostMirror:
             else:
                 if not self._closed.is_set():
                     return self.link
-                self.link.close()  # `close` was called meanwhile, and found no link to close
+                self.link.close()  # `close` was called in the meantime and found no link
         return None
 
     def _take(self, item: Item) -> None:
@@ -212,46 +288,81 @@ class HostMirror:
                 if name is not None:
                     self._tell(name, offset, bytes(data))
             elif "file" in item:
-                restarted = self.store.announce(item)
-                if restarted:
-                    self._partial.pop(restarted, None)
-                    self._news.put(LogRead(self.node, restarted, b"", restart=True))
-                    if item.get("generation") == MOST_OLD:
-                        text = f"{restarted} has begun anew {MOST_OLD} times: older copies of it are not kept any more"
-                        self._news.put(Notice(self.node, text))
-            elif "queue" in item:
-                self._news.put(QueueNews(decode(Queued, item["queue"])))
-            elif "caught_up" in item:
-                self._news.put(LinkNews(self.node, "caught up"))
-            elif "ended" in item:
-                self._ended.set()
-                self._news.put(LinkNews(self.node, "ended"))
-            elif "gone" in item:
-                self._ended.set()
-                self._news.put(LinkNews(self.node, "gone", "its run folder is gone"))
+                self._announce(item)
+            else:
+                self._take_event(item)
         except PathError:
             raise  # a fault of this host's data: its link ends with this reason
         except DisttuiError as error:
-            # A fault of this machine, such as a full disk: the run goes on, this viewer cannot.
+            # A fault of this machine, such as a full disk: the run continues, this viewer cannot.
             self._news.put(LinkNews(self.node, "failed", str(error)))
             self._closed.set()
 
+    def _take_event(self, event: Mapping[str, object]) -> None:
+        if "behind" in event:
+            self._behind = whole(event["behind"]) or 0
+        elif "exit" in event:
+            self._tell_exit(event["exit"])
+        elif "queue" in event:
+            self._news.put(QueueNews(decode(Queued, event["queue"])))
+        elif "caught_up" in event:
+            self._news.put(LinkNews(self.node, "caught up"))
+        elif "ended" in event:
+            self._ended.set()
+            self._news.put(LinkNews(self.node, "ended"))
+        elif "gone" in event:
+            self._ended.set()
+            self._news.put(LinkNews(self.node, "gone", "its run folder is gone"))
+
     def _tell(self, name: str, offset: int, data: bytes) -> None:
         if name.endswith(".log"):
-            self._news.put(LogRead(self.node, name, data))
+            self._note_unread(name, offset, offset + len(data))
             return
         held = self._partial.setdefault(name, Unfinished())
         for at, record in held.whole_file(offset, data) if name.endswith(".json") else held.lines(offset, data):
-            if record is not None:
+            if name == "exit.json":
+                self._tell_exit(record)
+            elif record is not None:
                 self._news.put(self._read(name, record))
             elif not name.endswith(".json"):
-                self._news.put(Skipped(self.node, name, at))
+                self._news.put(Notice.skipped(self.node, name, at))
 
-    def _read(self, name: str, record: Mapping[str, object]) -> RecordRead | Skipped:
+    def _announce(self, item: Mapping[str, object]) -> None:
+        with self._reading:
+            restarted = self.store.announce(item)
+            if restarted and restarted.endswith(".log"):
+                self._unread[restarted] = _Unread(restart=True)
+        if restarted:
+            self._partial.pop(restarted, None)
+            if item.get("generation") == MOST_OLD:
+                text = f"{restarted} was restarted {MOST_OLD} times: older copies are no longer kept"
+                self._news.put(Notice(self.node, text))
+
+    def _note_unread(self, name: str, start: int, end: int) -> None:
+        with self._reading:
+            unread = self._unread.setdefault(name, _Unread())
+            if self._to_skip.is_set():  # sent before the host knew: only the last piece of it is shown
+                unread.start, unread.restart = start, True
+            elif unread.start >= unread.end:
+                unread.start = start
+            unread.end = end
+            self._behind = max(0, self._behind - (end - start))
+        if not self._grown:
+            self._grown = True
+            with suppress(Full):  # the session reads logs after the records that wait there
+                self._news.put_nowait(None)
+
+    def _tell_exit(self, record: object) -> None:
+        """Emit the end once: it comes before exit.json itself where logs are behind."""
+        if isinstance(record, Mapping) and not self._exit_read:
+            self._exit_read = True
+            self._news.put(self._read("exit.json", record))
+
+    def _read(self, name: str, record: Mapping[str, object]) -> RecordRead | Notice:
         try:
             return RecordRead(self.node, read_content(name, record))
         except MalformedRecordError:
-            return Skipped(self.node, name, None)
+            return Notice.skipped(self.node, name)
 
 
 def _why(future: Any) -> str:

@@ -11,19 +11,25 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 
-from runner.errors import DisttuiError
-from runner.ids import short
-from runner.profile import Profile
-from runner.protocol.files import Exit
-from runner.runs.registry import KnownRun, profile_of
-from runner.runs.state import RunState
-from runner.text import clean, clean_lines
-from runner.text.masking import masked
+from disttui.runner.errors import DisttuiError
+from disttui.runner.ids import short
+from disttui.runner.profile import Profile
+from disttui.runner.protocol.files import Exit
+from disttui.runner.runs.registry import KnownRun, profile_of
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import clean, clean_lines
+from disttui.runner.text.masking import masked
 
 LIMIT = 10.0
 """Seconds that each of them may take."""
 SHOWN = 500
 """Characters at the end of a failed command's output that are shown."""
+
+
+def say_on_end(profile: Profile, say: Callable[[str], None]) -> None:
+    """Say before the start of a run that nobody follows when its `on_end` will run."""
+    if profile.on_end.command or profile.on_end.webhook:
+        say("on_end runs on this machine, not before `disttui attach` or the app sees the end of the run")
 
 
 def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[str], None]) -> None:

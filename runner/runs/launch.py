@@ -7,19 +7,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from runner import __version__
-from runner.errors import DisttuiError, LinkLostError
-from runner.hosts.answers import Started, Submitted
-from runner.hosts.link import Link
-from runner.hosts.survey import HostsError, Surveyed, Tell
-from runner.planning.plan import Plan
-from runner.profile import Profile
-from runner.protocol.facts import Code
-from runner.protocol.files import LeaderPlace, Queue, Secrets, Spec
-from runner.protocol.requests import Run
-from runner.protocol.slurm import Batch
+from disttui.runner import __version__
+from disttui.runner.errors import DisttuiError, LinkLostError
+from disttui.runner.hosts.answers import Started, Submitted
+from disttui.runner.hosts.link import Link
+from disttui.runner.hosts.survey import Surveyed, Tell
+from disttui.runner.planning.plan import Plan
+from disttui.runner.protocol.facts import Code
+from disttui.runner.protocol.files import LeaderPlace, NotifyTarget, Queue, Secrets, Spec
+from disttui.runner.protocol.leases import next_round
+from disttui.runner.protocol.requests import Op, Run
+from disttui.runner.protocol.slurm import Batch
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.remote import stream_all, together
 
 START_PATIENCE = 60.0
 """Seconds for a host to start its supervisor."""
@@ -33,68 +35,59 @@ KILL_PATIENCE = 10.0
 """Seconds for hosts to confirm that they stop what was started."""
 
 
-class How(NamedTuple):
-    """What a start needs besides its plan."""
-
-    by: str
-    """The user who starts it, `alice@laptop`."""
-    resume_from: str | None = None
-    """The folder on the hosts with the checkpoints of another run, to continue from."""
-    ignore_leases: bool = False
-    """Start although others have leased what the run uses."""
-    priority: int | None = None
-    """Wait where others have leased what the run uses, before those of a lower priority; None: do not wait."""
-
-
-def launch(
-    *,
-    profile: Profile,
+def launch(  # noqa: PLR0913
+    known: KnownRun,
     plan: Plan,
     hosts: Sequence[Surveyed],
-    run: str,
     secret_env: Sequence[Mapping[str, str]],
-    tell: Tell,
+    targets: Sequence[NotifyTarget],
     reopen: Callable[[int], Link],
-    how: How,
+    *,
+    ignore_leases: bool = False,
+    queued: bool = False,
+    tree: str | None = None,
+    tell: Tell,
 ) -> None:
-    """Start the supervisors of all hosts.
+    """Run the setup commands on all hosts, then start their supervisors.
 
     Args:
-        reopen: Makes a new link to the host of a node rank where a link breaks meanwhile: the request is repeated,
-            which starts nothing twice. Raises DisttuiError.
         secret_env: One per host: the variables with resolved references.
+        targets: Where the hosts send notifications.
+        reopen: Makes a new link to the host of a node rank if a link breaks; the request is repeated, which starts
+            nothing twice. Raises DisttuiError.
+        ignore_leases: Start even where others have reserved what the run uses.
+        queued: Wait while others have reserved what the run uses.
+        tree: The code tree of which the hosts have a copy for this run.
+        tell: Takes the progress of the setup.
 
     Raises:
         DisttuiError: A host could not start; those that had started are stopped before this is raised.
     """
     key = secrets.token_hex(32)
     started = time.time()
-    request: Run = {"run": run, "run_dir": profile.launch.run_dir}
+    request = known.request()
     reached = [Reachable(host.link, partial(reopen, node)) for node, host in enumerate(hosts)]
 
+    def spec_of(node: int) -> Spec:
+        queue = _queue(plan, hosts, node, lasts=not (secret_env[node] or targets)) if queued else None
+        return _spec(known, plan, node, started, tree, queue, ignore_leases=ignore_leases)
+
     def start(node: int) -> Started | DisttuiError:
-        tell(node, "starting", "")
-        spec: Spec = {
-            **plan.spec(node, run),
-            "by": how.by,
-            "started": started,
-            "version": __version__,
-            "resume_from": how.resume_from,
-            "ignore_leases": how.ignore_leases,
-            "queue": _queue(how, hosts, node),
-        }
-        secret: Secrets = {"key": key, "env": dict(secret_env[node])}
-        try:
-            answer: Started = reached[node].ask("start", START_PATIENCE, spec=spec, secrets=secret)
-        except DisttuiError as error:
-            tell(node, "failed", error.sentence)
-            return error
-        tell(node, "started", "")
+        secret: Secrets = {"key": key, "env": dict(secret_env[node]), "notify": list(targets)}
+        answer: Started | DisttuiError = reached[node].attempt(
+            "start", START_PATIENCE, spec=spec_of(node), secrets=secret
+        )
         return answer
 
+    if commands := list(plan.profile.job.setup):
+        setups = {
+            node: {"spec": spec_of(node), "commands": commands, "secrets": dict(secret_env[node])}
+            for node in range(len(hosts))
+        }
+        stream_all([host.link for host in hosts], "setup", setups, "setup", tell)
     try:
-        if not how.ignore_leases and how.priority is None:
-            _claim(reached, hosts, plan, run, how.by)
+        if not ignore_leases and not queued:
+            _claim(reached, hosts, plan, known.run, known.by)
         # All at once, so that every host imports torch while the others still start.
         with ThreadPoolExecutor(max_workers=len(hosts), thread_name_prefix="start") as pool:
             answers = list(pool.map(start, range(len(hosts))))
@@ -104,11 +97,21 @@ def launch(
             errors = _lead(reached, request, first["gang"])
         if errors:
             _kill(reached, request)
-            raise errors[0] if len(errors) == 1 else HostsError(errors)
+            raise together(errors)
     finally:
         for before, after in zip(hosts, reached, strict=True):
             if after.link is not before.link:
                 after.link.close()  # code that follows the run replaces broken links itself
+
+
+def _spec(
+    known: KnownRun, plan: Plan, node: int, started: float, tree: str | None,
+    queue: Queue | None = None, *, ignore_leases: bool = False,
+) -> Spec:  # fmt: skip
+    return {
+        **plan.spec(node, known.run), "by": known.by, "started": started, "version": __version__,
+        "resume_from": known.resume_from, "ignore_leases": ignore_leases, "queue": queue, "tree": tree,
+    }  # fmt: skip
 
 
 def _turns(hosts: Sequence[Surveyed]) -> list[int]:
@@ -116,18 +119,22 @@ def _turns(hosts: Sequence[Surveyed]) -> list[int]:
     return sorted(range(len(hosts)), key=lambda node: (hosts[node].facts.boot_id, hosts[node].facts.hostname, node))
 
 
-def _queue(how: How, hosts: Sequence[Surveyed], node: int) -> Queue | None:
-    """How a run waits. Its place is behind all that wait on its hosts already, whatever the clocks of others say."""
-    if how.priority is None:
-        return None
+def _queue(plan: Plan, hosts: Sequence[Surveyed], node: int, *, lasts: bool) -> Queue:
+    """How a run waits. Its place is behind all others of its round, whatever the clocks of others say."""
     last = max((one["order"] for host in hosts for one in host.facts.leases if one["state"] == "waiting"), default=0.0)
     now = hosts[0].facts.time
     order = max(now, last + 0.001) if last < now + _LATEST else now
-    code = hosts[node].facts.code
-    kept: Code | None = None
+    code, kept = hosts[node].facts.code, None
     if code is not None:
-        kept = {"script": code.script, "folder": code.folder, "git": None, "nccl_line": None}
-    return {"priority": how.priority, "order": order, "turns": _turns(hosts), "code": kept}
+        kept = Code(
+            file=code.file, script=code.script, folder=code.folder, git=None, nccl_line=None, launcher_line=None
+        )
+    any_of = plan.hosts[node].any_of
+    return {
+        "round": next_round((host.facts.euid, host.facts.leases) for host in hosts), "order": order,
+        "any_of": None if any_of is None else list(any_of), "lasts": lasts and len(hosts) == 1,
+        "turns": _turns(hosts), "code": kept,
+    }  # fmt: skip
 
 
 def _claim(reached: Sequence[Reachable], hosts: Sequence[Surveyed], plan: Plan, run: str, by: str) -> None:
@@ -150,29 +157,26 @@ def _claim(reached: Sequence[Reachable], hosts: Sequence[Surveyed], plan: Plan, 
 
 
 def submit(
-    *,
+    known: KnownRun,
     plan: Plan,
     batch: Batch,
     login: Reachable,
-    run: str,
     secret_env: Mapping[str, str],
-    by: str = "",
-    resume_from: str | None = None,
+    targets: Sequence[NotifyTarget] = (),
+    *,
+    tree: str | None = None,
 ) -> str:
-    """Submit a run as a job of Slurm from its login node; returns the job's id. Further arguments as of `launch`.
+    """Submit a run as a job of Slurm from its login node; returns the job's id.
 
     Args:
         secret_env: The variables with resolved references, of all nodes.
+        targets, tree: As of `launch`.
 
     Raises:
         DisttuiError: The login node or Slurm refuses it, or does not answer; what may have been submitted is cancelled.
     """
-    spec: Spec = {
-        **plan.spec(0, run), "by": by, "started": time.time(), "version": __version__, "resume_from": resume_from,
-        "ignore_leases": False,
-        "queue": None,
-    }  # fmt: skip
-    secret: Secrets = {"key": secrets.token_hex(32), "env": dict(secret_env)}
+    spec = _spec(known, plan, 0, time.time(), tree)
+    secret: Secrets = {"key": secrets.token_hex(32), "env": dict(secret_env), "notify": list(targets)}
     before = login.link
     try:
         args = [list(host.launcher_args) for host in plan.hosts]
@@ -180,7 +184,7 @@ def submit(
             "submit", SUBMIT_PATIENCE, spec=spec, launcher_args=args, secrets=secret, batch=batch
         )
     except DisttuiError:
-        _kill([login], {"run": run, "run_dir": spec["run_dir"]})
+        _kill([login], known.request())
         raise
     finally:
         if login.link is not before:
@@ -199,7 +203,7 @@ class Reachable:
         self.link = link
         self._reopen = reopen
 
-    def ask(self, op: str, patience: float, **arguments: Any) -> Any:
+    def ask(self, op: Op, patience: float, **arguments: Any) -> Any:
         """Send a request and wait for the answer. Raises DisttuiError."""
         try:
             return self.link.request(op, timeout=patience, **arguments)
@@ -207,19 +211,22 @@ class Reachable:
             self.link = self._reopen()
             return self.link.request(op, timeout=patience, **arguments)
 
+    def attempt(self, op: Op, patience: float, **arguments: Any) -> Any:
+        """The answer to a request, or the DisttuiError that it ended with."""
+        try:
+            return self.ask(op, patience, **arguments)
+        except DisttuiError as error:
+            return error
+
 
 def _lead(hosts: Sequence[Reachable], request: Run, leader: LeaderPlace) -> list[DisttuiError]:
     """Send the leader's address to the followers; returns the errors."""
 
-    def lead(node: int) -> DisttuiError | None:
-        try:
-            hosts[node].ask("lead", LEAD_PATIENCE, **request, node_rank=node, leader=leader)
-        except DisttuiError as error:
-            return error
-        return None
+    def lead(node: int) -> object:
+        return hosts[node].attempt("lead", LEAD_PATIENCE, **request, node_rank=node, leader=leader)
 
     with ThreadPoolExecutor(max_workers=len(hosts), thread_name_prefix="lead") as pool:
-        return [error for error in pool.map(lead, range(1, len(hosts))) if error]
+        return [answer for answer in pool.map(lead, range(1, len(hosts))) if isinstance(answer, DisttuiError)]
 
 
 def _kill(hosts: Sequence[Reachable], request: Run) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runner.errors import InputError
-from runner.profile import Host, Profile, parse, parse_host, read
-from runner.profile.agreed import is_agreed, source_of
-from runner.profile.library import find, list_profiles
-from runner.profile.trust import doubt
-from runner.runs.registry import known_runs
+from disttui.runner.errors import InputError
+from disttui.runner.profile import Host, Profile, parse, parse_host, read
+from disttui.runner.profile.consent import is_agreed, source_of
+from disttui.runner.profile.library import find, list_profiles
+from disttui.runner.profile.trust import doubt
+from disttui.runner.runs.registry import known_runs
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Destination:
 
     host: Host
     ssh_config: str | None = None
+    named: bool = True
+    """Whether the user has named it or has a run there; False: a profile names it, whose hosts may not exist."""
 
     @property
     def name(self) -> str:
@@ -48,7 +50,8 @@ def chosen(words: Sequence[str], profile: Path | None, environ: Mapping[str, str
 def in_view(environ: Mapping[str, str]) -> list[Destination]:
     """The hosts of all runs that are known here and of the user's and the team's profiles, and this machine."""
     local = Destination(parse_host("local"))
-    places = {_way(place): place for place in (*of_runs(environ), *_of_profiles(environ), local)}
+    unsure = (replace(place, named=False) for place in _of_profiles(environ))
+    places = {_way(place): place for place in (*unsure, *of_runs(environ), local)}
     return list(places.values())
 
 

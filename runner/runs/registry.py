@@ -17,38 +17,36 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from runner import private
-from runner.errors import InputError
-from runner.ids import pick, short
-from runner.paths import inside
-from runner.profile import Host, Profile, leaks, parse
-from runner.profile.fields import slug
-from runner.profile.resolve import SecretValues
-from runner.protocol.names import FORMAT, RUN
-from runner.protocol.regular import read_regular, regular
-from runner.protocol.requests import Run
-from runner.protocol.summary import summarize
-from runner.runs.state import RunState, begin, job_nodes
-from runner.runs.store import NO_ROOM, mirrors_folder
-from runner.runs.summary import Summary, summary_of
-from runner.text import clean
-from runner.untrusted.records import json_object
+from disttui.runner import private
+from disttui.runner.errors import InputError
+from disttui.runner.ids import pick, short
+from disttui.runner.paths import PathError, inside
+from disttui.runner.profile import Host, Profile, leaks, parse
+from disttui.runner.profile.fields import slug
+from disttui.runner.profile.resolve import SecretValues
+from disttui.runner.protocol.files import Exit
+from disttui.runner.protocol.names import FORMAT, RUN
+from disttui.runner.protocol.regular import read_regular, regular
+from disttui.runner.protocol.requests import Run
+from disttui.runner.protocol.summary import summarize
+from disttui.runner.runs.state import RunState, begin, job_nodes, outcome
+from disttui.runner.runs.store import NO_ROOM, mirrors_folder
+from disttui.runner.runs.summary import Summary, end_of, summary_of
+from disttui.runner.text import clean
+from disttui.runner.untrusted.decode import decode
+from disttui.runner.untrusted.records import json_object
 
 _SEEN: Final = "seen.json"
+_ENDS: Final = "ends.json"
 
-_KINDS: dict[str, Any] = {
-    "run": str,
-    "run_dir": str,
-    "by": str,
-    "started": int | float,
-    "profile": dict,
-    "problem": str,
-    "source": str | None,
-    "ssh_config": str | None,
-    "sandbox": bool,
-    "adopted": bool,
-    "resume_from": str | None,
-}
+_KINDS: Sequence[tuple[Any, Sequence[str]]] = (
+    (str, ("run", "run_dir", "by", "problem")),
+    (str | None, ("source", "ssh_config", "resume_from")),
+    (int | float, ("started",)),
+    (dict, ("profile", "template")),
+    (bool, ("sandbox", "adopted")),
+)
+"""Types of the fields of run.json."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +59,16 @@ class KnownHost:
     port: int | None = None
     python: str | None = None
     nproc: int = 1
+    transport: str | None = None
+
+    @classmethod
+    def of(cls, host: Host | KnownHost, name: str, nproc: int = 1) -> KnownHost:
+        """A host of a run, reached as `host` is."""
+        return cls(name, host.host, host.user, host.port, host.python, nproc, host.transport)
 
     def as_host(self) -> Host:
         """The same as an entry of a profile."""
-        given = {"host": self.host, "user": self.user, "port": self.port, "python": self.python}
+        given = {name: getattr(self, name) for name in ("host", "user", "port", "python", "transport")}
         host = Host.model_validate({key: value for key, value in given.items() if value is not None})
         return host.model_copy(update={"name": self.name})
 
@@ -91,6 +95,8 @@ class KnownRun:
     """Why it could not be started."""
     resume_from: str | None = None
     """The folder on the hosts with the checkpoints of the run that it continues."""
+    template: Mapping[str, Any] = field(default_factory=dict)
+    """The profile before its variables were filled in; empty if it has none, or if the run was started elsewhere."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -100,7 +106,8 @@ class KnownRun:
 
     def begin(self) -> RunState:
         """Its initial state, before any record."""
-        return begin(self.run, tuple(host.name for host in self.hosts), tuple(host.nproc for host in self.hosts))
+        state = begin(self.run, tuple(host.name for host in self.hosts), tuple(host.nproc for host in self.hosts))
+        return replace(state, problem=self.problem) if self.problem else state
 
     @property
     def gone(self) -> bool:
@@ -122,24 +129,24 @@ class KnownRun:
         skipped = ("folder", "warnings", "hosts")
         data = {name: value for name, value in vars(self).items() if name not in skipped}
         data |= {"disttui": FORMAT, "hosts": [vars(host) for host in self.hosts]}
-        _write(self.folder / "run.json", data)
+        private.replace(self.folder / "run.json", json.dumps(data))
 
     def failed(self, why: str) -> None:
         """Store why the run could not be started."""
         with suppress(OSError):
             replace(self, problem=why).save()
 
-    def summary(self) -> dict[str, Any]:
-        """Its summary from what is stored here, in the form of the `list` op; `state` may be "unknown"."""
-        known: dict[str, Any] = {
-            "run": self.run, "name": self.name, "by": self.by, "started": self.started, "state": "unknown",
-            "hosts": [host.name for host in self.hosts], "nproc": [host.nproc for host in self.hosts],
-        }  # fmt: skip
-        if self.problem:
-            return {**known, "state": "failed"}
-        # A host's data must not decide which run this is.
-        answered = read_object(self.folder / _SEEN)
-        seen = summary_of({**answered, "run": self.run}) if answered else None
+    def summary(self, answers: Mapping[int, Summary] | None = None) -> dict[str, Any]:
+        """Its summary from what is stored here, in the form of the `list` op; `state` may be "unknown".
+
+        Args:
+            answers: Node rank → what a host has just answered: stored first.
+        """
+        heard = {node: end for node, one in (answers or {}).items() if (end := end_of(one))}
+        ends = {**self.ends(), **self.note_ends(heard)}
+        seen = answers[min(answers)] if answers else self._seen()
+        if answers and seen:
+            self.note_seen(seen)
         try:
             read = summarize(str(self.folder / "0"), lambda: None) or {}
         except (OSError, ValueError, TypeError, AttributeError, OverflowError):
@@ -147,17 +154,77 @@ class KnownRun:
         mirrored = summary_of({**read, "run": self.run}) or Summary()
         stored = [mirrored, seen] if seen else [mirrored]
         newest = max(
-            stored, key=lambda one: (bool(one.get("ended")), one.get("attempt", 0), one.get("step", -1), one is seen)
+            stored,
+            key=lambda one: (bool(answers) and one is seen, one.get("attempt", 0), one.get("step", -1), one is seen),
         )
-        found = {**known, **newest}
-        if self.gone and not found.get("ended"):
+        found: dict[str, Any] = {
+            "run": self.run, "by": self.by, "started": self.started, "state": "unknown",
+            "hosts": [host.name for host in self.hosts], "nproc": [host.nproc for host in self.hosts],
+            **newest, "name": self.name, "note": "sandbox" if self.sandbox else "",
+        }  # fmt: skip
+        end = outcome(ends, len(self.hosts), self.problem)
+        found.pop("ended", None)
+        if end:
+            found |= {"state": end.get("state", "lost"), "ended": end.get("t", self.started)}
+        elif self.gone:
             found["state"] = "lost"
+        elif any(one.get("state") == "stopped" for one in ends.values()):
+            found["state"] = "stopping"
+        if found["state"] in ("stopping", "stopped") and (names := self.unconfirmed(ends)):
+            found["note"] = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} not confirmed the stop"
         return found
+
+    def ends(self) -> dict[int, Exit]:
+        """How it has ended on each host, as the mirror has it, or else as the host has answered."""
+        noted = (read_object(self.folder / _ENDS) or {}).get("ends")
+        seen = self._seen()
+        found: dict[int, Exit] = {}
+        for node in range(len(self.hosts)):
+            answered = noted.get(str(node)) if isinstance(noted, dict) else None
+            if answered is None and seen and seen.get("node_rank") == node:
+                answered = end_of(seen)
+            with suppress(ValueError, PathError):
+                found[node] = decode(Exit, read_object(inside(self.folder, str(node)) / "exit.json") or answered)
+        return found
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has ended, and no host is still to confirm a stop."""
+        ends = self.ends()
+        return self.gone or bool(outcome(ends, len(self.hosts), self.problem) and not self.unconfirmed(ends))
+
+    def unconfirmed(self, ends: Mapping[int, Exit]) -> list[str]:
+        """The hosts that a stop has not reached, and of which nobody has heard since that they have ended."""
+        noted = (read_object(self.folder / _ENDS) or {}).get("unconfirmed")
+        nodes = noted if isinstance(noted, list) else []
+        return [host.name for node, host in enumerate(self.hosts) if node in nodes and node not in ends]
+
+    def note_ends(self, ends: Mapping[int, Exit], unconfirmed: Sequence[int] | None = None) -> Mapping[int, Exit]:
+        """Store how it has ended on hosts, until the mirror has it; returns the same.
+
+        Args:
+            unconfirmed: The node ranks that a stop has not reached; None: no stop has been asked for.
+        """
+        noted = read_object(self.folder / _ENDS) or {}
+        known = noted.get("ends")
+        known = known if isinstance(known, dict) else {}
+        new = {**noted, "ends": {**known, **{str(node): end for node, end in ends.items()}}}
+        if unconfirmed is not None:
+            new["unconfirmed"] = list(unconfirmed)
+        if new != noted and (ends or unconfirmed):
+            with suppress(OSError):
+                private.replace(self.folder / _ENDS, json.dumps(new))
+        return ends
+
+    def _seen(self) -> Summary | None:
+        # A host's data must not decide which run this is.
+        answered = read_object(self.folder / _SEEN)
+        return summary_of({**answered, "run": self.run}) if answered else None
 
     def note_seen(self, summary: Mapping[str, Any]) -> None:
         """Store the summary that a host has just answered."""
         with suppress(OSError):
-            _write(self.folder / _SEEN, dict(summary))
+            private.replace(self.folder / _SEEN, json.dumps(dict(summary)))
 
 
 def whoami() -> str:
@@ -185,12 +252,10 @@ def keep(
     Raises:
         InputError: The folder cannot be written.
     """
-    hosts = tuple(
-        KnownHost(host.name, host.host, host.user, host.port, host.python, count)
-        for host, count in zip(profile.hosts, counts, strict=True)
-    )
-    fields = {"run_dir": profile.launch.run_dir, "started": time.time(), "by": whoami(), **known}
-    return remember(KnownRun(run, inside(mirrors_folder(environ), run), hosts, profile.as_written(), **fields))
+    hosts = tuple(KnownHost.of(host, host.name, count) for host, count in zip(profile.hosts, counts, strict=True))
+    known = {"run_dir": profile.launch.run_dir, "started": time.time(), "by": whoami(), **known}
+    folder = inside(mirrors_folder(environ), run)
+    return remember(KnownRun(run, folder, hosts, profile.as_written(), template=profile.template, **known))
 
 
 def remember(made: KnownRun) -> KnownRun:
@@ -220,7 +285,7 @@ def _elsewhere(error: OSError) -> str:
 
 def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:
     """The profile of a run, parsed again; one without a name has the run's. Raises ProfileErrors."""
-    profile = parse(json.dumps(run.profile), f"profile of {run.run}", overrides)
+    profile = parse(json.dumps(run.template or run.profile), f"profile of {run.run}", overrides)
     if "name" in profile.as_written():
         return profile
     return profile.model_copy(update={"name": slug(run.run.rpartition("-")[0])})
@@ -250,7 +315,7 @@ def known_runs(environ: Mapping[str, str]) -> tuple[list[KnownRun], list[str]]:
         try:
             runs.append(load_run(inside(mirrors_folder(environ), name)))
         except InputError as error:
-            problems.append(f"{error.sentence}. Remove it: disttui forget --here {name}")
+            problems.append(f"{error.sentence}. Remove it: disttui runs forget --here {name}")
     return sorted(runs, key=lambda run: -run.started), problems
 
 
@@ -258,7 +323,7 @@ def run_names(environ: Mapping[str, str]) -> list[str]:
     """The ids of all runs that have a folder here."""
     try:
         folders = [path for path in mirrors_folder(environ).iterdir() if RUN.fullmatch(path.name)]
-        found = [path.name for path in folders if (path / "run.json").exists()]
+        found = [path.name for path in folders if os.path.lexists(path / "run.json")]
     except OSError:
         return []
     return sorted(found)
@@ -275,17 +340,16 @@ def load_run(folder: Path) -> KnownRun:
         hosts = tuple(KnownHost(**{key: host.get(key) for key in KnownHost.__match_args__}) for host in data["hosts"])
         for host in hosts:
             host.as_host()
-        if any(name in data and not isinstance(data[name], kind) for name, kind in _KINDS.items()):
-            raise TypeError
-        if not all(isinstance(host.nproc, int) and isinstance(host.name, str) for host in hosts):
+        wrong = any(not isinstance(data[name], kind) for kind, names in _KINDS for name in names if name in data)
+        if wrong or not all(isinstance(host.nproc, int) and isinstance(host.name, str) for host in hosts):
             raise TypeError
         hosts = tuple(replace(host, name=clean(host.name)) for host in hosts)
         names = [name for name in KnownRun.__match_args__ if name in data and name not in ("folder", "hosts")]
         run = KnownRun(folder=folder, hosts=hosts, **{name: data[name] for name in names})
     except (KeyError, TypeError, AttributeError, ValueError):
-        raise InputError("this is no run.json", _anew(folder.name), place=f"{path}") from None
+        raise InputError("not a run.json", _anew(folder.name), place=f"{path}") from None
     if run.run != folder.name or not hosts:
-        raise InputError(f"this is no run.json of {folder.name}", _anew(folder.name), place=f"{path}")
+        raise InputError(f"not a run.json of {folder.name}", _anew(folder.name), place=f"{path}")
     return _with_nodes(run) if run.one_way else run
 
 
@@ -297,7 +361,8 @@ def _with_nodes(run: KnownRun) -> KnownRun:
 
 
 def _anew(run: str) -> str:
-    return f"Take it up anew: disttui attach {short(run)} --host HOST; or remove it: disttui forget --here {short(run)}"
+    remove = f"disttui runs forget --here {short(run)}"
+    return f"Take it up anew: disttui attach {short(run)} --host HOST; or remove it: {remove}"
 
 
 def refuse_newer(data: Mapping[str, object], where: str) -> None:
@@ -343,16 +408,8 @@ def is_known(text: str, environ: Mapping[str, str]) -> bool:
     return any(name.startswith(text) for name in run_names(environ)) if text else False
 
 
-def _write(path: Path, data: Mapping[str, Any]) -> None:
-    part = inside(path.parent, path.name + ".part")
-    descriptor = regular(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(data, file)
-    part.replace(path)
-
-
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file, None where there is none."""
+    """The JSON object in a file; None if there is no such file or object."""
     try:
         return json_object(read_regular(path))
     except OSError:

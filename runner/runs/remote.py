@@ -5,23 +5,30 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from runner.errors import DisttuiError, HostError
-from runner.hosts.link import Item, Link
-from runner.hosts.survey import CONNECTS, HostsError, open_link
-from runner.runs.registry import KnownHost, KnownRun
-from runner.runs.store import HostStore, held, host_folder
-from runner.transport import Connector
-from runner.transport.gate import Gate
+from disttui.runner.errors import DisttuiError, HostError
+from disttui.runner.hosts.link import Item, Link
+from disttui.runner.hosts.survey import CONNECTS, HostsError, Tell, open_link
+from disttui.runner.protocol.requests import Op
+from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.runs.store import HostStore, held, host_folder
+from disttui.runner.text import clean
+from disttui.runner.transport import Connector
+from disttui.runner.transport.base import Gate
+from disttui.runner.untrusted.records import whole
 
+_SLICE = 0.25
+"""Seconds after which a wait looks for signals."""
 REACH = 30.0
 """Seconds after which a host that does not answer counts as unreachable."""
+GIVEN_UP = 120.0
+"""Seconds for hosts to end what they do when another host has failed."""
 TAIL = 256 * 1024
 """Bytes at the end of every log that a late viewer begins with."""
 
@@ -44,15 +51,15 @@ class Reached:
 
     def refuse_none(self) -> None:
         """Raise the errors if no host can be reached."""
-        if self.errors and not self.links:
-            raise _together(list(self.errors.values()))
+        if not self.links:
+            self.refuse_some()
 
     def refuse_some(self) -> None:
         """Raise the errors if any host cannot be reached."""
         if self.errors:
-            raise _together(list(self.errors.values()))
+            raise together(list(self.errors.values()))
 
-    def ask(self, op: str, nodes: Sequence[int] | None = None, **arguments: Any) -> dict[int, Any]:
+    def ask(self, op: Op, nodes: Sequence[int] | None = None, **arguments: Any) -> dict[int, Any]:
         """Send a request to the hosts concurrently; node → answer or DisttuiError."""
         chosen = [node for node in self.links if nodes is None or node in nodes]
         return self.answers({node: self.links[node].submit(op, node_rank=node, **arguments) for node in chosen})
@@ -61,21 +68,6 @@ class Reached:
         """Wait for the answers to requests that were sent; node → answer or DisttuiError."""
         deadline = time.monotonic() + REACH
         return {node: _answer(future, self.links[node].host, deadline) for node, future in futures.items()}
-
-
-def reach(
-    run: KnownRun,
-    connector: Connector,
-    nodes: Sequence[int] | None = None,
-    limit: float = REACH,
-    at_once: Callable[[int, Link], object] | None = None,
-) -> Reached:
-    """Open a link to every host of a run (or to some), concurrently. Arguments as of `reach_hosts`."""
-    chosen = range(len(run.hosts)) if nodes is None else nodes
-    if run.gone:
-        what = "a host of a sandbox lives only as long as its command"
-        return Reached(errors={node: HostError(run.hosts[node].name, what) for node in chosen})
-    return reach_hosts({node: run.hosts[node] for node in chosen}, connector, limit, at_once)
 
 
 def reach_hosts(
@@ -87,51 +79,47 @@ def reach_hosts(
     """Open a link to each of the hosts concurrently; one that takes longer than `limit` seconds is an error.
 
     Args:
-        at_once: Takes each link when it is open, while others are still being opened; of several hosts that share a
-            link, the first alone. Called from several threads.
+        at_once: Takes each host's link when it is open, while others are still being opened, from several threads.
     """
-    reached, use = Reached(), at_once or _leave
-    # The nodes of a job of Slurm are reached by one login node: one link serves them all.
-    first: dict[tuple[object, ...], int] = {}
+    reached = Reached()
+    # The nodes of a job of Slurm, and several runs on one host: one link serves them all.
+    sharing: dict[tuple[object, ...], list[int]] = {}
     for node, host in hosts.items():
-        first.setdefault((host.host, host.user, host.port, host.python), node)
-    others = {node: first[host.host, host.user, host.port, host.python] for node, host in hosts.items()}
+        sharing.setdefault((host.host, host.user, host.port, host.python), []).append(node)
     over = threading.Event()
     lock = threading.Lock()
     gate = Gate(CONNECTS)
 
-    def one(node: int) -> None:
+    def one(nodes: list[int]) -> None:
         try:
             with gate.turn():
-                link = open_link(hosts[node].as_host(), connector)
+                link = open_link(hosts[nodes[0]].as_host(), connector)
         except DisttuiError as error:
             with lock:
-                reached.errors.setdefault(node, error)
+                reached.errors = {**dict.fromkeys(nodes, error), **reached.errors}
             return
         with lock:
             late = over.is_set()
             if not late:
-                reached.links[node] = link
+                reached.links.update(dict.fromkeys(nodes, link))
         if late:
             link.close()
-        else:
-            # Without the lock: a host that takes no bytes must not keep the others from being used.
-            use(node, link)
+            return
+        for node in nodes:
+            if at_once is not None:  # without the lock: a host that takes no bytes must not keep the others waiting
+                at_once(node, link)
 
     # Daemon threads: a host that hangs must not delay the end of the command.
-    threads = [threading.Thread(target=one, args=(node,), daemon=True) for node in first.values()]
+    threads = [threading.Thread(target=one, args=(nodes,), daemon=True) for nodes in sharing.values()]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + limit
     for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+        # In slices: a signal that comes just before Python blocks is handled only once it stops waiting.
+        while thread.is_alive() and (left := deadline - time.monotonic()) > 0:
+            thread.join(min(left, _SLICE))
     with lock:
         over.set()
-        for node, by in others.items():
-            if by in reached.links:
-                reached.links[node] = reached.links[by]
-            elif by in reached.errors:
-                reached.errors[node] = reached.errors[by]
         for node, host in hosts.items():
             if node not in reached.links:
                 late = HostError(host.name, f"cannot be reached: no answer in {limit:.0f} s", "See whether it is on.")
@@ -139,42 +127,58 @@ def reach_hosts(
     return reached
 
 
-def _leave(node: int, link: Link) -> None:
-    """Do nothing with a link yet."""
-
-
 def missing(run: KnownRun, folder: Path) -> list[int]:
     """The nodes whose mirror is not complete yet."""
     return [node for node in range(len(run.hosts)) if "exit.json" not in held(host_folder(folder, node))]
 
 
-def sync(run: KnownRun, folder: Path, reached: Reached, limit: float = REACH) -> dict[int, DisttuiError]:
+def sync(
+    run: KnownRun, folder: Path, reached: Reached, tell: Callable[[float], object] | None = None
+) -> dict[int, DisttuiError]:
     """Update the mirror: events and metrics completely, logs from their tails on. Links stay open.
+
+    Args:
+        tell: Takes the share that has arrived, from any thread. With it, a host may take as long as its files keep
+            coming; without it, REACH seconds.
 
     Returns:
         The errors, by node rank.
     """
-    copies = {
-        node: _Copy(run, node, HostStore(host_folder(folder, node)), link) for node, link in reached.links.items()
-    }
-    deadline = time.monotonic() + limit
-    return {node: problem for node, copy in copies.items() if (problem := copy.finish(deadline))}
+    copies: dict[int, _Copy] = {}
+
+    def arrived() -> None:
+        if tell is not None:
+            known = list(copies.values())
+            tell(min(1.0, sum(copy.received for copy in known) / max(1, sum(copy.announced for copy in known))))
+
+    for node, link in reached.links.items():
+        copies[node] = _Copy(run, node, HostStore(host_folder(folder, node)), link, arrived)
+    deadline = time.monotonic() + REACH
+    return {node: problem for node, copy in copies.items() if (problem := copy.finish(deadline, tell is not None))}
 
 
 class _Copy:
     """Mirrors one host's present files."""
 
-    def __init__(self, run: KnownRun, node: int, store: HostStore, link: Link) -> None:
+    def __init__(self, run: KnownRun, node: int, store: HostStore, link: Link, arrived: Callable[[], object]) -> None:
+        self.announced = 0
+        """Bytes to come, as far as the host has announced its files."""
+        self.received = 0
         self._store = store
         self._link = link
+        self._arrived = arrived
         self._problem: DisttuiError | None = None
         self._done = threading.Event()
         request = {**run.request(), "node_rank": node, "tail": TAIL}
         self._stream = link.stream("mirror", self._take, have=store.have(), **request)
         self._stream.add_done_callback(lambda _: self._done.set())
 
-    def finish(self, deadline: float) -> DisttuiError | None:
-        """Wait until all has arrived; return the error, if any."""
+    def finish(self, deadline: float, patient: bool) -> DisttuiError | None:
+        """Wait until all has arrived, `patient`: as long as bytes keep coming; return the error, if any."""
+        while patient:
+            before = self.received
+            if self._done.wait(REACH) or self.received == before:
+                break
         if not self._done.wait(max(0.0, deadline - time.monotonic())):
             self._problem = self._problem or HostError(self._link.host, "its files are still coming")
         self._link.cancel(self._stream)
@@ -191,9 +195,12 @@ class _Copy:
         try:
             if isinstance(item, tuple):
                 self._store.write(item[0], item[2], item[3])
+                self.received += len(item[3])
+                self._arrived()
             elif "file" in item:
                 self._store.announce(item)
-            else:
+                self.announced += max(0, (whole(item.get("size")) or 0) - (whole(item.get("start")) or 0))
+            elif item.keys() & {"caught_up", "ended", "gone"}:
                 self._done.set()
         except DisttuiError as error:
             self._problem = error
@@ -204,10 +211,49 @@ def _answer(future: Future[Any], host: str, deadline: float) -> Any:
     try:
         return future.result(max(0.1, deadline - time.monotonic()))
     except FutureTimeout:
-        return HostError(host, f"no answer in {REACH:.0f} s", "See what the host is busy with.")
+        return HostError(host, f"no answer in {REACH:.0f} s", "Check what keeps the host busy.")
     except DisttuiError as error:
         return error
 
 
-def _together(errors: list[DisttuiError]) -> DisttuiError:
+def together(errors: Sequence[DisttuiError]) -> DisttuiError:
+    """One error, or several as one."""
     return errors[0] if len(errors) == 1 else HostsError(errors)
+
+
+def stream_all(
+    links: Sequence[Link],
+    op: Op,
+    requests: Mapping[int, Mapping[str, object]],
+    kind: str,
+    tell: Tell,
+    patience: float | None = None,
+) -> list[Any]:
+    """Have several hosts do the same, and return their answers. When one fails the others give up.
+
+    Args:
+        requests: Node rank → the arguments.
+        kind: Of the progress that `tell` takes.
+
+    Raises:
+        DisttuiError: A host failed.
+    """
+
+    def begin(node: int, arguments: Mapping[str, object]) -> Future[Any]:
+        def take(item: Any) -> None:
+            tell(node, kind, clean(str(item.get("line", ""))[:200]) if isinstance(item, dict) else "")
+
+        return links[node].stream(op, take, **arguments)
+
+    asked = {node: begin(node, arguments) for node, arguments in requests.items()}
+    wait(asked.values(), patience, FIRST_EXCEPTION)
+    failed = [node for node, answer in asked.items() if answer.done() and answer.exception()]
+    if failed or not all(answer.done() for answer in asked.values()):
+        for node, answer in asked.items():
+            if not answer.done():
+                links[node].cancel(answer)
+        late = wait(asked.values(), GIVEN_UP).not_done
+        errors = [asked[node].exception() for node in failed]
+        errors += [DisttuiError(f"no answer to '{op}'", host=links[node].host) for node in asked if asked[node] in late]
+        raise together([error for error in errors if isinstance(error, DisttuiError)])
+    return [answer.result() for answer in asked.values()]

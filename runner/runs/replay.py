@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from runner.paths import PathError
-from runner.protocol.metrics import Metrics
-from runner.runs.contents import EventLine, NewerEvent, metrics_place, read_content
-from runner.runs.registry import KnownRun
-from runner.runs.state import RunState, fold
-from runner.runs.store import HostStore, host_folder
-from runner.untrusted.records import LONGEST, Unfinished, records
+from disttui.runner.paths import PathError
+from disttui.runner.protocol.metrics import Metrics
+from disttui.runner.runs.contents import EventLine, ExitFile, NewerEvent, metrics_place, read_content
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.state import RunState, fold
+from disttui.runner.runs.store import HostStore, host_folder
+from disttui.runner.untrusted.records import LONGEST, Unfinished, records
 
 _FOLDED = ("events.jsonl", "telemetry.jsonl", "exit.json")
+
+
+class MetricRecord(NamedTuple):
+    """One record of a rank's metrics file."""
+
+    host: str
+    attempt: int
+    rank: int
+    values: Metrics
+    """`t` (unix time), mostly `step`, and what the script reported."""
+
+    def row(self) -> dict[str, object]:
+        """The record as one flat row; a script's values called host, attempt or rank are left out."""
+        ours = {"host": self.host, "attempt": self.attempt, "rank": self.rank}
+        return {**ours, **self.values, **ours}
 
 
 @dataclass(frozen=True)
@@ -24,19 +40,23 @@ class Replay:
     state: RunState
     events: tuple[tuple[int, EventLine | NewerEvent], ...]
     """(node, event) of all hosts, ordered by the leader's clock as far as offsets are known."""
-    metrics: tuple[tuple[str, int, int, Metrics], ...]
-    """(host, attempt, rank, record) of every metrics file, by attempt and rank."""
+    metrics: tuple[MetricRecord, ...]
+    """Of every metrics file, by attempt and rank."""
     files: Mapping[tuple[int, str], Mapping[str, object]]
     """(node, name) → content of the small JSON files, spec.json among them."""
     warnings: tuple[str, ...]
     """Lines that could not be read: file and offset."""
+
+    def table(self) -> list[dict[str, object]]:
+        """The metrics as rows with names of columns: `pandas.DataFrame(found.table())`."""
+        return [record.row() for record in self.metrics]
 
 
 def replay(run: KnownRun, folder: Path) -> Replay:
     """Fold the records of a mirror. Half-written and damaged lines are skipped with a warning."""
     state = run.begin()
     events: list[tuple[int, EventLine | NewerEvent]] = []
-    metrics: list[tuple[str, int, int, Metrics]] = []
+    metrics: list[MetricRecord] = []
     small: dict[tuple[int, str], Mapping[str, object]] = {}
     warnings: list[str] = []
     for node, host in enumerate(run.hosts):
@@ -52,17 +72,20 @@ def replay(run: KnownRun, folder: Path) -> Replay:
                     content = read_content(name, record)
                     state = fold(state, node, content)
                 except ValueError:
-                    warnings.append(f"{host.name}: {name} at byte {offset}: this is no record, skipped")
+                    warnings.append(f"{host.name}: {name} at byte {offset}: malformed record skipped")
                     continue
                 if place:
-                    metrics.append((host.name, *place, record))
+                    metrics.append(MetricRecord(host.name, *place, record))
                 elif isinstance(content, EventLine | NewerEvent):
                     events.append((node, content))
                 elif not name.endswith(".jsonl"):
                     small[node, name] = record
+    for node, end in run.ends().items():
+        state = fold(state, node, ExitFile(end)) if state.hosts[node].exit is None else state
+    state = replace(state, recorded=True)
     offsets = state.hosts[0].story.offsets
     events.sort(key=lambda item: _time(item[1]) - offsets.get(item[0], 0.0))
-    metrics.sort(key=lambda item: (item[1], item[2]))
+    metrics.sort(key=lambda item: (item.attempt, item.rank))
     return Replay(state, tuple(events), tuple(metrics), small, tuple(warnings))
 
 

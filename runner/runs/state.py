@@ -7,23 +7,33 @@ order in which the files of several hosts arrive cannot change the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from runner.formatting import number
-from runner.protocol import events
-from runner.protocol.cause import Cause
-from runner.protocol.events import IN_LINE, Alarm, Event, LeftProcess, Note, Stall, Straggler, Unhandled, Verdict
-from runner.protocol.files import Exit
-from runner.protocol.metrics import Metrics, updated
-from runner.protocol.reports import Report
-from runner.protocol.slurm import WAITING, Queued
-from runner.protocol.telemetry import Telemetry
-from runner.runs.contents import (
-    MOST_METRICS,
+from disttui.runner.formatting import number
+from disttui.runner.protocol import events
+from disttui.runner.protocol.cause import Cause
+from disttui.runner.protocol.events import (
+    IN_LINE,
+    Alarm,
+    Event,
+    LeftProcess,
+    Note,
+    Stall,
+    Straggler,
+    Unhandled,
+    Verdict,
+)
+from disttui.runner.protocol.files import Exit
+from disttui.runner.protocol.limits import MOST_METRICS
+from disttui.runner.protocol.metrics import NOT_FINITE, Metrics, updated
+from disttui.runner.protocol.reports import Report
+from disttui.runner.protocol.slurm import WAITING, Queued
+from disttui.runner.protocol.telemetry import Telemetry
+from disttui.runner.runs.contents import (
     Content,
     EventLine,
     ExitFile,
@@ -34,11 +44,11 @@ from runner.runs.contents import (
     StacksFile,
     TelemetryLine,
 )
-from runner.text import clean
+from disttui.runner.text import clean
 
 _NAME = 255
 _MOST, _MOST_LEFT = 4096, 256
-"""Entries of a kind that are kept of a host, and processes that it could not end: it may invent them without end."""
+"""Entries of a kind that are kept of a host, and processes that it could not end: it may invent any number of them."""
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _Lasting = TypeVar("_Lasting", Straggler, Alarm)
@@ -71,6 +81,8 @@ class Attempt:
     stopping: events.Stopping | None = None
     ungrouped: bool = False
     """Whether its ranks work, or have ended with exit code 0, and none was seen in a process group."""
+    unchecked: bool = False
+    """Whether its ranks have ended with exit code 0, and it is not known whether they were in a process group."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +132,10 @@ class Series(NamedTuple):
     latest: Metrics = MappingProxyType({})
     marks: tuple[Mark, ...] = ()
     """The first step above 0, then the two newest of those that came 1, 2, 4, 8 … times some first span after it."""
+    pause: float = 0.0
+    """Seconds of the longest pause between two records; 0: there have not been two."""
+    not_finite_since: float | None = None
+    """The step since which the loss has not been a finite number; None: it is one, or the step is unknown."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +165,10 @@ class RunState:
     hosts: tuple[HostState, ...]
     queued: Queued | None = None
     """Where the job of Slurm is that the run is, as last heard; None: it is none, or nothing was heard."""
+    problem: str = ""
+    """Why the run could not be started."""
+    recorded: bool = False
+    """Whether this is all that is known: no host is expected to add to it."""
 
     @property
     def waits(self) -> bool:
@@ -192,12 +212,12 @@ class RunState:
 
     @property
     def result(self) -> Exit | None:
-        """How the run ended: the leader's exit.json if there is one, else the worst of the others'; None: it runs."""
-        if self.hosts and self.hosts[0].exit is not None:
-            return self._unless_stopped(self.hosts[0].exit)
-        if self.exits and all(host.exit is not None or host.link == "gone" for host in self.hosts):
-            return max(self.exits, key=exit_code)
-        return None
+        """How the run ended; None: it runs."""
+        ends = {host.node: host.exit for host in self.hosts if host.exit is not None}
+        gone = [host.node for host in self.hosts if host.link == "gone"]
+        if not self.problem and not self.recorded and 0 not in ends and len({*ends, *gone}) < len(self.hosts):
+            return None  # the leader is about to report
+        return outcome(ends, len(self.hosts), self.problem, gone)
 
     @property
     def began(self) -> float:
@@ -212,13 +232,6 @@ class RunState:
         heard = max(self.hosts[0].story.last, telemetry["t"] if telemetry else 0.0)
         end = result.get("t", heard) if result else heard
         return max(0.0, end - self.began) if self.began else 0.0
-
-    def _unless_stopped(self, end: Exit) -> Exit:
-        """The leader's end, unless it only reports lost hosts that were stopped meanwhile."""
-        cause = end.get("cause")
-        if not cause or cause.get("kind") != "host lost":
-            return end
-        return next((other for other in self.exits if other.get("state") == "stopped"), end)
 
     def ranks(self) -> Iterator[tuple[HostState, int, Series]]:
         """Host, rank and metrics of every rank of the newest attempt that has metrics, by rank."""
@@ -249,6 +262,28 @@ class RunState:
             if isinstance(loss := series.first.get("loss"), int | float)
         )
         return found[0][2] if found else None
+
+
+def outcome(ends: Mapping[int, Exit], hosts: int, problem: str = "", gone: Collection[int] = ()) -> Exit | None:
+    """How a run has ended, from what is known of its hosts; None: it has not, or it is still being stopped.
+
+    Args:
+        ends: Node rank → how the run ended there.
+        hosts: How many it has.
+        problem: Why it could not be started: hosts that had started it already were stopped.
+        gone: Node ranks that will report no end.
+    """
+    if problem:
+        return {"state": "failed", "code": 3, "attempt": 0, "cause": {"node": 0, "kind": "start", "message": problem}}
+    stopped = next((end for end in ends.values() if end.get("state") == "stopped"), None)
+    led = ends.get(0)
+    if led is not None:
+        # The leader may report a host as lost that was stopped.
+        lost = (led.get("cause") or {}).get("kind") == "host lost"
+        return stopped if lost and stopped else led
+    if stopped and len({*ends, *gone}) < hosts:
+        return None
+    return max(ends.values(), key=exit_code, default=None)
 
 
 def exit_code(end: Exit) -> int:
@@ -316,7 +351,7 @@ def _with_host(state: RunState, node: int, **changes: Any) -> RunState:
     # What `replace` makes, in a fifth of its time: each record of a run comes here.
     host = hosts[node] = object.__new__(HostState)
     host.__dict__.update(state.hosts[node].__dict__, **changes)
-    return RunState(state.run, tuple(hosts), state.queued)
+    return RunState(state.run, tuple(hosts), state.queued, state.problem, state.recorded)
 
 
 def _with_names(state: RunState, spec: Mapping[str, object]) -> RunState:
@@ -339,11 +374,15 @@ def _fold_metrics(series: Series, record: Metrics) -> Series:
     if record.keys() <= series.first.keys():
         first = series.first
     else:
-        first = {**record, **series.first}
-        if len(first) > MOST_METRICS:  # a script that invents names without end
-            record = {name: value for name, value in record.items() if name in series.first}
-            first = series.first
-    return Series(first, updated(series.latest, record), _marked(series.marks, record))
+        first = {**record, **series.first} if len(series.first) < MOST_METRICS else series.first
+    t, before = record.get("t"), series.latest.get("t")
+    pause = max(series.pause, t - before) if type(t) is float and type(before) is float else series.pause
+    since, latest = series.not_finite_since, updated(series.latest, record)
+    if record.get("loss") not in NOT_FINITE:
+        since = None if "loss" in record else since
+    elif series.latest.get("loss") not in NOT_FINITE:
+        since = number(latest.get("step"))
+    return Series(first, latest, _marked(series.marks, record), pause, since)
 
 
 def _marked(marks: tuple[Mark, ...], record: Metrics) -> tuple[Mark, ...]:
@@ -395,7 +434,10 @@ def _fold_event(story: Story, event: Event) -> Story:  # noqa: C901, PLR0911, PL
             return replace(story, alarms=_while_it_lasts(story.alarms, event["text"], event))
         case "attempt":
             began = t if story.in_line and not story.attempts else story.began
-            story = replace(story, stall=None, stood=None, stood_until=None, slow={}, in_line=False, began=began)
+            alarms = {text: one for text, one in story.alarms.items() if one.get("kind") != "watch"}
+            story = replace(
+                story, stall=None, stood=None, stood_until=None, slow={}, alarms=alarms, in_line=False, began=began
+            )
             return _with_attempt(story, _with_event(_attempt(story, event["attempt"]), event))
         case "launch" | "rank" | "group" | "error" | "death" | "failed" | "stopping" | "ungrouped":
             return _with_attempt(story, _with_event(_attempt(story, event["attempt"]), event))
@@ -404,13 +446,6 @@ def _fold_event(story: Story, event: Event) -> Story:  # noqa: C901, PLR0911, PL
 
 def _attempt(story: Story, number: int) -> Attempt:
     return story.attempts.get(number, Attempt(number))
-
-
-def _with_report(attempt: Attempt, report: Report) -> Attempt:
-    """Apply a rank's own report (docs/formats.md, "ranks.jsonl")."""
-    if report["e"] != "exit" or report.get("code") != 0:
-        return attempt
-    return replace(attempt, finished=_with(attempt.finished, report["rank"], float(report["t"])))
 
 
 def _with_event(attempt: Attempt, event: _AttemptEvent) -> Attempt:
@@ -431,7 +466,8 @@ def _with_event(attempt: Attempt, event: _AttemptEvent) -> Attempt:
         case "stopping":
             return replace(attempt, stopping=event)
         case "ungrouped":
-            return replace(attempt, ungrouped=not event.get("over"))
+            unknown = bool(event.get("unknown"))
+            return replace(attempt, ungrouped=not (unknown or event.get("over")), unchecked=unknown)
     raise Unhandled(event)
 
 
@@ -440,8 +476,12 @@ def _with_attempt(story: Story, attempt: Attempt) -> Story:
 
 
 def _fold_report(story: Story, number: int, report: Report) -> Story:
-    attempt = _with_report(_attempt(story, number), report)
-    return replace(story, attempts=_with(story.attempts, number, attempt)) if attempt.finished else story
+    """Apply a rank's own report (docs/formats.md, "ranks.jsonl")."""
+    if report["e"] != "exit" or report.get("code") != 0:
+        return story
+    attempt = _attempt(story, number)
+    attempt = replace(attempt, finished=_with(attempt.finished, report["rank"], float(report["t"])))
+    return replace(story, attempts=_with(story.attempts, number, attempt))
 
 
 def _while_it_lasts(known: Mapping[_Key, _Lasting], key: _Key, event: _Lasting) -> dict[_Key, _Lasting]:

@@ -9,22 +9,21 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from runner import private
-from runner.errors import DisttuiError
-from runner.paths import PathError, inside
-from runner.protocol.limits import CHECKED, MOST_FILES
-from runner.protocol.names import VIEWER_FILE
-from runner.protocol.regular import open_regular, read_regular, regular
-from runner.untrusted.bounded import whole
-from runner.untrusted.records import json_object
-from runner.user.folders import user_folder
+from disttui.runner import private
+from disttui.runner.errors import DisttuiError
+from disttui.runner.paths import PathError, inside
+from disttui.runner.protocol.limits import CHECKED, MOST_FILES
+from disttui.runner.protocol.names import VIEWER_FILE
+from disttui.runner.protocol.regular import open_regular, read_regular, regular
+from disttui.runner.untrusted.records import json_object, whole
+from disttui.runner.user.folders import user_folder
 
 KEPT: Final = ".mirror.json"
 """Which generation of which file the mirror holds, and from which offset on: name → [generation, start]."""
-_KEPT_PART: Final = ".mirror.json.part"
 PIECE = 64 * 1024
 _LONGEST_NAME = 200
 _LONGEST_FILE = 1 << 43
@@ -154,7 +153,7 @@ class HostStore:
         """Note that the range from `start` to `before`, the first mirrored byte so far, has been written by `put`."""
         with self._lock:
             known = self._held[name]
-            if known[1] == before:  # else the file has begun anew meanwhile
+            if known[1] == before:  # else the file was restarted meanwhile
                 known[1] = start
                 self._note()
 
@@ -190,7 +189,7 @@ class HostStore:
 
     def _cannot(self, name: str, error: OSError) -> DisttuiError:
         if error.errno == errno.ENOENT:
-            what = f"{self.folder}: what was kept here of the run has been removed"
+            what = f"{self.folder}: the local files of the run have been removed"
             return DisttuiError(what, "Attach again: it is fetched anew from the hosts.")
         cure = "Make room for the run's logs" if error.errno in NO_ROOM else "Let the run's logs be written there"
         return DisttuiError(f"{self.folder}/{name}: {error.strerror}", f"{cure}, and attach again.")
@@ -202,12 +201,8 @@ class HostStore:
         if self._to_note:
             return
         self._noted = time.monotonic()
-        part = self.folder / _KEPT_PART
-        try:
-            private.write(part, json.dumps({name: known[:2] for name, known in self._held.items()}))
-            part.replace(self.folder / KEPT)
-        except OSError:
-            part.unlink(missing_ok=True)
+        with suppress(OSError):
+            private.replace(self.folder / KEPT, json.dumps({name: known[:2] for name, known in self._held.items()}))
 
     def _close(self, name: str) -> None:
         handle = self._open.pop(name, None)

@@ -1,15 +1,21 @@
-"""What `runner.protocol.summary` made of a run on a host, typed, bounded and safe to show."""
+"""What `disttui.runner.protocol.summary` made of a run on a host, typed, bounded and safe to show."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict, cast, get_args
 
-from runner.formatting import number
-from runner.protocol.limits import MOST_RANKS
-from runner.protocol.metrics import NOT_FINITE
-from runner.protocol.names import RUN
-from runner.untrusted.bounded import each, text, whole
+from disttui.runner.formatting import number
+from disttui.runner.protocol.cause import Cause
+from disttui.runner.protocol.events import State
+from disttui.runner.protocol.files import Exit
+from disttui.runner.protocol.leases import LATEST
+from disttui.runner.protocol.limits import MOST_RANKS
+from disttui.runner.protocol.metrics import NOT_FINITE
+from disttui.runner.protocol.names import RUN
+from disttui.runner.text import clean
+from disttui.runner.untrusted.decode import decode
+from disttui.runner.untrusted.records import each, text, whole
 
 MOST_HOSTS = 1024
 _MOST_RUNS = 10_000
@@ -21,7 +27,7 @@ _TEXTS = {
     "start": _NAME, "dropped": _SENTENCE,
 }  # fmt: skip
 _COUNTS = ("attempt", "step", "steps", "size", "disttui")
-_NUMBERS = ("started", "began", "ended")
+_NUMBERS = ("started", "began", "ended", "silent")
 
 
 class Summary(TypedDict, total=False):
@@ -43,6 +49,8 @@ class Summary(TypedDict, total=False):
     steps: int
     loss: float | str
     """Of the first rank that has one; nan, inf or -inf where it is not finite."""
+    silent: float
+    """For how many seconds its first rank with metrics has written none, if that is doubtfully long."""
     by: str
     size: int
     disttui: int
@@ -54,6 +62,8 @@ class Summary(TypedDict, total=False):
     """What a queued run waits for; of a job of Slurm: its reason."""
     start: str
     """Of a queued job: when it is expected to start."""
+    cause: Cause
+    """Why it failed on that host, the message shortened."""
     dropped: str
     """Why a queued run ended before its turn; empty: it has not, or was stopped."""
 
@@ -72,15 +82,33 @@ def summary_of(fields: Mapping[str, Any]) -> Summary | None:
     found: dict[str, Any] = {"run": run, "node_rank": whole(fields.get("node_rank"), MOST_HOSTS)}
     found |= {key: text(fields[key], most) for key, most in _TEXTS.items() if isinstance(fields.get(key), str)}
     found |= {key: whole(_integral(fields.get(key))) for key in _COUNTS}
-    found |= {key: number(fields.get(key)) for key in _NUMBERS}
+    found |= {key: at if (at := number(fields.get(key))) is None or 0 <= at < LATEST else None for key in _NUMBERS}
     loss = fields.get("loss")
     found["loss"] = loss if loss in NOT_FINITE else number(loss)
     if fields.get("state") in STATES:
         found["state"] = fields["state"]
     if isinstance(fields.get("alive"), bool):
         found["alive"] = fields["alive"]
+    if isinstance(cause := fields.get("cause"), Mapping):
+        found["cause"] = {**decode(Cause, cause), "message": text(cause.get("message"), _SENTENCE)}
     found |= _hosts(fields.get("hosts"), fields.get("nproc"))
     return cast("Summary", {key: value for key, value in found.items() if value is not None})
+
+
+def cause_text(summary: Mapping[str, object]) -> str:
+    """Why a run failed, as `rank 3: ValueError: no such token`; empty if that is not known."""
+    cause = decode(Cause, summary.get("cause") or {})
+    words = ": ".join(filter(None, (cause.get("type"), cause.get("message")))) or cause.get("kind", "")
+    rank = cause.get("rank")
+    return clean(words if rank is None else f"rank {rank}: {words}")
+
+
+def end_of(summary: Summary) -> Exit | None:
+    """How a run has ended on a host; None: it has not, as far as the host knows."""
+    if summary.get("state") not in get_args(State) or summary.get("ended") is None:
+        return None
+    code = {"finished": 0, "stopped": 130}.get(summary["state"], 1)
+    return decode(Exit, {**summary, "t": summary["ended"], "code": code})
 
 
 def _hosts(names: Any, counts: Any) -> dict[str, Any]:

@@ -9,22 +9,22 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runner.errors import DisttuiError
-from runner.hosts.leases import read_leases
-from runner.hosts.link import SILENCE, Item, Link
-from runner.hosts.load import Load, load_of
-from runner.hosts.survey import CONNECTS, open_link
-from runner.protocol.leases import Lease
-from runner.runs.places import Destination
-from runner.transport import Connector
-from runner.transport.gate import Gate
+from disttui.runner.errors import DisttuiError
+from disttui.runner.hosts.facts import read_leases
+from disttui.runner.hosts.link import SILENCE, Item, Link
+from disttui.runner.hosts.load import Load, load_of
+from disttui.runner.hosts.survey import CONNECTS, open_link
+from disttui.runner.protocol.leases import Lease
+from disttui.runner.runs.places import Destination
+from disttui.runner.transport import Connector
+from disttui.runner.transport.base import Gate
 
 AGAIN = (2.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the first, second, … attempt to reconnect to a lost host."""
 LEASES = 3.0
 """Seconds between two looks at the leases of a host."""
 _MANY = 16
-"""Number of hosts above which fewer processes of each are requested, to suit a slow link."""
+"""Number of hosts above which fewer processes of each are requested, to suit a slow link; as when reports are rare."""
 _FEW = 12
 
 
@@ -71,7 +71,7 @@ class HostsWatch:
         self._connect = connect
         self._changed = changed
         self._interval = interval
-        self._processes: bool | int = _FEW if len(places) > _MANY else True
+        self._processes: bool | int = _FEW if len(places) > _MANY or interval > 1.0 else True
         self._gate = Gate(CONNECTS)
         self._lock = threading.Lock()
         begun = time.time()
@@ -147,7 +147,7 @@ class HostsWatch:
             while not stream.done() and not self._over(name):
                 self._note_silence(name, link)
                 if asked is None and time.monotonic() >= due:
-                    asked, due = link.submit("leases", gpus=False), time.monotonic() + LEASES
+                    asked, due = link.submit("leases", gpus=False), time.monotonic() + max(LEASES, self._interval)
                     asked.add_done_callback(lambda answer: self._take_leases(name, answer))
                 elif asked is not None and asked.done():
                     asked = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 
-from runner.text.masking import masked
+from disttui.runner.text.masking import masked
 
 LINE_LIMIT = 64 * 1024
 """Longer lines are cut here, in bytes; the rest continues as a line of its own."""
@@ -167,3 +168,18 @@ def _without_codes(text: str) -> str:
 def _usable(colour: re.Match[str]) -> str:
     """The sequence, unless it makes text blink or hides it, or terminals may read it in different ways."""
     return f"\x1b[{colour.group(1)}m" if _COLOURS.fullmatch(colour.group(1)) else ""
+
+
+def quote(text: str) -> str:
+    """One word for a POSIX shell that evaluates to `text` byte for byte, without control characters."""
+    if is_clean(text):
+        return shlex.quote(text)
+    # A line break needs only quotes; control characters are written as octal numbers.
+    return "".join(_piece(piece) for piece in re.split(r"(\n)", text))
+
+
+def _piece(text: str) -> str:
+    if not text or text == "\n" or is_clean(text):
+        return shlex.quote(text) if text else ""
+    octal = "".join(f"\\{byte:03o}" for byte in text.encode("utf-8", "surrogatepass"))
+    return f"\"$(printf '{octal}')\""

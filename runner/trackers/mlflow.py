@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric
+from mlflow.entities import Metric, Param
 
-from runner.trackers.points import MetricPoint, Tracked
+from disttui.runner.trackers.points import MetricPoint, Tracked
 
 _BATCH = 1000
 """Metrics of one request: MLflow's limit."""
+_PARAMS, _LONGEST = 100, 6000
+"""The same of parameters, and of the characters of one."""
 
 
 def send(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str:
@@ -24,6 +26,9 @@ def send(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str:
         run_name=tracked.name,
         tags={"disttui.run": tracked.run, "disttui.attempt": str(tracked.attempt)},
     )
+    params = iter([Param(name, str(value)[:_LONGEST]) for name, value in tracked.config.items()])
+    while some := list(islice(params, _PARAMS)):
+        client.log_batch(made.info.run_id, params=some)
     metrics = _metrics(points)
     while batch := list(islice(metrics, _BATCH)):
         client.log_batch(made.info.run_id, metrics=batch)

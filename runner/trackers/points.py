@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from runner.protocol.metrics import Metrics
-from runner.untrusted.bounded import whole
+from disttui.runner.protocol.metrics import Metrics
+from disttui.runner.untrusted.records import whole
 
 _NO_METRICS = ("t", "step", "steps")
 """The time, the step and the number of all steps."""
@@ -35,6 +36,12 @@ class Tracked(NamedTuple):
     run: str
     attempt: int
     processes: int
+    hyperparameters: Mapping[str, str | float] = MappingProxyType({})
+
+    @property
+    def config(self) -> dict[str, str | float]:
+        """What trackers get of the run besides its metrics."""
+        return {**self.hyperparameters, "disttui_run": self.run, "attempt": self.attempt, "processes": self.processes}
 
     @property
     def name(self) -> str:

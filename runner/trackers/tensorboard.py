@@ -6,14 +6,14 @@ node/observe/scalars/event_file.py, which reads them, has the sources of the for
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner import private
-from runner.node.observe.scalars.crc32c import masked
-from runner.node.observe.scalars.reading import EVENTS
-from runner.paths import inside
-from runner.trackers.points import MetricPoint, Tracked
+from disttui.runner import private
+from disttui.runner.node.observe.scalars.reading import EVENTS
+from disttui.runner.node.observe.scalars.wire import masked
+from disttui.runner.paths import inside
+from disttui.runner.trackers.points import MetricPoint, Tracked
 
 _LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 _LARGEST_FLOAT = 3.4028235677973366e38
@@ -33,6 +33,8 @@ def send(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str:
     try:
         with unfinished.open("wb") as file:
             file.write(_record(_double(1, points[0].t) + _text(3, b"brain.Event:2")))
+            start = _text(5, _text(1, _hyperparameters(tracked.config, points[0].t)))
+            file.write(_record(_double(1, points[0].t) + start))
             for point in points:
                 head = _double(1, point.t) + _whole(2, point.step)
                 for name, value in point.values.items():
@@ -41,6 +43,19 @@ def send(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str:
     finally:
         unfinished.unlink(missing_ok=True)
     return str(folder)
+
+
+def _hyperparameters(config: Mapping[str, str | float], t: float) -> bytes:
+    """A summary's value for the HParams dashboard: HParamsPluginData as the metadata of a tensor without content."""
+    session = b"".join(
+        _text(1, _text(1, name.encode()) + _text(2, _double(2, value) if isinstance(value, int | float) else
+                                                 _text(3, value.encode())))
+        for name, value in config.items()
+    )  # fmt: skip
+    content = _text(3, session + _double(5, t))
+    plugin = _text(1, _text(1, b"hparams") + _text(2, content))
+    tensor = _whole(1, 1) + _text(2, _text(2, _whole(1, 1))) + _text(5, bytes(4))  # one float, 0
+    return _text(1, b"_hparams_/session_start_info") + _text(9, plugin) + _text(8, tensor)
 
 
 def _record(data: bytes) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import trackio
 
-from runner.trackers.points import MetricPoint, Tracked
+from disttui.runner.trackers.points import MetricPoint, Tracked
 
 _HARMLESS = "Reserved keys renamed"
 """The beginning of its warning for a metric named as one of its own columns."""
@@ -23,7 +23,7 @@ def send(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str:
         warnings.simplefilter("always")
         made = trackio.init(
             project=place, group=tracked.run, name=tracked.name, embed=False, auto_log_gpu=False, auto_log_cpu=False,
-            config={"disttui_run": tracked.run, "attempt": tracked.attempt, "processes": tracked.processes},
+            config=tracked.config,
         )  # fmt: skip
         for point in points:
             made.log(point.values, step=point.step)

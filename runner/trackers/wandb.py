@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import wandb
 
-from runner.trackers.points import MetricPoint, Tracked
+from disttui.runner.trackers.points import MetricPoint, Tracked
 
 
 def send(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str:
@@ -19,7 +19,7 @@ def send(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str:
     )  # fmt: skip
     made = wandb.init(
         project=place, group=tracked.run, name=tracked.name, id=tracked.name, settings=settings, reinit="create_new",
-        config={"disttui_run": tracked.run, "attempt": tracked.attempt, "processes": tracked.processes},
+        config=tracked.config,
     )  # fmt: skip
     for point in points:
         made.log({**point.values, "_timestamp": point.t}, step=point.step)

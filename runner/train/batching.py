@@ -20,7 +20,7 @@ class BatchPlan:
     """Samples of one rank in one round (the micro batch)."""
     accumulate: int
     dp: int
-    """How many ranks at once train on samples of their own (the data-parallel degree)."""
+    """How many ranks train on samples of their own (the data-parallel degree)."""
 
     @property
     def round_size(self) -> int:

@@ -1,35 +1,30 @@
-"""Checkpoints: the full state in one file, or a folder of parts (sharded.py); written whole or not at all."""
+"""Checkpoints: a folder with the parts of every rank, written whole or not at all; the format is that of index.py.
+
+Not torch's own writer of distributed checkpoints: it pickles its plans from rank to rank, which needs numpy, and its
+reader runs what a pickle names.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
-import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
 
 import torch
 
-from . import sharded
-from .folder import NAME, saved
+from . import index
 from .problem import Problem
-from .state import Box
+from .state import Box, Holdings, Shares
 
 KEPT = 2
-State = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class OpenCheckpoint:
-    """A checkpoint that is open for reading."""
-
-    path: Path
-    progress: sharded.SavedProgress
-    shapes: Mapping[str, tuple[int, ...]]
-    read: Callable[[str, Box], Any]
-    """Gives a part of a tensor, on the CPU; raises Problem where it is damaged."""
+Entry = tuple[str, int, int, tuple[int, ...], tuple[int, ...]]
+"""Name, first byte in the rank's file, checksum, offsets in the tensor, sizes."""
 
 
 def prepare(folder: Path, attempt: Optional[int]) -> int:
@@ -46,60 +41,58 @@ def prepare(folder: Path, attempt: Optional[int]) -> int:
             f"cannot keep checkpoints in {folder}: {error.strerror}: set DISTTUI_CHECKPOINTS to a folder that "
             "can be written, or pass --checkpoint-interval 0"
         ) from None
-    there = saved(folder)
+    there = index.saved(folder)
     if attempt is None:
-        attempt = int(NAME.fullmatch(there[0].name)[2]) + 1 if there else 1  # type: ignore[index]
+        attempt = int(index.CHECKPOINT_NAME.fullmatch(there[0].name)[2]) + 1 if there else 1  # type: ignore[index]
     for path in folder.glob("step-*.tmp"):
-        match = NAME.fullmatch(path.name)
+        match = index.CHECKPOINT_NAME.fullmatch(path.name)
         if match and int(match[2]) <= attempt:  # left by a process that was killed
             remove(path)
     return attempt
 
 
 def path_of(folder: Path, step: int, attempt: int) -> Path:
-    """The folder of a distributed checkpoint; with .pt the file of a whole one, with .tmp while it is written."""
+    """The folder of a checkpoint; with .tmp while it is written."""
     return folder / f"step-{step:06d}-a{attempt}"
 
 
-def write(folder: Path, step: int, attempt: int, state: State) -> Path:
-    """Write a checkpoint, then drop all but the newest two. Raises OSError or RuntimeError where the disk is full."""
-    path = path_of(folder, step, attempt).with_suffix(".pt")
-    unfinished = path.with_suffix(".tmp")
-    try:
-        with unfinished.open("wb") as file:
-            torch.save({**state, "format": sharded.FORMAT}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    drop_old(folder)
-    return path
+def write_parts(folder: Path, rank: int, parts: Shares) -> list[Entry]:
+    """Write a rank's file. Raises OSError where the disk is full."""
+    entries: list[Entry] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"rank-{rank}.bin").open("wb") as file:
+        for (name, part), tensor in parts.items():
+            data = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())  # without numpy, and without a copy
+            entries.append((name, file.tell(), zlib.crc32(data), part.offsets, part.sizes))
+            file.write(data)
+        _sync(file)
+    return entries
 
 
-def complete(folder: Path, step: int, attempt: int) -> None:
-    """Give a distributed checkpoint its name, then drop all but the newest two. Raises OSError."""
-    path = path_of(folder, step, attempt)
-    _sync_folder(path.with_suffix(".tmp"))
+def finish(folder: Path, where: Holdings, entries: Sequence[Sequence[Entry]], progress: index.SavedProgress) -> None:
+    """Write the index, give the checkpoint its name, then drop all but the newest two. Raises OSError."""
+    tensors: dict[str, dict[str, Any]] = {
+        name: {"shape": held.shape, "dtype": held.dtype, "parts": []} for name, held in where.items()
+    }
+    for rank, written in enumerate(entries):
+        for name, *place in written:
+            tensors[name]["parts"].append([f"rank-{rank}.bin", *place])
+    with (folder / index.NAME).open("w") as file:
+        json.dump({"format": index.FORMAT, **progress, "tensors": tensors}, file)
+        _sync(file)
+    _sync_folder(folder)
+    path = folder.with_suffix("")
     if path.exists():
         remove(path)
-    path.with_suffix(".tmp").replace(path)
-    drop_old(folder)
-
-
-def drop_old(folder: Path) -> None:
-    """Remove all but the newest two, once it is on the disk that these are there."""
-    _sync_folder(folder)
-    for old in saved(folder)[KEPT:]:
+    folder.replace(path)
+    _sync_folder(path.parent)
+    for old in index.saved(path.parent)[KEPT:]:
         remove(old)
 
 
-def remove(path: Path) -> None:
-    """Remove a checkpoint of either form."""
-    if path.is_dir():
-        sharded.remove(path)
-    else:
-        path.unlink(missing_ok=True)
+def _sync(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:
@@ -108,6 +101,42 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def remove(folder: Path) -> None:
+    """Remove a checkpoint, its index first: what is left of an interrupted removal must not look complete."""
+    try:
+        (folder / index.NAME).unlink(missing_ok=True)
+    except OSError:
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class OpenCheckpoint:
+    """A checkpoint that is open for reading. Raises Problem where it is missing, incomplete or not from this job."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.progress, self.tensors = index.read(path)
+
+    def read(self, name: str, wanted: Box) -> Any:
+        """A part of a tensor, on the CPU. Raises Problem where it is damaged."""
+        stored = self.tensors[name]
+        result = torch.zeros(wanted.sizes, dtype=getattr(torch, stored.dtype))
+        for part in stored.parts:
+            slices = list(_overlap(part, wanted))
+            if all(one.stop > one.start for one, _ in slices):
+                data = bytearray().join(part.pieces(f"checkpoint {self.path}: {name} in {part.path.name}"))
+                tensor = torch.frombuffer(data, dtype=result.dtype).view(part.sizes)
+                result[tuple(other for _, other in slices)] = tensor[tuple(one for one, _ in slices)]
+        return result
+
+
+def _overlap(part: index.StoredPart, wanted: Box) -> Iterator[tuple[slice, slice]]:
+    """For every dimension, what a part and a box share: the slice of the part, and that of the box."""
+    for at, size, start, length in zip(part.offsets, part.sizes, wanted.offsets, wanted.sizes):  # noqa: B905
+        begin, end = max(at, start), min(at + size, start + length)
+        yield slice(begin - at, max(begin, end) - at), slice(begin - start, max(begin, end) - start)
 
 
 def newest(
@@ -119,52 +148,11 @@ def newest(
         damaged: What is wrong with those that could be opened, but not read to the end.
     """
     notes: list[str] = []
-    for path in saved(folder):
+    for path in index.saved(folder):
         try:
             if path in damaged:
                 raise Problem(damaged[path])
-            return open_checkpoint(path), notes
+            return OpenCheckpoint(path), notes
         except Problem as problem:
             notes.append(f"{problem}: skipped")
     return None, notes
-
-
-def open_checkpoint(path: Path) -> OpenCheckpoint:
-    """Open a checkpoint of either form. Raises Problem where it is missing, incomplete, damaged or not from this job.
-
-    The file of a whole one is checked and read in full; the parts of a distributed one are checked when they are read.
-    """
-    if path.is_dir():
-        reader = sharded.PartsReader(path)
-        shapes = {name: stored.shape for name, stored in reader.tensors.items()}
-        return OpenCheckpoint(path, sharded.read_progress(path), shapes, reader)
-    state = _read_file(path)
-    tensors = state["tensors"]
-
-    def read(name: str, wanted: Box) -> Any:
-        return tensors[name][wanted.slices]
-
-    return OpenCheckpoint(
-        path, sharded.progress_of(state), {name: tuple(tensor.shape) for name, tensor in tensors.items()}, read
-    )
-
-
-def _read_file(path: Path) -> State:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged:
-            raise Problem(f"checkpoint {path} is damaged (at {damaged})")
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        if not (isinstance(state, dict) and isinstance(state.get("tensors"), dict) and sharded.is_progress(state)):
-            raise Problem(f"{path} is no checkpoint of bytegpt")
-        sharded.check_format(path, state)
-    except OSError as error:
-        raise Problem(f"checkpoint {path}: {error.strerror or error}") from None
-    except zipfile.BadZipFile:
-        raise Problem(f"checkpoint {path} is incomplete or damaged") from None
-    except Problem:
-        raise
-    except Exception as error:  # torch.load has no error class of its own
-        raise Problem(f"checkpoint {path} cannot be read: {str(error).splitlines()[0]}") from None
-    return state

@@ -1,4 +1,4 @@
-"""The norm of the gradient over all ranks, however weights are divided, and the loss with it in one collective.
+"""The gradient of a step: its norm over all ranks, however weights are divided, and the loss scale of fp16.
 
 torch's own clip_grad_norm_ refuses weights of different meshes, and knows one pipeline stage alone.
 """
@@ -6,6 +6,7 @@ torch's own clip_grad_norm_ refuses weights of different meshes, and knows one p
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -24,10 +25,19 @@ class StepMeans(NamedTuple):
     grad_norm: float
     ends: bool
     """Whether a rank wishes to end."""
+    saves: bool
+    """Whether a rank wishes a checkpoint."""
 
 
 def reduce_and_clip(
-    parameters: Parameters, loss: Any, limit: float, layout: Layout, *, scale: float = 1.0, ends: bool = False
+    parameters: Parameters,
+    loss: Any,
+    limit: float,
+    layout: Layout,
+    *,
+    scale: float = 1.0,
+    ends: bool = False,
+    saves: bool = False,
 ) -> StepMeans:
     """Scale the gradients down to a norm of `limit` (0: leave them); returns the norm they had. A collective.
 
@@ -36,6 +46,7 @@ def reduce_and_clip(
     Args:
         scale: What the gradients were multiplied by, and are divided by here.
         ends: Whether this rank wishes to end.
+        saves: Whether this rank wishes a checkpoint.
         loss: This rank's part of the mean loss: ranks that share samples have a part of it or the same, stages before
             the last have 0.
     """
@@ -49,17 +60,18 @@ def reduce_and_clip(
             loss / (layout.dp * layout.copies),
             torch.as_tensor(squares, device=loss.device),
             torch.full_like(loss, float(ends)),
+            torch.full_like(loss, float(saves)),
         ]
     )
     if layout.world_size > 1:
         dist.all_reduce(totals)
-    mean, square, wishes = totals.tolist()
+    mean, square, *wishes = totals.tolist()
     norm = math.sqrt(square) / scale
     factor = (min(1.0, limit / (norm + 1e-6)) if limit else 1.0) / scale
     if factor != 1:
         for gradients in by_copies.values():
             torch._foreach_mul_(gradients, factor)
-    return StepMeans(mean, norm, wishes > 0)
+    return StepMeans(mean, norm, *(wish > 0 for wish in wishes))
 
 
 def _copies(parameter: Any, layout: Layout) -> int:
@@ -75,3 +87,49 @@ def _local(parameter: Any) -> Any:
     """The gradient of this rank's part of a weight; FSDP has placed it as the weight."""
     gradient = parameter.grad
     return gradient.to_local() if isinstance(gradient, DTensor) else gradient
+
+
+_GROWTH_INTERVAL = 2000
+"""Steps without an overflow after which the factor is doubled."""
+_LEAST = 1.0
+"""Gradients that overflow even without a factor are too large for the training, not for fp16 alone."""
+
+
+class LossScale:
+    """A factor that halves at each overflow and doubles after many steps without one; 1 for other precisions.
+
+    As torch.amp.GradScaler has it, but judged by the norm of the whole gradient, which all ranks know: of a sharded
+    gradient only one rank may hold the part that overflowed.
+
+    Args:
+        saved: What `state` gave when the checkpoint was written.
+    """
+
+    def __init__(self, *, enabled: bool, saved: Mapping[str, float]) -> None:
+        self._enabled = enabled
+        self.factor = float(saved.get("factor", 2.0**16)) if enabled else 1.0
+        self._streak = int(saved.get("streak", 0))
+        self.skipped = int(saved.get("skipped", 0))
+        """Steps that changed no weight."""
+
+    def accepts(self, *, finite: bool) -> bool:
+        """Whether the optimizer may make this step, its gradient being finite or not; adapts the factor."""
+        if not self._enabled:
+            return True
+        self._streak = self._streak + 1 if finite else 0
+        if not finite:
+            self.factor = max(self.factor / 2, _LEAST)
+            self.skipped += 1
+        elif self._streak == _GROWTH_INTERVAL:
+            self.factor *= 2
+            self._streak = 0
+        return finite
+
+    @property
+    def may_halve(self) -> bool:
+        """Whether a smaller factor is left to be tried after an overflow."""
+        return self._enabled and self.factor > _LEAST
+
+    def state(self) -> dict[str, float]:
+        """What a checkpoint keeps; empty for other precisions."""
+        return {"factor": self.factor, "streak": self._streak, "skipped": self.skipped} if self._enabled else {}

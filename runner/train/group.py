@@ -11,8 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .layout import Layout
-from .place import RankIdentity
+from .layout import Layout, RankIdentity
 from .problem import Problem
 
 TIMEOUT = timedelta(minutes=10)
@@ -38,13 +37,13 @@ def choose_device(place: RankIdentity, backend: str) -> Any:
     return torch.device("cuda", place.local_rank)
 
 
-def join(place: RankIdentity, device: Any, layout: Layout) -> None:
+def join(place: RankIdentity, device: Any, layout: Layout, timeout: timedelta = TIMEOUT) -> None:
     """Form the process group of all ranks, once they agree that they can; a single process forms its own."""
     backend = "nccl" if device.type == "cuda" else "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if place.launched:
-        store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
+        store, _, _ = next(dist.rendezvous("env://", timeout=timeout))
         _compare(store, place, backend, layout)
         store = dist.PrefixStore("group", store)
     else:
@@ -54,7 +53,7 @@ def join(place: RankIdentity, device: Any, layout: Layout) -> None:
         store=store,
         rank=place.rank,
         world_size=place.world_size,
-        timeout=TIMEOUT,
+        timeout=timeout,
         device_id=device if device.type == "cuda" else None,
     )
 

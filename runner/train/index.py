@@ -1,45 +1,74 @@
-"""The index of a distributed checkpoint: which part of which tensor lies where; read without torch, and runs no code.
+"""A checkpoint on the disk: the numbers of all tensors in a file for each rank, and an index of what lies where.
 
-The format is that of torch.distributed.checkpoint (DCP), so that torch's own tools read what this job writes:
-`.metadata`, written last, and files of parts, each of which is what torch.save makes of a tensor.
+Read without torch. A checkpoint may come from a stranger, so its index is bounded and checked before it is used.
 """
 
 from __future__ import annotations
 
 import errno
-import io
+import json
 import math
 import os
-import pickle
+import re
 import stat
-from collections import OrderedDict
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict, Union
 
-from . import pickles
 from .problem import Problem
 
-NAME = ".metadata"
+NAME = "bytegpt.json"
+FORMAT = 3
+"""What an index says, and what the tensors mean under the same names."""
 DTYPES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
     "bool": 1,
 }  # fmt: skip
-"""Types of numbers that are read, with their bytes."""
-MOST_SHARED = 16
-"""How often the bytes of a file may count: tensors may share them, and a small file must not become an endless one."""
+"""Types of numbers, with their bytes."""
+_LARGEST = 2**28
+"""Bytes of an index."""
+_FILE = re.compile(r"rank-\d{1,9}\.bin")
+_PIECE = 2**20
+
+
+class SavedProgress(TypedDict):
+    """What a checkpoint tells besides its tensors."""
+
+    step: int
+    samples: int
+    recipe: Mapping[str, Union[int, float, str]]
+    scaling: Mapping[str, float]
+    """Of training in fp16, else empty: see LossScale."""
+    token: str
+    """Drawn at each save: another host may have another run's checkpoint of the same name."""
 
 
 @dataclass(frozen=True)
 class StoredPart:
-    """A box of a tensor, and where its bytes lie."""
+    """A box of a tensor, and where its bytes lie, row by row."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
-    file: str
+    path: Path
     begin: int
     length: int
+    crc: int
+
+    def pieces(self, where: str) -> Iterator[bytes]:
+        """Its bytes, some at a time. Raises Problem where they are not those that were written."""
+        crc, left = 0, self.length
+        try:
+            with open_regular(self.path) as file:
+                file.seek(self.begin)
+                while left and (data := file.read(min(left, _PIECE))):
+                    crc, left = zlib.crc32(data, crc), left - len(data)
+                    yield data
+        except OSError as error:
+            raise Problem(f"{where}: {error.strerror or error}") from None
+        if left or crc != self.crc:
+            raise Problem(f"{where} is damaged")
 
 
 @dataclass(frozen=True)
@@ -50,194 +79,123 @@ class StoredTensor:
     dtype: str
     parts: tuple[StoredPart, ...]
 
-
-class _Record:
-    """Takes the place of torch's classes: it keeps what it is given, and does nothing."""
-
-    def __init__(self, *_: object) -> None:
-        pass
-
-    key: tuple[str, tuple[int, ...] | None] | None = None
-    """Of a MetadataIndex; its hash takes no time."""
-
-    def __setstate__(self, state: object) -> None:
-        if isinstance(state, dict) and len(state) <= pickles.FEW:
-            self.__dict__.update(state)
-            fqn, offset = self.__dict__.get("fqn"), self.__dict__.get("offset")
-            self.key = (fqn, None if offset is None else counts(offset)) if isinstance(fqn, str) else None
-        elif isinstance(state, tuple) and state:
-            self.dtype = state[0]  # of TensorProperties
-
     @property
-    def is_key(self) -> bool:
-        """Whether it may be a key."""
-        return self.key is not None
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Record) and self.key == other.key
+    def size(self) -> int:
+        """In bytes."""
+        return math.prod(self.shape) * DTYPES[self.dtype]
 
 
-def counts(values: Any) -> tuple[int, ...]:
-    """Numbers of a shape or of a place in a file. Raises ValueError where they cannot be such."""
-    if len(values) > pickles.FEW or not all(isinstance(one, int) and 0 <= one < pickles.NUMBER for one in values):
-        raise ValueError("no numbers of a tensor")
-    return tuple(values)
+def read(folder: Path) -> tuple[SavedProgress, dict[str, StoredTensor]]:
+    """What a checkpoint tells, and its tensors.
 
-
-def dictionary() -> "OrderedDict[Any, Any]":
-    """An empty one: a pickle adds the items. Given any, it would copy them, thousands of times for a few bytes."""
-    return OrderedDict()
-
-
-def _ignored(*_: object) -> None:
-    """Takes the place of a function whose result is of no use here."""
-
-
-_KNOWN: Mapping[tuple[str, str], Any] = {
-    **{
-        ("torch.distributed.checkpoint.metadata", name): _Record
-        for name in (
-            *("BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta"),
-            *("TensorProperties", "TensorStorageMetadata"),
-        )
-    },
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): _Record,
-    ("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"): _ignored,
-    ("builtins", "getattr"): _ignored,  # how some versions of Python write a member of an enumeration
-    ("torch.serialization", "_get_layout"): _ignored,
-    ("torch", "Size"): counts,
-    ("collections", "OrderedDict"): dictionary,
-    **{("pathlib", name): _ignored for name in ("Path", "PosixPath", "PurePosixPath")},
-    **{("torch", name): name for name in DTYPES},
-}
-
-
-class _IndexUnpickler(pickles.Unpickler):
-    """Knows the names in an index and no others: a checkpoint may come from anybody."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _KNOWN[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"{module}.{name} has no place in an index") from None
-
-
-def read(folder: Path) -> dict[str, StoredTensor]:
-    """The tensors of a distributed checkpoint.
-
-    Raises Problem where it has no index, the index is damaged or names a part that is not there in full.
+    Raises Problem where it has no index, the index is damaged or of another version, or a file is not there in full.
     """
-    path = folder / NAME
+    what = f"checkpoint {folder}: {NAME}"
     try:
-        with open_regular(path) as file:
-            if os.fstat(file.fileno()).st_size > pickles.LARGEST:
-                raise Problem(f"checkpoint {folder}: {NAME} is larger than {pickles.LARGEST >> 20} MiB")
-            metadata = _IndexUnpickler(file).load()
-        found = {name: one for name, one in metadata.state_dict_metadata.items() if hasattr(one, "chunks")}
-        if sum(len(one.chunks) for one in found.values()) > len(metadata.storage_data):
-            raise ValueError("its tensors have more parts than there are")  # by one list for all of them
-        tensors = {name: _stored(name, one, metadata.storage_data) for name, one in found.items()}
+        with open_regular(folder / NAME) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _LARGEST:
+                raise Problem(f"{what} is larger than {_LARGEST >> 20} MiB")
+            found = json.loads(file.read(size))
+        if found["format"] != FORMAT:
+            raise Problem(f"checkpoint {folder} was written by another version of bytegpt")
+        tensors = {_text(name): _stored(folder, one) for name, one in found["tensors"].items()}
+        progress = _progress(found)
+    except FileNotFoundError:
+        raise Problem(f"{folder} is not a checkpoint of bytegpt: it has no {NAME}") from None
     except OSError as error:
-        raise Problem(f"checkpoint {folder}: {NAME}: {error.strerror or error}") from None
-    except Problem:
-        raise
-    except Exception as error:  # whatever a damaged pickle leads to
-        raise Problem(f"checkpoint {folder}: {NAME} is damaged ({str(error)[:200] or type(error).__name__})") from None
+        raise Problem(f"{what}: {error.strerror or error}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise Problem(f"{what} is damaged ({str(error)[:200] or type(error).__name__})") from None
     _check_files(folder, tensors)
-    return tensors
+    return progress, tensors
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading: a pipe in its place would block for ever. Raises OSError."""
-    # As runner.protocol.regular does, which is not in the zip of the job.
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return os.fdopen(fd, "rb")
-    os.close(fd)
-    raise OSError(errno.EINVAL, "this is no regular file", os.fspath(path))
+def _progress(found: Mapping[str, Any]) -> SavedProgress:
+    recipe, scaling = dict(found["recipe"]), dict(found["scaling"])
+    if not all(isinstance(one, (int, float)) for one in scaling.values()):
+        raise ValueError("a scaling is not a number")
+    step, samples = _counts((found["step"], found["samples"]))
+    return {"step": step, "samples": samples, "recipe": recipe, "scaling": scaling, "token": _text(found["token"])}
 
 
-def _stored(name: object, described: Any, storage: Any) -> StoredTensor:
-    if not isinstance(name, str):
-        raise ValueError("the name of a tensor is no text")
-    name.encode()  # text that can be written
+def _stored(folder: Path, found: Mapping[str, Any]) -> StoredTensor:
+    shape, dtype = _counts(found["shape"]), _text(found["dtype"])
     parts = []
-    for chunk in described.chunks:
-        place = storage[_place_of(name, chunk.offsets)]
-        file = place.relative_path
-        if not isinstance(file, str):
-            raise ValueError(f"a part of {name} has no file")
-        if "/" in file or "\0" in file or file in ("", ".", ".."):
-            raise Problem(f"a part of {name} lies outside, in {file[:200]!r}")
-        if getattr(place, "transform_descriptors", None):
-            raise Problem(f"a part of {name} is stored by an extension")
-        begin, length = counts((place.offset, place.length))
-        parts.append(StoredPart(counts(chunk.offsets), counts(chunk.sizes), file, begin, length))
-    dtype = described.properties.dtype
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise ValueError(f"{name} has no type")
-    shape = counts(described.size)
-    if math.prod(size or 1 for size in shape) >= pickles.NUMBER:
-        raise ValueError(f"{name} is larger than any tensor")
-    if any({len(part.offsets), len(part.sizes)} != {len(shape)} for part in parts):
-        raise ValueError(f"a part of {name} has other dimensions")
+    for file, begin, crc, *box in found["parts"]:
+        offsets, sizes = map(_counts, box)
+        if {len(offsets), len(sizes)} != {len(shape)} or not all(sizes):
+            raise ValueError("a part has other dimensions than its tensor")
+        if not _FILE.fullmatch(file):
+            raise ValueError(f"a part lies in {file[:200]!r}")
+        (at,) = _counts((begin,))
+        parts.append(StoredPart(offsets, sizes, folder / file, at, math.prod(sizes) * DTYPES[dtype], crc))
+    if sum(math.prod(part.sizes) for part in parts) != math.prod(shape):
+        raise ValueError("the parts of a tensor are not the whole")
+    if math.prod(size or 1 for size in shape) >= 2**63:
+        raise ValueError("a tensor is larger than any")
     return StoredTensor(shape, dtype, tuple(parts))
 
 
-def _place_of(name: str, offsets: object) -> _Record:
-    record = _Record()
-    record.__setstate__({"fqn": name, "offset": offsets})
-    return record
+def _text(value: Any) -> str:
+    """A text that can be written. Raises TypeError, ValueError."""
+    return str(bytes(value, "utf-8"), "utf-8")
+
+
+def _counts(values: Any) -> tuple[int, ...]:
+    """Numbers of a shape, or of a place in a file. Raises ValueError where they cannot be such."""
+    if len(values) > 64 or not all(type(one) is int and 0 <= one < 2**63 for one in values):
+        raise ValueError("not the sizes of a tensor")
+    return tuple(values)
 
 
 def _check_files(folder: Path, tensors: Mapping[str, StoredTensor]) -> None:
-    ends: dict[str, int] = {}
+    ends: dict[Path, int] = {}
     left = 0
     for stored in tensors.values():
         for part in stored.parts:
-            ends[part.file] = max(ends.get(part.file, 0), part.begin + part.length)
+            ends[part.path] = max(ends.get(part.path, 0), part.begin + part.length)
             left -= part.length
-    for name, end in sorted(ends.items()):
+    for path, end in sorted(ends.items()):
         try:
-            size = (folder / name).stat().st_size
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise Problem(f"checkpoint {folder} is incomplete: {name}: {why}") from None
-        left += MOST_SHARED * size
+            size = path.stat().st_size
+        except OSError as error:
+            raise Problem(f"checkpoint {folder} is incomplete: {path.name}: {error.strerror}") from None
+        left += size
         if size < end:
-            raise Problem(f"checkpoint {folder} is incomplete: {name} has {size:,} bytes of {end:,}")
+            raise Problem(f"checkpoint {folder} is incomplete: {path.name} has {size:,} bytes of {end:,}")
     if left < 0:
         raise Problem(f"checkpoint {folder}: {NAME} is damaged (its tensors are larger than its files)")
 
 
-class FileSlice(io.RawIOBase):
-    """A part of a file as a file of its own: its bytes need not be in memory twice."""
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading: a pipe in its place would block for ever. Raises OSError."""
+    # As disttui.runner.protocol.regular does, which is not in the zip of the job.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return os.fdopen(fd, "rb")
+    os.close(fd)
+    raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
 
-    def __init__(self, file: Any, begin: int, length: int) -> None:
-        self._file = file
-        self._begin = begin
-        self._length = length
-        self._at = 0
 
-    def readable(self) -> bool:
-        return True
+CHECKPOINT_NAME = re.compile(r"step-(\d+)-a(\d+)(\.tmp)?")
+"""Step and attempt; with .tmp while it is written."""
 
-    def seekable(self) -> bool:
-        return True
 
-    def tell(self) -> int:
-        return self._at
+def saved(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, the one to resume from first: the newest attempt's, and of these the last step.
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = max(0, offset + (0, self._at, self._length)[whence])
-        return self._at
+    The attempt comes first because a host that was cut off may still write steps of an attempt that was given up.
+    """
+    found = [
+        (match, path)
+        for path in folder.glob("step-*")
+        if (match := CHECKPOINT_NAME.fullmatch(path.name)) and not match[3]
+    ]
+    found.sort(key=lambda item: (int(item[0][2]), int(item[0][1])), reverse=True)
+    return [path for _, path in found]
 
-    def readinto(self, buffer: Any) -> int:
-        self._file.seek(self._begin + self._at)
-        count = max(0, min(len(buffer), self._length - self._at))
-        read: int = self._file.readinto(memoryview(buffer)[:count])
-        self._at += read
-        return read
+
+def is_one(path: Path) -> bool:
+    """Whether a path is a checkpoint itself, not a folder of some."""
+    return not path.is_dir() or (path / NAME).exists() or CHECKPOINT_NAME.fullmatch(path.name) is not None

@@ -16,21 +16,15 @@ from .batching import BatchPlan
 from .corpus import Corpus, Text, read_text
 from .group import choose_device, from_rank0, join
 from .keeper import Keeper, Recipe
-from .layout import Layout
-from .loop import Training
-from .memory import recompute_activations
-from .mesh import RankMesh
+from .layout import Layout, RankIdentity
+from .loop import Training, scale_lr
 from .metrics import MetricsWriter
 from .model import Architecture, build
 from .options import Options
-from .paths import user_path
-from .place import RankIdentity
-from .problem import Problem
-from .sample import sample_text
-from .say import say
-from .schedule import scale_lr
+from .problem import Problem, say, user_path
+from .smoke import TIMEOUT, measure
 from .state import Parameters
-from .strategy import distribute
+from .strategy import RankMesh, distribute, recompute_activations
 from .termination import Terminated
 
 
@@ -39,13 +33,17 @@ def run(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity) 
     device = choose_device(place, options.backend)
     if options.compile == "yes":
         _find_compiler(device)
-    join(place, device, layout)
+    only_measured = options.measure != "no"
+    join(place, device, layout, *([TIMEOUT] if only_measured else []))
     ended: Optional[BaseException] = None
     try:
-        train(options, layout, plan, place, device)
+        if only_measured:
+            measure(options, plan, place, device)
+        else:
+            train(options, layout, plan, place, device)
     except (Problem, Terminated, KeyboardInterrupt) as error:
         ended = error.with_traceback(None)  # the frames hold tensors and the group
-    # DDP holds the group, too. Were it the last reference, gloo's threads would be awaited by the thread that holds the
+    # DDP also holds the group. Were it the last reference, gloo's threads would be awaited by the thread that holds the
     # interpreter's lock, which a thread with a late tensor in hand waits for: about one run in ten never ended. And
     # were the group left to the interpreter's end, such a thread would abort the process.
     gc.collect()
@@ -176,7 +174,8 @@ def _say_hello(
         say(f"layout {layout} = {place.world_size} ranks")
     parts = f", in {plan.micro_batches(layout.pp)} micro batches" if layout.pp > 1 else ""
     say(
-        f"batch {plan.global_batch} = {plan.batch_size} × {ranks} × {plan.accumulate} rounds of {options.context} bytes"
+        f"batch {plan.global_batch} = {plan.batch_size} × {ranks} × {plan.accumulate} "
+        f"round{'s' * (plan.accumulate != 1)} of {options.context} bytes"
         f"{parts}"
     )
 
@@ -193,3 +192,20 @@ def _say_goodbye(training: Training, val_loss: float, steps: int, seconds: float
         say(f"sample:\n{text}")
         training.metrics.write(training.step, sample=text)
     say(f"done: {steps} steps in {seconds:.1f} s, validation loss {val_loss:.4f}")
+
+
+def sample_text(strategy: Any, device: Any, *, length: int, context: int, seed: int) -> str:
+    """Let the model write `length` bytes after a line break; unprintable ones become "·".
+
+    A collective: every rank must call it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    written = [10]
+    strategy.model.eval()
+    with torch.no_grad():
+        for _ in range(length):
+            tokens = torch.tensor([written[-context:]], device=device)
+            chances = torch.softmax(strategy.next_logits(tokens).cpu() / 0.8, dim=-1)
+            written.append(int(torch.multinomial(chances, 1, generator=generator)))
+    text = bytes(written[1:]).decode("utf-8", "replace")
+    return "".join(char if char.isprintable() or char == "\n" else "·" for char in text)

@@ -1,10 +1,11 @@
-"""Keeps a run's checkpoints, and goes on from one: what must match, what is only warned of."""
+"""Writes a run's checkpoints and resumes from one: what must match, and what only causes a warning."""
 
 from __future__ import annotations
 
 import os
 import platform
 import secrets
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,13 +15,10 @@ from typing import Any, Optional, Union
 import torch
 import torch.distributed as dist
 
-from . import checkpoint, sharded
-from .background import Background
-from .folder import is_one
+from . import checkpoint
 from .group import TIMEOUT, from_all, from_rank0
-from .paths import user_path
-from .problem import Problem
-from .say import say
+from .index import SavedProgress, is_one
+from .problem import Problem, say, user_path
 from .state import (
     Holdings,
     Parameters,
@@ -35,7 +33,6 @@ from .state import (
     share,
     tensors,
 )
-from .storage import is_shared
 
 SHAPE = ("layers", "heads", "width")
 """Parts of a recipe that the weights depend on: a checkpoint with others cannot be loaded."""
@@ -46,7 +43,7 @@ Recipe = Mapping[str, Union[int, float, str]]
 
 @dataclass(frozen=True)
 class FoundCheckpoint:
-    """A checkpoint to go on from (step 0: none), as every rank hears of it from rank 0."""
+    """A checkpoint to resume from (step 0: none), as rank 0 describes it to every rank."""
 
     step: int = 0
     samples: int = 0
@@ -61,8 +58,8 @@ class FoundCheckpoint:
 class Keeper:
     """The checkpoint folder of a run. Checkpoints are written beside the training, from copies.
 
-    Where all ranks see the folder and none holds everything, each rank writes its own parts, to a distributed
-    checkpoint; else rank 0 gathers all and writes one file, on its host.
+    Where all ranks see the folder and none holds everything, each rank writes its own parts; else rank 0 gathers all
+    and writes it on its host.
 
     Args:
         folder: Where checkpoints are written and, with `--resume auto`, looked for.
@@ -80,7 +77,8 @@ class Keeper:
         attempt = os.environ.get("DISTTUI_ATTEMPT", "")
         given = int(attempt) if attempt.isdecimal() else None
         self._attempt = from_rank0(lambda: checkpoint.prepare(folder, given) if every else 0, device)
-        self._background = Background()
+        self._thread: Optional[threading.Thread] = None
+        """Writes the last checkpoint. A daemon: a process whose peers are gone must be able to end."""
         self._holdings: Holdings = {}
         self._group: Any = None
         """Of the ranks' threads that write; None: rank 0 has everything."""
@@ -91,8 +89,8 @@ class Keeper:
     def resume(self, source: str, parameters: Parameters, optimizer: Any) -> FoundCheckpoint:
         """Load the checkpoint that `source` (auto, no, a path) stands for into every rank. A collective.
 
-        The parts of a distributed checkpoint are checked when they are read: one that is found damaged then is passed
-        over, too. Raises Problem where none can be loaded, or it was made by a model of another shape.
+        Parts are checked when they are read: a checkpoint that is found damaged then is passed over as well. Raises
+        Problem where none can be loaded, or it was made by a model of another shape.
         """
         self._holdings = holdings(parameters, self._device)
         notes = self._choose_form() if self._every else []
@@ -138,7 +136,7 @@ class Keeper:
             raise Problem(
                 f"--checkpoint-format sharded: {why}: set DISTTUI_CHECKPOINTS to one that is, or leave it out"
             )
-        return [f"{why}: rank 0 gathers each checkpoint and writes it as one file"]
+        return [f"{why}: rank 0 gathers each checkpoint and writes it alone"]
 
     def _load(self, found: FoundCheckpoint, opened: Optional[checkpoint.OpenCheckpoint], mine: Tensors) -> None:
         """Fill the tensors of this rank: from the folder itself where all ranks see it, else through rank 0."""
@@ -146,10 +144,9 @@ class Keeper:
             assert opened is not None
         elif found.token and Path(found.path).is_dir():
             with suppress(Problem):  # the folder of that name on this host may be any
-                there = checkpoint.open_checkpoint(Path(found.path))
+                there = checkpoint.OpenCheckpoint(Path(found.path))
                 opened = there if there.progress["token"] == found.token else None
-        direct = all(from_all(bool(opened and opened.path.is_dir()), self._device))
-        if not direct:
+        if not all(from_all(opened is not None, self._device)):
             read = opened.read if opened else lambda name, wanted: None
             fill_from_rank0(mine, self._holdings, read, self._device)
             return
@@ -169,11 +166,14 @@ class Keeper:
         if source != "auto" and is_one(path):
             if path in damaged:
                 raise Problem(damaged[path])
-            return checkpoint.open_checkpoint(path), []
+            return checkpoint.OpenCheckpoint(path), []
         found, notes = checkpoint.newest(path, damaged)
         before = os.environ.get("DISTTUI_RESUME_FROM", "") if source == "auto" else source
         if found is None and source == "auto" and before:
-            found, others = checkpoint.newest(user_path(before), damaged)
+            one = user_path(before)
+            if is_one(one) and one.is_dir() and one not in damaged:
+                return checkpoint.OpenCheckpoint(one), notes
+            found, others = checkpoint.newest(one, damaged)
             notes += others
         if found is None and (before or damaged):  # what was read of a damaged one is in the model
             raise Problem(". ".join([*notes, f"--resume {source}: no complete checkpoint in {before or path}"]))
@@ -192,87 +192,68 @@ class Keeper:
         self, step: int, samples: int, parameters: Parameters, optimizer: Any, scaling: Mapping[str, float]
     ) -> None:
         """Begin to write a checkpoint. A disk that is full costs the checkpoint, not the run. A collective."""
-        self._background.wait()
+        self.close()
         dist.barrier()  # the other ranks wait for the disk here, not in a step, where a SIGTERM would end them soon
-        progress: sharded.SavedProgress = {
+        progress: SavedProgress = {
             "step": step,
             "samples": samples,
             "recipe": self._recipe,
             "scaling": scaling,
             "token": secrets.token_hex(16),
         }
-        rank = dist.get_rank()
-        shares = share(tensors(parameters, optimizer), self._holdings, rank, evenly=self._sharded)
-        write = self._write_parts if self._sharded else self._write_file
+        shares = share(tensors(parameters, optimizer), self._holdings, dist.get_rank(), evenly=self._sharded)
         if shares or self._group is not None:
-            self._background.start(lambda: write(step, shares, progress))
+            thread = threading.Thread(target=self._write, args=(step, shares, progress), name="checkpoint", daemon=True)
+            thread.start()
+            self._thread = thread  # not before: the thread that waits for a SIGTERM may join it
 
     def close(self) -> None:
-        """Wait until the checkpoints are written. All ranks must call it."""
-        self._background.wait()
+        """Wait until the checkpoints are written. All ranks must call it, each from any thread."""
+        if self._thread is not None:
+            self._thread.join()
 
     def close_alone(self) -> None:
         """Wait until the checkpoints are written, where that needs no other rank."""
         if self._group is None:
-            self._background.wait()
+            self.close()
 
-    def _write_file(self, step: int, shares: Shares, progress: sharded.SavedProgress) -> None:
-        try:
-            whole = gather(shares, self._holdings, self._group)
-        except RuntimeError:
-            return  # a rank is gone: the training itself says so
-        if dist.get_rank():
-            return
-        try:
-            checkpoint.write(self._folder, step, self._attempt, {"tensors": whole, **progress})
-            self.newest = step
-        except (OSError, RuntimeError) as error:
-            self._say_failed(step, _reason(error))
-
-    def _write_parts(self, step: int, shares: Shares, progress: sharded.SavedProgress) -> None:
-        unfinished = checkpoint.path_of(self._folder, step, self._attempt).with_suffix(".tmp")
-        entries: list[sharded.Entry] = []
+    def _write(self, step: int, shares: Shares, progress: SavedProgress) -> None:
+        rank, unfinished = dist.get_rank(), checkpoint.path_of(self._folder, step, self._attempt).with_suffix(".tmp")
+        entries: list[checkpoint.Entry] = []
         problem = ""
         try:
-            entries = sharded.write_parts(unfinished, dist.get_rank(), shares)
-        except (OSError, RuntimeError) as error:
-            problem = f"{_reason(error)} (rank {dist.get_rank()}, {platform.node()})"
-        try:
-            answers = from_all([entries, problem], torch.device("cpu"), self._group)
+            if not self._sharded:
+                shares = gather(shares, self._holdings, self._group)
+                if rank:
+                    return
+            try:
+                entries = checkpoint.write_parts(unfinished, rank, shares)
+            except OSError as error:
+                problem = f"{error.strerror} (rank {rank}, {platform.node()})"
+            answers: Sequence[Any] = [[entries, problem]]
+            if self._sharded:
+                answers = from_all(answers[0], torch.device("cpu"), self._group)
         except RuntimeError:
             return  # a rank is gone: the training itself says so
-        if dist.get_rank():
+        if rank:
             return
         problem = next((text for _, text in answers if text), "")
         try:
             if not problem:
-                sharded.finish(unfinished, self._holdings, [written for written, _ in answers], progress)
-                checkpoint.complete(self._folder, step, self._attempt)
+                checkpoint.finish(unfinished, self._holdings, [written for written, _ in answers], progress)
                 self.newest = step
         except OSError as error:
-            problem = _reason(error)
+            problem = error.strerror or str(error)
         if problem:
-            sharded.remove(unfinished)
-            self._say_failed(step, problem)
-
-    def _say_failed(self, step: int, reason: str) -> None:
-        say(f"note: no checkpoint of step {step} in {self._folder}: {reason}")
-
-
-def _reason(error: BaseException) -> str:
-    """The system's word for what went wrong: torch's own error, raised while it is handled, hides it."""
-    cause: Optional[BaseException] = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__context__
-    return str(error).splitlines()[0]
+            checkpoint.remove(unfinished)
+            say(f"note: no checkpoint of step {step} in {self._folder}: {problem}")
 
 
 def _compare_shapes(opened: checkpoint.OpenCheckpoint, where: Holdings) -> None:
     """Raise Problem where the checkpoint lacks a tensor, or has it in another shape."""
     for name, held in where.items():
-        shape = opened.shapes.get(name)
+        stored = opened.tensors.get(name)
+        shape = stored.shape if stored else None
         if shape != held.shape:
             theirs = "none" if shape is None else " × ".join(map(str, shape))
             raise Problem(f"checkpoint {opened.path} has {theirs} for {name}, where this model has {held.shape}")
@@ -288,4 +269,30 @@ def _compare(path: Path, theirs: Recipe, ours: Recipe) -> list[str]:
     if not changed:
         return []
     changes = ", ".join(f"{name} {ours[name]} (was {theirs.get(name)})" for name in changed)
-    return [f"the loss curve will not be the one of the checkpoint: {changes}"]
+    return [f"the loss curve will differ from the checkpoint's: {changes}"]
+
+
+def is_shared(folder: Path, device: Any) -> bool:
+    """Whether what rank 0 writes to the folder is what every rank reads there. A collective."""
+
+    def leave() -> list[str]:
+        probe, token = folder / f".shared-{secrets.token_hex(8)}", secrets.token_hex(16)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            probe.write_text(token)
+        except OSError:
+            with suppress(OSError):
+                probe.unlink(missing_ok=True)
+            return ["", ""]
+        return [probe.name, token]
+
+    name, wanted = from_rank0(leave, device)
+    try:
+        seen = bool(name) and (folder / name).read_text() == wanted
+    except (OSError, ValueError):
+        seen = False
+    everywhere = all(from_all(seen, device))
+    if name and not dist.get_rank():
+        with suppress(OSError):
+            (folder / name).unlink()
+    return everywhere

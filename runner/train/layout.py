@@ -9,9 +9,12 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Optional, Union
+
+from .problem import Problem
 
 ORDER = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """From the outermost dimension of the mesh to the innermost."""
@@ -65,7 +68,7 @@ class Layout:
 
     @property
     def dp(self) -> int:
-        """The data-parallel degree: how many ranks at once train on samples of their own."""
+        """The data-parallel degree: how many ranks train on samples of their own."""
         return self.dp_replicate * self.dp_shard
 
     @property
@@ -93,7 +96,7 @@ class Layout:
 
 
 def settle(sizes: Sizes, strategy: str, hosts: Sequence[int]) -> Union[Layout, Flaw]:
-    """The layout for hosts with these process counts, or why there is none.
+    """The layout for hosts with these process counts, or why none fits.
 
     What is left open follows: dp_replicate under ddp, dp_shard under fsdp; hsdp shards inside hosts.
     """
@@ -230,3 +233,40 @@ def _either(values: Sequence[int]) -> str:
 def _count(number: int, noun: str) -> str:
     plural = "es" if noun.endswith("s") else "s"
     return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+@dataclass(frozen=True)
+class RankIdentity:
+    """A process's place in the run; the defaults are those of a single process without a launcher."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    launched: bool = False
+    """Whether a launcher started it: then there is a rendezvous to join."""
+
+    def hosts(self) -> list[int]:
+        """The process count of every host, taken to be this one's: ranks that find otherwise say so when they meet."""
+        alike, rest = divmod(self.world_size, self.local_world_size)
+        return [1] * self.world_size if rest else [self.local_world_size] * alike
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> RankIdentity:
+        """Read torch's variables. Raises Problem where a launcher has set only some of them."""
+        if "RANK" not in env:
+            return cls()
+        missing = [name for name in ("WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in env]
+        if missing:
+            raise Problem(f"RANK is set but {', '.join(missing)} is not: start it with torchrun, or unset RANK")
+        try:
+            local_rank = int(env["LOCAL_RANK"])
+            return cls(
+                rank=int(env["RANK"]),
+                world_size=int(env["WORLD_SIZE"]),
+                local_rank=local_rank,
+                local_world_size=int(env.get("LOCAL_WORLD_SIZE", local_rank + 1)),
+                launched=True,
+            )
+        except ValueError as error:
+            raise Problem(f"RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE must be numbers: {error}") from None

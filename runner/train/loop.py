@@ -1,4 +1,4 @@
-"""The training loop: steps, validation, checkpoints, and what is said of them."""
+"""The training loop: steps, validation, checkpoints, and their log lines."""
 
 from __future__ import annotations
 
@@ -12,21 +12,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from . import slow_links
 from .batching import BatchPlan, SampleOrder
-from .clip import StepMeans, reduce_and_clip
-from .clock import ForwardClock
+from .clip import LossScale, StepMeans, reduce_and_clip
 from .corpus import Corpus
 from .keeper import Keeper
-from .layout import Layout
-from .metrics import MetricsWriter
+from .layout import Layout, RankIdentity
+from .metrics import ForwardClock, MetricsWriter
 from .options import Options
-from .place import RankIdentity
-from .problem import Problem
-from .say import say
-from .scaling import LossScale
-from .schedule import lr_at
-from .strategy import Batch, Strategy
+from .problem import Problem, say
+from .strategy import Batch, Strategy, average, average_state
 from .termination import Terminated, Termination
 
 
@@ -47,13 +41,15 @@ class Training:
     step: int
     samples: int
     scaling: InitVar[Mapping[str, float]] = MappingProxyType({})
-    """Of the checkpoint that it goes on from, see LossScale."""
+    """Of the checkpoint that it resumes from, see LossScale."""
     _timed: list[float] = field(default_factory=list)
 
     def __post_init__(self, scaling: Mapping[str, float]) -> None:
         self._scale = LossScale(enabled=self.options.precision == "fp16", saved=scaling)
         self._termination = Termination(enabled=False)
         self._ends = False
+        self._asked = False
+        """Whether the ranks have agreed on a checkpoint that was asked for."""
         self._is_common = True
         """Whether the loss of the last step is that of all ranks, so that all find the same wrong with it."""
         self._order = SampleOrder(self.corpus.train, self.options.seed)
@@ -115,9 +111,10 @@ class Training:
 
     @property
     def _saves(self) -> bool:
-        return self._ends or self.keeper.is_due(self.step, last=self._is_last)
+        return self._ends or self._asked or self.keeper.is_due(self.step, last=self._is_last)
 
     def _save(self) -> None:
+        self._asked = False
         with self._termination.writing():
             self.keeper.close_alone()
         with self._termination.writing(together=True):
@@ -201,6 +198,7 @@ class Training:
             Layout() if alone else layout,
             scale=scale,
             ends=self._termination.requested,
+            saves=self._wishes_checkpoint,
         )
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -221,19 +219,27 @@ class Training:
         self._is_common = due or self.place.world_size == 1
         if not self._is_common:
             return means
-        totals = torch.tensor([means.loss, means.grad_norm, float(self._termination.requested)], device=self.device)
-        slow_links.average([totals])
-        loss, norm, wishes = totals.tolist()
-        common = self._agree(StepMeans(loss, norm, wishes > 0))
-        slow_links.average_state(self.strategy.parameters.values(), self.optimizer, moments=self._saves)
+        wishes = (float(self._termination.requested), float(self._wishes_checkpoint))
+        totals = torch.tensor([means.loss, means.grad_norm, *wishes], device=self.device)
+        average([totals])
+        loss, norm, ends, saves = totals.tolist()
+        common = self._agree(StepMeans(loss, norm, ends > 0, saves > 0))
+        average_state(self.strategy.parameters.values(), self.optimizer, moments=self._saves)
         return common
 
     def _agree(self, means: StepMeans) -> StepMeans:
-        """Take from what all ranks have in common whether they end."""
+        """Take from what all ranks have in common whether they end, and whether they save."""
+        if means.saves:
+            self._asked, self._termination.snapshot = True, False
         if means.ends:
             self._ends = True
             self._termination.agree()
         return means
+
+    @property
+    def _wishes_checkpoint(self) -> bool:
+        """Rank 0 alone has a say: all are asked, each a moment later or earlier."""
+        return self._termination.snapshot and not self.place.rank
 
     def _batches(self) -> Iterator[Batch]:
         """What this rank trains on in the rounds of the step."""
@@ -255,3 +261,20 @@ class Training:
             self._timed.clear()
         if "val_loss" in record:
             say(f"{where}  validation loss {record['val_loss']:.4f}")
+
+
+def scale_lr(lr: float, rule: str, ranks: int) -> float:
+    """Scale a learning rate found on one rank to `ranks` ranks, each of which adds its own batch.
+
+    `linear` is Goyal et al. 2017 (arXiv 1706.02677), derived for SGD; `sqrt` is Malladi et al. 2022
+    (arXiv 2205.10287), derived for Adam.
+    """
+    return lr * {"none": 1.0, "linear": float(ranks), "sqrt": math.sqrt(ranks)}[rule]
+
+
+def lr_at(step: int, *, peak: float, steps: int, warmup: int, min_ratio: float) -> float:
+    """Learning rate of the step after `step` finished ones: linear warm-up, then cosine to `min_ratio` × peak."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    done = (step - warmup) / max(1, steps - warmup)
+    return peak * (min_ratio + (1 - min_ratio) * 0.5 * (1 + math.cos(math.pi * min(1.0, done))))

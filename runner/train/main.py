@@ -9,12 +9,9 @@ import time
 import warnings
 from collections.abc import Sequence
 
-from .division import divide
-from .options import Parser, parse
-from .paths import user_path
-from .place import RankIdentity
-from .problem import Problem
-from .say import say
+from .layout import RankIdentity
+from .options import Parser, divide, parse
+from .problem import Problem, say, user_path
 from .termination import Terminated, end_by_sigterm
 from .weights import export
 
@@ -50,7 +47,7 @@ def _export(arguments: Sequence[str]) -> None:
     parser.add_argument("--to", required=True, metavar="FILE", help="a name that ends with .safetensors or .pt")
     given = parser.parse_args(arguments)
     done = export(user_path(given.checkpoint), user_path(given.to))
-    say(f"{given.to}: {done.tensors} tensors, {done.parameters:,} numbers of {done.checkpoint}")
+    say(f"{given.to}: {done.tensors} tensors, {done.parameters:,} parameters of {done.checkpoint}")
 
 
 def _check_torch() -> None:

@@ -1,4 +1,4 @@
-"""Metrics for the viewer: JSON lines in the file that DISTTUI_METRICS names."""
+"""Metrics for the viewer (JSON lines in the file that DISTTUI_METRICS names), and the clock of forward passes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import math
 import os
 import sys
 import time
-from typing import Union
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Union
+
+import torch
 
 Value = Union[int, float, str]
 
@@ -15,7 +19,7 @@ Value = Union[int, float, str]
 class MetricsWriter:
     """The metrics file of this rank; does nothing where no file is named.
 
-    A file that cannot be written is reported once on stderr and then not used: training goes on.
+    A file that cannot be written is reported once on stderr and then not used: training continues.
     """
 
     def __init__(self, path: str) -> None:
@@ -44,3 +48,31 @@ class MetricsWriter:
 
 def _plain(value: Value) -> Value:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class ForwardClock:
+    """Adds up the time inside `running`; on a GPU by events, so that nothing waits until `seconds` is asked."""
+
+    def __init__(self, device: Any) -> None:
+        self._on_gpu = device.type == "cuda"
+        self._spans: list[tuple[Any, Any]] = []
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        begin = self._now()
+        yield
+        self._spans.append((begin, self._now()))
+
+    def seconds(self) -> float:
+        """The sum since the last call; the device's work must be done."""
+        spans, self._spans = self._spans, []
+        if self._on_gpu:
+            return float(sum(begin.elapsed_time(end) for begin, end in spans)) / 1000
+        return float(sum(end - begin for begin, end in spans))
+
+    def _now(self) -> Any:
+        if not self._on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 
-from .context import Exchange
 from .layout import VOCABULARY
 
 
@@ -133,3 +133,38 @@ def rotate(x: Any, rotation: Any) -> Any:
     cos, sin = rotation[:, : x.shape[-2]].to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
+
+
+class Exchange:
+    """The two ways between parts of sequences and parts of heads.
+
+    Args:
+        group: The ranks that share sequences, the first of which has their beginnings.
+    """
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+
+    def whole_sequences(self, x: Any) -> Any:
+        """Batch × part of the length × all heads × … → batch × length × part of the heads × …. A collective."""
+        return _AllToAll.apply(x, self._group, 2, 1)
+
+    def own_part(self, x: Any) -> Any:
+        """Batch × length × part of the heads × … → batch × part of the length × all heads × …. A collective."""
+        return _AllToAll.apply(x, self._group, 1, 2)
+
+
+class _AllToAll(torch.autograd.Function):  # type: ignore[misc]
+    """Cuts a tensor along one dimension, sends each rank its piece, and joins what comes along another dimension."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, group: Any, cut: int, join: int) -> Any:
+        ctx.way = group, join, cut
+        sent = torch.stack(x.chunk(dist.get_world_size(group), dim=cut))
+        received = torch.empty_like(sent)
+        dist.all_to_all_single(received, sent, group=group)
+        return torch.cat(received.unbind(), dim=join)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return _AllToAll.apply(gradient, *ctx.way), None, None, None

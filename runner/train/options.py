@@ -7,10 +7,10 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Dict, NoReturn, Optional, Tuple
+from typing import Any, Dict, NoReturn, Optional, Tuple, Union
 
-from .batching import DEFAULT_BATCH_SIZE
-from .layout import STRATEGIES, Sizes
+from .batching import DEFAULT_BATCH_SIZE, BatchPlan, plan_batches
+from .layout import STRATEGIES, Flaw, Layout, Sizes, link_flaws, micro_batch_flaw, model_flaws, offload_flaw, settle
 from .problem import Problem
 
 
@@ -55,6 +55,7 @@ class Options:
     seed: int
     log_interval: int
     sample: int
+    measure: str
 
     @property
     def sizes(self) -> Sizes:
@@ -68,7 +69,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 _MOST_WORDS, _LONGEST_WORD = 24, 80
-"""Of an error, which repeats every argument that nobody knows."""
+"""Of an error, which repeats every unknown argument."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -78,7 +79,7 @@ class Parser(argparse.ArgumentParser):
         words = [word if len(word) <= _LONGEST_WORD else word[: _LONGEST_WORD - 1] + "…" for word in message.split(" ")]
         if (more := len(words) - _MOST_WORDS) > 0:
             words[_MOST_WORDS:] = [f"… and {more:,} more"]
-        raise Problem(f"{' '.join(words)} (disttui bytegpt lists the options)")
+        raise Problem(f"{' '.join(words)} (disttui profile bytegpt lists the options)")
 
 
 def help_text() -> str:
@@ -164,7 +165,7 @@ _GROUPS = {
     ),
     "data and validation": (
         _option(
-            "--data", "text file or folder on the host of rank 0; not given: Python's own library", metavar="PATH"
+            "--data", "text file or folder on the host of rank 0; not given: the built-in corpus", metavar="PATH"
         ),
         _option("--val-interval", "0: only at the end", type=_AMOUNT, default=50, metavar="STEPS"),
         _option("--val-batches", "held-out batches, each global", type=_COUNT, default=4, metavar="N"),
@@ -172,14 +173,15 @@ _GROUPS = {
     "checkpoints (full state, written beside the training, newest two kept)": (
         _option("--checkpoint-interval", "0: none", type=_AMOUNT, default=100, metavar="STEPS"),
         _option(
-            "--checkpoint-format", "sharded: a folder to which every rank writes its part, on storage that all hosts "
-            "share; file: one file, gathered and written by rank 0; auto: sharded where no rank holds everything and "
-            "the storage is found to be shared, else file. Either is loaded by any layout on any number of ranks",
+            "--checkpoint-format", "sharded: every rank writes its part, on storage that all hosts share; file: rank 0 "
+            "gathers and writes all; auto: sharded where no rank holds everything and the storage is found to be "
+            "shared, else file. Either is loaded by any layout on any number of ranks",
             choices=("auto", "file", "sharded"), default="auto",
         ),
         _option(
-            "--resume", "auto: from the newest complete checkpoint of the folder if there is one; PATH: from this file "
-            "or folder. Any number of ranks may go on with it; with the same global batch the loss curve is the same",
+            "--resume", "auto: from the newest complete checkpoint of the folder if there is one; PATH: from this "
+            "one, or the newest in this folder. Any number of ranks may resume from it; with the same global batch the "
+            "loss curve is the same",
             default="no", metavar="auto|no|PATH",
         ),
     ),
@@ -230,6 +232,10 @@ _GROUPS = {
         ),
         _option("--log-interval", "steps between log lines", type=_COUNT, default=10, metavar="STEPS"),
         _option("--sample", "text written at the end", type=_AMOUNT, default=200, metavar="BYTES"),
+        _option(
+            "--measure", "train nothing: measure the hosts, or also a step of this job, for disttui check --train",
+            choices=("no", "hosts", "job"), default="no",
+        ),
     ),
 }  # fmt: skip
 
@@ -254,3 +260,34 @@ def _parser() -> Parser:
     if os.environ.get("DISTTUI_RESUME") == "1":
         parser.set_defaults(resume="auto")
     return parser
+
+
+def divide(options: Options, hosts: Sequence[int]) -> tuple[Layout, BatchPlan]:
+    """How the ranks of hosts with these process counts divide the work. Raises Problem where they cannot."""
+    found = _divide(options, hosts)
+    if isinstance(found, Flaw):
+        raise Problem(f"--{found.key.replace('_', '-')}: {found.what}: {found.cure}")
+    return found
+
+
+def find_flaw(options: Options, hosts: Sequence[int]) -> Optional[Flaw]:
+    """Which size is wrong, None where all fit. Raises Problem where the batch cannot be divided."""
+    found = _divide(options, hosts)
+    return found if isinstance(found, Flaw) else None
+
+
+def _divide(options: Options, hosts: Sequence[int]) -> Union[tuple[Layout, BatchPlan], Flaw]:
+    shape = {"layers": options.layers, "heads": options.heads, "context": options.context}
+    if flaw := next(model_flaws(options.sizes, **shape), None):
+        return flaw
+    layout = settle(options.sizes, options.strategy, hosts)
+    if isinstance(layout, Flaw):
+        return layout
+    sizes = Sizes(layout.dp_replicate, layout.dp_shard, layout.tp, layout.pp, layout.cp)
+    sync_interval, compress = options.sync_interval, options.compress
+    if flaw := next(link_flaws(sizes, layout.strategy, sync_interval=sync_interval, compress=compress), None):
+        return flaw
+    if options.cpu_offload == "yes" and (flaw := offload_flaw(layout)):
+        return flaw
+    plan = plan_batches(options.batch_size, options.accumulate, options.global_batch, layout.dp)
+    return micro_batch_flaw(layout.pp, plan.micro_batches(layout.pp)) or (layout, plan)

@@ -1,6 +1,9 @@
-"""The one way this job ends on purpose: a line for the user, said once for all ranks."""
+"""What the job prints for its user, and the error that a user can correct."""
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
 
 
 class Problem(Exception):
@@ -16,3 +19,17 @@ class Problem(Exception):
         super().__init__(text)
         self.host_only = host_only
         self.code = code
+
+
+def say(text: str) -> None:
+    """Write a line by one write: unbuffered, print makes two, and ranks that share a terminal tear them."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def user_path(text: str) -> Path:
+    """The path with `~` replaced. Raises Problem where it names an unknown user."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise Problem(f"{text}: unknown user: write the whole path") from None

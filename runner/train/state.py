@@ -92,7 +92,7 @@ def holdings(parameters: Parameters, device: Any) -> Holdings:
 
 
 def is_spread(where: Holdings, world_size: int) -> bool:
-    """Whether some rank lacks a part of some tensor, so that no rank could save all by itself."""
+    """Whether some rank lacks a part of some tensor, so that no rank could save everything alone."""
     return any(len(ranks) < world_size for held in where.values() for ranks in held.holders.values())
 
 
@@ -117,12 +117,12 @@ def givers(where: Holdings, *, evenly: bool) -> Iterator[tuple[str, Box, int]]:
                 yield name, part, ranks[number % len(ranks)] if evenly else ranks[0]
 
 
-def gather(shares: Shares, where: Holdings, group: Any) -> Tensors:
+def gather(shares: Shares, where: Holdings, group: Any) -> Shares:
     """Every tensor whole on the CPU of rank 0, from the parts that the lowest ranks share; empty on the others.
 
     A collective of a gloo group, where not all comes from rank 0.
     """
-    whole: Tensors = {}
+    whole: Shares = {}
     rank = dist.get_rank()
     for name, part, giver in givers(where, evenly=False):
         if rank and rank == giver:
@@ -130,18 +130,18 @@ def gather(shares: Shares, where: Holdings, group: Any) -> Tensors:
         if rank:
             continue
         held = where[name]
-        dtype = getattr(torch, held.dtype)
+        box, dtype = Box((0,) * len(held.shape), held.shape), getattr(torch, held.dtype)
         if giver:
             piece = torch.empty(part.sizes, dtype=dtype)
             dist.recv(piece, giver, group=group)
         else:
             piece = shares[name, part]
-        if part.sizes == held.shape:
-            whole[name] = piece
+        if part == box:
+            whole[name, box] = piece
             continue
-        if name not in whole:
-            whole[name] = torch.empty(held.shape, dtype=dtype)
-        whole[name][part.slices] = piece
+        if (name, box) not in whole:
+            whole[name, box] = torch.empty(held.shape, dtype=dtype)
+        whole[name, box][part.slices] = piece
     return whole
 
 

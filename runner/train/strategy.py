@@ -3,27 +3,105 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Union
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 from .batching import BatchPlan
-from .clock import ForwardClock
-from .context import Exchange
-from .layout import VOCABULARY
-from .memory import offload_policy
-from .mesh import RankMesh
+from .layout import ORDER, VOCABULARY, Layout
+from .metrics import ForwardClock
+from .model import Exchange
 from .options import Options
-from .slow_links import compress
-from .state import Parameters
-from .tensor_parallel import cut_layers
+from .problem import Problem
+from .state import MOMENTS, Parameters, begin_moments
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_RANK = 4
+"""Of the matrices that PowerSGD sends in place of a gradient."""
+_BUCKET = 32 * 2**20
+"""Bytes that are sent together."""
+
+
+def compress(model: Any, kind: str, warmup: int) -> None:
+    """Let DDP send gradients in bf16 or fp16, or as PowerSGD's factors once the warm-up is over."""
+    if kind == "powersgd":
+        # Seldom wanted.
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook  # noqa: PLC0415
+
+        try:
+            state = powerSGD_hook.PowerSGDState(
+                None, matrix_approximation_rank=_RANK, start_powerSGD_iter=max(2, warmup)
+            )
+        except ImportError:
+            raise Problem("--compress powersgd needs numpy beside torch: install it, or take bf16") from None
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif kind != "none":
+        # Not torch's bf16_compress_hook, which DDP refuses with gloo; a lambda has no annotations to judge.
+        model.register_comm_hook(_DTYPES[kind], lambda dtype, bucket: _send_as(dtype, bucket))  # noqa: PLW0108
+
+
+def _send_as(dtype: Any, bucket: Any) -> Any:
+    """The mean over all ranks of a bucket of gradients, sent as another type."""
+    sent = bucket.buffer().to(dtype).div_(dist.get_world_size())
+
+    def back(future: Any) -> Any:
+        return bucket.buffer().copy_(future.value()[0])
+
+    return dist.all_reduce(sent, async_op=True).get_future().then(back)
+
+
+def average(tensors: Iterable[Any]) -> None:
+    """Give all ranks the mean of theirs, in place, in few messages: each has the link's delay. A collective."""
+    bucket: list[Any] = []
+    size = 0
+    for tensor in tensors:
+        bucket.append(tensor)
+        size += tensor.numel() * tensor.element_size()
+        if size >= _BUCKET:
+            _average_together(bucket)
+            bucket, size = [], 0
+    if bucket:
+        _average_together(bucket)
+
+
+def _average_together(tensors: Sequence[Any]) -> None:
+    whole = torch.cat([tensor.flatten() for tensor in tensors])
+    dist.all_reduce(whole)
+    whole.div_(dist.get_world_size())
+    for tensor, part in zip(tensors, whole.split([tensor.numel() for tensor in tensors])):  # noqa: B905
+        tensor.copy_(part.view_as(tensor))
+
+
+def average_state(parameters: Iterable[Any], optimizer: Any, *, moments: bool) -> None:
+    """Make one model of the ranks' own: the mean of their weights and, for a checkpoint, of their moments."""
+    weights = list(parameters)
+    if moments:
+        # A rank that has left out each step in fp16 so far has none.
+        begin_moments(
+            {str(index): one for index, one in enumerate(weights) if one not in optimizer.state}, optimizer, 0
+        )
+    with torch.no_grad():
+        average(weight.detach() for weight in weights)
+        if moments:
+            average(optimizer.state[weight][key] for weight in weights for key in MOMENTS)
+
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 Batch = tuple[Any, Any]
@@ -239,3 +317,93 @@ def _same_start(model: Any, device: Any) -> None:
             shared = parameter.to(device)
             dist.broadcast(shared, src=0)
             parameter.copy_(shared)
+
+
+def recompute_activations(blocks: Any) -> None:
+    """Keep of each block's forward pass its input alone, and run it again in the backward pass.
+
+    Within the block's own call, so that what FSDP does before and after it is not done twice.
+    """
+    for block in blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+
+
+def offload_policy(device: Any, *, wanted: bool) -> OffloadPolicy:
+    """Where FSDP keeps weights, gradients and moments between uses."""
+    return CPUOffloadPolicy(pin_memory=device.type == "cuda") if wanted else OffloadPolicy()
+
+
+# Tensor parallel with sequence parallel (Korthikanti et al. 2022, arXiv 2205.05198): each rank has some of the heads
+# and some of the network; between these, where every rank would do the same, some of the sequence.
+_SEQUENCE = Shard(1)
+
+
+def cut_layers(model: Any, mesh: Any) -> None:
+    """Divide the weights of the model, or of a stage of it, over a one-dimensional mesh. A collective."""
+    plan: dict[str, ParallelStyle] = {
+        "blocks.*.norm1": SequenceParallel(),
+        "blocks.*.attention.qkv": ColwiseParallel(input_layouts=_SEQUENCE),
+        "blocks.*.attention.out": RowwiseParallel(output_layouts=_SEQUENCE),
+        "blocks.*.norm2": SequenceParallel(),
+        "blocks.*.up": ColwiseParallel(input_layouts=_SEQUENCE),
+        "blocks.*.down": RowwiseParallel(output_layouts=_SEQUENCE),
+    }
+    if model.embedding is not None:
+        plan["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=_SEQUENCE)
+    if model.head is not None:
+        plan["norm"] = SequenceParallel()
+        plan["head"] = ColwiseParallel(input_layouts=_SEQUENCE, output_layouts=Replicate())
+    parallelize_module(model, mesh, plan)
+
+
+class RankMesh:
+    """One DeviceMesh with a dimension for every size above 1, named as in the profile, and `dp_shard` always.
+
+    It is made when a part of it is first wanted: plain DDP needs none.
+
+    Args:
+        layout: The sizes; their product is the world size.
+        device_type: cpu or cuda.
+    """
+
+    def __init__(self, layout: Layout, device_type: str) -> None:
+        self.layout = layout
+        self.place = layout.coordinates(dist.get_rank())
+        self._device_type = device_type
+
+    @cached_property
+    def whole(self) -> Any:
+        """The DeviceMesh of all ranks. A collective when first used."""
+        names = [name for name in ORDER if name == "dp_shard" or getattr(self.layout, name) > 1]
+        shape = tuple(getattr(self.layout, name) for name in names)
+        return init_device_mesh(self._device_type, shape, mesh_dim_names=tuple(names))
+
+    @cached_property
+    def sharding(self) -> Any:
+        """The submesh that weights are sharded over: (dp_replicate,) dp_shard × cp. A collective when first used.
+
+        The ranks that share sequences hold the same weights, so these are sharded over them as well.
+        """
+        inner = self.whole["dp_shard"]
+        if self.layout.cp > 1:
+            inner = self.whole["dp_shard", "cp"]._flatten("dp_shard_cp")
+        if self.layout.dp_replicate == 1:
+            return inner
+        with warnings.catch_warnings():
+            # Torch means to take this away and has no public way yet to put a flattened dimension beside another.
+            warnings.filterwarnings("ignore", message="Slicing a flattened dim")
+            return self.whole["dp_replicate", inner.mesh_dim_names[0]]
+
+    def group(self, name: str) -> Any:
+        """The process group of this rank along one dimension of a size above 1. A collective when first used."""
+        return self.whole.get_group(name)
+
+    @property
+    def first_stage(self) -> bool:
+        """Whether this rank has the embedding."""
+        return self.place.pp == 0
+
+    @property
+    def last_stage(self) -> bool:
+        """Whether this rank has the head, and with it the loss."""
+        return self.place.pp == self.layout.pp - 1

@@ -1,4 +1,5 @@
-"""SIGTERM as a wish to end: a checkpoint is written first, where the ranks can still agree on one."""
+"""SIGTERM as a wish to end: a checkpoint is written first, where the ranks can still agree on one. SIGUSR1 as a wish
+for a checkpoint alone."""
 
 from __future__ import annotations
 
@@ -14,10 +15,9 @@ from types import TracebackType
 from typing import Any, Callable, Optional
 
 _LEAST_PATIENCE = 3.0
-"""Seconds without a beat after which a rank that was asked to end ends at once, if not three of the longest rounds."""
+"""Least seconds without a beat until a rank that was asked to end is ended; three of the longest rounds, if longer."""
 _DISK_PATIENCE = 30.0
 """The same for a rank that waits for what other ranks write: a disk is slower than a step."""
-_POLL = 0.1
 
 
 class Terminated(Exception):
@@ -25,21 +25,22 @@ class Terminated(Exception):
 
 
 class Termination:
-    """Notes a SIGTERM while it is entered; `requested` then tells.
+    """Notes a SIGTERM while it is entered; `requested` then tells, and `snapshot` of a SIGUSR1.
 
-    Ends the process, as SIGTERM would, where the training then stands still and nobody has called `agree`: a rank that
+    Ends the process, as SIGTERM would, where the training then stands still and no rank has called `agree`: a rank that
     waits for one that is gone must not wait for long. A thread does that, since Python's own handlers wait for the main
     thread.
 
     Args:
-        enabled: False leaves SIGTERM as it is.
-        finish: Waits for what this rank can finish by itself; called before the process is ended.
+        enabled: False leaves both signals as they are.
+        finish: Waits for what this rank can finish alone; called before the process is ended.
     """
 
     def __init__(self, *, enabled: bool, finish: Callable[[], None] = lambda: None) -> None:
         self._enabled = enabled
         self._finish = finish
         self.requested = False
+        self.snapshot = False
         self._agreed = threading.Event()
         self._least = _LEAST_PATIENCE
         self._slowest = 0.0
@@ -51,13 +52,14 @@ class Termination:
         if self._enabled:
             ours, theirs = socket.socketpair()
             theirs.setblocking(False)
-            handler = signal.signal(signal.SIGTERM, lambda *_: None)
+            handlers = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGTERM, signal.SIGUSR1)}
             before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
             threading.Thread(target=self._watch, args=(ours,), name="termination", daemon=True).start()
 
             def restore() -> None:
                 signal.set_wakeup_fd(before)
-                signal.signal(signal.SIGTERM, handler)
+                for one, handler in handlers.items():
+                    signal.signal(one, handler)
                 theirs.close()
 
             self._restore = restore
@@ -68,7 +70,7 @@ class Termination:
             self._restore()
 
     def beat(self) -> None:
-        """Note that the training goes on: a round of the loop, or a batch of a validation, is over."""
+        """Note progress: a round of the loop, or a batch of a validation, is over."""
         now = time.monotonic()
         self._slowest = max(self._slowest, now - self._last)
         self._last = now
@@ -100,15 +102,16 @@ class Termination:
     def _watch(self, ours: socket.socket) -> None:
         with ours:
             while numbers := ours.recv(64):
+                self.snapshot = self.snapshot or signal.SIGUSR1 in numbers
                 if signal.SIGTERM in numbers:
                     self.requested = True
                     break
         if not self.requested:
             return
         asked = time.monotonic()
-        while not self._agreed.wait(_POLL):
+        while not self._agreed.wait(0.1):
             if self.left(asked) <= 0:
-                self._finish()  # meanwhile the training may have gone on
+                self._finish()  # the training may have continued in the meantime
                 if self.left(asked) <= 0 and not self._agreed.is_set():
                     os._exit(128 + signal.SIGTERM)
 

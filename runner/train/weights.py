@@ -8,17 +8,16 @@ from __future__ import annotations
 import json
 import math
 import os
-import pickle
 import shutil
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from . import folder, index, pickles
+from . import index
+from .index import StoredPart, StoredTensor
 from .problem import Problem
 
 SUFFIXES = (".safetensors", ".pt")
@@ -29,40 +28,12 @@ _SAFETENSORS = {
     "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
 _STORAGES = {
-    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
-    "ByteStorage": "uint8", "BoolStorage": "bool",
+    "float64": "Double", "float32": "Float", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int",
+    "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
 }  # fmt: skip
 _HEADER_ENTRY = "__metadata__"
 """What is no tensor in the header of a safetensors file."""
-_MOST_WRITTEN = 100
-"""How often the bytes of a file may be written: a layer that is used many times has a name for each."""
-_CHUNK = 2**20
 _ALIGNMENT = 8
-
-
-@dataclass(frozen=True)
-class ByteBox:
-    """A box of a tensor whose bytes lie in a row."""
-
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
-    path: Path
-    begin: int
-
-
-@dataclass(frozen=True)
-class Weight:
-    """A tensor by the places of its bytes."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    blocks: tuple[ByteBox, ...]
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return math.prod(self.shape) * index.DTYPES[self.dtype]
 
 
 class ExportedWeights(NamedTuple):
@@ -110,159 +81,25 @@ def _require_space(to: Path, size: int) -> None:
 def _choose(source: Path) -> Path:
     if not source.exists():
         raise Problem(f"{source}: No such file or directory")
-    if folder.is_one(source):
+    if index.is_one(source):
         return source
     for place in (source, source / "checkpoints"):
-        if found := folder.saved(place):
+        if found := index.saved(place):
             return found[0]
-    raise Problem(f"{source} holds no checkpoint: neither step-….pt nor a folder step-…")
+    raise Problem(f"{source} holds no checkpoint: no folder step-…")
 
 
-def _open(checkpoint: Path) -> dict[str, Weight]:
-    """The weights of a checkpoint of either form; of one that is not this job's, all tensors."""
-    if checkpoint.is_dir():
-        stored = index.read(checkpoint)
-        wanted = [name for name in stored if name.endswith(_WEIGHT)] or list(stored)
-        return {_plain(name): _of_parts(checkpoint, name, stored[name]) for name in wanted}
-    try:
-        size = checkpoint.stat().st_size
-    except OSError as error:
-        raise Problem(f"checkpoint {checkpoint}: {error.strerror}") from None
-    found = _Archive(checkpoint, 0, size, f"checkpoint {checkpoint}").tensors()
-    wanted = [name for name in found if name.endswith(_WEIGHT)] or list(found)
-    return {_plain(name): found[name] for name in wanted}
+def _open(checkpoint: Path) -> dict[str, StoredTensor]:
+    """The weights of a checkpoint by their names in the model; all bytes are compared with their checksums."""
+    found = {name: stored for name, stored in index.read(checkpoint)[1].items() if name.endswith(_WEIGHT)}
+    for name, stored in found.items():
+        for part in stored.parts:
+            for _ in part.pieces(f"checkpoint {checkpoint}: {name} in {part.path.name}"):
+                pass
+    return {name[: -len(_WEIGHT)]: stored for name, stored in found.items()}
 
 
-def _plain(name: str) -> str:
-    return name[: -len(_WEIGHT)] if name.endswith(_WEIGHT) else name
-
-
-def _of_parts(checkpoint: Path, name: str, stored: index.StoredTensor) -> Weight:
-    blocks = []
-    for part in stored.parts:
-        where = f"checkpoint {checkpoint}: {name} in {part.file}"
-        held = [*_Archive(checkpoint / part.file, part.begin, part.length, where).tensors().values()]
-        if [(only.shape, only.dtype) for only in held] != [(part.sizes, stored.dtype)]:
-            raise Problem(f"{where} has another shape or type than {index.NAME} says")
-        (only,) = held
-        blocks.append(ByteBox(part.offsets, part.sizes, only.blocks[0].path, only.blocks[0].begin))
-    return Weight(stored.shape, stored.dtype, tuple(blocks))
-
-
-class _Stored(tuple[str, str]):
-    """A storage of an archive: its type and its record's name."""
-
-    __slots__ = ()
-
-
-class _TensorUnpickler(pickles.Unpickler):
-    """Reads what torch.save makes of tensors, as tuples of storage, offset, shape and strides; knows nothing else."""
-
-    def persistent_load(self, pid: Any) -> _Stored:
-        _, kind, record, *_ = pid
-        if not (isinstance(kind, str) and isinstance(record, str)):
-            raise pickle.UnpicklingError("a tensor has no storage")
-        return _Stored((kind, record))
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return _Array
-        if (module, name) == ("collections", "OrderedDict"):
-            return index.dictionary
-        if module == "torch" and name in _STORAGES:
-            return _STORAGES[name]
-        raise pickle.UnpicklingError(f"{module}.{name} is no tensor")
-
-
-class _Array:
-    """A tensor as its pickle describes it."""
-
-    def __init__(self, storage: _Stored, offset: int, shape: Sequence[int], strides: Sequence[int], *_: object) -> None:
-        if not isinstance(storage, _Stored):
-            raise pickle.UnpicklingError("a tensor has no storage")
-        self.dtype, self.record = storage
-        (self.offset,) = index.counts((offset,))
-        self.shape = index.counts(shape)
-        self.strides = index.counts(strides)
-
-
-class _Archive:
-    """A file that torch.save wrote, or such a part of a file. Raises Problem where it is damaged."""
-
-    def __init__(self, path: Path, begin: int, length: int, where: str) -> None:
-        self._path = path
-        self._begin = begin
-        self._length = length
-        self._where = where
-
-    def tensors(self) -> dict[str, Weight]:
-        """Its tensors by name; one without a name is called "". All bytes are compared with their checksums."""
-        try:
-            with (
-                index.open_regular(self._path) as file,
-                zipfile.ZipFile(index.FileSlice(file, self._begin, self._length)) as zipped,
-            ):
-                _refuse_bomb(zipped, self._length)
-                if damaged := zipped.testzip():
-                    raise Problem(f"{self._where} is damaged (at {damaged})")
-                found = self._read(file, zipped)
-                size = sum(weight.size for weight in found.values())
-                if size > _MOST_WRITTEN * self._length:
-                    shared = f"{len(found):,} tensors share their bytes, and would be {size:,} as a file"
-                    raise Problem(f"{self._where}: {shared}, more than {_MOST_WRITTEN} times this one")
-                return found
-        except OSError as error:
-            raise Problem(f"{self._where}: {error.strerror or error}") from None
-        except Problem:
-            raise
-        except Exception as error:  # whatever damaged bytes lead to
-            why = str(error)[:200] or type(error).__name__
-            raise Problem(f"{self._where} is incomplete or damaged ({why})") from None
-
-    def _read(self, file: BinaryIO, zipped: zipfile.ZipFile) -> dict[str, Weight]:
-        (name,) = (one for one in zipped.namelist() if one.endswith("/data.pkl"))
-        root = name[: -len("data.pkl")]
-        if f"{root}byteorder" in zipped.namelist() and zipped.read(f"{root}byteorder") != b"little":
-            raise ValueError("its bytes are in the order of another machine")
-        if zipped.getinfo(name).file_size > pickles.LARGEST:
-            raise ValueError(f"what it says of its tensors is larger than {pickles.LARGEST >> 20} MiB")
-        with zipped.open(name) as pickled:
-            content = _TensorUnpickler(pickled).load()
-        if isinstance(content, dict):
-            content = content.get("tensors", content)
-        arrays = content if isinstance(content, dict) else {"": content}
-        return {
-            str(key).encode().decode(): self._weight(file, zipped, root, array)  # text that can be written
-            for key, array in arrays.items()
-            if isinstance(array, _Array)
-        }
-
-    def _weight(self, file: BinaryIO, zipped: zipfile.ZipFile, root: str, array: _Array) -> Weight:
-        info = zipped.getinfo(f"{root}data/{array.record}")
-        file.seek(self._begin + info.header_offset + 26)
-        name, extra = struct.unpack("<HH", file.read(4))
-        width = index.DTYPES[array.dtype]
-        begin = self._begin + info.header_offset + 30 + name + extra + array.offset * width
-        strides = tuple(math.prod(array.shape[dimension + 1 :]) for dimension in range(len(array.shape)))
-        dense = all(ours == theirs or size == 1 for ours, theirs, size in zip(strides, array.strides, array.shape))  # noqa: B905
-        fits = (array.offset + math.prod(array.shape)) * width <= info.file_size and min(
-            (array.offset, *array.shape)
-        ) >= 0
-        if not (dense and fits):
-            raise ValueError("a tensor's bytes do not lie in a row")
-        block = ByteBox((0,) * len(array.shape), array.shape, self._path, begin)
-        return Weight(array.shape, array.dtype, (block,))
-
-
-def _refuse_bomb(zipped: zipfile.ZipFile, length: int) -> None:
-    """Raise ValueError for an archive with more in it than its own bytes: torch.save compresses nothing."""
-    records = zipped.infolist()
-    packed = any(one.compress_type != zipfile.ZIP_STORED for one in records)
-    if packed or sum(one.file_size for one in records) > length:
-        raise ValueError("its records are compressed, or overlap")
-
-
-def _write_safetensors(file: BinaryIO, weights: Mapping[str, Weight]) -> None:
+def _write_safetensors(file: BinaryIO, weights: Mapping[str, StoredTensor]) -> None:
     """A length of 8 bytes, a JSON header, and the bytes of all tensors one after the other."""
     header: dict[str, object] = {_HEADER_ENTRY: {"format": "pt"}}
     at = 0
@@ -277,7 +114,7 @@ def _write_safetensors(file: BinaryIO, weights: Mapping[str, Weight]) -> None:
         _copy(name, weight, file)
 
 
-def _write_torch(file: BinaryIO, weights: Mapping[str, Weight]) -> None:
+def _write_torch(file: BinaryIO, weights: Mapping[str, StoredTensor]) -> None:
     """What torch.save makes of a dictionary of tensors."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as zipped:
         zipped.writestr("archive/data.pkl", _pickled(weights))
@@ -288,13 +125,12 @@ def _write_torch(file: BinaryIO, weights: Mapping[str, Weight]) -> None:
         zipped.writestr("archive/version", "3\n")
 
 
-def _pickled(weights: Mapping[str, Weight]) -> bytes:
-    """The pickle of the dictionary, put together by hand: its classes are torch's."""
-    storages = {dtype: name for name, dtype in _STORAGES.items()}
+def _pickled(weights: Mapping[str, StoredTensor]) -> bytes:
+    """The pickle of the dictionary, written by hand: its classes are torch's."""
     parts = [b"\x80\x02}("]
     for number, (name, weight) in enumerate(weights.items()):
         strides = [math.prod(weight.shape[dimension + 1 :]) for dimension in range(len(weight.shape))]
-        storage = b"ctorch\n" + storages[weight.dtype].encode() + b"\n"
+        storage = b"ctorch\n" + _STORAGES[weight.dtype].encode() + b"Storage\n"
         parts += [
             _text(name), b"ctorch._utils\n_rebuild_tensor_v2\n((", _text("storage"), storage, _text(str(number)),
             _text("cpu"), _number(math.prod(weight.shape)), b"tQ",
@@ -317,7 +153,7 @@ def _numbers(values: Sequence[int]) -> bytes:
     return b"(" + b"".join(map(_number, values)) + b"t"
 
 
-def _copy(name: str, weight: Weight, to: Any) -> None:
+def _copy(name: str, weight: StoredTensor, to: Any) -> None:
     """Write the tensor's bytes in order. Raises Problem where a part is missing, OSError where the disk is full."""
     if not weight.size:
         return  # a shape such as (10 ** 18, 0) has no bytes, and many rows
@@ -330,18 +166,18 @@ def _copy(name: str, weight: Weight, to: Any) -> None:
             file.seek(begin)
             end = begin + length
             while (at := file.tell()) < end:
-                data = file.read(min(end - at, _CHUNK))
+                data = file.read(min(end - at, (2**20)))
                 if not data:
                     raise Problem(f"{block.path} became shorter while it was read")
                 to.write(data)
 
 
-def _runs(name: str, weight: Weight, at: tuple[int, ...]) -> Iterator[tuple[ByteBox, int, int]]:
+def _runs(name: str, weight: StoredTensor, at: tuple[int, ...]) -> Iterator[tuple[StoredPart, int, int]]:
     """The pieces that make up the tensor below the indices `at`, in order: block, first byte in its file, bytes."""
     dimension = len(at)
     here = [
         block
-        for block in weight.blocks
+        for block in weight.parts
         if all(low <= one < low + size for one, low, size in zip(at, block.offsets, block.sizes))  # noqa: B905
     ]
     if dimension == len(weight.shape):
@@ -368,7 +204,7 @@ def _runs(name: str, weight: Weight, at: tuple[int, ...]) -> Iterator[tuple[Byte
             position += 1
 
 
-def _span(weight: Weight, block: ByteBox, at: tuple[int, ...], count: int) -> tuple[int, int]:
+def _span(weight: StoredTensor, block: StoredPart, at: tuple[int, ...], count: int) -> tuple[int, int]:
     """First byte in the block's file, and bytes, of `count` entries from the indices `at` on."""
     width = index.DTYPES[weight.dtype]
     element = 0

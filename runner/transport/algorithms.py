@@ -1,8 +1,8 @@
-"""Names of SSH algorithms: the lists of ssh_config, and OpenSSH's defaults where a list is not set."""
+"""Names of SSH algorithms: the lists of ssh_config, OpenSSH's defaults where a list is not set, and types of keys."""
 
 from __future__ import annotations
 
-import fnmatch
+import struct
 
 CERTIFICATE = "-cert-v01@openssh.com"
 """What the name of a key's type ends with where a certificate comes with the key."""
@@ -18,7 +18,6 @@ _PLAIN_KEYS = (
     "rsa-sha2-512",
     "rsa-sha2-256",
 )
-_KEYS = (*(name + CERTIFICATE for name in _PLAIN_KEYS), *_PLAIN_KEYS)
 
 DEFAULTS: dict[str, tuple[str, ...]] = {
     "ciphers": (
@@ -46,9 +45,12 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
         "diffie-hellman-group16-sha512",
         "diffie-hellman-group14-sha256",
     ),
-    "hostkeyalgorithms": _KEYS,
-    "pubkeyacceptedalgorithms": (*_KEYS, "sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com"),
-    "casignaturealgorithms": _PLAIN_KEYS,
+    "hostkeyalgorithms": _PLAIN_KEYS,
+    "pubkeyacceptedalgorithms": (
+        *(name + CERTIFICATE for name in _PLAIN_KEYS),
+        *_PLAIN_KEYS,
+        *("sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com"),
+    ),
 }
 """By keyword of ssh_config: what OpenSSH 10 takes by default, as far as paramiko has it (agents have `sk-` keys)."""
 
@@ -57,23 +59,6 @@ LEAST_RSA_BITS = 1024
 
 _FAST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 _CTR_FIRST = ("aes128-ctr", "aes192-ctr", "aes256-ctr", *_FAST)
-
-
-def algorithms(keyword: str, value: str) -> tuple[str, ...]:
-    """Return the names that a list of ssh_config stands for; `+`, `-` and `^` change the default list."""
-    default = DEFAULTS[keyword]
-    sign, names = (value[0], value[1:]) if value[:1] in ("+", "-", "^") else ("", value)
-    patterns = [name for name in names.split(",") if name]
-    if sign == "-":
-        return tuple(name for name in default if not _matches(name, patterns))
-    listed: list[str] = []
-    for pattern in patterns:
-        listed += fnmatch.filter(default, pattern) if "*" in pattern or "?" in pattern else [pattern]
-    if sign == "+":
-        listed = [*default, *listed]
-    elif sign == "^":
-        listed = [*listed, *default]
-    return tuple(dict.fromkeys(listed))
 
 
 def by_speed(ciphers: tuple[str, ...]) -> tuple[str, ...]:
@@ -95,5 +80,31 @@ def key_type(algorithm: str) -> str:
     return "ssh-rsa" + (CERTIFICATE if algorithm.endswith(CERTIFICATE) else "")
 
 
-def _matches(name: str, patterns: list[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+def take(data: bytes) -> tuple[bytes, bytes]:
+    """Return the first string of SSH's encoding and what follows it. Raises ValueError, struct.error."""
+    (size,) = struct.unpack(">I", data[:4])
+    if len(data) < 4 + size:
+        raise ValueError("cut off")
+    return data[4 : 4 + size], data[4 + size :]
+
+
+def blob_type(blob: bytes) -> str:
+    """The type that a key, a certificate or a signature begins with, or ""."""
+    try:
+        return take(blob)[0].decode("ascii")
+    except (ValueError, struct.error):
+        return ""
+
+
+def rsa_bits(blob: bytes) -> int | None:
+    """The size of an RSA key, also of one in a certificate; None for other keys, 0 for a damaged one."""
+    kind = blob_type(blob)
+    if kind not in ("ssh-rsa", "ssh-rsa" + CERTIFICATE):
+        return None
+    try:
+        rest = take(blob)[1]
+        for _ in range(2 if kind.endswith(CERTIFICATE) else 1):
+            _, rest = take(rest)
+        return int.from_bytes(take(rest)[0], "big").bit_length()
+    except (ValueError, struct.error):
+        return 0

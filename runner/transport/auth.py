@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 from paramiko.agent import AgentKey
 from paramiko.pkey import PKey
 from paramiko.ssh_exception import AuthenticationException, BadAuthenticationType, SSHException
 
-from runner.errors import HostError, LinkLostError
-from runner.text import clean
-from runner.transport.algorithms import key_type
-from runner.transport.base import Prompts
-from runner.transport.certificates import rsa_bits
-from runner.transport.guarded import GuardedTransport
-from runner.transport.keys import KeyFile, KeyRing, UnusableKeyError, agent_keys, certified, public_blob, read_key_file
-from runner.transport.known_hosts import fingerprint
-from runner.transport.sockets import link_broke
-from runner.transport.ssh_config import SshTarget
+from disttui.runner.errors import HostError, LinkLostError
+from disttui.runner.text import clean
+from disttui.runner.transport.algorithms import key_type, rsa_bits
+from disttui.runner.transport.base import MOST_QUESTIONS, PASSWORD, Passwords, Prompts, words_of_host
+from disttui.runner.transport.guarded import GuardedTransport
+from disttui.runner.transport.keys import (
+    KeyFile,
+    KeyRing,
+    UnusableKeyError,
+    agent_keys,
+    certified,
+    public_blob,
+    read_key_file,
+)
+from disttui.runner.transport.known_hosts import fingerprint
+from disttui.runner.transport.sockets import link_broke
+from disttui.runner.transport.ssh_config import SshTarget
+
+from .base import Gate, GateEntry
 
 # A person has to read and answer; servers end a login that takes longer than this (LoginGraceTime).
 _ANSWER_LIMIT = 120.0
@@ -35,17 +44,39 @@ class Credentials:
 
     def __init__(self) -> None:
         self.keys = KeyRing()
-        self.passwords: dict[SshTarget, str] = {}
+        self.passwords = Passwords()
 
 
 class Login:
-    """One host's login over a transport whose host key has been verified."""
+    """One host's login over a transport whose host key has been verified.
 
-    def __init__(self, transport: GuardedTransport, target: SshTarget, prompts: Prompts, secrets: Credentials) -> None:
+    Args:
+        trusted: Whether the key was known or confirmed by the user: only then is a shared password sent.
+        gate: Knows how many other hosts are being connected to.
+    """
+
+    def __init__(
+        self,
+        transport: GuardedTransport,
+        target: SshTarget,
+        prompts: Prompts,
+        secrets: Credentials,
+        trusted: bool,
+        gate: Gate,
+    ) -> None:
         self._transport = transport
         self._target = target
         self._prompts = prompts
         self._secrets = secrets
+        self._trusted = trusted
+        self._gate = gate
+        self._turn = GateEntry()
+        """Among the logins that ask."""
+        self._banner = self._shown = b""
+        self._questions = 0
+        self._given: list[str] = []
+        """Passwords given in this attempt."""
+        self._gave_up = False
         self._tried: list[str] = []
         self._asked = 0.0
         """Seconds that the person has taken to answer."""
@@ -71,7 +102,7 @@ class Login:
                 raise LinkLostError(self._target.name, what, "Try again.") from None
             self._tried.append(str(error)[:300] or type(error).__name__)
         if not self._transport.is_active():
-            self._tried.append("then the server hung up")
+            self._tried.append("then the server closed the connection")
         raise self._refused()
 
     def _with_keys(self) -> bool:
@@ -126,10 +157,7 @@ class Login:
         allowed = self._target.public_key_algorithms
         if kind not in map(key_type, allowed):
             return "PubkeyAcceptedAlgorithms does not allow it"
-        try:
-            bits = rsa_bits(certificate.key_blob if certificate is not None else key.asbytes())
-        except (ValueError, struct.error):
-            bits = 0
+        bits = rsa_bits(certificate.key_blob if certificate is not None else key.asbytes())
         least = self._target.required_rsa_size
         return f"{bits} bits; RequiredRSASize is {least}" if bits is not None and bits < least else ""
 
@@ -155,45 +183,84 @@ class Login:
                 method, attempt = _PASSWORD, self._password
             else:
                 return False
-            answers: list[str | None] = []
-            if self._try(lambda: attempt(answers)):  # noqa: B023 - called at once
-                if len(answers) == 1 and answers[0]:
-                    self._secrets.passwords[self._target] = answers[0]
+            if self._attempt(attempt):
                 return True
-            if None in answers:
+            if self._gave_up:
                 return False
             self._tried.append(method)
         return False
 
-    def _interactive(self, answers: list[str | None]) -> list[str]:
-        def answer(title: str, instructions: str, questions: list[tuple[str, bool]]) -> list[str]:
-            given = [self._secret(question) for question, _ in questions]
-            answers.extend(given)
-            return [text or "" for text in given]
+    def _attempt(self, attempt: Callable[[], list[str]]) -> bool:
+        passwords, target = self._secrets.passwords, self._target
+        self._given = []
+        with ExitStack() as stack:
+            begun = time.monotonic()
+            self._turn = stack.enter_context(passwords.asking.turn())
+            self._asked += time.monotonic() - begun
+            if passwords.has(target, target.user, trusted=self._trusted):
+                stack.close()
+            if not self._try(attempt):
+                return False
+            if len(self._given) == 1:
+                others = self._gate.others
+                passwords.keep(target, target.user, self._given[0], target.name, others, self._prompts)
+        return True
 
-        return self._transport.auth_interactive(self._target.user, answer)
+    def _interactive(self) -> list[str]:
+        return self._transport.auth_interactive(self._target.user, self._answers)
 
-    def _password(self, answers: list[str | None]) -> list[str]:
-        answers.append(self._secret("password:"))
-        if answers[0] is None:
+    def _answers(self, title: str, instructions: str, questions: list[tuple[str, bool]]) -> list[str]:
+        """Answer one message of the server, which may hold no question, or several."""
+        self._questions += max(1, len(questions))
+        if self._questions > MOST_QUESTIONS:
+            raise SSHException(f"it asks more than {MOST_QUESTIONS} questions")
+        said, answers = [self._new_banner(), title, instructions], []
+        for question, echo in questions:
+            if not echo and PASSWORD.fullmatch(question.strip()):
+                answers.append(self._secret(*said))
+            else:
+                answers.append(self._reply("your answer:", *said, question))
+            said = []
+        if not questions and (words := words_of_host(*said)):
+            self._prompts.tell(self._target.name, words)
+        return answers
+
+    def _password(self) -> list[str]:
+        password = self._secret(self._new_banner())
+        if self._gave_up:
             return [_PASSWORD]
-        return self._transport.auth_password(self._target.user, answers[0], fallback=False)
+        return self._transport.auth_password(self._target.user, password, fallback=False)
 
-    def _secret(self, question: str) -> str | None:
-        """What worked for this host before, used once; after that, what the person answers."""
-        return self._secrets.passwords.pop(self._target, None) or self._ask(question)
+    def _secret(self, *said: str) -> str:
+        """A password that worked before or is shared, each used once; after that, what the person answers."""
+        known = self._secrets.passwords.take(self._target, self._target.user, trusted=self._trusted)
+        self._given.append(known or self._reply("password:", *said))
+        return self._given[-1]
 
-    def _ask(self, question: str) -> str | None:
+    def _reply(self, question: str, *said: str) -> str:
+        """The user's answer to the server, "" after the user has given up."""
+        answer = None if self._gave_up else self._ask(question, *said)
+        self._gave_up = answer is None
+        return answer or ""
+
+    def _ask(self, question: str, *said: str) -> str | None:
         begun = time.monotonic()
         try:
-            return self._prompts.secret(self._target.name, question)
+            with self._turn.asking():
+                return self._prompts.secret(self._target.name, question, words_of_host(*said))
         finally:
             self._asked += time.monotonic() - begun
+
+    def _new_banner(self) -> str:
+        """The server's banner, unless it has been shown."""
+        banner = self._transport.get_banner() or self._banner
+        shown, self._shown = self._shown, banner
+        return "" if banner == shown else banner.decode(errors="replace")
 
     def _try(self, attempt: Callable[[], list[str]]) -> bool:
         """Return whether the server lets us in; else remember what it accepts next. Raises EOFError, SSHException."""
         if time.monotonic() - self._begun - self._asked > _LOGIN_LIMIT:
-            raise SSHException(f"the server has taken more than {_LOGIN_LIMIT:.0f} s over it")
+            raise SSHException(f"the server took more than {_LOGIN_LIMIT:.0f} s for the login")
         try:
             more = attempt()
         except BadAuthenticationType as error:
@@ -205,11 +272,13 @@ class Login:
             if "timeout" in str(error):
                 raise SSHException(f"no answer in {self._transport.auth_timeout:.0f} s") from None
             return False
+        finally:
+            self._banner = self._transport.get_banner() or self._banner
         self._allowed = set(more) or self._allowed
         return not more
 
     def _refused(self) -> HostError:
-        tried = clean("; ".join(self._tried) or "nothing: there is no key and nobody to ask")
+        tried = clean("; ".join(self._tried) or "nothing: no key found, and nobody can be asked")
         accepts = f"; the server accepts {clean(', '.join(sorted(self._allowed)))}" if self._allowed else ""
         what = f"login as {self._target.place} refused{accepts}; tried: {tried}"
         return HostError(self._target.name, what, f"Try `ssh {self._target.name}`; where that works, so does this.")

@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from runner.address import Address
-from runner.transport.base import Connection, Prompts
-from runner.transport.local import LocalConnection
-
-if TYPE_CHECKING:
-    from runner.transport.ssh import SshConnector
+from disttui.runner.address import Address
+from disttui.runner.transport.base import Connector, HostConnection, NeedsSshError, Prompts
+from disttui.runner.transport.local import LocalConnection
 
 
 class HostConnector:
     """Reaches `local` as this machine and everything else by SSH, which is imported when the first host needs it.
 
+    `transport` of an address chooses who speaks SSH: paramiko (`builtin`) or the ssh program, which also takes over
+    where paramiko could not follow all settings.
+
     Args:
         config_file: As ssh's -F, None: the user's and the system's configuration.
         prompts: Asks for passphrases, passwords and unknown host keys.
         accept_new: Trust unknown host keys without asking (never changed ones).
+        transport: For addresses that name none.
     """
 
-    def __init__(self, config_file: str | None, prompts: Prompts, accept_new: bool = False) -> None:
+    def __init__(
+        self, config_file: str | None, prompts: Prompts, accept_new: bool = False, transport: str = "builtin"
+    ) -> None:
         self._config_file = config_file
         self._prompts = prompts
         self._accept_new = accept_new
         self._lock = threading.Lock()
-        self._ssh: SshConnector | None = None
+        self._transport = transport
+        self._made: dict[str, Connector] = {}
         self._locals: list[LocalConnection] = []
 
-    def connect(self, address: Address) -> Connection:
+    def connect(self, address: Address) -> HostConnection:
         if not address.is_local:
-            return self._by_ssh().connect(address)
+            try:
+                return self._by_ssh(address.transport or self._transport).connect(address)
+            except NeedsSshError:
+                if shutil.which("ssh") is None:
+                    raise
+            return self._by_ssh("ssh").connect(address)
         connection = LocalConnection(address.host)
         self._locals.append(connection)
         return connection
@@ -40,13 +50,16 @@ class HostConnector:
     def close(self) -> None:
         for connection in self._locals:
             connection.close()
-        if self._ssh is not None:
-            self._ssh.close()
+        for connector in self._made.values():
+            connector.close()
 
-    def _by_ssh(self) -> SshConnector:
+    def _by_ssh(self, transport: str) -> Connector:
         with self._lock:
-            if self._ssh is None:
-                from runner.transport.ssh import SshConnector  # noqa: PLC0415 - costs 0.1 s
-
-                self._ssh = SshConnector(self._config_file, self._prompts, self._accept_new)
-            return self._ssh
+            if transport not in self._made:
+                kind: Callable[[str | None, Prompts, bool], Connector]
+                if transport == "ssh":
+                    from disttui.runner.transport.system_ssh import SystemSshConnector as kind  # noqa: PLC0415, N813
+                else:
+                    from disttui.runner.transport.ssh import SshConnector as kind  # noqa: PLC0415, N813 - costs 0.1 s
+                self._made[transport] = kind(self._config_file, self._prompts, self._accept_new)
+            return self._made[transport]

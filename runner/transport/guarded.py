@@ -14,11 +14,9 @@ from paramiko.packet import Packetizer
 from paramiko.ssh_exception import SSHException
 from paramiko.transport import Transport
 
-from runner.errors import HostError
-from runner.transport.algorithms import SHA1, by_speed, key_type, plain
-from runner.transport.certificates import key_type as type_of
-from runner.transport.certificates import take
-from runner.transport.ssh_config import SshTarget
+from disttui.runner.errors import HostError
+from disttui.runner.transport.algorithms import CERTIFICATE, SHA1, blob_type, by_speed, key_type, plain, take
+from disttui.runner.transport.ssh_config import SshTarget
 
 PACKET_LIMIT = 256 * 1024
 """Bytes of one packet, as in OpenSSH."""
@@ -84,11 +82,12 @@ class GuardedPacketizer(Packetizer):
         if not self._trusted:
             self._heard += size
             if self._heard > STRANGER_LIMIT:
-                raise SSHException(f"it sends more than {STRANGER_LIMIT // 1024} KiB before it lets anybody in")
+                raise SSHException(f"it sends more than {STRANGER_LIMIT // 1024} KiB before the login")
 
     def _check_time(self) -> None:
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            raise SSHException(f"it has not come to an end in {self._seconds:.0f} s")
+        deadline = self._deadline  # another thread may lift the limit now
+        if deadline is not None and time.monotonic() > deadline:
+            raise SSHException(f"it did not finish in {self._seconds:.0f} s")
 
 
 class GuardedTransport(Transport):
@@ -103,8 +102,7 @@ class GuardedTransport(Transport):
 
     def __init__(self, connection: Any, target: SshTarget) -> None:
         super().__init__(connection, packetizer_class=GuardedPacketizer)
-        self.shown_key = b""
-        """The host's key or certificate as it came."""
+        self._shown_key = b""
         self._channel_handler_table = {
             **Transport._channel_handler_table,  # type: ignore[attr-defined]
             MSG_CHANNEL_DATA: _fed(Channel._feed),  # type: ignore[attr-defined]
@@ -130,17 +128,17 @@ class GuardedTransport(Transport):
     def _verify_key(self, host_key: bytes, signature: bytes) -> None:
         """As paramiko does, and: what was agreed on is what is shown, and it stays the same key."""
         agreed = self.host_key_type or ""
-        if (type_of(host_key), type_of(signature)) != (key_type(agreed), plain(agreed)):
-            what = f"{type_of(host_key) or '?'} with a signature of {type_of(signature) or '?'}"
+        if (blob_type(host_key), blob_type(signature)) != (key_type(agreed), agreed):
+            what = f"{blob_type(host_key) or '?'} with a signature of {blob_type(signature) or '?'}"
             raise SSHException(f"it shows a host key of type {what} where {agreed} was agreed on")
-        if self.shown_key and self.shown_key != host_key:
+        if self._shown_key and self._shown_key != host_key:
             raise SSHException("it shows another host key than before")
         super()._verify_key(host_key, signature)  # type: ignore[misc]
-        self.shown_key = bytes(host_key)
+        self._shown_key = bytes(host_key)
 
 
 def _usable(target: SshTarget, setting: str, wanted: tuple[str, ...], known: Any) -> tuple[str, ...]:
-    usable = tuple(name for name in wanted if name in known and plain(name) != SHA1)
+    usable = tuple(name for name in wanted if name in known and name != SHA1 and not name.endswith(CERTIFICATE))
     if not usable:
         what = (
             f"{setting} of your ssh configuration allows nothing that disttui can use: {', '.join(wanted) or 'empty'}"

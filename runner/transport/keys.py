@@ -22,13 +22,12 @@ from paramiko.pkey import PKey
 from paramiko.rsakey import RSAKey
 from paramiko.ssh_exception import SSHException
 
-from runner.transport.certificates import take
+from disttui.runner.transport.algorithms import take
 
 _KINDS: dict[str, type[PKey]] = {"ssh-ed25519": Ed25519Key, "ssh-rsa": RSAKey}
 _PEM: dict[bytes, type[PKey]] = {b"RSA": RSAKey, b"EC": ECDSAKey}
 _PUBLIC = re.compile(rb"(ssh|ecdsa|sk)-[a-z0-9@.-]+")
 _MAGIC = b"openssh-key-v1\x00"
-_AGENT_LIMIT = 5.0
 # Long enough for a person to confirm the use of a key (ssh-add -c) or to touch a hardware key.
 _SIGN_LIMIT = 60.0
 _TRIES = 3
@@ -196,7 +195,7 @@ def agent_keys(path: str | None) -> Iterator[tuple[AgentKey, ...]]:
         yield ()
         return
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_AGENT_LIMIT)
+        connection.settimeout(5.0)
         try:
             connection.connect(path)
             agent = _Agent(connection)

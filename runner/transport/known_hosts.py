@@ -15,7 +15,7 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
-from runner import private
+from disttui.runner import private
 
 DEFAULT_PORT = 22
 KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
@@ -91,20 +91,11 @@ class KnownHosts:
             self.entries += entries
             self.bad += bad
 
-    def add(self, source: str, data: bytes) -> None:
-        """Take lines that do not come from a file; `source` stands for its name."""
-        entries, bad = parse(source, data)
-        self.entries += entries
-        self.bad += bad
-
-    def check(self, name: str, key_type: str, blob: bytes, authority: bytes | None = None) -> KeyMatch:
-        """Judge the key that the host called `name` has shown; `name` comes from `lookup_name`.
-
-        `authority` is the key that has signed its certificate: it may be revoked as well.
-        """
+    def check(self, name: str, key_type: str, blob: bytes) -> KeyMatch:
+        """Judge the key that the host called `name` has shown; `name` comes from `lookup_name`."""
         about = list(self._about(name))
         for entry in about:
-            if entry.marker == REVOKED and entry.blob in (blob, authority):
+            if entry.marker == REVOKED and entry.blob == blob:
                 return KeyMatch(KeyStatus.REVOKED, entry)
         plain = [entry for entry in about if not entry.marker]
         for entry in plain:
@@ -114,13 +105,11 @@ class KnownHosts:
         changed = sorted(
             (entry for entry in plain if entry.key_type in KEY_TYPES), key=lambda entry: entry.key_type != key_type
         )
-        if changed:
-            return KeyMatch(KeyStatus.CHANGED, changed[0])
-        return KeyMatch(KeyStatus.UNKNOWN, next((entry for entry in about if entry.marker == AUTHORITY), None))
+        return KeyMatch(KeyStatus.CHANGED, changed[0]) if changed else KeyMatch(KeyStatus.UNKNOWN)
 
-    def authorities(self, name: str) -> list[KnownHostsLine]:
-        """The lines that let a certificate authority vouch for `name`."""
-        return [entry for entry in self._about(name) if entry.marker == AUTHORITY]
+    def has_authority(self, name: str) -> bool:
+        """Whether a line lets a certificate authority vouch for `name`."""
+        return any(entry.marker == AUTHORITY for entry in self._about(name))
 
     def key_types(self, name: str) -> list[str]:
         """The types of the keys known for `name`, in the files' order."""
@@ -200,7 +189,7 @@ def _entry(file: str, number: int, line: str) -> KnownHostsLine:
     try:
         blob = base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise ValueError("the key is no base64") from None
+        raise ValueError("the key is not base64") from None
     if len(blob) < 4 or blob[4 : 4 + struct.unpack(">I", blob[:4])[0]] != key_type.encode():
         raise ValueError(f"the key is not of type {key_type}")
     if hosts.startswith("|"):
@@ -233,7 +222,7 @@ def _hash_parts(hosts: str) -> tuple[bytes, bytes]:
     try:
         return base64.b64decode(fields[2], validate=True), base64.b64decode(fields[3], validate=True)
     except binascii.Error:
-        raise ValueError("the hashed name is no base64") from None
+        raise ValueError("the hashed name is not base64") from None
 
 
 def _hash_matches(hosts: str, name: str) -> bool:

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from runner.errors import HostError
+from disttui.runner.errors import HostError
 
 ERRORS_LIMIT = 64 * 1024
 """Bytes of standard error that are kept: the last ones."""
@@ -32,23 +33,14 @@ class LocalConnection:
         return self._name
 
     def run(self, command: str) -> LocalStream:
-        try:
-            # A session of its own: the viewer's Ctrl-C must not reach it.
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", command],
-                cwd=Path.home(),
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            what = f"/bin/sh cannot be started in {Path.home()}: {error.strerror}"
-            raise HostError(self._name, what, "Set HOME to a folder that is there and may be entered.") from None
-        stream = LocalStream(process)
+        stream = LocalStream(start(self._name, ["/bin/sh", "-c", command]))
         self._streams.append(stream)
         return stream
+
+    def attend(self, command: str) -> int | None:
+        from disttui.runner.transport.terminal import lend_terminal  # noqa: PLC0415 - paramiko takes 0.1 s
+
+        return lend_terminal(["/bin/sh", "-c", command])
 
     def close(self) -> None:
         for stream in self._streams:
@@ -106,9 +98,7 @@ class LocalStream:
         return code if code is not None and code >= 0 else None
 
     def kill(self, word: str) -> None:
-        if self._process.poll() is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
 
     def close(self) -> None:
         if self._closed:
@@ -123,6 +113,11 @@ class LocalStream:
             self._stderr.close()
         threading.Thread(target=self._process.wait, name="reaper", daemon=True).start()
 
+    def _signal(self, number: int) -> None:
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
     def _drain(self) -> None:
         with self._drain_lock:
             if not self._draining:
@@ -131,6 +126,25 @@ class LocalStream:
             self._draining = data != b""
             self._errors += data or b""
             del self._errors[:-ERRORS_LIMIT]
+
+
+def start(name: str, words: list[str], environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """Start a program in the user's home, with pipes, for the host of this name. Raises HostError."""
+    try:
+        # A session of its own: the viewer's Ctrl-C must not reach it, nor can it ask at the viewer's terminal.
+        return subprocess.Popen(
+            words,
+            cwd=Path.home(),
+            env=environ,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        what = f"{words[0]} cannot be started in {Path.home()}: {error.strerror}"
+        raise HostError(name, what, "Set HOME to an existing folder that you can enter.") from None
 
 
 def _ready(files: list[IO[bytes]], events: int, seconds: float) -> list[int]:

@@ -2,24 +2,232 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import shutil
+import socket
+import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
+import paramiko
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from paramiko.common import (
+    AUTH_FAILED,
+    AUTH_SUCCESSFUL,
+    OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED,
+    OPEN_SUCCEEDED,
+    cMSG_CHANNEL_SUCCESS,
+)
 from paramiko.ed25519key import Ed25519Key
 
-from runner import private
-from runner.address import Address
-from runner.errors import InputError
-from runner.transport.base import Connection, RefusePrompts
-from runner.transport.sandbox_server import LoopbackServer
-from runner.transport.ssh import SshConnector
+from disttui.runner import private
+from disttui.runner.address import Address
+from disttui.runner.errors import InputError
+from disttui.runner.transport.base import HostConnection, RefusePrompts
+from disttui.runner.transport.guarded import GuardedPacketizer
+from disttui.runner.transport.ssh import SshConnector
+
+_PIECE = 64 * 1024
+_KEPT = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+_EXIT_LIMIT = 1.0
+"""Seconds that a command may take to end once its client is gone."""
+_STRANGERS = 64
+"""Most connections that have not logged in: every user of this machine can open some."""
+_LOGIN_LIMIT = 60.0
+
+
+class LoginSession(paramiko.ServerInterface):
+    """What one client may do: log in with the one key, run commands."""
+
+    def __init__(self, server: LoopbackServer, transport: _ServerTransport) -> None:
+        self._server = server
+        self._transport = transport
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "publickey"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        known = username == self._server.user and key.asbytes() == self._server.user_key.asbytes()
+        return AUTH_SUCCESSFUL if known else AUTH_FAILED
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return OPEN_SUCCEEDED if kind == "session" else OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        _start(self._server.execute, self._transport, channel, command)
+        return True
+
+
+class LoopbackServer:
+    """Listens on a free port of 127.0.0.1 from the start.
+
+    Args:
+        host_key: What it shows as its own key.
+        user_key: The one key that is let in.
+        home: Home and working folder of its commands.
+        user: The one user name that is let in.
+    """
+
+    session: type[LoginSession] = LoginSession
+
+    def __init__(self, host_key: paramiko.PKey, user_key: paramiko.PKey, home: Path, user: str) -> None:
+        self.user = user
+        self.user_key = user_key
+        self._host_key = host_key
+        self._home = home
+        self._transports: list[_ServerTransport] = []
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, name=f"sandbox {home.name}", daemon=True).start()
+
+    def close(self) -> None:
+        """Close every connection and end its commands."""
+        # A shutdown wakes the accept call; close alone would not.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            transports, processes = list(self._transports), list(self._processes)
+        for transport in transports:
+            transport.close()
+        for process in processes:
+            _end(process)
+
+    def execute(self, transport: _ServerTransport, channel: paramiko.Channel, command: bytes) -> None:
+        """Run one command and carry its bytes until both sides are done."""
+        transport.replied.acquire()
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            cwd=self._home,
+            env=self._environment(),
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        with self._lock:
+            self._processes.add(process)
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        outputs = [
+            _start(_pump_out, process.stdout, channel.sendall),
+            _start(_pump_out, process.stderr, channel.sendall_stderr),
+        ]
+        _start(_pump_in, channel, process.stdin)
+        _start(_end_with, channel, process)
+        for thread in outputs:
+            thread.join()
+        status = process.wait()
+        with self._lock:
+            self._processes.discard(process)
+        with suppress(OSError, EOFError, paramiko.SSHException):
+            if status >= 0:
+                channel.send_exit_status(status)
+            channel.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._transports = [known for known in self._transports if known.is_active()]
+                strangers = [one for one in self._transports if not (one.is_authenticated() or one.packetizer.closed)]
+                if len(strangers) >= _STRANGERS:
+                    strangers[0].packetizer.close()  # the oldest: a client with the key logs in immediately
+                transport = _ServerTransport(connection)
+                self._transports.append(transport)
+            transport.add_server_key(self._host_key)
+            transport.start_server(event=threading.Event(), server=self.session(self, transport))
+
+    def _environment(self) -> dict[str, str]:
+        user = getpass.getuser()
+        # The interpreter that runs disttui is the one that has torch even where its environment is not activated.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        own = {"HOME": str(self._home), "USER": user, "LOGNAME": user, "SHELL": "/bin/sh", "PATH": path}
+        return {**kept, **own}
+
+
+class _ServerTransport(paramiko.Transport):
+    """Bounds what a stranger may send, and counts the requests that have been granted: a command must not end before
+    its client knows that it began."""
+
+    packetizer: GuardedPacketizer
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection, packetizer_class=GuardedPacketizer)
+        self.packetizer.give(_LOGIN_LIMIT)
+        self.replied = threading.Semaphore(0)
+
+    def _auth_trigger(self) -> None:
+        super()._auth_trigger()  # type: ignore[misc]
+        self.packetizer.trust()
+        self.packetizer.give(None)
+
+    def _send_user_message(self, data: paramiko.Message) -> None:
+        super()._send_user_message(data)  # type: ignore[misc]
+        if data.asbytes()[:1] == cMSG_CHANNEL_SUCCESS:
+            self.replied.release()
+
+
+def _start(target: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=target, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def _pump_out(source: IO[bytes], send: Callable[[bytes], None]) -> None:
+    with source, suppress(OSError, EOFError, paramiko.SSHException):
+        while data := source.read(_PIECE):
+            send(data)
+
+
+def _pump_in(channel: paramiko.Channel, sink: IO[bytes]) -> None:
+    wanted = True
+    with sink, suppress(OSError, EOFError, paramiko.SSHException):
+        while data := channel.recv(_PIECE):
+            # What the command does not want to read is thrown away, or its client would wait for ever.
+            wanted = wanted and _write(sink, data)
+
+
+def _write(sink: IO[bytes], data: bytes) -> bool:
+    try:
+        while data:
+            data = data[sink.write(data) :]
+    except OSError:
+        return False
+    return True
+
+
+def _end_with(channel: paramiko.Channel, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        if channel.closed:
+            _end(process)
+            return
+        time.sleep(0.2)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(_EXIT_LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
 
 _USER = "sandbox"
 _SAFE = re.compile(r"[^\w.-]")
@@ -83,10 +291,10 @@ class Sandbox:
     ) -> None:
         self.close()
 
-    def connect(self, address: Address) -> Connection:
+    def connect(self, address: Address) -> HostConnection:
         """Reach a host by its name alone: its user and port mean nothing here."""
         if address.host not in self.homes:
-            raise InputError(f"{address.host}: no host of this sandbox", "Take a name of the profile.")
+            raise InputError(f"{address.host}: not a host of this sandbox", "Take a name of the profile.")
         return self._connector.connect(Address(address.host))
 
     def close(self) -> None:

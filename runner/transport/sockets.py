@@ -1,20 +1,14 @@
-"""The bytes below SSH: a TCP connection, or the pipes of a ProxyCommand."""
+"""The TCP connection below SSH."""
 
 from __future__ import annotations
 
 import errno
-import os
 import socket
-import subprocess
-import threading
 import time
-from collections import deque
-from contextlib import suppress
 from typing import Any
 
-from runner.errors import HostError
-from runner.text import clean
-from runner.transport.ssh_config import SshTarget
+from disttui.runner.errors import HostError
+from disttui.runner.transport.ssh_config import SshTarget
 
 CONNECT_LIMIT = 10.0
 """Seconds for one address, unless ConnectTimeout says otherwise."""
@@ -22,7 +16,7 @@ _NO_NEIGHBOUR = (errno.EHOSTUNREACH, errno.EHOSTDOWN)
 """What the kernel says of a host that has not answered for some seconds: it may be back before the limit."""
 _AGAIN = 2.0
 """Seconds after which another socket is tried: the kernel repeats an unanswered request ever more slowly, and a link
-that works again must be found at once."""
+that works again must be found immediately."""
 _PAUSE = 0.5
 """Seconds until such a host is tried again."""
 _USER_TIMEOUT = 8_000
@@ -36,8 +30,7 @@ def dial(target: SshTarget) -> socket.socket:
     try:
         found = socket.getaddrinfo(target.hostname, target.port, target.family, socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError):
-        what = f"the name '{target.hostname}' does not resolve"
-        raise HostError(target.name, what, "Check the spelling, or add HostName to your ssh configuration.") from None
+        raise unresolved(target.name, target.hostname) from None
     problem: OSError = TimeoutError()
     deadline = time.monotonic() + limit
     while True:
@@ -47,7 +40,7 @@ def dial(target: SshTarget) -> socket.socket:
             except OSError as error:
                 problem = error
         if problem.errno not in _NO_NEIGHBOUR or time.monotonic() + _PAUSE > deadline:
-            raise _unreachable(target, problem, limit)
+            raise unreachable(target.name, f"{target.hostname}:{target.port}", problem, limit)
         time.sleep(_PAUSE)
 
 
@@ -83,57 +76,18 @@ def _tune(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT)
 
 
-def _unreachable(target: SshTarget, error: OSError, limit: float) -> HostError:
-    place = f"{target.hostname}:{target.port}"
+def unresolved(name: str, hostname: str) -> HostError:
+    """The error for a host name that does not resolve."""
+    what = f"the name '{hostname}' does not resolve"
+    return HostError(name, what, "Check the spelling, or add HostName to your ssh configuration.")
+
+
+def unreachable(name: str, place: str, error: OSError, limit: float) -> HostError:
+    """The error for a host that nothing can be sent to."""
     if isinstance(error, TimeoutError):
         what, cure = f"no answer from {place} in {limit:.0f} s", "Is it switched on, and does a firewall let you in?"
     elif isinstance(error, ConnectionRefusedError):
         what, cure = f"{place} refuses the connection", "Is an SSH server running there, and is the port right?"
     else:
         what, cure = f"no way to {place}: {error.strerror or error}", "Check the network, a VPN, or the address."
-    return HostError(target.name, what, cure)
-
-
-class ProxyProcess:
-    """A running ProxyCommand, its standard input and output being one socket.
-
-    paramiko's own ProxyCommand splits the command without a shell, never reads standard error and polls; a socket pair
-    needs none of that.
-    """
-
-    def __init__(self, target: SshTarget) -> None:
-        assert target.proxy_command is not None
-        self.socket, child = socket.socketpair()
-        with child:
-            try:
-                self._process = subprocess.Popen(
-                    [os.environ.get("SHELL", "/bin/sh"), "-c", f"exec {target.proxy_command}"],
-                    stdin=child.fileno(),
-                    stdout=child.fileno(),
-                    stderr=subprocess.PIPE,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                self.socket.close()
-                raise HostError(target.name, f"ProxyCommand cannot be started: {error.strerror}") from None
-        self._said: deque[str] = deque(maxlen=3)
-        self._reader = threading.Thread(target=self._read, name=f"proxy of {target.name}", daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stderr is not None
-        with self._process.stderr as lines:
-            while line := lines.readline(4096):
-                self._said.append(clean(line.decode(errors="replace").strip()))
-        self._process.wait()
-
-    def said(self) -> str:
-        """The last lines of its standard error, after a moment in which it can write them."""
-        self._reader.join(0.5)
-        return " / ".join(self._said)
-
-    def close(self) -> None:
-        """End the command."""
-        self.socket.close()
-        with suppress(OSError):
-            self._process.terminate()
+    return HostError(name, what, cure)

@@ -1,27 +1,149 @@
-"""Hosts reached by SSH."""
+"""Hosts reached by SSH, and one remote command over an SSH channel."""
 
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import socket
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 
 from paramiko.channel import Channel
-from paramiko.ssh_exception import ChannelException
+from paramiko.ssh_exception import ChannelException, SSHException
 
-from runner.address import Address
-from runner.errors import HostError, LinkLostError
-from runner.text import clean
-from runner.transport.auth import Credentials, Login
-from runner.transport.base import Prompts
-from runner.transport.gate import Gate, GateEntry
-from runner.transport.guarded import GuardedTransport
-from runner.transport.host_keys import HostKeyCheck
-from runner.transport.sockets import ProxyProcess, dial, link_broke
-from runner.transport.ssh_config import SshTarget, hop_address, resolve
-from runner.transport.ssh_stream import SshStream, in_time
+from disttui.runner.address import Address
+from disttui.runner.errors import HostError, LinkLostError
+from disttui.runner.text import clean
+from disttui.runner.transport.auth import Credentials, Login
+from disttui.runner.transport.base import CountedPrompts, Prompts
+from disttui.runner.transport.guarded import GuardedTransport
+from disttui.runner.transport.host_keys import HostKeyCheck, require_built_in
+from disttui.runner.transport.sockets import dial, link_broke
+from disttui.runner.transport.ssh_config import SshTarget, hop_address, resolve
+from disttui.runner.transport.terminal import connect_terminal
+
+from .base import Gate, GateEntry
+
+ERRORS_LIMIT = 64 * 1024
+"""Bytes of standard error that are kept: the last ones."""
+_SLICE = 0.25
+"""Seconds after which a waiting reader looks whether standard error has to be drained."""
+_CLOSE_LIMIT = 2.0
+_KILL = (
+    "exec sh -c 'ps -o pid=,args= --ppid $PPID | while read -r pid words; do"
+    ' case "$words" in *{pattern}*) kill -9 -$pid;; esac; done\''
+)
+"""The bracket in the pattern keeps it from finding itself."""
+
+
+class SshStream:
+    """A `Stream` over a paramiko channel.
+
+    Both output streams share one flow-control window: unread standard error would, once it fills the window,
+    stop standard output for ever. So a reader that waits for output reads standard error as well.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._closed = False
+        self._errors = bytearray()
+        self._drain_lock = threading.Lock()
+        self._write_lock = threading.Lock()
+
+    def read(self, size: int, timeout: float | None = None) -> bytes:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._drain()
+            remaining = _SLICE if deadline is None else deadline - time.monotonic()
+            # Writers share this setting; they take a timeout as a reason to look again, so it must not be 0.
+            self._channel.settimeout(max(0.001, min(_SLICE, remaining)))
+            try:
+                data = self._channel.recv(size)
+            except TimeoutError:
+                if remaining <= 0:
+                    raise TimeoutError(f"no output in {timeout:g} s") from None
+                continue
+            except (SSHException, EOFError, OSError) as error:
+                raise ConnectionError(str(error) or "it has been closed") from None
+            if not data and not self._ended():
+                raise ConnectionError("the connection has ended")
+            return data
+
+    def write(self, data: bytes) -> None:
+        with self._write_lock, memoryview(data) as view:
+            sent = 0
+            while sent < len(view):
+                try:
+                    step = self._channel.send(bytes(view[sent : sent + (32 * 1024)]))
+                except TimeoutError:
+                    continue
+                except (SSHException, EOFError, OSError) as error:
+                    raise ConnectionError(str(error) or "it has been closed") from None
+                if step == 0:
+                    raise ConnectionError("the command takes no more input")
+                sent += step
+
+    def errors(self) -> str:
+        self._drain()
+        return bytes(self._errors).decode(errors="replace")
+
+    def exit_status(self) -> int | None:
+        # -1: ended by a signal, or the link broke.
+        status = self._channel.exit_status
+        return status if self._channel.exit_status_ready() and status >= 0 else None
+
+    def kill(self, word: str) -> None:
+        transport = self._channel.transport
+        if transport is None or not transport.is_active():
+            return
+
+        def end() -> None:
+            # OpenSSH passes no signal on for root, so a second command ends the first, and nothing else.
+            with transport.open_session(timeout=_CLOSE_LIMIT) as channel:
+                channel.exec_command(_KILL.format(pattern=f"{word[:-1]}[{word[-1]}]"))
+                channel.recv_exit_status()
+
+        in_time(end)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            in_time(self._channel.close)
+
+    def _ended(self) -> bool:
+        """Whether the end of the output is the command's doing or ours, not that of a broken link."""
+        return self._closed or bool(self._channel.eof_received) or self._channel.exit_status >= 0
+
+    def _drain(self) -> None:
+        with self._drain_lock:
+            # One read at a time: a flood of errors must not keep a reader from the output.
+            if self._channel.recv_stderr_ready():
+                with suppress(SSHException, EOFError, OSError):
+                    self._errors += self._channel.recv_stderr(2 * 1024 * 1024)
+            del self._errors[:-ERRORS_LIMIT]
+
+
+def in_time(close: Callable[[], None]) -> None:
+    """Run something that tells the other side of the end, but wait no longer than 2 s for it.
+
+    A peer that takes no more bytes would block it for as long as the link is up. The end of a script that uses
+    `disttui.runner.api` closes everything anyway, and up to 3.11 Python crashes when a thread starts then.
+    """
+    if not threading.main_thread().is_alive():
+        return
+
+    def run() -> None:
+        with suppress(Exception):
+            close()
+
+    thread = threading.Thread(target=run, name="good-bye", daemon=True)
+    thread.start()
+    thread.join(_CLOSE_LIMIT)
+
 
 _GREETING_LIMIT = 15.0
 _CHANNEL_LIMIT = 30.0
@@ -36,7 +158,7 @@ logging.getLogger("paramiko").propagate = False
 class SshConnection:
     """A logged-in connection; its commands each have a channel of their own."""
 
-    def __init__(self, name: str, link: _Link) -> None:
+    def __init__(self, name: str, link: GuardedTransport) -> None:
         self._name = name
         self._link = link
         self.closed = False
@@ -46,8 +168,8 @@ class SshConnection:
         return self._name
 
     def run(self, command: str) -> SshStream:
-        transport = self._link.transport
-        # paramiko waits for the answer to a command without end.
+        transport = self._link
+        # paramiko waits for the answer to a command without a limit.
         impatient = threading.Timer(_COMMAND_LIMIT, transport.close)
         impatient.daemon = True
         impatient.start()
@@ -63,27 +185,28 @@ class SshConnection:
             impatient.cancel()
         return SshStream(channel)
 
+    def attend(self, command: str) -> int | None:
+        size = shutil.get_terminal_size()
+        try:
+            channel = self._link.open_session(timeout=_CHANNEL_LIMIT)
+            channel.get_pty(os.environ.get("TERM", "vt100"), size.columns, size.lines)
+            channel.exec_command(command)
+        except Exception as error:
+            what = f"the server gives no terminal: {clean(str(error)) or 'it has closed the session'}"
+            raise HostError(self._name, what, "Look at PermitTTY and MaxSessions in its sshd_config.") from None
+        connect_terminal(channel, size)
+        return channel.exit_status if channel.exit_status >= 0 else None
+
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self._link.close()
-
-
-class _Link:
-    """A transport and what it runs over."""
-
-    def __init__(self, transport: GuardedTransport, proxy: ProxyProcess | None) -> None:
-        self.transport = transport
-        self._proxy = proxy
-
-    def close(self) -> None:
-        in_time(self.transport.close)
-        if self._proxy is not None:
-            self._proxy.close()
+            in_time(self._link.close)
 
 
 class SshConnector:
     """Opens SSH connections as the user's ssh configuration says, jump hosts shared.
+
+    `connect` raises NeedsSshError, before it dials, where only the ssh program does all that it says.
 
     Args:
         config_file: As ssh's -F, None: the user's and the system's configuration.
@@ -101,12 +224,15 @@ class SshConnector:
         self._secrets = Credentials()
         self._lock = threading.Lock()
         self._targets: dict[Address, SshTarget] = {}
-        self._jumps: dict[tuple[SshTarget, ...], Future[_Link]] = {}
+        self._jumps: dict[tuple[SshTarget, ...], Future[GuardedTransport]] = {}
         self._open: list[SshConnection] = []
 
     def connect(self, address: Address) -> SshConnection:
         with self._gate.turn() as turn:
-            connection = SshConnection(address.host, self._reach(self._route(self._resolve(address)), turn))
+            route = self._route(self._resolve(address))
+            for each in route:
+                require_built_in(each)
+            connection = SshConnection(address.host, self._reach(route, turn))
         with self._lock:
             self._open = [*(each for each in self._open if not each.closed), connection]
         return connection
@@ -119,7 +245,7 @@ class SshConnector:
             connection.close()
         for jump in reversed(jumps):
             if jump.done() and not jump.exception():
-                jump.result().close()
+                in_time(jump.result().close)
 
     def _resolve(self, address: Address) -> SshTarget:
         with self._lock:
@@ -141,16 +267,13 @@ class SshConnector:
         hops = [self._resolve(hop_address(hop)) for hop in target.proxy_jump]
         return (*self._route(hops[0], (*below, target)), *hops[1:], target)
 
-    def _reach(self, route: tuple[SshTarget, ...], turn: GateEntry) -> _Link:
+    def _reach(self, route: tuple[SshTarget, ...], turn: GateEntry) -> GuardedTransport:
         *before, target = route
         if before:
             return self._link(self._tunnel(self._jump(tuple(before), target, turn), target), target, turn)
-        if target.proxy_command:
-            proxy = ProxyProcess(target)
-            return self._link(proxy.socket, target, turn, proxy)
         return self._link(dial(target), target, turn)
 
-    def _jump(self, route: tuple[SshTarget, ...], target: SshTarget, turn: GateEntry) -> _Link:
+    def _jump(self, route: tuple[SshTarget, ...], target: SshTarget, turn: GateEntry) -> GuardedTransport:
         """The one link along `route`: the first thread that asks for it opens it, the others wait."""
         with self._lock:
             future = self._jumps.get(route)
@@ -167,9 +290,9 @@ class SshConnector:
         except HostError as error:
             raise HostError(target.name, f"jump host {error.sentence}", error.cure) from None
 
-    def _tunnel(self, jump: _Link, target: SshTarget) -> Channel:
+    def _tunnel(self, jump: GuardedTransport, target: SshTarget) -> Channel:
         try:
-            return jump.transport.open_channel(
+            return jump.open_channel(
                 "direct-tcpip", (target.hostname, target.port), ("127.0.0.1", 0), timeout=_GREETING_LIMIT
             )
         except Exception as error:
@@ -177,35 +300,28 @@ class SshConnector:
             what = f"the jump host cannot reach {target.hostname}:{target.port}: {clean(str(said))}"
             raise HostError(target.name, what, "Check the address as seen from the jump host.") from None
 
-    def _link(
-        self, connection: socket.socket | Channel, target: SshTarget, turn: GateEntry, proxy: ProxyProcess | None = None
-    ) -> _Link:
+    def _link(self, connection: socket.socket | Channel, target: SshTarget, turn: GateEntry) -> GuardedTransport:
         try:
             transport = GuardedTransport(connection, target)
         except BaseException:
             connection.close()
-            if proxy is not None:
-                proxy.close()
             raise
-        link = _Link(transport, proxy)
         try:
-            address = connection.getpeername()[0] if isinstance(connection, socket.socket) and not proxy else None
-            prompts = _CountedPrompts(self._prompts, turn)
+            address = connection.getpeername()[0] if isinstance(connection, socket.socket) else None
+            prompts = CountedPrompts(self._prompts, turn)
             check = HostKeyCheck(target, prompts, self._accept_new, address)
-            key_type, blob = self._shake_hands(transport, target, proxy, check)
+            key_type, blob = self._shake_hands(transport, target, check)
             turn.move()
-            check.verify(key_type, blob, transport.shown_key)
-            Login(transport, target, prompts, self._secrets).run()
+            check.verify(key_type, blob)
+            Login(transport, target, prompts, self._secrets, check.confirmed, self._gate).run()
             turn.move()
         except BaseException:
-            link.close()
+            in_time(transport.close)
             connection.close()
             raise
-        return link
+        return transport
 
-    def _shake_hands(
-        self, transport: GuardedTransport, target: SshTarget, proxy: ProxyProcess | None, check: HostKeyCheck
-    ) -> tuple[str, bytes]:
+    def _shake_hands(self, transport: GuardedTransport, target: SshTarget, check: HostKeyCheck) -> tuple[str, bytes]:
         """The type of the host's key, and the key."""
         transport.prefer_keys(check.order(transport.preferred_keys))
         transport.banner_timeout = target.connect_timeout or _GREETING_LIMIT
@@ -218,33 +334,15 @@ class SshConnector:
             key = transport.get_remote_server_key()
             return key.get_name(), key.asbytes()
         except Exception as error:
-            raise _no_greeting(target, error, proxy, transport.packetizer.first) from None
+            raise _no_greeting(target, error, transport.packetizer.first) from None
 
 
-class _CountedPrompts:
-    """Questions of one connect, which keeps its place at the gate while a person thinks."""
-
-    def __init__(self, prompts: Prompts, turn: GateEntry) -> None:
-        self._prompts = prompts
-        self._turn = turn
-
-    def secret(self, host: str, question: str) -> str | None:
-        with self._turn.asking():
-            return self._prompts.secret(host, question)
-
-    def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
-        with self._turn.asking():
-            return self._prompts.accept_host_key(host, key_type, fingerprint)
-
-
-def _spent(future: Future[_Link]) -> bool:
+def _spent(future: Future[GuardedTransport]) -> bool:
     """Whether an earlier attempt to reach a jump host has failed, or its link has broken."""
-    return future.done() and (future.exception() is not None or not future.result().transport.is_active())
+    return future.done() and (future.exception() is not None or not future.result().is_active())
 
 
-def _no_greeting(target: SshTarget, error: Exception, proxy: ProxyProcess | None, first: bytes) -> HostError:
-    if proxy is not None and (said := proxy.said()):
-        return HostError(target.name, f"ProxyCommand failed: {said}", "Correct the ssh configuration.")
+def _no_greeting(target: SshTarget, error: Exception, first: bytes) -> HostError:
     place = f"{target.hostname}:{target.port}"
     what = f"no SSH handshake with {place}: {clean(str(error))[:300] or 'it hung up'}"
     if first and not first.startswith(b"SSH-"):

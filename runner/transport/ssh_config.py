@@ -2,23 +2,121 @@
 
 from __future__ import annotations
 
+import fnmatch
 import getpass
 import os
 import re
 import socket
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from runner.address import Address
-from runner.errors import InputError
-from runner.text import clean
-from runner.transport.algorithms import DEFAULTS, LEAST_RSA_BITS, algorithms
-from runner.transport.ssh_settings import Settings, ask_ssh, read_settings
-from runner.transport.ssh_tokens import expand, expand_path, host_tokens
+from disttui.runner.address import Address
+from disttui.runner.errors import HostError, InputError
+from disttui.runner.text import clean
+from disttui.runner.transport.algorithms import DEFAULTS, LEAST_RSA_BITS
+from disttui.runner.transport.ssh_config_files import ConfigReader, Statement, expand, expand_path, host_tokens, in_home
+
+Settings = Mapping[str, Sequence[str]]
+"""Keyword in lower case → its values, as `ssh -G` prints them."""
+
+_LIMIT = 20.0
+"""Seconds for `ssh -G`, which may run a `Match exec`."""
+_MANY = ("identityfile", "certificatefile")
+_DEFAULTS = {
+    "identityfile": ["~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519"],
+    "userknownhostsfile": ["~/.ssh/known_hosts ~/.ssh/known_hosts2"],
+    "globalknownhostsfile": ["/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"],
+}
+
+
+def ask_ssh(address: Address, config_file: str | None, ssh: str) -> Settings:
+    """Return what the ssh program says. Raises InputError for what it refuses, HostError where it gives no answer."""
+    argv = [*ssh_words(address, config_file, ssh), "-T", "-G", "--", address.host]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        what = f"'ssh -G' gave no answer in {_LIMIT:.0f} s"
+        raise HostError(address.host, what, "Look for a slow 'Match exec' in the ssh configuration.") from None
+    except OSError as error:
+        raise HostError(address.host, f"{ssh} cannot be started: {error.strerror}") from None
+    if done.returncode != 0:
+        said = clean(done.stderr.decode(errors="replace").strip())
+        raise InputError(
+            f"ssh cannot use '{address.host}' as a host: {said}", "Correct the ssh configuration or the name."
+        )
+    settings: dict[str, list[str]] = {}
+    for line in done.stdout.decode(errors="surrogateescape").splitlines():
+        key, _, value = line.partition(" ")
+        settings.setdefault(key, []).append(value)
+    return settings
+
+
+def ssh_words(address: Address, config_file: str | None, ssh: str) -> list[str]:
+    """The beginning of an ssh command line: the configuration, and the address but for the host."""
+    argv = [ssh]
+    argv += ["-F", config_file] if config_file is not None else []
+    argv += ["-l", address.user] if address.user else []
+    return [*argv, "-p", str(address.port)] if address.port else argv
+
+
+def read_settings(address: Address, config_file: str | None) -> Settings:
+    """Return what the files say. Raises InputError with file and line."""
+    reader = _HostReader(address)
+    reader.read_all(config_file)
+    hostname = expand(reader.settings.get("hostname", [address.host])[0], {"h": address.host, "%": "%"})
+    return {**_DEFAULTS, **reader.settings, "hostname": [hostname]}
+
+
+class _HostReader(ConfigReader[Literal[True]]):
+    """Collects the settings of one host: the first value of a keyword stays."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__()
+        self.settings: dict[str, list[str]] = {}
+        self._name = address.host
+        if address.user:
+            self.settings["user"] = [address.user]
+        if address.port:
+            self.settings["port"] = [str(address.port)]
+
+    def opens(self, keyword: str, words: list[str]) -> Literal[True] | None:
+        if keyword == "match" and [word.lower() for word in words] != ["all"]:
+            raise ValueError("Match needs the ssh program")
+        return True if keyword == "match" or _matches(words, self._name) else None
+
+    def takes(self, block: Literal[True], keyword: str, words: list[str]) -> None:
+        if keyword in _MANY:
+            known = self.settings.setdefault(keyword, [])
+            known += [word for word in words if word not in known]
+        elif keyword in DEFAULTS and re.search(r"^[+^-]|[*?]", " ".join(words)):
+            raise ValueError(f"a list that changes the default of {keyword} needs the ssh program")
+        else:
+            self.settings.setdefault(keyword, [" ".join(words)])
+
+    def wrong(self, statement: Statement, why: str) -> None:
+        raise InputError(f"{statement.place}: {why}", "Correct the ssh configuration.")
+
+    def unreadable(self, file: Path, why: str) -> None:
+        """As ssh does, which reads the rest."""
+
+
+def _matches(patterns: Iterable[str], text: str) -> bool:
+    found = False
+    for pattern in patterns:
+        # ssh has no character classes.
+        if fnmatch.fnmatchcase(text.lower(), pattern.lstrip("!").lower().replace("[", "[[]")):
+            if pattern.startswith("!"):
+                return False
+            found = True
+    return found
+
 
 # What OpenSSH refuses in names as well: they end up in ProxyCommand and Match exec, which a shell reads.
 _FORBIDDEN = re.compile(r"[\s\x00-\x1f\x7f'\"`$\\;&<>|(){}]")
+_LEFT_TO_SSH = ("ProxyCommand", "KnownHostsCommand", "RevokedHostKeys")
 _HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]*)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:]+))(?::(?P<port>\d+))?/?")
 
 
@@ -38,13 +136,9 @@ class SshTarget:
     """The agent's socket, None: no agent."""
     proxy_jump: tuple[str, ...] = ()
     """Hops as `[user@]host[:port]`, the first one is dialled first."""
-    proxy_command: str | None = None
     host_key_alias: str | None = None
     user_known_hosts: tuple[str, ...] = ()
     global_known_hosts: tuple[str, ...] = ()
-    known_hosts_command: str | None = None
-    """KnownHostsCommand as it stands in the configuration."""
-    revoked_host_keys: tuple[str, ...] = ()
     hash_known_hosts: bool = False
     check_host_ip: bool = False
     strict: str = "ask"
@@ -54,7 +148,6 @@ class SshTarget:
     key_exchanges: tuple[str, ...] = DEFAULTS["kexalgorithms"]
     host_key_algorithms: tuple[str, ...] = DEFAULTS["hostkeyalgorithms"]
     public_key_algorithms: tuple[str, ...] = DEFAULTS["pubkeyacceptedalgorithms"]
-    authority_algorithms: tuple[str, ...] = DEFAULTS["casignaturealgorithms"]
     required_rsa_size: int = LEAST_RSA_BITS
     connect_timeout: float | None = None
     """Seconds, None: not set."""
@@ -64,17 +157,13 @@ class SshTarget:
     password: bool = True
     keyboard_interactive: bool = True
     password_prompts: int = 3
+    left_to_ssh: str = ""
+    """A setting that only the ssh program follows."""
 
     @property
     def place(self) -> str:
         """`user@hostname:port`, for messages."""
         return f"{self.user}@{self.hostname}:{self.port}"
-
-    @property
-    def tokens(self) -> dict[str, str]:
-        """The %-tokens of ssh_config(5) for this host."""
-        jump = ",".join(self.proxy_jump)
-        return host_tokens(self.name, self.hostname, str(self.port), self.user, self.host_key_alias, jump)
 
 
 def resolve(address: Address, config_file: str | None, ssh: str | None) -> SshTarget:
@@ -100,7 +189,7 @@ def hop_address(hop: str) -> Address:
     """Return the host that one hop of a ProxyJump names. Raises InputError."""
     match = _HOP.fullmatch(hop)
     if not match:
-        raise InputError(f"ProxyJump: '{clean(hop)}' is no [user@]host[:port]", "Correct the ssh configuration.")
+        raise InputError(f"ProxyJump: '{clean(hop)}' is not [user@]host[:port]", "Correct the ssh configuration.")
     port = int(match["port"]) if match["port"] else None
     return Address(match["v6"] or match["host"], match["user"], port)
 
@@ -115,7 +204,7 @@ def target(name: str, settings: Settings) -> SshTarget:
     def whole(key: str, default: int) -> int:
         text = first(key, str(default))
         if not text.isdigit():
-            raise InputError(f"ssh configuration of {name}: {key} '{clean(text)}' is no number")
+            raise InputError(f"ssh configuration of {name}: {key} '{clean(text)}' is not a number")
         return int(text)
 
     user = first("user") or getpass.getuser()
@@ -133,10 +222,10 @@ def target(name: str, settings: Settings) -> SshTarget:
 
     def listed(keyword: str, older: str = "") -> tuple[str, ...]:
         value = first(keyword) or first(older)
-        return algorithms(keyword, value) if value else DEFAULTS[keyword]
+        return tuple(filter(None, value.split(","))) or DEFAULTS[keyword]
 
     jump = first("proxyjump")
-    command = first("proxycommand")
+    left_to_ssh = [name for name in _LEFT_TO_SSH if first(name.lower()) and not (jump and name == "ProxyCommand")]
     methods = first("preferredauthentications", "publickey,keyboard-interactive,password").split(",")
     return SshTarget(
         name=name,
@@ -148,12 +237,9 @@ def target(name: str, settings: Settings) -> SshTarget:
         identities_only=_yes(first("identitiesonly", "no")),
         identity_agent=_agent(next(iter(settings.get("identityagent", ())), "SSH_AUTH_SOCK"), tokens),
         proxy_jump=tuple(expand(jump, tokens).split(",")) if jump else (),
-        proxy_command=expand(command, tokens) if command and not jump else None,
         host_key_alias=alias,
         user_known_hosts=files("userknownhostsfile"),
         global_known_hosts=files("globalknownhostsfile"),
-        known_hosts_command=first("knownhostscommand") or None,
-        revoked_host_keys=files("revokedhostkeys"),
         hash_known_hosts=_yes(first("hashknownhosts", "no")),
         check_host_ip=_yes(first("checkhostip", "no")),
         strict=_strict(first("stricthostkeychecking", "ask")),
@@ -162,7 +248,6 @@ def target(name: str, settings: Settings) -> SshTarget:
         key_exchanges=listed("kexalgorithms"),
         host_key_algorithms=listed("hostkeyalgorithms"),
         public_key_algorithms=listed("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes"),
-        authority_algorithms=listed("casignaturealgorithms"),
         required_rsa_size=max(LEAST_RSA_BITS, whole("requiredrsasize", LEAST_RSA_BITS)),
         connect_timeout=float(whole("connecttimeout", 0)) or None,
         family=_family(first("addressfamily", "any")),
@@ -171,6 +256,7 @@ def target(name: str, settings: Settings) -> SshTarget:
         password=_yes(first("passwordauthentication", "yes")) and "password" in methods,
         keyboard_interactive=_yes(first("kbdinteractiveauthentication", "yes")) and "keyboard-interactive" in methods,
         password_prompts=0 if _yes(first("batchmode", "no")) else whole("numberofpasswordprompts", 3),
+        left_to_ssh=next(iter(left_to_ssh), ""),
     )
 
 
@@ -186,20 +272,21 @@ def _separate(line: str) -> tuple[str, ...]:
         begins = (index for index in range(1, len(words)) if words[index].startswith(("/", "~")))
         size = next((size for size in lengths if _is_file(" ".join(words[:size]))), None) or next(begins, len(words))
         if path := " ".join(words[:size]).strip():
-            found.append(str(Path(path).expanduser()))
+            found.append(str(in_home(path)))
         words = words[size:]
     return tuple(found)
 
 
 def _is_file(path: str) -> bool:
-    place = Path(path).expanduser()
+    place = in_home(path)
     return bool(path.strip()) and place.exists() and not place.is_dir()
 
 
 def _refuse(kind: str, value: str) -> None:
     if not value or value.startswith("-") or _FORBIDDEN.search(value):
         raise InputError(
-            f"'{clean(value)}' is no {kind} name for ssh: it is empty, begins with '-', or holds spaces or shell signs",
+            f"'{clean(value)}' is not a {kind} name for ssh: it is empty, begins with '-', or contains spaces or shell "
+            "characters",
             f"Give the {kind} as in your ssh configuration.",
         )
 

@@ -1,4 +1,4 @@
-"""The files of an ssh configuration, statement by statement in ssh's order, with `Include` followed.
+"""The files of an ssh configuration, statement by statement in ssh's order, and %-tokens and paths in its values.
 
 Discovery lists the hosts that they name; where there is no ssh program to ask, connecting takes a host's settings from
 them. paramiko's parser is not used: it knows no Include, keeps comments and quotes in values, and treats criteria of
@@ -7,14 +7,19 @@ Match that it does not know as fulfilled.
 
 from __future__ import annotations
 
+import getpass
+import os
+import pwd
 import re
 import shlex
+import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from hashlib import sha1
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-from runner.text import clean
+from disttui.runner.text import clean
 
 _SYSTEM = Path("/etc/ssh")
 _DEPTH = 16
@@ -61,7 +66,7 @@ class ConfigReader(ABC, Generic[Block]):
 
     @abstractmethod
     def wrong(self, statement: Statement, why: str) -> None:
-        """A statement cannot be used; the reader goes on behind it."""
+        """A statement cannot be used; the reader continues behind it."""
 
     @abstractmethod
     def unreadable(self, file: Path, why: str) -> None:
@@ -70,7 +75,7 @@ class ConfigReader(ABC, Generic[Block]):
     def read_all(self, config_file: str | None) -> None:
         """Read what ssh reads with this -F; None: the user's and the system's files."""
         self._files = 0
-        home = Path.home() / ".ssh"
+        home = ssh_home() / ".ssh"
         if config_file is not None:
             self._read(Path(config_file), home, 0, wanted=True)
         else:
@@ -119,7 +124,53 @@ class ConfigReader(ABC, Generic[Block]):
 def _included(words: list[str], folder: Path) -> Iterator[Path]:
     for word in words:
         try:
-            pattern = folder / Path(word).expanduser()
+            pattern = folder / in_home(word)
             yield from sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
         except (RuntimeError, ValueError, OSError, NotImplementedError):
             continue  # a user or a pattern that does not exist
+
+
+def ssh_home() -> Path:
+    """The home folder as ssh takes it: of the account, whatever HOME says."""
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return Path.home()  # a container's user without an account
+
+
+def in_home(path: str) -> Path:
+    """A path with its `~` replaced as ssh does. Raises RuntimeError for the home of an unknown user."""
+    if path == "~" or path.startswith("~/"):
+        return ssh_home() / path[2:]
+    return Path(path).expanduser()
+
+
+def expand(text: str, tokens: Mapping[str, str]) -> str:
+    """Replace ssh_config's %-tokens; unknown ones stay."""
+    return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
+
+
+def expand_path(text: str, tokens: Mapping[str, str]) -> str:
+    """Replace `~`, ${VARIABLES} and %-tokens."""
+    text = re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], ""), text)
+    return str(in_home(expand(text, tokens)))
+
+
+def host_tokens(name: str, hostname: str, port: str, user: str, alias: str | None, jump: str) -> dict[str, str]:
+    """The %-tokens of ssh_config(5) for one host."""
+    local = socket.gethostname()
+    return {
+        "%": "%",
+        "C": sha1(f"{local}{hostname}{port}{user}{jump}".encode(), usedforsecurity=False).hexdigest(),
+        "d": str(ssh_home()),
+        "h": hostname,
+        "i": str(os.getuid()),
+        "j": jump,
+        "k": alias or name,
+        "L": local.partition(".")[0],
+        "l": local,
+        "n": name,
+        "p": port,
+        "r": user,
+        "u": getpass.getuser(),
+    }

@@ -1,4 +1,4 @@
-"""Decodes parsed JSON to the types of runner.protocol: data of other machines is checked here once, or refused.
+"""Decodes parsed JSON to the types of disttui.runner.protocol: data of other machines is checked here once, or refused.
 
 A missing or wrongly typed required field invalidates its record; an optional one of the wrong type counts as
 absent. In a list of objects, and in a table, entries of the wrong type are left out, and those after the first `MOST`;
@@ -8,11 +8,17 @@ written them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from dataclasses import MISSING, fields
+from functools import cache, partial
 from itertools import islice
 from operator import is_
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from disttui.runner.formatting import number
+from disttui.runner.untrusted import records
 
 _T = TypeVar("_T")
 _Read = Callable[[Any], Any]
@@ -130,3 +136,93 @@ def _nested(read_one: _Read) -> _Read:
 _PLAIN: Mapping[Any, frozenset[type]] = {
     int: frozenset({int}), float: frozenset({int, float}), str: frozenset({str}), bool: frozenset({bool}),
 }  # fmt: skip
+
+
+COMPUTED = "computed"
+"""Marks a field of a dataclass that no host may set: it keeps its default."""
+_LONGEST, _MOST_ITEMS = 4096, 1000
+"""Characters of a text and entries of a list, where the field declares no other bound."""
+
+
+class Shown(int):
+    """Characters of a text that is made safe to show: `Annotated[str, Shown(60)]`."""
+
+
+def build(kind: type[_T], record: Any) -> _T:
+    """`record` as the dataclass `kind`; the field's annotation has the bound: `Annotated[int, 1024]`, `[str, "regex"]`.
+
+    A wrong or absent field takes its default, or None if it may be None; a flag is False then, and an entry of a list
+    is left out. Any other wrong field refuses the record. Texts and lists are cut at their bound; only a text that is
+    `Shown` is made safe to show, since a path is used as it is. Raises MalformedRecordError.
+    """
+    if not isinstance(record, dict):
+        raise MalformedRecordError("no object")
+    found = {}
+    for name, default, read in _parts(cast("Any", kind)):
+        try:
+            found[name] = read(record.get(name))
+        except MalformedRecordError as error:
+            if default is MISSING:
+                raise MalformedRecordError(f"{name}: {error}") from None
+            found[name] = default
+    return kind(**found)
+
+
+@cache
+def _parts(kind: Any) -> list[tuple[str, Any, _Read]]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        (one.name, one.default, _value(hints[one.name], None))
+        for one in fields(kind)
+        if COMPUTED not in getattr(hints[one.name], "__metadata__", ())
+    ]
+
+
+def _value(hint: Any, bound: Any) -> _Read:
+    """A reader for the values of a dataclass's field; it raises MalformedRecordError."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _value(inner[0], inner[1])
+    if origin is UnionType or type(None) in inner:
+        [rest] = [one for one in inner if one is not type(None)]
+        if rest is bool:
+            return lambda value: value if isinstance(value, bool) else None
+        return partial(_otherwise, _value(rest, bound), None)
+    if hint is bool:
+        return lambda value: value is True
+    if hint is str:
+        return partial(_text, bound)
+    if hint in (int, float):
+        return partial(_number, number if hint is float else partial(records.whole, below=bound or records.MOST))
+    if origin is tuple:
+        return partial(_items, partial(_otherwise, _value(inner[0], None), _WRONG), bound or _MOST_ITEMS)
+    return partial(build, hint)
+
+
+def _otherwise(read: _Read, default: Any, value: Any) -> Any:
+    try:
+        return read(value)
+    except MalformedRecordError:
+        return default
+
+
+def _text(bound: Any, value: Any) -> str:
+    if not isinstance(value, str) or (isinstance(bound, str) and not re.fullmatch(bound, value)):
+        raise MalformedRecordError("no text")
+    return (
+        records.text(value, bound)
+        if isinstance(bound, Shown)
+        else value[: bound if isinstance(bound, int) else _LONGEST]
+    )
+
+
+def _number(read: _Read, value: Any) -> Any:
+    if (found := read(value)) is None:
+        raise MalformedRecordError("no number within its bounds")
+    return found
+
+
+def _items(read: _Read, most: int, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise MalformedRecordError("no list")
+    return tuple(found for one in value[:most] if (found := read(one)) is not _WRONG)

@@ -7,8 +7,35 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from disttui.runner.text import clean
+
+_Read = TypeVar("_Read")
+
+MOST = 1 << 53
+"""The bound of whole numbers: a float holds every smaller one exactly."""
+
+
+def whole(value: Any, below: int = MOST) -> int | None:
+    """`value` if it is a whole number of at least 0 and below the bound, else None."""
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
+    return value if usable else None
+
+
+def text(value: Any, most: int) -> str:
+    """`value` if it is text, made safe to show and cut to `most` characters; else empty."""
+    return clean(value[:most]) if isinstance(value, str) else ""
+
+
+def each(items: Any, read: Callable[[Mapping[str, Any]], _Read | None], most: int) -> tuple[_Read, ...]:
+    """The results of `read` for the first `most` objects of a list, without None."""
+    if not isinstance(items, list):
+        return ()
+    found = (read(item) for item in items[:most] if isinstance(item, dict))
+    return tuple(item for item in found if item is not None)
+
 
 _ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
 _SPACE = " \t\n\r"
@@ -22,7 +49,7 @@ DEEPEST = 64
 
 
 def records(data: bytes, offset: int) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-    """The complete lines in `data`, as (offset in the file, record); None for a line that is no record.
+    """The complete lines in `data`, as (offset in the file, record); None for a malformed line.
 
     Args:
         offset: Where in the file `data` begins.
@@ -78,7 +105,7 @@ class Unfinished:
 
 
 def json_object(data: bytes) -> dict[str, Any] | None:
-    """The one JSON object in `data`, None where there is none.
+    """The one JSON object in `data`, None if there is no object.
 
     Numbers that are not finite come as "nan", "inf" and "-inf"; integers of more than 64 bits are no JSON here.
     """

@@ -7,10 +7,13 @@ bell: true                    # the bell rings when that run ends; false by defa
 notify: osc9                  # a notification when that run ends: osc9, osc777, or none (the default)
 secret_commands:              # what a ${cmd:…} of a profile may run; none by default
   - pass show ml/*
+transport: ssh                # who logs in to hosts: builtin (the default), or the ssh program
 keys:                         # binding id: keys; the help (?) shows the ids
   home.new: ctrl+n
+notifications:                # notify of every profile, for the places that it does not name
+  ntfy: ${env:NTFY_TOPIC}
 
-`libraries` is read by runner.profile.library, for the command line, too.
+`libraries` is read by disttui.runner.profile.library, also for the command line.
 """
 
 from __future__ import annotations
@@ -22,10 +25,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from runner.errors import InputError
-from runner.text import clean
-from runner.user.folders import user_folder
-from runner.user.notices import NOTIFY
+from disttui.runner.errors import InputError
+from disttui.runner.text import clean
+from disttui.runner.user.folders import user_folder
+
+NOTIFY = ("none", "osc9", "osc777")
+"""Ways to request a notification: iTerm2, kitty, WezTerm and Windows Terminal support OSC 9; urxvt, foot, Ghostty and
+GNOME's terminals OSC 777."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +44,18 @@ class Settings:
     title: bool = False
     bell: bool = False
     notify: str = "none"
-    """One of `runner.user.notices.NOTIFY`."""
+    """One of `NOTIFY`."""
     secret_commands: Sequence[object] = ()
     """What a `${cmd:…}` of a profile may run, as `command_words` reads it."""
+    transport: str = "builtin"
+    """One of `TRANSPORTS`: for hosts whose profile names none."""
+    notifications: Mapping[str, Any] = field(default_factory=dict)
+    """`notify` of every profile, as it is written."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Binding id → keys, separated by commas."""
 
+
+TRANSPORTS = ("builtin", "ssh")
 
 _KINDS: Mapping[str, tuple[type, str]] = {
     "theme": (str, "a name, such as disttui-light"),
@@ -52,9 +64,13 @@ _KINDS: Mapping[str, tuple[type, str]] = {
     "bell": (bool, "true or false"),
     "notify": (str, f"one of {', '.join(NOTIFY)}"),
     "secret_commands": (list, "a list of command lines, such as [pass show ml/*]"),
+    "transport": (str, f"one of {', '.join(TRANSPORTS)}"),
+    "notifications": (dict, "a mapping as of a profile's notify"),
     "keys": (dict, "a mapping of binding ids to keys"),
     "libraries": (list, "a list of libraries"),
 }
+
+_WORDS: Mapping[str, Sequence[str]] = {"notify": NOTIFY, "transport": TRANSPORTS}
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
@@ -72,7 +88,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
 
 
 def read_config(environ: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
-    """Return the config's text and what it holds; both are empty where there is none.
+    """Return the config's text and what it holds; both are empty without a config.
 
     Raises:
         InputError: It cannot be read, or is no YAML mapping.
@@ -80,7 +96,7 @@ def read_config(environ: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
     path = config_file(environ)
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return "", {}
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(getattr(error, "strerror", None) or "not UTF-8 text", place=f"{path}") from None
@@ -95,22 +111,22 @@ def _parsed(path: Path, text: str) -> Mapping[str, Any]:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else f"{path}"
-        raise InputError(clean(getattr(error, "problem", None) or "this is no YAML"), place=place) from None
+        raise InputError(clean(getattr(error, "problem", None) or "not valid YAML"), place=place) from None
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise InputError("this is no mapping", "Write lines such as 'theme: disttui-light'.", place=f"{path}")
+        raise InputError("not a mapping", "Write lines such as 'theme: disttui-light'.", place=f"{path}")
     return data
 
 
 def _checked(data: Mapping[str, Any], path: Path) -> Settings:
     for name, value in data.items():
         if name not in _KINDS:
-            raise InputError(f"{_show(name)} is no setting", _meant(name, list(_KINDS)), place=f"{path}")
+            raise InputError(f"{_show(name)} is not a setting", _meant(name, list(_KINDS)), place=f"{path}")
         kind, words = _KINDS[name]
         if value is None:
             continue  # a key without a value counts as not given
-        if not isinstance(value, kind) or (name == "notify" and value not in NOTIFY):
+        if not isinstance(value, kind) or value not in _WORDS.get(name, [value]):
             raise InputError(f"{name}: expected {words}, not {_show(value)}", place=f"{path}")
     given = {name: value for name, value in data.items() if value is not None}
     for entry in given.get("secret_commands", []):

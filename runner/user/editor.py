@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.errors import InputError
+from disttui.runner.errors import InputError
 
 _COLON = ("code", "codium", "code-insiders", "cursor", "zed", "subl", "hx", "helix")
 """Editors that accept FILE:LINE; the first four need --goto before it."""
 _GOTO = _COLON[:4]
+_IN_TERMINAL = ("vi", "vim", "nvim", "nano", "pico", "micro", "kak", "hx", "helix", "joe", "mcedit")
+
+
+def needs_terminal(command: Sequence[str]) -> bool:
+    """Whether an editor cannot work without a terminal."""
+    return Path(command[0]).name in _IN_TERMINAL
 
 
 def editor_command(environ: Mapping[str, str], path: Path, line: int = 0) -> list[str]:
@@ -22,7 +28,7 @@ def editor_command(environ: Mapping[str, str], path: Path, line: int = 0) -> lis
     except ValueError:
         words = []
     if not words or shutil.which(words[0], path=environ.get("PATH", os.defpath)) is None:
-        raise InputError(f"the editor {words[0] if words else '$EDITOR'} is not there", "Set EDITOR to one that is.")
+        raise InputError(f"editor {words[0] if words else '$EDITOR'} not found", "Set EDITOR to one that is.")
     name = Path(words[0]).name
     if not line:
         return [*words, os.fspath(path)]

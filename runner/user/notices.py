@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
-from runner.text import clean
+from disttui.runner.text import clean
+from disttui.runner.user.config import NOTIFY, Settings
 
-NOTIFY = ("none", "osc9", "osc777")
-"""Ways to request a notification: iTerm2, kitty, WezTerm and Windows Terminal support OSC 9; urxvt, foot, Ghostty and
-GNOME's terminals OSC 777."""
 DEAF_TERMS = ("linux", "dumb", "")
 """Values of TERM for terminals that show an OSC sequence as text, or drop it."""
 _LONGEST = 120
 _KEEP_TITLE, _LAST_TITLE = "\x1b[22;0t", "\x1b[23;0t"
-
-
-class NoticeSettings(Protocol):
-    """The part of the user's config that is needed here."""
-
-    @property
-    def title(self) -> bool:
-        """Whether the terminal's title shows the state of the run."""
-
-    @property
-    def bell(self) -> bool:
-        """Whether the bell rings at the end."""
-
-    @property
-    def notify(self) -> str:
-        """One of NOTIFY."""
 
 
 class Notices:
@@ -39,7 +20,7 @@ class Notices:
         send: Takes control sequences.
     """
 
-    def __init__(self, send: Callable[[str], None], wanted: NoticeSettings, environ: Mapping[str, str]) -> None:
+    def __init__(self, send: Callable[[str], None], wanted: Settings, environ: Mapping[str, str]) -> None:
         self._send = send
         self._wanted = wanted
         self._deaf = environ.get("TERM", "") in DEAF_TERMS
@@ -78,5 +59,5 @@ def _plain(text: str) -> str:
 
 
 def through_tmux(sequence: str) -> str:
-    """The sequence as tmux hands it on to its terminal: wrapped, with every escape in it doubled."""
+    """The sequence as tmux forwards it to its terminal: wrapped, with every escape in it doubled."""
     return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"

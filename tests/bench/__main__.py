@@ -34,7 +34,7 @@ def main(parts: list[str], runs: int = 7) -> None:
     for part in parts or PARTS:
         print(f"\n## {part}\n", flush=True)
         if part == "first-step":
-            print(HEAD, first_step.measure(runs).row(), sep="\n")
+            print(HEAD, *(first_step.measure(runs, each).row() for each in (1, 4)), sep="\n")
         elif part == "launchers":
             print(HEAD)
             for one in launchers.measure(runs):

@@ -48,7 +48,7 @@ def measure(gigabytes: float) -> None:
     with tempfile.TemporaryDirectory() as home:
         mirror = write(Path(home) / "synthetic-1", 2, 8, steps=60, log_lines=0)
         lines = write_logs(mirror, int(gigabytes * 1e9))
-        with screen([DISTTUI, "replay", str(mirror)], environment(home)) as app:
+        with screen([DISTTUI, "runs", "replay", str(mirror)], environment(home)) as app:
             first = app.until("synthetic-1")
             app.press("\x1b[F")
             known = app.until(f"{lines:,} lines", 300) + first

@@ -25,7 +25,7 @@ def measure() -> None:
     """Make the mirror, open it, play it from its beginning, jump, type, and print the figures."""
     with tempfile.TemporaryDirectory() as home:
         mirror = write(Path(home) / "synthetic-1", steps=STEPS)
-        with screen([DISTTUI, "replay", str(mirror)], environment(home), SIZE) as app:
+        with screen([DISTTUI, "runs", "replay", str(mirror)], environment(home), SIZE) as app:
             first = app.until("synthetic-1")
             known = app.until("1024 finished", 300) + first
             app.drain(3.0)

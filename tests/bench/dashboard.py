@@ -21,28 +21,29 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-from runner.api.following import Following
-from runner.api.viewer import Viewer
-from runner.runs.contents import read_content
-from runner.runs.registry import load_run
-from runner.runs.state import link
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.runs.contents import read_content
+from disttui.runner.runs.following import Following
+from disttui.runner.runs.registry import load_run
+from disttui.runner.runs.state import link
+from disttui.tui.app import DisttuiApp
+from disttui.tui.charts.chart import Chart
+from disttui.tui.dashboard import screen as dashboard
+from disttui.tui.dashboard.rank_grid import RankGrid
+from disttui.tui.router import First
+from disttui.tui.run.feed import LiveFeed
 from tests.bench.screen import Screen, screen
 from tests.tui.synthetic_run import write
 from tests.tui.test_chart import filled, snapshot_of
 from tests.tui.test_rank_grid import running
 from tests.tui.widget_kit import text_of
 from tests.unit.state_kit import fold
-from tui.app import DisttuiApp
-from tui.charts.chart import Chart
-from tui.dashboard import screen as dashboard
-from tui.dashboard.rank_grid import RankGrid
-from tui.router import First
-from tui.run.feed import LiveFeed
 
 WARM = 10.0
 LONG = 20.0
@@ -114,7 +115,8 @@ def serve(mirror: str, hosts: str, per_host: str) -> None:
 
     @contextmanager
     def attached(app: object, run: str) -> Any:
-        yield Following(Viewer(), load_run(Path(mirror)), Path(mirror))
+        known = load_run(Path(mirror))
+        yield Following(known, Path(mirror), partial(Viewer().link_to, known))
 
     with patch.multiple(dashboard, attached=attached, LiveFeed=Generated):
         DisttuiApp({**os.environ, "XDG_DATA_HOME": mirror}, first=First("run", ("bench-1",))).run()

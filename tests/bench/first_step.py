@@ -1,4 +1,4 @@
-"""From the command to the first training step on every rank, 2 hosts × 1 process."""
+"""From the command to the first training step on every rank of 2 hosts."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tests.bench.terminals import TRAIN, Way, disttui, hand
 from tests.cluster import Cluster
 
 
-def measure(runs: int) -> Comparison:
-    """Seconds until both ranks have printed their first step."""
+def measure(runs: int, each: int) -> Comparison:
+    """Seconds until all ranks have printed their first step, `each` on every host."""
     with Cluster(2) as cluster:
         script = cluster.shared / "train.py"
         script.write_text(TRAIN)
-        ours, theirs = partial(until_both, disttui, cluster, script), partial(until_both, hand, cluster, script)
-        return compare("first step", "s", ours, theirs, runs=runs)
+        ours, theirs = (partial(until_all, way, cluster, script, each) for way in (disttui, hand))
+        return compare(f"first step, 2 × {each}", "s", ours, theirs, runs=runs)
 
 
-def until_both(way: Way, cluster: Cluster, script: Path) -> float:
-    """Seconds until both ranks, one on each host, have printed their first step."""
+def until_all(way: Way, cluster: Cluster, script: Path, each: int = 1) -> float:
+    """Seconds until all ranks, `each` on both hosts, have printed their first step."""
     begun, took, seen = time.time(), 0.0, 0
-    with way(cluster, script, [], [1, 1]) as lines:
+    with way(cluster, script, [], [each, each]) as lines:
         for when, text in lines:
             seen += text.count("step 0")  # mpirun by hand may put two ranks' words into one line
-            if seen >= 2 and not took:
+            if seen >= 2 * each and not took:
                 took = when - begun
     if not took:
         raise RuntimeError("a rank has printed no first step")

@@ -24,7 +24,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
-from runner.train.model import Architecture, build
+from disttui.runner.train.model import Architecture, build
 
 BATCH, CONTEXT = 8, 128
 WARM = 20
@@ -91,7 +91,7 @@ def adamw(model):
 
 def bytegpt(rate: Rate, strategy: str) -> None:
     """The built-in job, whose metrics tell the time of every step."""
-    from runner.train.main import main
+    from disttui.runner.train.main import main
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "metrics.jsonl")

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from runner.planning.launchers.known import LAUNCHERS
-from runner.planning.launchers.place import Place
-from runner.profile import parse
+from disttui.runner.planning.launchers.known import LAUNCHERS
+from disttui.runner.planning.launchers.place import Place
+from disttui.runner.profile import parse
 from tests import frameworks
-from tests.bench.first_step import until_both
+from tests.bench.first_step import until_all
 from tests.bench.harness import Comparison, compare
 from tests.bench.terminals import TRAIN, Line, disttui, lines
 from tests.cluster import Cluster
@@ -28,7 +28,7 @@ def measure(runs: int) -> Iterator[Comparison]:
         script.write_text(TRAIN.replace("args = parser.parse_args()", "args, _ = parser.parse_known_args()"))
         for name in NAMES:
             ours = partial(disttui, python=str(frameworks.PYTHON), launch={"launcher": name})
-            mine, theirs = partial(until_both, ours, cluster, script), partial(until_both, _Hand(name), cluster, script)
+            mine, theirs = partial(until_all, ours, cluster, script), partial(until_all, _Hand(name), cluster, script)
             yield compare(f"first step, {name}", "s", mine, theirs, runs=runs)
 
 

@@ -19,7 +19,7 @@ from textual.app import App, ComposeResult
 from textual.geometry import Region
 from textual.pilot import Pilot
 
-from tui.log import LogSources, LogView, Pattern
+from disttui.tui.log import LogSources, LogView, Pattern
 
 SIZE = (160, 50)
 """Leaves 49 rows for lines."""

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.runs.backfill import fill
-from runner.runs.registry import KnownHost, KnownRun
-from runner.runs.remote import reach, sync
-from runner.runs.store import HostStore
-from runner.transport import RefusePrompts
-from runner.transport.connector import HostConnector
+from disttui.runner.runs.backfill import fill
+from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.runs.remote import reach_hosts, sync
+from disttui.runner.runs.store import HostStore
+from disttui.runner.transport import RefusePrompts
+from disttui.runner.transport.connector import HostConnector
 from tests.bench.harness import Comparison, compare
 from tests.cluster import Cluster, ClusterHost
 
@@ -78,7 +78,7 @@ def _mirrored(cluster: Cluster, folder: Path) -> Path:
     run = KnownRun(_RUN, folder, (KnownHost(host, host),), {}, "~/.disttui/runs", 0.0, "bench")
     connector = HostConnector(str(cluster.ssh_config), RefusePrompts())
     try:
-        with reach(run, connector) as reached:
+        with reach_hosts(dict(enumerate(run.hosts)), connector) as reached:
             reached.refuse_none()
             problems = sync(run, folder, reached)
             if problems:

@@ -14,14 +14,14 @@ import sys
 import time
 from pathlib import Path
 
-from runner.hosts.load import load_of
-from runner.node.telemetry.processes import Processes
-from runner.runs.watch import HostNow
+from disttui.runner.hosts.load import load_of
+from disttui.runner.node.telemetry.processes import Processes
+from disttui.runner.runs.watch import HostNow
+from disttui.tui.app import DisttuiApp
+from disttui.tui.load.feed import TopChanged, TopFeed
+from disttui.tui.top.screen import TopScreen
 from tests.bench.screen import screen as terminal
 from tests.tui import top_kit as kit
-from tui.app import DisttuiApp
-from tui.top.feed import TopChanged, TopFeed
-from tui.top.screen import TopScreen
 
 WARM, LONG = 8.0, 20.0
 PROCESSES = 500

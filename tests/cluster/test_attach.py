@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from runner.ids import short
+from disttui.runner.ids import short
 from tests.cluster.typed import COMMAND, User, Viewer, elsewhere, typed, wait_gone
 
 pytestmark = pytest.mark.torch
@@ -81,7 +81,7 @@ def test_a_run_left_to_itself_is_seen_whole_from_elsewhere(user: Callable[..., U
             viewer.wait_line(f"rank {rank} says")
         viewer.wait_line("says 20")
     assert "● running" in typed(me, "ps")
-    assert "lives on" in typed(you, "forget", run, code=2)
+    assert "lives on" in typed(you, "runs forget", run, code=2)
     # One leaves: nobody notices.
     left = Viewer(you, run, "--read-only")
     left.wait_line("says")
@@ -95,7 +95,7 @@ def test_a_run_left_to_itself_is_seen_whole_from_elsewhere(user: Callable[..., U
             assert f"rank {rank} says goodbye" in viewer.said()
     wait_gone(me.cluster)
 
-    table = list(csv.DictReader(io.StringIO(typed(you, "metrics", run, "--csv"))))
+    table = list(csv.DictReader(io.StringIO(typed(you, "runs metrics", run, "--csv"))))
     for rank in range(3):
         steps = [int(row["step"]) for row in table if row["rank"] == str(rank)]
         assert steps == list(range(1, len(steps) + 1)) and len(steps) > 20
@@ -106,26 +106,26 @@ def test_a_run_left_to_itself_is_seen_whole_from_elsewhere(user: Callable[..., U
         folder = you.home / ".local/share/disttui/runs" / run / str(node)
         for name, content in host_files(me, run, node).items():
             assert hashlib.sha256((folder / name).read_bytes()).digest() == hashlib.sha256(content).digest(), name
-    story = typed(you, "show", run)
+    story = typed(you, "runs show", run)
     assert "world size 3" in story and "script:" in story and "torch 2" in story
 
     for host in me.cluster.hosts[:2]:
         (host.home / "out/deep").mkdir(parents=True)
         (host.home / "out/deep/note.txt").write_text(f"from {host.name}")
         (host.home / "out/etc").symlink_to("/etc")
-    said = typed(you, "pull", run, "--to", "got")
+    said = typed(you, "runs pull", run, "--to", "got")
     assert "5 MiB" in said and "node1: 2 files to fetch, " in said
-    assert "node2: left out: 1 symbolic link below " in said
-    assert re.search(r"node3: left out: \S+/out: No such file", said)
+    assert "node2: skipped: 1 symbolic link below " in said
+    assert re.search(r"node3: skipped: \S+/out: No such file", said)
     assert (you.home / "got/outputs/out/deep/note.txt").read_text() == "from node1"
     assert (you.home / "got/node2/outputs/out/deep/note.txt").read_text() == "from node2"
     assert not list((you.home / "got").rglob("etc"))
     assert (you.home / "got/checkpoints/step-1/model.pt").read_bytes() == bytes(range(256)) * 20_000
-    assert "here already" in typed(you, "pull", run, "--to", "got")
+    assert "here already" in typed(you, "runs pull", run, "--to", "got")
     assert "already" in typed(me, "stop", run)
-    assert "removed on node1, node2, node3 and here" in typed(me, "forget", run)
+    assert "removed on node1, node2, node3 and here" in typed(me, "runs forget", run)
     assert not any((host.home / ".disttui/runs" / run).exists() for host in me.cluster.hosts)
-    typed(you, "forget", run)
+    typed(you, "runs forget", run)
 
 
 def test_stopped_from_elsewhere_through_any_host(user: Callable[..., User]) -> None:
@@ -186,7 +186,7 @@ def test_supervisors_killed_are_put_in_order_by_a_stop(user: Callable[..., User]
     assert "lost" in typed(me, "ps")
     assert "already" in typed(me, "stop", run)
     wait_gone(me.cluster, 10)
-    assert "killed" in typed(me, "show", run)
+    assert "killed" in typed(me, "runs show", run)
 
 
 def test_a_host_that_is_gone_for_good_is_one_clear_line(user: Callable[..., User]) -> None:
@@ -195,10 +195,11 @@ def test_a_host_that_is_gone_for_good_is_one_clear_line(user: Callable[..., User
     me.cluster[1].power_off()
     begun = time.monotonic()
     assert "node2" in typed(me, "ps") and time.monotonic() - begun < 8
-    said = typed(me, "forget", run, code=3)
+    said = typed(me, "runs forget", run, code=3)
     assert "nothing is removed" in said and "node2" in said and "Traceback" not in said
-    assert "stopped" in typed(me, "stop", run, timeout=200)
-    assert "node2" in typed(me, "show", run)
+    said = typed(me, "stop", run, code=3, timeout=200)
+    assert "stopped on node1" in said and "not confirmed by node2" in said
+    assert "node2" in typed(me, "runs show", run)
 
 
 def test_of_runs_in_line_on_hosts_with_clocks_an_hour_apart_the_one_that_is_moved_to_the_front_begins_first(
@@ -218,17 +219,17 @@ def test_of_runs_in_line_on_hosts_with_clocks_an_hour_apart_the_one_that_is_move
         return done.stdout
 
     def line() -> list[str]:
-        found = json.loads(say("queue", "--json", *names))["runs"]
+        found = json.loads(say("lease", "queue", "--json", *names))["runs"]
         assert all(len(one["hosts"]) == 2 for one in found), found
         return [one["run"] for one in found]
 
-    say("lease", *names, "--until", "never", LOGNAME="bob")
+    say("lease", "add", *names, "--until", "never", LOGNAME="bob")
     profiles = [me.profile(job, hosts=order) for order in (names, names[::-1])]
     first, second = (say("run", "--when-free", "--detach", str(one)).split()[-1] for one in profiles)
     assert line() == [first, second], "by the leaders' clocks the second came an hour before the first"
-    say("queue", "move", second, "--first")
+    say("lease", "move", second, "--first")
     assert line() == [second, first]
-    say("release", *names, LOGNAME="bob")
+    say("lease", "release", *names, LOGNAME="bob")
     wait_gone(me.cluster)
     began = {}
     for run, node in ((first, 0), (second, 1)):

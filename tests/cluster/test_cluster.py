@@ -253,7 +253,7 @@ NOISE = {
 @pytest.mark.parametrize("shell", NOISE)
 def test_the_remote_command_in_every_login_shell(cluster: Make, shell: str) -> None:
     """The constant remote command starts the loader under this login shell, noise before the marker or not."""
-    from runner.hosts.ship import COMMAND
+    from disttui.runner.hosts.ship import COMMAND
 
     path = f"/usr/bin/{shell}"
     assert os.access(path, os.X_OK), f"{path} is needed: install the Debian package {shell}"

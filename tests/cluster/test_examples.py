@@ -47,7 +47,7 @@ def test_an_example_trains_on_two_hosts_and_goes_on_from_its_checkpoint(
 
     Trainer and Lightning take seconds to be imported: that they go on is not tried each time.
     """
-    changes = [f"python={PYTHON}", "num_processes=1", "env={HF_HUB_OFFLINE: '1'}"]
+    changes = [f"python={PYTHON}", "num_processes=1", "env={HF_HUB_OFFLINE: '1', OMP_NUM_THREADS: '1'}"]
     if processes == 3:
         changes.append("hosts=[node1, {host: node2, num_processes: 2}]")
     running = me.run(EXAMPLES / name / "profile.yaml", *(word for one in changes for word in ("--set", one)))
@@ -70,5 +70,5 @@ def test_an_example_trains_on_two_hosts_and_goes_on_from_its_checkpoint(
 def _metrics(me: User) -> list[tuple[int, float | None]]:
     """(step, loss) of rank 0 of the newest run."""
     newest = max((me.home / ".local/share/disttui/runs").iterdir(), key=lambda path: path.stat().st_mtime)
-    rows = map(json.loads, typed(me, "metrics", newest.name, "--local").splitlines())
+    rows = map(json.loads, typed(me, "runs metrics", newest.name, "--local").splitlines())
     return [(row["step"], row.get("loss")) for row in rows if row["rank"] == 0]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pexpect  # type: ignore[import-untyped]
 import pytest
 
-from tests.cluster.typed import User, wait_gone
+from tests.cluster.typed import User, typed, wait_gone
 
 pytestmark = pytest.mark.torch
 
@@ -73,19 +73,21 @@ def test_a_terminal_announces_the_run_as_the_config_asks(user: Callable[..., Use
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
 def test_a_pipe_that_closes_early(user: Callable[..., User], options: list[str]) -> None:
-    """`| head -2`: the run goes on to its end, with its exit code and whole logs; both streams may be gone."""
+    """`| grep -m1`: the command ends, and the run continues to its end, with whole logs."""
     me = user(2)
-    words = shlex.join(me.command("run", *options, me.profile({"script": str(me.script(_TALK))})))
-    line = f"{words} 2>&1 | head -2; echo ${{PIPESTATUS[0]}}"
+    profile = me.profile({"script": str(me.script(_TALK)), "args": ["wait"]})
+    line = f"{shlex.join(me.command('run', *options, profile))} | grep -m1 'step 2'; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", line], env=me.environment(), cwd=me.home, capture_output=True, text=True, timeout=120, check=True
     )
-    assert done.stdout.splitlines()[-1] == "0", done
-    assert done.stderr == ""
-    wait_gone(me.cluster, 10)
-    logs = sorted((me.home / ".local/share/disttui/runs").glob("*/[01]/attempt-1/rank-*.log"))
-    said = [log.read_text().splitlines() for log in logs]
-    assert said == [[f"rank {rank} step {step}" for step in (1, 2, 3, 4)] for rank in (0, 1)]
+    assert done.stdout.splitlines()[-1] == "141", done
+    assert "the run continues" in done.stderr
+    (me.cluster.shared / "seen").touch()
+    wait_gone(me.cluster, 30)
+    logs = typed(me, "logs", "@latest").splitlines()
+    assert sorted(line.rpartition("│ ")[2] for line in logs if " step " in line) == [
+        f"rank {rank} step {step}" for rank in (0, 1) for step in (1, 2, 3, 4)
+    ]
 
 
 def test_closed_streams(user: Callable[..., User]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.typed import User
+from tests.cluster.typed import User, typed
 
 Make = Callable[..., User]
 _TRUE = {"command": ["true"]}
@@ -84,7 +84,7 @@ def test_refused_key(user: Make) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"python": "/nowhere/python"}, ["no /nowhere/python on this host", "Install Python 3.8"]),
+        ({"python": "/nowhere/python"}, ["/nowhere/python not found on this host", "Install Python 3.8"]),
         ({"python": "/usr/bin/python3"}, ["no torch in /usr/bin/python3", "-m pip install torch"]),
         ({"workdir": "~/nowhere"}, ["the working folder /root/nowhere is not there", "Make it"]),
     ],
@@ -99,7 +99,17 @@ def test_no_python_on_the_path(user: Make) -> None:
     me = user(2)
     (me.cluster[1].home / ".bashrc").write_text("PATH=/nowhere\n")
     profile = me.profile(_TRUE, ["node1", {"host": "node2", "python": "auto"}])
-    _refused(me, profile, "no python3 on this host", "`python:`")
+    _refused(me, profile, "python3 not found on this host", "`python:`")
+
+
+def test_a_login_script_in_the_way_is_named(user: Make) -> None:
+    me = user(2)
+    (me.cluster[0].home / ".bashrc").write_text("exec zsh\n")
+    (me.cluster[1].home / ".bashrc").write_text("read -r answer\n")
+    said = " ".join(typed(me, "probe", "node1", "node2", code=3).split())
+    assert "node1: ~/.bashrc puts another shell in place of the login shell" in said
+    assert "node2: ~/.bashrc reads the standard input of commands" in said
+    assert said.count("begin it with `[[ $- == *i* ]] || return`") == 2 and "python3" not in said
 
 
 def test_missing_script(user: Make) -> None:
@@ -165,7 +175,7 @@ def test_different_torch_versions(user: Make) -> None:
     """A warning with both, from the files of the packages alone."""
     me = user(2)
     fake = me.cluster[1].home / "fake"
-    packages = fake / "lib/python3.11/site-packages"
+    packages = fake / "lib/python{}.{}/site-packages".format(*sys.version_info)
     (packages / "torch").mkdir(parents=True)
     (packages / "torch-2.9.1.dist-info").mkdir()
     (packages / "torch-2.9.1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.9.1\n")
@@ -175,7 +185,7 @@ def test_different_torch_versions(user: Make) -> None:
     (fake / "pyvenv.cfg").write_text(f"home = {sys.base_prefix}/bin\n")
     profile = me.profile(_TRUE, ["node1", {"host": "node2", "python": "~/fake/bin/python"}])
     plan = subprocess.run(
-        me.command("plan", "--json", profile), env=me.environment(), capture_output=True, text=True, check=True
+        me.command("profile plan", "--json", profile), env=me.environment(), capture_output=True, text=True, check=True
     )
     warnings = json.dumps(json.loads(plan.stdout))
     assert "2.9.1+cpu" in warnings

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.cluster import Cluster
-from tests.cluster.typed import User
+from tests.cluster.typed import COMMAND, User
 
 pytestmark = pytest.mark.torch
 
@@ -36,7 +36,10 @@ while not (here / "enough").exists():
 print("the word is", os.environ["D"], flush=True)
 print(json.dumps({"key": os.environ["D"]}), flush=True)
 if os.environ["RANK"] == "1":
+    while not (here / "printed").exists():
+        time.sleep(0.05)
     raise ValueError("refused: " + os.environ["D"])
+(here / "printed").touch()
 time.sleep(600)
 """
 
@@ -137,13 +140,14 @@ def test_a_secret_is_in_the_environment_of_its_ranks_and_nowhere_else(
         assert "the word is ***" in running.stdout and "ValueError: refused: ***" in running.stderr
         exported = str(home / "out")
         for words in (
-            ("plan", "--json", str(profile)),
-            ("export", str(profile), "--to", "script", "--probe", "-o", exported),
-            ("show", run), ("show", "--json", run), ("logs", run), ("attach", "--json", run), ("diagnose", run),
+            ("profile plan", "--json", str(profile)),
+            ("profile export", str(profile), "--to", "script", "--probe", "-o", exported),
+            ("runs show", run), ("runs show", "--json", run),
+            ("logs", run), ("attach", "--json", run), ("diagnose", run),
         ):  # fmt: skip
             printed += _typed(me, env, *words)
         printed += subprocess.run(
-            [me.command("")[0], "validate", str(profile)],
+            [COMMAND, "profile", "validate", str(profile)],
             env=me.environment(**env),
             capture_output=True,
             text=True,

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.api.preparing import prepare
-from runner.api.viewer import Viewer
-from runner.profile import load
-from runner.runs.launch import Reachable, submit
+from disttui.runner.api.preparing import prepare
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.profile import load
+from disttui.runner.runs.launch import Reachable, submit
+from disttui.runner.runs.registry import keep
 from tests.cluster import Cluster
 from tests.cluster.slurm import Slurm
 from tests.cluster.typed import Running, User, elsewhere, typed
@@ -28,6 +29,15 @@ print("a secret of", len(os.environ["SECRET"]), flush=True)
 if dist.get_rank() == 1:
     raise ValueError("boom on rank 1")
 dist.barrier()
+"""
+_REDUCES = """
+import sys, torch, torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(total)
+print("rank", dist.get_rank(), "of", dist.get_world_size(), "has", total.item(), sys.argv[1], flush=True)
+dist.destroy_process_group()
 """
 _SLEEPS = """
 import os, pathlib, time
@@ -128,6 +138,22 @@ def test_a_rank_that_raises_is_the_cause_and_the_job_fails(slurm: Slurm, me: Use
     assert all(path.stat().st_mode & 0o077 == 0 for path in (me.cluster.shared / "runs").glob("*/[01]"))
 
 
+def test_an_exported_job_script_trains_without_disttui(slurm: Slurm, me: User) -> None:
+    script = me.script(_REDUCES)
+    profile = me.profile({"script": str(script), "args": ["a b"]}, hosts=["node2", "node3"], launch={"backend": "gloo"})
+    folder = slurm.cluster.shared / "exported"
+    typed(me, "profile", "export", profile, "--to", "sbatch", "-o", folder)
+    output = folder / "output"
+    job = slurm.ask("sbatch", "--parsable", "-o", str(output), str(folder / "job.sbatch"))
+    slurm.wait_for(
+        lambda: slurm.ask("squeue", "-h", "-t", "all", "-j", job, "-o", "%T") in ("COMPLETED", "FAILED"), 180
+    )
+    assert sorted(set(re.findall(r"rank \d of 2 has .*", output.read_text()))) == [
+        "rank 0 of 2 has 3.0 a b",
+        "rank 1 of 2 has 3.0 a b",
+    ], output.read_text()
+
+
 def test_a_run_is_queued_with_the_reason_and_cancelled(slurm: Slurm, me: User) -> None:
     """While other jobs hold the nodes, run and ps tell why it waits; a stop cancels it, and no job is left."""
     other = slurm.ask("sbatch", "--parsable", "--exclusive", "-N2", "-o", "/dev/null", "--wrap", "sleep 600")
@@ -193,7 +219,8 @@ def test_a_link_that_breaks_during_the_submission_leads_to_no_second_job(slurm: 
                 plan = prepared.planned.plan
                 assert plan.batch is not None
                 login = Reachable(prepared.links[0], lambda: viewer.open_link(profile.hosts[0]))
-                jobs.append(submit(plan=plan, batch=plan.batch, login=login, run="twice-1", secret_env={}))
+                known = keep(profile, [1], "twice-1", viewer.environ)
+                jobs.append(submit(known, plan, plan.batch, login, {}))
             if len(jobs) == 1:
                 (me.cluster.shared / "runs/twice-1/0/slurm.json").unlink()
     assert slurm.jobs() == [jobs[0]] == [jobs[1]] == [jobs[2]]
@@ -225,9 +252,9 @@ def test_a_job_that_can_never_start_says_why(slurm: Slurm, me: User) -> None:
 def test_a_host_without_slurm_is_no_login_node(slurm: Slurm, me: User) -> None:
     """The check before the launch says so; the plan shows the script."""
     profile = _profile(me, {"command": ["true"]}, slurm={"nodes": 2, "options": ["--mem=1G"], "partition": "debug"})
-    plan = typed(me, "plan", profile)
+    plan = typed(me, "profile plan", profile)
     assert "#SBATCH --partition=debug\n#SBATCH --mem=1G\n" in plan and "#SBATCH --nodes=2\n" in plan
-    assert "there is no sbatch" in typed(me, "plan", profile, "--set", "activate=PATH=/nowhere", code=3)
+    assert "there is no sbatch" in typed(me, "profile plan", profile, "--set", "activate=PATH=/nowhere", code=3)
 
 
 def test_a_node_that_loses_its_power_is_the_cause(slurm: Slurm, me: User) -> None:

@@ -113,7 +113,7 @@ class User:
 
     def command(self, verb: str, *words: str | Path) -> list[str]:
         """The command line, with the cluster's ssh configuration."""
-        return [COMMAND, verb, "--ssh-config", str(self.cluster.ssh_config), *map(str, words)]
+        return [COMMAND, *verb.split(), "--ssh-config", str(self.cluster.ssh_config), *map(str, words)]
 
     def environment(self, **more: str) -> dict[str, str]:
         """The environment that the command is typed in."""
@@ -188,10 +188,10 @@ class Viewer:
 
 
 def typed(me: User, verb: str, *words: str | Path, code: int = 0, timeout: float = 120) -> str:
-    """Type a command, check its exit code; returns both its streams."""
+    """Type a command where lists have room, check its exit code; returns both its streams."""
     done = subprocess.run(
         me.command(verb, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=me.home,
-        env=me.environment(), timeout=timeout, check=False,
+        env={**me.environment(), "COLUMNS": "300"}, timeout=timeout, check=False,
     )  # fmt: skip
     assert done.returncode == code, f"{verb}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr

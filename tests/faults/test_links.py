@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner.ids import short
+from disttui.runner.ids import short
 from tests.cluster.hub import ip
 from tests.cluster.typed import User, typed, wait_gone
 from tests.faults.kit import COUNT, LATE, Fault, wait_until
@@ -87,7 +87,7 @@ def test_two_hosts_lose_each_other_for_good(begin: Begin, more: dict[str, Any]) 
     assert fault.ended_at() - cut < 8 + 2 + 1 + waited + LATE
     fault.exits("failed", (0,))
     fault.exits("lost", (1,))
-    why = "not back within 3 s (launch.rejoin_timeout)" if waited else "not heard of for 8 s"
+    why = "not back within 3 s (launch.rejoin_timeout)" if waited else "no heartbeat for 8 s"
     assert why in lost(fault, "node2", cut), fault.story()
     assert not fault.events(0, "attempt")[1:]
     fault.whole(fetch=False)
@@ -114,6 +114,24 @@ def test_two_hosts_find_each_other_again_within_the_limit(begin: Begin) -> None:
     fault.whole(fetch=False)
 
 
+@pytest.mark.parametrize(("kind", "attempt"), [("stopping", 1), ("attempt", 2)], ids=["failure", "next attempt"])
+def test_host_lost_between_two_attempts_is_awaited(begin: Begin, kind: str, attempt: int) -> None:
+    """A cut while attempt 1 ends, or before a rank of attempt 2 has shown that it trains."""
+    once = '        if (rank, attempt) == ("1", "1") and step > 9:\n            raise ValueError("once")\n'
+    text = COUNT.replace("step += 1\n", "step += 1\n" + once)
+    fault = begin(2, text, launch={**SOON, "restarts": 3, "rejoin_timeout": 60})
+    first, second = fault.hosts
+    fault.wait_event(0, kind, attempt=attempt)
+    first.cut_from(second)
+    for node in (0, 1):
+        fault.wait_event(node, "host", 30, node=1 - node, state="lost")
+    fault.wait_event(0, "waiting", 30)
+    first.mend_to(second)
+    fault.finish()
+    fault.end(0, timeout=90)
+    fault.exits("finished")
+
+
 def test_a_host_without_power(begin: Begin) -> None:
     """The others stop; the host comes back days later with a stale run folder, which is settled, read and removed."""
     fault = begin(3, launch=SOON)
@@ -127,7 +145,7 @@ def test_a_host_without_power(begin: Begin) -> None:
     fault.end(1)
     print(f"nothing is left {fault.ended_at(0, 1) - off:.2f} s after the power went")
     fault.exits("failed", (0, 1))
-    assert "not heard of for 8 s" in lost(fault, "node3", off), fault.story()
+    assert "no heartbeat for 8 s" in lost(fault, "node3", off), fault.story()
     assert not (fault.folder(2) / "exit.json").exists()
 
     fault.hosts[2].boot()
@@ -135,8 +153,8 @@ def test_a_host_without_power(begin: Begin) -> None:
     assert "already" in typed(me, "stop", run)
     fault.exits("failed")
     fault.whole()
-    assert "started anew" in (fault.folder(2) / "exit.json").read_text()
-    assert "removed on node1, node2, node3 and here" in typed(me, "forget", run)
+    assert "rebooted" in (fault.folder(2) / "exit.json").read_text()
+    assert "removed on node1, node2, node3 and here" in typed(me, "runs forget", run)
     assert not any((host.home / ".disttui/runs" / run).exists() for host in me.cluster.hosts)
 
 
@@ -151,7 +169,7 @@ def test_a_stop_while_the_leader_is_cut_off(begin: Begin) -> None:
         stderr=subprocess.STDOUT, text=True,
     ) as stop:  # fmt: skip
         seen = fault.wait_event(1, "note", 100, stop=True)
-        assert seen["text"].startswith("the stop waits for node1, which is not heard of")
+        assert seen["text"].startswith("waiting for node1 to stop, which has sent no heartbeat")
         said = typed(me, "ps")
         assert "stopping" in said and "node1 not reached" in said, said
         assert not (fault.folder(1) / "exit.json").exists()
@@ -159,7 +177,7 @@ def test_a_stop_while_the_leader_is_cut_off(begin: Begin) -> None:
         # The stop is on its way before the last host is connected to, and says later what it waits for.
         assert stop.stdout is not None
         words = ""
-        while "node2: the stop waits for node1" not in words:
+        while "node2: waiting for node1 to stop" not in words:
             words += (line := stop.stdout.readline())
             assert line, words
         fault.hosts[0].restore()
@@ -170,9 +188,34 @@ def test_a_stop_while_the_leader_is_cut_off(begin: Begin) -> None:
     fault.exits("stopped")
     assert fault.wait_event(0, "stopping")["reason"] == "user"
     assert "host lost" not in fault.story()
-    said = typed(me, "ps")
-    assert "stopped" in said and "not reached" not in said
+    tell_the_same(me, fault.run, "stopped")
     fault.whole()
+
+
+def tell_the_same(me: User, run: str, state: str) -> None:
+    """Every command says that a run has ended in this state, and that nothing is open."""
+    for words in (["ps", "--local"], ["ps"]):
+        [row] = [row for row in json.loads(typed(me, words[0], *words[1:], "--json")) if row["run"] == run]
+        assert (row["state"], row["note"]) == (state, "")
+    for words in (["--local"], []):
+        assert json.loads(typed(me, "runs show", *words, "--json", run))["state"] == state
+    assert f"has {state} already" in typed(me, "stop", run)
+
+
+def test_a_stop_names_a_host_that_has_not_confirmed(begin: Begin) -> None:
+    """The exit code says it as well; once the host is back, a second stop finds nothing open."""
+    fault = begin(3, launch={"host_timeout": 5, "grace": 1})
+    me, run = fault.me, fault.run
+    fault.hosts[2].cut()
+    said = typed(me, "stop", run, code=3)
+    assert "stopped on node1, node2" in said and "not confirmed by node3" in said, said
+    [row] = json.loads(typed(me, "ps", "--local", "--json"))
+    assert (row["state"], row["note"]) == ("stopped", "node3 has not confirmed the stop")
+    assert json.loads(typed(me, "runs show", "--local", "--json", run))["state"] == "stopped"
+    assert "not confirmed by node3" in typed(me, "stop", run, code=3)
+    fault.hosts[2].restore()
+    assert "stopped already" in typed(me, "stop", run)
+    tell_the_same(me, run, "stopped")
 
 
 @pytest.mark.parametrize("more", [{}, {"restarts": 2, "rejoin_timeout": 300}], ids=str)
@@ -224,7 +267,7 @@ def test_the_leaders_host_is_lost_with_attempts_left(begin: Begin) -> None:
         assert 8 + 2 - 1 < end["t"] - end["cause"]["last"] < 8 + 2 + 1 + LATE
     # The viewer hopes for a minute that the host comes back with its files.
     fault.end(1, 150)
-    assert "the leader was not heard of for 8 s" in lost(fault, "node1", off), fault.story()
+    assert "no heartbeat from the leader for 8 s" in lost(fault, "node1", off), fault.story()
     fault.hosts[0].boot()
     typed(fault.me, "stop", fault.run)
     fault.exits("failed", (0,))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runner.ids import short
+from disttui.runner.ids import short
 from tests.cluster.typed import User, typed, wait_gone
 from tests.faults.kit import COUNT, LATE, NASTY, Fault, wait_until
 from tests.groups import memory_killer
@@ -41,6 +41,18 @@ def test_a_host_loses_its_supervisor(begin: Begin, node: int, who: list[str]) ->
     assert cause["kind"] == "supervisor lost" and "killed" in cause["message"], cause
     name = fault.hosts[node].name
     assert name in fault.verdict() and "supervisor" in fault.verdict(), fault.story()
+    fault.whole()
+
+
+def test_frozen_supervisor_is_killed_by_stop_now(begin: Begin) -> None:
+    """A plain stop names the process and the way; the command that follows the run ends with it."""
+    fault = begin(1, launch={"grace": 2})
+    fault.kill(0, "supervisor", sends="STOP")
+    said = typed(fault.me, "stop", fault.run, code=3)
+    assert "frozen by a signal" in said and f"disttui stop {fault.run} --now" in said, said
+    assert f"stopped on {fault.hosts[0].name}" in typed(fault.me, "stop", fault.run, "--now")
+    fault.end(130)
+    fault.exits("stopped")
     fault.whole()
 
 
@@ -133,7 +145,7 @@ def test_a_pid_that_belongs_to_somebody_else_by_now(begin: Begin) -> None:
 
 
 def test_ranks_without_supervisor_warden_and_run_folder(begin: Begin) -> None:
-    """No supervisor is left to end them and no folder lists them: `disttui orphans` finds and ends them by tag."""
+    """No supervisor is left to end them and no folder lists them: `disttui runs orphans` finds and ends them by tag."""
     fault = begin(2, NASTY, launch={"grace": 1})
     me, second = fault.me, fault.hosts[1]
     # No viewer may settle it in passing.
@@ -144,11 +156,11 @@ def test_ranks_without_supervisor_warden_and_run_folder(begin: Begin) -> None:
     fault.kill(1, "warden", "supervisor")
     shutil.rmtree(folder)
     wait_until(lambda: not fault.hosts[0].processes(), 60, fault.story)
-    assert "nothing is left of any ended run on node1" in typed(me, "orphans", "node1")
+    assert "no processes left of any ended run on node1" in typed(me, "runs orphans", "node1")
     assert second.processes()
-    seen = typed(me, "orphans", "node2")
+    seen = typed(me, "runs orphans", "node2")
     assert re.search(rf"{short(fault.run)} +node2 .* its run folder is gone ", seen), seen
-    assert "left behind. End them: disttui orphans --end node2" in seen
-    assert "ended, nothing is left" in typed(me, "orphans", "--end", "node2")
+    assert "left behind. End them: disttui runs orphans --end node2" in seen
+    assert "ended, nothing is left" in typed(me, "runs orphans", "--end", "node2")
     wait_gone(me.cluster, 10)
-    assert "nothing is left" in typed(me, "orphans", "node2")
+    assert "no processes left" in typed(me, "runs orphans", "node2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.ids import short
+from disttui.runner.ids import short
 from tests.cluster.typed import Viewer, elsewhere, wait_gone
 from tests.faults.kit import Fault, shown, wait_until
 
@@ -28,7 +29,7 @@ def test_killed_then_hung_up_then_cut_off(begin: Begin) -> None:
     second.wait_line("rank 1 of attempt 1 counts")
     second.process.send_signal(signal.SIGHUP)
     assert second.end() == 0, second.said()
-    assert "left the run going on its hosts" in second.said(), second.said()
+    assert "detached; the run continues" in second.said(), second.said()
 
     third = Viewer(me, fault.run)
     third.wait_line("counts")
@@ -48,6 +49,26 @@ def test_killed_then_hung_up_then_cut_off(begin: Begin) -> None:
     fault.exits("finished")
     fault.whole()
     assert f"✓ {short(fault.run)} finished" in third.said()
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_viewer_killed_during_the_start(begin: Begin, hosts: int) -> None:
+    """A run that was started goes on; one that not all hosts have heard of ends with that as its cause."""
+    fault = begin(hosts, wait=False, launch={"join_timeout": 8})
+    wait_until(lambda: any(fault.hosts[0].home.glob(".disttui/runs/*/0/spec.json")))
+    fault.running.send(signal.SIGKILL)
+    fault.running.process.wait()
+    fault.finish()
+    # A host that the start had not reached yet has no part of the run.
+    parts = [part for host in fault.hosts for part in host.home.glob(".disttui/runs/*/[0-9]")]
+    wait_until(lambda: all((part / "exit.json").exists() for part in parts), 60, fault.story)
+    ends = [json.loads((part / "exit.json").read_text()) for part in parts]
+    wait_gone(fault.me.cluster, 15)
+    if hosts == 1 or ends[0]["state"] == "finished":  # of two hosts, both may have heard of the start by then
+        assert [end["state"] for end in ends] == ["finished"] * hosts, ends
+    else:
+        assert [end["cause"]["kind"] for end in ends] == ["join"] * len(parts), fault.story()
+        assert "not started there" in ends[0]["cause"]["message"], ends
 
 
 def test_the_viewers_links_are_cut_silently(begin: Begin) -> None:
@@ -114,7 +135,7 @@ def test_the_viewers_disk_is_full(begin: Begin) -> None:
     )  # fmt: skip
     assert seen.returncode == 1, seen.stdout[-2000:] + seen.stderr
     assert "No space left on device" in seen.stderr and "Traceback" not in seen.stderr, seen.stderr
-    assert "left the run going on its hosts" in seen.stderr, seen.stderr
+    assert "detached; the run continues" in seen.stderr, seen.stderr
     assert len(fault.hosts[0].processes()) > 3
     fault.finish()
     fault.end(0)

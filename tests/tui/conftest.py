@@ -17,7 +17,7 @@ import textual.pilot
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
-from tui import startup
+from disttui.tui import startup
 
 FRAME = 0.010
 """Seconds: longer than a frame of the app (see tui/__init__.py), so that a pending repaint is never missed."""

@@ -12,8 +12,8 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.widgets import Footer
 
-from tui.key_queue import KeyQueue
-from tui.log import LogSources, LogView
+from disttui.tui.key_queue import KeyQueue
+from disttui.tui.log import LogSources, LogView
 
 NAMES = ("node1", "node2")
 COLOURED = "\x1b[1;31mWARNING\x1b[0m gradient norm \x1b[38;5;208m7.4\x1b[0m above \x1b[32m1.0\x1b[0m, clipped"

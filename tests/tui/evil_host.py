@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.protocol.frames import pack_data
+from disttui.runner.protocol.frames import pack_data
 from tests.answering import Answer, serve
 from tests.tui.hostile import bad, mirror, stacks, telemetry
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def live_run(home: Path, run: str) -> None:
-    """Let a user with this home know a run on two evil hosts that goes on, and have an evil run of `python3`s."""
+    """Let a user with this home know a running run on two evil hosts, and have an evil run of `python3`s."""
     kept = mirror(home / "evil", run, over=False)
     known = json.loads((kept / "run.json").read_text())
     for node, host in enumerate(known["hosts"]):

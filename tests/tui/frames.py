@@ -9,7 +9,7 @@ from textual._compositor import LayoutUpdate
 from textual.app import App
 from textual.screen import Screen
 
-from tui.app import DisttuiApp
+from disttui.tui.app import DisttuiApp
 
 
 class Frame(NamedTuple):

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.hosts.load import load_of
-from runner.runs.watch import HostNow
+from disttui.runner.hosts.load import load_of
+from disttui.runner.runs.watch import HostNow
+from disttui.tui.app import DisttuiApp
+from disttui.tui.load.feed import TopChanged
 from tests.tui.synthetic_run import BEGIN
 from tests.tui.top_kit import MadeUpTop, record
-from tui.app import DisttuiApp
-from tui.top.feed import TopChanged
 
 TITLE = "OWNED-TITLE"
 CLIP = "T1dORUQtQ0xJUA=="
@@ -34,7 +34,7 @@ def bad(word: str) -> str:
 
 
 def mirror(runs: Path, run: str, *, over: bool = True) -> Path:
-    """Write the mirror of a failed run of two hosts, or of one that goes on."""
+    """Write the mirror of a failed run of two hosts, or of a running one."""
     place = runs / run
     hosts = [bad("Whost0"), bad("Whost1")]
     spec = {

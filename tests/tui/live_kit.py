@@ -15,10 +15,10 @@ from unittest.mock import patch
 
 from textual.pilot import Pilot
 
+from disttui.tui.app import DisttuiApp
+from disttui.tui.router import First
 from tests.cluster.typed import COMMAND
 from tests.tui.shelf_kit import environ
-from tui.app import DisttuiApp
-from tui.router import First
 
 _JOB = """
 import json, os, pathlib, sys, time
@@ -38,10 +38,10 @@ with open(os.environ["DISTTUI_METRICS"], "a") as metrics:
 
 
 class Live:
-    """A run that goes on until it is stopped; the viewer that started it has left.
+    """A run that continues until it is stopped; the viewer that started it has left.
 
     Args:
-        home: The home folder of the user who runs it; it contains the mirrors, too.
+        home: The home folder of the user who runs it; it also contains the mirrors.
         early: Lines that every rank prints before anything else.
         says: A word of every line after that.
     """
@@ -55,15 +55,17 @@ class Live:
         job = {"script": str(home / "job.py"), "args": [str(self.enough), str(early), says]}
         profile = {"disttui": 1, "name": "live", "hosts": ["local"], "num_processes": 2, "python": sys.executable}
         (home / "live.yaml").write_text(json.dumps({**profile, "job": job, **keys}))
-        said = self.typed("run", "--detach", str(home / "live.yaml"))
-        self.run = next(line for line in said.splitlines() if line.startswith("live-") and " " not in line)
+        self.said = self.typed("run", "--detach", str(home / "live.yaml"))
+        """What its start printed."""
+        self.run = next(line for line in self.said.splitlines() if line.startswith("live-") and " " not in line)
 
     def typed(self, *words: str) -> str:
-        """What a command prints."""
+        """What a command prints, on both streams."""
         done = subprocess.run(
-            [COMMAND, *words], env=self.environ, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode == 0, done.stderr
+            [COMMAND, *words], env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
         return done.stdout
 
     @property
@@ -106,7 +108,7 @@ class Live:
 
 @contextmanager
 def live(home: Path, **options: Any) -> Iterator[Live]:
-    """A run that counts; it is stopped at the end where it still goes on."""
+    """A run that counts; it is stopped at the end if it still runs."""
     made = Live(home, **options)
     try:
         made.wait_counting()

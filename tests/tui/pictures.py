@@ -21,10 +21,10 @@ from unittest.mock import patch
 
 import pytest
 
+from disttui.tui.app import DisttuiApp
 from tests.tui import shelf_kit as kit
 from tests.tui.scenes import Scene, dashboard, home, in_replay, in_top, in_wizard, nothing, wizard
 from tests.tui.wizard_kit import HOSTS, record
-from tui.app import DisttuiApp
 
 FOLDER = Path(__file__).parents[2] / "docs" / "img"
 _CELL = 12.2
@@ -34,7 +34,7 @@ _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 SCENES = (
-    Scene("home", (110, 32)),
+    Scene("home", (110, 32), act=home.watched),
     Scene("newcomer", (80, 24), prepare=nothing),
     Scene("processes", (110, 32), act=in_wizard(3)),
     Scene("check", (160, 44), act=in_wizard(5)),
@@ -68,8 +68,9 @@ async def render(scene: Scene, path: Path, png: bool = False) -> None:
     """Play a scene and write its picture."""
     with (
         tempfile.TemporaryDirectory() as place,
-        patch("tui.home.screen.now", lambda: kit.NOW),
-        patch("tui.home.screen.ask_hosts", lambda *_: {}),
+        patch("disttui.tui.home.screen.now", lambda: kit.NOW),
+        patch("disttui.tui.home.screen.ask_hosts", lambda *_: {}),
+        patch("disttui.tui.home.screen.TopFeed", kit.Silent),
     ):
         environ = kit.environ(Path(place), XDG_CACHE_HOME=f"{place}/cache", TEXTUAL_ANIMATIONS="none", **scene.environ)
         with patch.dict("os.environ", {**environ, "TZ": "UTC"}), pytest.MonkeyPatch.context() as patches:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -15,13 +16,16 @@ from unittest.mock import patch
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dashboard.run_screen import RunScreen
+from disttui.tui.dialogs.question import Question
+from disttui.tui.load.feed import TopFeed
+from disttui.tui.router import Router
 from tests.tui.snap import is_drawn, screen_text, until
-from tui.app import DisttuiApp
-from tui.dashboard.run_screen import RunScreen
-from tui.dialogs.question import Question
-from tui.router import Router
 
 NOW = 1_790_000_000.0
+CURVE = 40
+"""Metrics of a run that has made more steps."""
 
 
 def environ(folder: Path, **more: str) -> dict[str, str]:
@@ -71,8 +75,17 @@ def add_run(
     heard_at = NOW - heard
     _write(place / "0" / "events.jsonl", {"t": started, "e": "attempt", "attempt": 1}, heard_at)
     if step is not None:
-        metric = {"t": heard_at, "step": step, "steps": steps, "loss": loss}
-        _write(place / "0" / "attempt-1" / "rank-0.metrics.jsonl", metric, heard_at)
+        path = place / "0" / "attempt-1" / "rank-0.metrics.jsonl"
+        _write(path, {"t": heard_at, "step": step, "steps": steps, "loss": loss}, heard_at)
+        if step > CURVE and loss:
+            shares = [part / CURVE for part in range(1, CURVE + 1)]
+            metrics = [
+                {"t": started + (heard_at - started) * share, "step": round(step * share), "steps": steps,
+                 "loss": loss * (1 + math.exp(-6 * share)) if share < 1 else loss}
+                for share in shares
+            ]  # fmt: skip
+            path.write_text("".join(f"{json.dumps(metric)}\n" for metric in metrics))
+            os.utime(path, (heard_at, heard_at))
     if end:
         _write(place / "0" / "exit.json", {"t": heard_at, "state": end, "code": int(end != "finished")}, heard_at)
     return place
@@ -109,6 +122,13 @@ def _write(path: Path, data: Any, at: float) -> None:
     os.utime(path, (at, at))
 
 
+class Silent(TopFeed):
+    """Watches no host: tests show a screen what they like."""
+
+    def start(self) -> None:
+        """Begin nothing."""
+
+
 class Doors(DisttuiApp):
     """The app, which notes which screens it is asked to open instead of opening them."""
 
@@ -127,11 +147,14 @@ class NotingRouter(Router):
     def open_run(self, run_id: str, *, instead: Screen[Any] | None = None) -> None:
         self.opened.append(("run", run_id))
 
-    def open_replay(self, run: str) -> None:
+    def open_replay(self, run: str, playing: bool = False) -> None:
         self.opened.append(("replay", run))
 
     def open_wizard(self, profile: Path | None = None, *, launch: bool = False) -> None:
         self.opened.append(("wizard", profile, launch))
+
+    def open_sandbox(self) -> None:
+        self.opened.append(("sandbox",))
 
     def open_top(self, hosts: Sequence[str] = (), profile: Path | None = None) -> None:
         self.opened.append(("top", tuple(hosts), profile))
@@ -162,8 +185,9 @@ def play(
 
     with (
         patch.dict(os.environ, {**environment, "TZ": "UTC"}),
-        patch("tui.home.screen.now", lambda: NOW),
-        patch("tui.home.screen.ask_hosts", lambda *_: {}),  # there are none
+        patch("disttui.tui.home.screen.now", lambda: NOW),
+        patch("disttui.tui.home.screen.ask_hosts", lambda *_: {}),  # there are none
+        patch("disttui.tui.home.screen.TopFeed", Silent),
     ):
         time.tzset()
         asyncio.run(main())
@@ -197,4 +221,4 @@ async def asked(pilot: Pilot[None]) -> None:
 
 async def at_home(pilot: Pilot[None]) -> None:
     """Wait until the home screen shows what there is."""
-    await until(pilot, lambda: cast(DisttuiApp, pilot.app).shelf.read)
+    await until(pilot, lambda: cast(DisttuiApp, pilot.app).inventory.read)

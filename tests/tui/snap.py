@@ -54,7 +54,7 @@ async def assert_snapshots(pilot: Pilot[None], name: str, sizes: Sequence[tuple[
 
 
 async def until(pilot: Pilot[None], holds: Callable[[], object], seconds: float = 60.0) -> None:
-    """Let the app go on until something is so, and come to rest; a look costs CPU, so they come ever less often."""
+    """Let the app run until a condition holds and it is idle; a look costs CPU, so they come ever less often."""
     deadline, wait = time.monotonic() + seconds, 0.02
     while not (is_drawn(pilot.app) and holds()):
         assert time.monotonic() < deadline, "it does not happen\n" + screen_text(pilot.app)

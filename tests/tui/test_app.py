@@ -12,14 +12,13 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets._toast import Toast
 
-from runner.user.config import load_settings
+from disttui.runner.user.config import load_settings
+from disttui.tui.app import DisttuiApp, PaletteProvider
+from disttui.tui.dialogs.prompts import ThemeScreen
+from disttui.tui.widgets.bars import FooterBar
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import assert_snapshot, screen_text, until
-from tui.app import DisttuiApp
-from tui.dialogs.themes import ThemeScreen
-from tui.palette import Everything
-from tui.widgets.footer import FooterBar
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,9 +26,9 @@ ROOT = Path(__file__).parents[2]
 def test_nothing_slow_is_imported_before_the_first_screen() -> None:
     """No SSH, no schema, no YAML, no other screen: they cost more than the whole start."""
     code = (
-        "import sys\nimport tui.app, tui.home.screen\nfrom tui.router import SCREENS\n"
+        "import sys\nimport disttui.tui.app, disttui.tui.home.screen\nfrom disttui.tui.router import SCREENS\n"
         "slow = {'paramiko', 'torch', 'numpy', 'pydantic', 'yaml', 'ruamel', 'plotext', 'psutil', 'cryptography'}\n"
-        "rooms = {f'tui.{name}' for name in ('dashboard', 'wizard', 'top', 'replay', 'run', 'log', 'charts')}\n"
+        "rooms = {f'disttui.tui.{name}' for name in ('dashboard', 'wizard', 'top', 'replay', 'run', 'log', 'charts')}\n"
         "screens = {place.partition(':')[0] for kind, place in SCREENS.items() if kind != 'home'}\n"
         "print(*sorted((slow | rooms | screens) & set(sys.modules)))\n"
     )
@@ -45,7 +44,7 @@ def test_help_tells_every_key_of_the_screen_in_words(tmp_path: Path) -> None:
         await pilot.pause()
         assert_snapshot(app, "help_home_100x70")
         text = screen_text(app)
-        for words in ("describe hosts and job in the wizard", "leave disttui; runs go on", "to the last row"):
+        for words in ("describe hosts and job in the wizard", "quit disttui; runs keep running", "to the last row"):
             assert words in text
         await pilot.press("escape")
         await pilot.pause()
@@ -80,10 +79,10 @@ def test_the_palette_offers_nothing_twice(tmp_path: Path) -> None:
         for words in ("[2] Profiles", "✓ finished"):
             await until(pilot, lambda words=words: kit.shows(app, words))  # type: ignore[misc]
             offered = [
-                (one.title, one.help.rpartition("  ")[2].casefold()) for one in Everything(app.screen)._actions()
+                (one.title, one.help.rpartition("  ")[2].casefold()) for one in PaletteProvider(app.screen)._actions()
             ]
             assert len({*offered}) == len(offered)
-            assert ("Quit", "leave disttui; runs go on") in offered
+            assert ("Quit", "quit disttui; runs keep running") in offered
             app.router.open_replay("example")
 
     kit.play(tmp_path, look, app=DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache")))
@@ -106,14 +105,14 @@ def test_the_palette_offers_themes_each_shown_before_it_is_chosen(tmp_path: Path
     async def choose(app: Doors, pilot: Pilot[None]) -> None:
         for keys, kept in ((["down", "escape"], "disttui-dark"), (["down", "enter"], "disttui-light")):
             await pilot.press("ctrl+p", *"theme")
-            await until(pilot, lambda: kit.shows(app, "Choose other colours"))
+            await until(pilot, lambda: kit.shows(app, "Choose a theme"))
             await pilot.press("enter")
             await until(pilot, lambda: isinstance(app.screen, ThemeScreen) and app.screen.focused)
             await pilot.press(keys[0])
             await until(pilot, lambda: app.theme == "disttui-light" and not app.current_theme.dark)
             await pilot.press(keys[1])
             await until(pilot, lambda kept=kept: not app.screen.is_modal and app.theme == kept)  # type: ignore[misc]
-        await until(pilot, lambda: kit.shows(app, "disttui-light is remembered in"))
+        await until(pilot, lambda: kit.shows(app, "theme disttui-light is saved in"))
 
     kit.play(tmp_path, choose, app=Doors(environ))
     assert load_settings(environ).theme == "disttui-light"
@@ -125,8 +124,8 @@ def test_the_palette_takes_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("XDG_DOWNLOAD_DIR", str(tmp_path / downloads))
 
     async def take(app: Doors, pilot: Pilot[None]) -> None:
-        await pilot.press("ctrl+p", *"picture")
-        await until(pilot, lambda: kit.shows(app, "Save it as SVG"))
+        await pilot.press("ctrl+p", *"screenshot")
+        await until(pilot, lambda: kit.shows(app, "Save this screen as SVG"))
         await pilot.press("enter")
         await until(pilot, lambda: kit.shows(app, "saved:"))
 
@@ -187,6 +186,44 @@ def test_hosts_may_ask_while_they_are_reached(tmp_path: Path) -> None:
         assert answers == ["hunter2", None, True, False]
 
     kit.play(tmp_path, ask)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35)])
+def test_words_of_a_host_are_shown_with_its_question(tmp_path: Path, size: tuple[int, int]) -> None:
+    """However long they are, the input stays in sight; a password is shared only by a key that no typing holds."""
+    answers: list[object] = []
+
+    async def ask(app: Doors, pilot: Pilot[None]) -> None:
+        prompts = app.prompts()
+        said = "\n".join(f"│ line {number}" for number in range(24))
+        asking = threading.Thread(
+            target=lambda: answers.extend([
+                prompts.secret("ada", "your answer:", said),
+                prompts.share_password("ada", 15),
+                prompts.share_password("ada", 1),
+            ])
+        )  # fmt: skip
+        telling = threading.Thread(target=prompts.tell, args=("ada", "│ Look at your \x1b[2Jphone"))
+        telling.start()
+        await until(pilot, lambda: kit.shows(app, "│ Look at your phone"))
+        asking.start()
+        await until(pilot, lambda: kit.shows(app, "your answer:"))
+        assert kit.shows(app, "ada says:")
+        await until(pilot, lambda: kit.shows(app, "│ line 23"))
+        await kit.asked(pilot)
+        assert app.screen.focused is not None
+        assert app.screen.focused.region.bottom <= size[1]
+        await pilot.press(*"123", "enter")
+        await until(pilot, lambda: kit.shows(app, "for the other 15 hosts"))
+        await kit.asked(pilot)
+        await pilot.press("y", "ctrl+t")
+        await until(pilot, lambda: kit.shows(app, "for the other host if"))
+        await kit.asked(pilot)
+        await pilot.press("escape")
+        await until(pilot, lambda: not asking.is_alive())
+        assert answers == ["123", True, False]
+
+    kit.play(tmp_path, ask, size=size)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35)])

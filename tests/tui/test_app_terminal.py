@@ -22,7 +22,7 @@ import pytest
 from tests.tui import shelf_kit as kit
 
 ROOT = Path(__file__).parents[2]
-CLI = [sys.executable, "-c", "from runner.cli import main; main()"]
+CLI = [sys.executable, "-c", "from disttui.runner.cli import main; main()"]
 LEFT = b"\x1b[?1049l"
 """What leaves the alternate screen."""
 
@@ -80,7 +80,8 @@ class Terminal:
 @contextmanager
 def terminal(command: Sequence[str], folder: Path, **more: str) -> Iterator[Terminal]:
     """Start a command in a terminal of a user who has what is in `folder`."""
-    made = Terminal(command, kit.environ(folder, COLORTERM="truecolor", LANG="C.UTF-8", **more))
+    more = {"COLORTERM": "truecolor", "LANG": "C.UTF-8", "DISTTUI_LEASES": str(folder / "leases"), **more}
+    made = Terminal(command, kit.environ(folder, **more))
     try:
         yield made
     finally:
@@ -135,7 +136,7 @@ def test_it_is_quiet_while_nothing_happens(tmp_path: Path) -> None:
 
 def test_a_crash_restores_the_terminal_and_tells_how_to_go_on(tmp_path: Path) -> None:
     code = (
-        "import os\nfrom tui.app import DisttuiApp\n"
+        "import os\nfrom disttui.tui.app import DisttuiApp\n"
         "class Broken(DisttuiApp):\n"
         "    def action_help(self):\n        secret = 'hunter' + '2'\n        raise RuntimeError('boom')\n"
         "app = Broken(dict(os.environ))\napp.run()\nraise SystemExit(app.return_code)\n"
@@ -155,7 +156,7 @@ def test_a_crash_restores_the_terminal_and_tells_how_to_go_on(tmp_path: Path) ->
 
 def test_a_crash_on_a_run_names_the_command_that_opens_it_again(tmp_path: Path) -> None:
     code = (
-        "from tui.dashboard.run_screen import RunScreen\nfrom runner.cli.app import open_app\n"
+        "from disttui.tui.dashboard.run_screen import RunScreen\nfrom disttui.runner.cli.app import open_app\n"
         "def broken(self):\n    raise RuntimeError('boom')\nRunScreen.action_zoom = broken\n"
         "open_app('', ('replay', ('example',)))\n"
     )
@@ -164,7 +165,7 @@ def test_a_crash_on_a_run_names_the_command_that_opens_it_again(tmp_path: Path) 
         shown.type(b"z")
         assert shown.end() == 1
         _restored(shown)
-        assert b"disttui replay example" in re.sub(rb"\s+", b" ", shown.seen[shown.seen.rfind(LEFT) :])
+        assert b"disttui runs replay example" in re.sub(rb"\s+", b" ", shown.seen[shown.seen.rfind(LEFT) :])
 
 
 def test_a_signal_restores_the_terminal(tmp_path: Path) -> None:
@@ -190,9 +191,10 @@ def test_a_terminal_that_goes_without_a_signal_ends_the_app(tmp_path: Path) -> N
 
 def test_a_thread_that_waits_for_a_dead_host_holds_nobody_up(tmp_path: Path) -> None:
     code = (
-        "import time, tui.startup\nfrom runner.cli.app import open_app\nfrom tui.home.screen import HomeScreen\n"
+        "import time, disttui.tui.startup\n"
+        "from disttui.runner.cli.process import run\nfrom disttui.tui.home.screen import HomeScreen\n"
         "def hang(self):\n    self.run_worker(lambda: time.sleep(600), thread=True)\n    self.notify('hanging')\n"
-        "HomeScreen.action_top = hang\nopen_app('')\n"
+        "HomeScreen.action_top = hang\nrun()\n"
     )
     with terminal([sys.executable, "-c", code], tmp_path) as shown:
         shown.until(b"profiles")

@@ -11,11 +11,11 @@ import pytest
 from rich.segment import Segment
 from textual.pilot import Pilot
 
+from disttui.tui.dashboard.run_screen import RunScreen
 from tests.tui.snap import until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened, shown
 from tests.tui.widget_kit import asynchronous
-from tui.dashboard.run_screen import RunScreen
 
 RAISED = "ValueError: batch 7 has no tokens"
 
@@ -97,7 +97,7 @@ async def test_the_log_marks_who_failed_and_w_goes_to_the_line_in_which_it_did(t
         await pilot.press("end")
         await until(pilot, lambda: "node1:2✗│ bye" in shown(pilot))
         assert "node0:0 │ bye" in shown(pilot)
-        assert "node1 ✗ failed" in shown(pilot) and "node0 ■ pulled down" in shown(pilot)
+        assert "node1 ✗ failed" in shown(pilot) and "node0 ■ interrupted" in shown(pilot)
         culprit, victim = (segments(pilot, screen, f"{label}│ bye") for label in ("node1:2✗", "node0:0 "))
         assert culprit[1].style != victim[1].style
         await pilot.press("w")
@@ -112,12 +112,12 @@ async def test_the_log_marks_who_failed_and_w_goes_to_the_line_in_which_it_did(t
 async def test_a_rank_that_others_wait_for_is_awaited_in_ranks_hosts_and_log(tmp_path: Path) -> None:
     async with opened("replay", str(stalled(tmp_path / "run-1")), tmp_path) as (pilot, _):
         await pilot.press("end")
-        await until(pilot, lambda: "▲ 1 awaited" in shown(pilot))
-        assert "node0 ▲ awaited" in shown(pilot) and "node1 ◌ waiting" in shown(pilot)
+        await until(pilot, lambda: "▲ 1 blocking" in shown(pilot))
+        assert "node0 ▲ blocking" in shown(pilot) and "node1 ◌ waiting" in shown(pilot)
         assert "◌ 3 waiting" in shown(pilot) and "no rank has made a step" in shown(pilot) and "eta" not in shown(pilot)
         await until(pilot, lambda: "node0:1▲│ step" in shown(pilot))
         await pilot.press("w")
-        await until(pilot, lambda: "rank 1 ▲ awaited" in shown(pilot) and "Log · rank 1" in shown(pilot))
+        await until(pilot, lambda: "rank 1 ▲ blocking" in shown(pilot) and "Log · rank 1" in shown(pilot))
         await until(pilot, lambda: "▶step 19/20" in shown(pilot))
 
 

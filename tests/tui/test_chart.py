@@ -10,15 +10,13 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from runner.runs.state import begin
+from disttui.runner.runs.state import begin
+from disttui.tui.charts.chart import LABELS, Chart
+from disttui.tui.charts.plot import Canvas, StepAxis, clock_ticks, scale, smooth, span, step_ticks
+from disttui.tui.dashboard.load import LoadPane
+from disttui.tui.run.feed import Snapshot
+from disttui.tui.run.series import METRICS, NAMES, Aggregate, Bucket, MetricHistory, Track, available, bytes_, plain
 from tests.tui.widget_kit import asynchronous, text_of
-from tui.charts.axes import StepAxis
-from tui.charts.chart import LABELS, Chart
-from tui.charts.plot import Canvas, clock_ticks, scale, smooth, span, step_ticks
-from tui.dashboard.load import LoadPane
-from tui.run.feed import Snapshot
-from tui.run.metrics import METRICS, available, bytes_, plain
-from tui.run.series import NAMES, Aggregate, Bucket, MetricHistory, Track
 
 
 def filled(steps: int = 100, ranks: int = 2) -> MetricHistory:
@@ -171,7 +169,7 @@ def test_any_values_can_be_drawn(values: list[float], log: bool) -> None:
     canvas = Canvas(20, 5)
     limits = scale(values, log=log)
     canvas.band(1, columns[:40], limits)
-    canvas.curve(0, columns[:40], limits, lambda column: column.mean)
+    canvas.curve(0, columns[:40], limits)
     assert all(len(canvas.text(y)) == 20 for y in range(5))
     assert all(0 <= row < 5 for row in limits.ticks(5))
 
@@ -179,7 +177,7 @@ def test_any_values_can_be_drawn(values: list[float], log: bool) -> None:
 def test_a_falling_line_falls() -> None:
     columns: list[Bucket | None] = [Bucket(value, value, value) for value in range(40, 0, -1)]
     canvas = Canvas(20, 5)
-    canvas.curve(0, columns, scale([1, 40], log=False), lambda column: column.mean)
+    canvas.curve(0, columns, scale([1, 40], log=False))
     assert canvas.text(0)[0] != " " == canvas.text(0)[19]
     assert canvas.text(4)[19] != " " == canvas.text(4)[0]
 
@@ -232,21 +230,21 @@ def test_there_are_never_more_times_than_fit(begin: float, length: float, most: 
 def test_no_line_is_drawn_across_an_outage() -> None:
     before, after = [Bucket(1, 1, 1)] * 10, [Bucket(3, 3, 3)] * 10
     canvas = Canvas(20, 5)
-    canvas.curve(0, [*before, *[None] * 20, *after], scale([0, 4], log=False), lambda column: column.mean)
+    canvas.curve(0, [*before, *[None] * 20, *after], scale([0, 4], log=False))
     assert all(row[5:15].strip() == "" for row in map(canvas.text, range(5)))
 
 
 def test_values_that_come_seldom_are_one_line() -> None:
     seldom = [Bucket(1, 1, 1) if x % 10 == 0 else None for x in range(40)]
     canvas = Canvas(20, 5)
-    canvas.curve(0, seldom, scale([0, 4], log=False), lambda column: column.mean)
+    canvas.curve(0, seldom, scale([0, 4], log=False))
     assert any(" " not in row[:15] for row in map(canvas.text, range(5)))
 
 
 def test_a_line_is_broken_where_an_attempt_begins() -> None:
     canvas = Canvas(20, 5)
     columns = [Bucket(1, 1, 1) if x % 4 == 0 else None for x in range(40)]
-    canvas.curve(0, columns, scale([0, 4], log=False), lambda column: column.mean, [17])
+    canvas.curve(0, columns, scale([0, 4], log=False), [17])
     row = next(row for row in map(canvas.text, range(5)) if row.strip())
     assert row[9] == " " and " " not in row[:8] + row[10:18]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tui.terminal import clipboard
+from disttui.tui import terminal
 
 
 def _tool(folder: Path, name: str, body: str) -> None:
@@ -28,7 +28,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def test_over_ssh_the_terminal_is_reported(environ: dict[str, str], tmp_path: Path) -> None:
     """A native tool would fill the clipboard of a machine that nobody sits at."""
     _tool(tmp_path / "bin", "xclip", '/bin/cat > "$OUT"')
-    done = clipboard.copy("grüße\n", {**environ, "DISPLAY": ":0", "SSH_CONNECTION": "1.2.3.4 5 6.7.8.9 22"})
+    done = terminal.copy("grüße\n", {**environ, "DISPLAY": ":0", "SSH_CONNECTION": "1.2.3.4 5 6.7.8.9 22"})
     assert done.good
     assert "OSC 52" in done.words
     assert not (tmp_path / "out").exists()
@@ -39,7 +39,7 @@ def test_over_ssh_the_terminal_is_reported(environ: dict[str, str], tmp_path: Pa
 
 def test_a_native_tool_where_there_is_one(environ: dict[str, str], tmp_path: Path) -> None:
     _tool(tmp_path / "bin", "xclip", '/bin/cat > "$OUT"')
-    done = clipboard.copy("one\ntwo\n", {**environ, "DISPLAY": ":0"})
+    done = terminal.copy("one\ntwo\n", {**environ, "DISPLAY": ":0"})
     assert (done.words, done.sequence) == ("2 lines copied (xclip)", "")
     assert (tmp_path / "out").read_text() == "one\ntwo\n"
 
@@ -47,15 +47,15 @@ def test_a_native_tool_where_there_is_one(environ: dict[str, str], tmp_path: Pat
 def test_a_native_tool_that_fails_is_passed_over(environ: dict[str, str], tmp_path: Path) -> None:
     _tool(tmp_path / "bin", "xclip", "exit 1")
     _tool(tmp_path / "bin", "xsel", '/bin/cat > "$OUT"')
-    assert "xsel" in clipboard.copy("x", {**environ, "DISPLAY": ":0"}).words
+    assert "xsel" in terminal.copy("x", {**environ, "DISPLAY": ":0"}).words
 
 
 def test_a_native_tool_that_hangs_holds_nobody_up(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clipboard, "_PATIENCE", 0.3)
+    monkeypatch.setattr(terminal, "_PATIENCE", 0.3)
     _tool(tmp_path / "bin", "xclip", "exec /bin/sleep 60")
-    assert "OSC 52" in clipboard.copy("x", {**environ, "DISPLAY": ":0"}).words
+    assert "OSC 52" in terminal.copy("x", {**environ, "DISPLAY": ":0"}).words
 
 
 @pytest.mark.parametrize("more", [{"TERM": "linux"}, {"TERM_PROGRAM": "Apple_Terminal"}, {}], ids=str)
@@ -64,8 +64,8 @@ def test_a_file_is_the_last_resort(
 ) -> None:
     """Where the terminal does not take it, or would drop it for its length."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    text = "x" * (10 if more else clipboard.OSC_LIMIT)
-    done = clipboard.copy(text, {**environ, **more})
+    text = "x" * (10 if more else terminal.OSC_LIMIT)
+    done = terminal.copy(text, {**environ, **more})
     assert (done.good, done.sequence) == (False, "")
     (path,) = tmp_path.glob("disttui-*.txt")
     assert str(path) in done.words
@@ -85,7 +85,7 @@ def test_through_a_real_tmux(tmp_path: Path) -> None:
             "TERM": "tmux-256color", "PATH": "/usr/bin:/bin:/usr/local/bin", "SSH_TTY": "/dev/pts/1",
             "TMUX": f"{socket},{server.stdout.strip()},0",
         }  # fmt: skip
-        done = clipboard.copy("a line\n", environ)
+        done = terminal.copy("a line\n", environ)
         held = subprocess.run([*tmux, "show-buffer"], check=True, capture_output=True, text=True)
     finally:
         subprocess.run([*tmux, "kill-server"], check=True)

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from runner.runs.contents import read_content
-from runner.runs.follow import RecordRead
-from runner.runs.session import CaughtUp, Refresh, Update
-from runner.runs.state import begin
+from disttui.runner.runs.contents import read_content
+from disttui.runner.runs.follow import RecordRead
+from disttui.runner.runs.following import CaughtUp, Refresh, Update
+from disttui.runner.runs.state import begin
+from disttui.tui.dashboard.hosts import is_stale
+from disttui.tui.run.feed import LiveFeed, RunChanged, Snapshot
 from tests.unit.state_kit import fold
-from tui.dashboard.hosts import is_stale
-from tui.run.feed import LiveFeed, RunChanged, Snapshot
 
 _YEAR_9999 = 253_000_000_000.0
 _Record = tuple[int, str, dict[str, Any]]

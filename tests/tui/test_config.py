@@ -1,4 +1,4 @@
-"""The user's config: what it can say, and what is said of a wrong one."""
+"""The user's config: its settings, and the errors of a wrong one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from runner.errors import InputError
-from runner.profile.config_edit import change_config
-from runner.user.config import Settings, config_file, load_settings
+from disttui.runner.errors import InputError
+from disttui.runner.profile.edit import change_config
+from disttui.runner.user.config import Settings, config_file, load_settings
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import screen_text, until
@@ -37,7 +37,7 @@ def test_without_one_there_are_defaults(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("theme: [1", "config.yaml:1"),
-        ("- a", "this is no mapping"),
+        ("- a", "not a mapping"),
         ("thme: dark", "Did you mean theme?"),
         ("theme: 3", "expected a name"),
         ("animations: perhaps", "expected true or false"),
@@ -76,7 +76,7 @@ def test_keys_can_be_given_to_other_actions(tmp_path: Path) -> None:
 
 def test_a_theme_that_is_not_there_is_reported(tmp_path: Path) -> None:
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        await until(pilot, lambda: kit.shows(app, "no theme 'drak'"))
+        await until(pilot, lambda: kit.shows(app, "unknown theme 'drak'"))
 
     kit.play(tmp_path, look, settings=Settings(theme="drak"))
 
@@ -91,13 +91,13 @@ def test_a_wrong_library_in_the_config_is_reported_and_the_runs_are_listed(tmp_p
     environ = _write(tmp_path, "libraries: [team]\n")
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        await until(pilot, lambda: bool(app.shelf.problems))
-        assert "config.yaml:1:13: no library, expected own, examples" in "".join(app.shelf.problems)
-        assert app.shelf.runs
+        await until(pilot, lambda: bool(app.inventory.problems))
+        assert "config.yaml:1:13: no library, expected own, examples" in "".join(app.inventory.problems)
+        assert app.inventory.runs
         config_file(environ).write_text("libraries: [own]\n")
-        await pilot.press("R")
-        await until(pilot, lambda: bool(app.shelf.profiles))
-        assert not [problem for problem in app.shelf.problems if "config.yaml" in problem]
+        await pilot.press("f5")
+        await until(pilot, lambda: bool(app.inventory.profiles))
+        assert not [problem for problem in app.inventory.problems if "config.yaml" in problem]
 
     kit.play(tmp_path, look)
 
@@ -132,7 +132,7 @@ def test_a_theme_that_is_chosen_is_remembered(tmp_path: Path, before: str, after
 
     async def choose(app: Doors, pilot: Pilot[None]) -> None:
         app.theme = "disttui-light"
-        await until(pilot, lambda: "disttui-light is remembered in" in screen_text(app))
+        await until(pilot, lambda: "theme disttui-light is saved in" in screen_text(app))
 
     kit.play(tmp_path, choose, app=Doors(environ, load_settings(environ)))
     assert load_settings(environ).theme == "disttui-light"
@@ -168,7 +168,7 @@ def test_a_config_that_holds_nothing_gains_a_key_and_keeps_its_comments(tmp_path
 def test_another_user_who_locks_the_folder_of_the_config_delays_no_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.profile.config_edit._PATIENCE", 0.1)
+    monkeypatch.setattr("disttui.runner.profile.save._PATIENCE", 0.1)
     environ = _write(tmp_path, "bell: true\n")
     folder = config_file(environ).parent
     descriptor = os.open(folder, os.O_RDONLY)
@@ -212,7 +212,7 @@ def test_a_theme_that_cannot_be_remembered_is_said_and_under_read_only_none_is(t
         config_file(environ).mkdir()
         app.theme = "disttui-light"
         if not app.read_only:
-            await until(pilot, lambda: "is not remembered" in screen_text(app))
+            await until(pilot, lambda: "cannot save theme" in screen_text(app))
 
     for read_only in (False, True):
         kit.play(tmp_path, choose, app=Doors(environ, Settings(theme="nord"), read_only=read_only))

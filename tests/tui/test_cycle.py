@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from disttui.tui.widgets.choices import Cycle
 from tests.tui.test_mouse import click
 from tests.tui.widget_kit import asynchronous, text_of
-from tui.widgets.cycle import Cycle
 
 WORDS = ("auto", "ddp", "fsdp", "hsdp")
 

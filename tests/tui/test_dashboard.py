@@ -18,29 +18,26 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from runner.protocol.slurm import Queued
-from runner.runs.contents import read_content
-from runner.runs.follow import QueueNews
-from runner.runs.session import Update
-from runner.runs.state import begin, queue_up
+from disttui.runner.protocol.slurm import Queued
+from disttui.runner.runs.contents import read_content
+from disttui.runner.runs.follow import QueueNews
+from disttui.runner.runs.following import Update
+from disttui.runner.runs.state import begin, queue_up
+from disttui.tui.app import DisttuiApp
+from disttui.tui.charts.chart import LABELS, Chart, Sought
+from disttui.tui.dashboard.hosts import HostsPane
+from disttui.tui.dashboard.rank_grid import RankGrid
+from disttui.tui.dashboard.run_screen import TYPING, RunScreen
+from disttui.tui.dashboard.screen import DashboardScreen
+from disttui.tui.dashboard.story import StoryPane, facts, story
+from disttui.tui.log import LogView
+from disttui.tui.log.view import TAIL
+from disttui.tui.router import First, Opener
+from disttui.tui.run.feed import LeaderClock, LiveFeed, RunChanged, Snapshot, SnapshotBuilder
 from tests.tui.snap import SIZES, assert_snapshots, screen_text, until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.widget_kit import asynchronous, burst
 from tests.unit.state_kit import fold
-from tui.app import DisttuiApp
-from tui.charts.chart import LABELS, Chart
-from tui.dashboard.hosts import HostsPane
-from tui.dashboard.progress import facts
-from tui.dashboard.rank_grid import RankGrid
-from tui.dashboard.run_screen import TYPING, RunScreen
-from tui.dashboard.screen import DashboardScreen
-from tui.dashboard.story import StoryPane, story
-from tui.log import LogView
-from tui.log.view import TAIL
-from tui.replay.bar import ReplayBar
-from tui.router import First, Opener
-from tui.run.feed import LiveFeed, RunChanged, Snapshot, Taker
-from tui.run.leader_clock import LeaderClock
 
 HOSTILE = "\x1b]0;owned\x07\x9b2J[bold red]evil[/]\u202e\n\r"
 
@@ -328,18 +325,20 @@ def test_a_failed_run_shows_more_than_titles(size: tuple[int, int], tmp_path: Pa
             await until(pilot, lambda: "─What happened" in shown(pilot))
             await until(pilot, lambda: size[1] < 20 or "step 19/40" in shown(pilot))
             assert "ValueError: no such token" in shown(pilot)
-            panes = [pane for pane in screen.query(".pane") if pane.region]
-            assert len(panes) >= (2 if size[1] < 20 else 4)
-            low = [pane.id for pane in panes if pane.region.height < (2 if pane.id == "ranks" else 4)]
-            assert not low, [(pane.id, pane.region) for pane in panes]
+
+            def heights() -> dict[str | None, int]:
+                return {pane.id: pane.region.height for pane in screen.query(".pane") if pane.region}
+
+            await until(pilot, lambda: all(high >= (2 if name == "ranks" else 4) for name, high in heights().items()))
+            assert len(heights()) >= (2 if size[1] < 20 else 4)
             if size[1] > 20:
-                assert re.search(r"synthetic001 ■ pulled down", shown(pilot)), "hosts are no bare title"
+                assert re.search(r"synthetic001 ■ interrupted", shown(pilot)), "hosts are no bare title"
 
     look()
 
 
 def _out_of_reach(folder: Path) -> None:
-    """A run that goes on as far as is known here, as its mirror."""
+    """A run that is running as far as is known here, as its mirror."""
     mirror = write(folder / "disttui" / "runs" / "run-1", hosts=2, per_host=2, steps=20, ended=False)
     run = json.loads((mirror / "run.json").read_text())
     for host in run["hosts"]:
@@ -354,7 +353,7 @@ async def test_hosts_out_of_reach_leave_what_is_known(tmp_path: Path) -> None:
         await until(pilot, lambda: "◇ not seen" in shown(pilot))
         assert "step 20 / 20" in shown(pilot)
         assert "not seen since" in shown(pilot)
-        assert "what goes on there is not known" in shown(pilot)
+        assert "its state is unknown" in shown(pilot)
         assert "s stop" in shown(pilot) and screen.check_action("stop", ())
 
 
@@ -437,7 +436,7 @@ async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
         assert "step 400/400" not in shown(pilot)
         await pilot.press("space")
         await until(pilot, lambda: "▶ playing" in shown(pilot))
-        assert "● REPLAY" in shown(pilot) and "PAUSED" not in shown(pilot), "the log goes on with the cursor"
+        assert "● REPLAY" in shown(pilot) and "PAUSED" not in shown(pilot), "the log follows the cursor"
 
 
 @asynchronous
@@ -522,14 +521,14 @@ async def test_a_replays_log_has_no_line_later_than_its_cursor(tmp_path: Path) -
             return log.attempt == attempt and view.lines.contents.until == now and 0 < view.lines.contents.upto < TAIL
 
         for attempt, after in ((2, 170.0), (1, 60.0)):
-            screen.post_message(ReplayBar.Sought(begin + after))
+            screen.post_message(Sought(begin + after))
             await until(pilot, partial(at, attempt, begin + after))
             view.lines.action_follow()
             await until(pilot, view.lines.shown_places)
             log, places = view.lines.progress.work.log, view.lines.shown_places()
             assert max(log.time_of(log.order.items[place]) for place in places) <= begin + after
             assert len(log.order) > max(places) + 1
-        screen.post_message(ReplayBar.Sought(begin))
+        screen.post_message(Sought(begin))
         await until(pilot, lambda: "printed nothing yet" in shown(pilot))
         await pilot.press("end")
         await until(pilot, lambda: "step 400/400" in shown(pilot))
@@ -553,7 +552,7 @@ async def test_a_log_that_opens_after_the_cursor_was_moved_ends_at_the_cursor(
             await asyncio.sleep(0.02)
         screen = app.screen
         assert isinstance(screen, RunScreen) and screen.snapshot and screen.snapshot.playback
-        screen.post_message(ReplayBar.Sought(screen.snapshot.playback.begin))
+        screen.post_message(Sought(screen.snapshot.playback.begin))
         while screen.snapshot.state.attempt:
             await asyncio.sleep(0.02)
         moved.set()
@@ -566,7 +565,7 @@ async def test_one_leap_into_another_attempt_takes_the_log_with_it(tmp_path: Pat
     async with opened("replay", "example", tmp_path) as (pilot, screen):
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))
         assert screen.snapshot and screen.snapshot.began is not None
-        screen.post_message(ReplayBar.Sought(screen.snapshot.began + 30))
+        screen.post_message(Sought(screen.snapshot.began + 30))
         await until(pilot, lambda: "attempt 1, latest 2" in shown(pilot) and "● REPLAY" in shown(pilot))
 
 
@@ -575,7 +574,7 @@ def test_why_an_attempt_has_failed_is_a_moment_of_its_own(tmp_path: Path) -> Non
     state = begin("run-1", ("ada", "grace"), (1, 1))
     cause = {"node": 1, "rank": 1, "kind": "exception", "type": "ValueError", "message": f"bad {HOSTILE}", "at": BEGIN}
     event = {"t": BEGIN, "e": "failed", "attempt": 1, "cause": cause}
-    taker = Taker(state, tmp_path)
+    taker = SnapshotBuilder(state, tmp_path)
     for node in (0, 1):
         taker.take(fold(state, node, "events.jsonl", event), node, read_content("events.jsonl", event))
     (seen,) = taker.snapshot.moments
@@ -628,7 +627,7 @@ def test_a_job_of_slurm_says_its_number_and_why_it_waits(tmp_path: Path) -> None
     snapshot = posted[-1].snapshot
     assert story(snapshot)[0][0] == "◌ job 12 is queued: Resources (waits for free nodes)"
     assert "job 12" in facts(snapshot, snapshot)
-    assert story(Taker(queue_up(state, {**job, "state": "RUNNING"}), tmp_path).snapshot)[0] == []
+    assert story(SnapshotBuilder(queue_up(state, {**job, "state": "RUNNING"}), tmp_path).snapshot)[0] == []
 
 
 @asynchronous
@@ -682,3 +681,16 @@ async def test_large_panes_that_are_drawn_in_turn_stay_as_the_run_is_by_now(tmp_
         screen.show(replace(newest, now=4.0))
         assert turn is not None
         assert screen._turn is turn
+
+
+def test_a_loss_of_nan_is_said_while_running_and_after_success(tmp_path: Path) -> None:
+    state = begin("demo-1a2b", ("node1",), (1,))
+    begun = {"t": BEGIN, "e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": 1}
+    state = fold(state, 0, "events.jsonl", begun)
+    state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", {"t": BEGIN + 1, "step": 1, "loss": "nan"})
+    assert story(SnapshotBuilder(state, tmp_path).snapshot) == (["▲ the loss is nan since step 1"], "warning")
+    end = {"t": BEGIN + 2, "state": "finished", "code": 0, "cause": None, "attempt": 1, "left": []}
+    assert story(SnapshotBuilder(fold(state, 0, "exit.json", end), tmp_path).snapshot) == (
+        ["▲ the loss is nan since step 1"],
+        "warning",
+    )

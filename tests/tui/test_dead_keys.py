@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from disttui.tui.app import DisttuiApp
+from disttui.tui.load.feed import TopChanged
+from disttui.tui.widgets.bars import FooterBar
+from disttui.tui.wizard import WizardScreen
+from disttui.tui.wizard.processes import ValueTable
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
 from tests.tui.frames import painted
 from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import HOSTS, record, walk, wizard
-from tui.app import DisttuiApp
-from tui.top.feed import TopChanged
-from tui.widgets.footer import FooterBar
-from tui.wizard import WizardScreen
-from tui.wizard.values import ValueTable
 
 PATIENCE = 5.0
 """Seconds after which a key counts as dead."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runner.runs.diagnoses import Diagnosis, keep
-from runner.runs.registry import find_run
+from disttui.runner.api.diagnosing import Diagnosis, keep
+from disttui.runner.runs.registry import find_run
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dashboard.diagnosis import DiagnosisScreen
+from disttui.tui.router import First
 from tests.tui.snap import until
 from tests.tui.test_blame import stalled
 from tests.tui.test_dashboard import shown
 from tests.tui.widget_kit import asynchronous
-from tui.app import DisttuiApp
-from tui.dashboard.diagnosis import DiagnosisScreen
-from tui.router import First
 
 
 @asynchronous
@@ -27,6 +27,6 @@ async def test_another_start_of_the_app_shows_what_was_said_also_where_no_host_a
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: getattr(app.screen, "snapshot", None) is not None)
         await app.push_screen(DiagnosisScreen(find_run("run-1", environ)))
-        await until(pilot, lambda: "while it went on:" in shown(pilot))
+        await until(pilot, lambda: "while it was running:" in shown(pilot))
         assert "rank 1 has not entered it: it is in load_batch (data.py:5)" in shown(pilot)
         assert "node0" in shown(pilot), "and why nothing is known of it now"

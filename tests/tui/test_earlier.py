@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from textual.app import App
 from textual.pilot import Pilot
 
+from disttui.runner.runs.follow import LogRead
+from disttui.runner.runs.following import Refresh, Update
+from disttui.runner.runs.state import begin
+from disttui.tui.log import LogView
+from disttui.tui.run.feed import LiveFeed, LogsCut, RunChanged
 from tests.tui.demo_log import DemoLog, Writer
 from tests.tui.live_kit import Live, live, watched
 from tests.tui.log_kit import play
@@ -19,8 +26,6 @@ from tests.tui.snap import screen_text, until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened
 from tests.tui.widget_kit import asynchronous
-from tui.log import LogView
-from tui.run.feed import LiveFeed
 
 EARLY = 60_000
 """Lines of each rank: 1.5 MB, of which a late viewer is sent 256 KiB at first."""
@@ -189,3 +194,50 @@ def _numbers(app: App[None]) -> list[int]:
 def _in_order(app: App[None]) -> bool:
     numbers = _numbers(app)
     return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def test_log_that_is_behind_says_so_and_is_skipped_by_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[LogView.SkipRequested] = []
+    monkeypatch.setattr(DemoLog, "on_log_view_skip_requested", lambda self, event: asked.append(event), raising=False)
+    writer = Writer(tmp_path)
+    writer.write({0: ["a line"]})
+
+    async def look(app: DemoLog, pilot: Pilot[None]) -> None:
+        await pilot.press("S")
+        assert not asked, "nothing is behind"
+        app.log_view.show_lag("log 23 s behind, 310.0MB pending")
+        await until(pilot, lambda: "log 23 s behind, 310.0MB pending, S skips" in screen_text(app))
+        await pilot.press("S")
+        await until(pilot, lambda: asked)
+        app.log_view.show_lag("")
+        await until(pilot, lambda: "behind" not in screen_text(app))
+
+    play(writer, look)
+
+
+def test_logs_are_read_again_where_a_skip_has_cut_them(tmp_path: Path) -> None:
+    posted: list[Any] = []
+
+    class Follows:
+        mirror = tmp_path
+        state = begin("r-1", ("n1",), (1,))
+        skipped = 0
+
+        def skip(self) -> None:
+            self.skipped += 1
+
+        def __iter__(self) -> Iterator[Update]:
+            yield LogRead(0, "attempt-1/rank-0.log", b"", restart=True)
+            yield Refresh(310_000_000, 23.0)
+            assert not any(isinstance(one, LogsCut) for one in posted), "a file that begins is not cut"
+            feed.skip()
+            yield LogRead(0, "attempt-1/rank-0.log", b"", restart=True)
+            yield Refresh()
+
+    follows = Follows()
+    feed = LiveFeed(SimpleNamespace(post_message=posted.append), follows)  # type: ignore[arg-type]
+    feed.run()
+    assert follows.skipped == 1
+    assert [type(one) for one in posted] == [RunChanged, LogsCut, RunChanged]
+    lags = [one.snapshot.lag for one in posted if isinstance(one, RunChanged)]
+    assert lags == ["log 23 s behind, 310.0MB pending", ""]

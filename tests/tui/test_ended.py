@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,17 +14,16 @@ from unittest.mock import patch
 import pytest
 from textual.pilot import Pilot
 
-from runner.runs.registry import known_runs
-from runner.user.editor import editor_command
+from disttui.runner.runs.registry import known_runs
+from disttui.runner.user.editor import editor_command
+from disttui.tui.app import DisttuiApp, PaletteProvider
+from disttui.tui.router import First
+from disttui.tui.widgets.bars import FooterBar
 from tests.cluster.typed import COMMAND
 from tests.tui.shelf_kit import asked, environ, shows
 from tests.tui.snap import screen_text, until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.widget_kit import asynchronous
-from tui.app import DisttuiApp
-from tui.palette import Everything
-from tui.router import First
-from tui.widgets.footer import FooterBar
 
 _JOB = """
 import json, os, pathlib, sys
@@ -54,7 +54,7 @@ def _footer(app: DisttuiApp) -> str:
 
 
 async def _ended(app: DisttuiApp, pilot: Pilot[None], run: str) -> None:
-    await until(pilot, lambda: app.screen.is_mounted and shows(app, run) and "run again" in _footer(app), 120)
+    await until(pilot, lambda: app.screen.is_mounted and shows(app, run) and "rerun" in _footer(app), 120)
 
 
 @pytest.mark.torch
@@ -76,17 +76,17 @@ def test_an_ended_run_is_run_again_and_then_from_its_checkpoint(tmp_path: Path) 
             await pilot.press("r")
             await asked(pilot)
             assert "Checks 1 host first: local" in screen_text(app)
-            await pilot.press("y")
+            await pilot.press("enter")
             await until(pilot, lambda: len(known_runs(environment)[0]) == 2, 120)
             second = known_runs(environment)[0][0]
             await _ended(app, pilot, second.run[:8])
-            await until(pilot, lambda: "R from checkpoint" in _footer(app), 60)
-            await until(pilot, lambda: time.monotonic() > app.screen.query_one(FooterBar)._calm_from)
+            await until(pilot, lambda: "R resume" in _footer(app), 60)
+            await until(pilot, lambda: time.monotonic() > app.screen.query_one(FooterBar)._guarded_until)
             footer = _footer(app)
-            await pilot.click("FooterBar", offset=(footer.index("R from"), 0))
+            await pilot.click("FooterBar", offset=(footer.index("R resume"), 0))
             await asked(pilot)
-            assert "Newest there: last on local" in screen_text(app)
-            await pilot.press("y")
+            await until(pilot, lambda: re.search(r"› +with last +moments ago +0 MiB +local", screen_text(app)))
+            await pilot.press("enter")
             await until(pilot, lambda: len(known_runs(environment)[0]) == 3, 120)
             third = known_runs(environment)[0][0]
             await _ended(app, pilot, third.run[:8])
@@ -114,11 +114,11 @@ def test_a_failed_run_opens_the_editor_at_its_line_and_copies_its_story(tmp_path
         app = DisttuiApp(environment, first=First("run", ("run-1",)), read_only=True)
         async with app.run_test(size=(120, 35), notifications=True) as pilot:
             await until(pilot, lambda: shows(app, "✗ failed"))
-            offered = {one.title for one in Everything(app.screen)._actions()}
-            assert "Copy story" in offered and not any("Stop" in title for title in offered)
+            offered = {one.title for one in PaletteProvider(app.screen)._actions()}
+            assert "Copy summary" in offered and not any("Stop" in title for title in offered)
             app.copy = copied.append  # type: ignore[assignment, method-assign]
-            assert "run again" not in _footer(app), "it would change something"
-            await until(pilot, lambda: time.monotonic() > app.screen.query_one(FooterBar)._calm_from)
+            assert "rerun" not in _footer(app), "it would change something"
+            await until(pilot, lambda: time.monotonic() > app.screen.query_one(FooterBar)._guarded_until)
             await pilot.click("FooterBar", offset=(_footer(app).index("e edit line"), 0))
             await until(pilot, lambda: opened)
             await pilot.press("y")
@@ -127,15 +127,15 @@ def test_a_failed_run_opens_the_editor_at_its_line_and_copies_its_story(tmp_path
             said: list[str] = []
             app.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign]
             await pilot.press("e")
-            await until(pilot, lambda: any("this machine has no such file" in text for text in said))
+            await until(pilot, lambda: any("no such file on this machine" in text for text in said))
 
     with (
         patch.dict(os.environ, environment),
-        patch("tui.dashboard.ended.open_editor", lambda app, environ, path, line: opened.append((path, line))),
+        patch("disttui.tui.dashboard.ended.open_editor", lambda app, environ, path, line: opened.append((path, line))),
     ):
         asynchronous(scenario)()
     assert opened == [(code, 3)]
-    show = [COMMAND, "show", "run-1"]
+    show = [COMMAND, "runs", "show", "run-1"]
     shown = subprocess.run(show, env=environment, capture_output=True, text=True, timeout=60, check=True)
     assert copied[0].startswith("✗ run-1 failed after")
     assert shown.stdout.rstrip().endswith(copied[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -14,19 +15,18 @@ import pytest
 from textual.events import MouseScrollDown
 from textual.pilot import Pilot
 
-from runner.runs.registry import load_run
+from disttui.runner.runs.registry import load_run
+from disttui.tui.app import DisttuiApp
+from disttui.tui.home import rows
+from disttui.tui.home.rows import run_columns, runs
+from disttui.tui.home.screen import HomeScreen, ask_hosts
+from disttui.tui.inventory import ProfileRow, read_inventory
+from disttui.tui.theme import THEMES
+from disttui.tui.widgets.table import Table
 from tests.tui import shelf_kit as kit
 from tests.tui.scenes.home import failed
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import SIZES, assert_snapshots, screen_text, until
-from tui.app import DisttuiApp
-from tui.home import rows
-from tui.home.news import ask_hosts
-from tui.home.rows import run_columns, runs
-from tui.home.screen import HomeScreen
-from tui.inventory import ProfileRow, read_shelf
-from tui.theme import THEMES
-from tui.widgets.table import Table
 
 DARK_DONE = THEMES[0].variables["state-done"]
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[bold red]evil[/]\x00"
@@ -81,22 +81,20 @@ def test_until_it_has_read_it_says_that_it_reads(tmp_path: Path) -> None:
             await until(pilot, lambda: isinstance(app.screen, HomeScreen) and kit.shows(app, "reading"))
             assert not kit.shows(app, "none yet")
 
-    with patch.object(HomeScreen, "read"), patch("tui.home.screen.ask_hosts", lambda *_: {}):
+    with patch.object(HomeScreen, "read"), patch("disttui.tui.home.screen.ask_hosts", lambda *_: {}):
         asyncio.run(look())
 
 
-def test_read_only_it_offers_no_marks_and_no_run(tmp_path: Path) -> None:
+def test_read_only_it_offers_no_run_and_no_tags(tmp_path: Path) -> None:
     kit.add_profile(tmp_path, "pair", "disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
         await until(pilot, lambda: kit.shows(app, "  none yet"))
-        assert not kit.shows(app, "r runs the profile")
+        assert not kit.shows(app, "r runs the selected profile")
         kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100)
-        await pilot.press("R")
+        await pilot.press("f5")
         await until(pilot, lambda: kit.shows(app, "pair-7f3a") and "o order" in screen_text(app))
-        assert "space mark" not in screen_text(app)
-        await pilot.press("space")
-        assert not app.screen.query_one("#runs", Table).marked
+        assert "space mark" in screen_text(app) and "tags" not in screen_text(app)
 
     kit.play(tmp_path, look, size=(160, 40), app=Doors(kit.environ(tmp_path), read_only=True))
 
@@ -155,9 +153,9 @@ def test_the_hosts_of_a_run_are_cut_before_they_are_left_out(tmp_path: Path) -> 
 
     async def look(app: Doors, _: Pilot[None]) -> None:
         shown = screen_text(app)
-        assert re.search("state +run +hosts +ranks", shown) and "ada, grace," in shown, shown
+        assert re.search("took +when +hosts +progress", shown) and re.search("ada, grace,[ a-z]*…", shown), shown
 
-    kit.play(tmp_path, look, size=(100, 30))
+    kit.play(tmp_path, look, size=(108, 30))
 
 
 @pytest.mark.parametrize(("answer", "launched"), [("y", True), ("n", False), ("escape", False), ("enter", False)])
@@ -236,7 +234,7 @@ def test_filter(tmp_path: Path) -> None:
         ]
         await pilot.press("enter", "enter")
         assert app.opened == [("replay", "pair-5e20")]
-        await until(pilot, lambda: screen_text(app).count("no row has these words") == 2)  # profiles and hosts
+        await until(pilot, lambda: screen_text(app).count("no matching rows") == 2)  # profiles and hosts
         await pilot.press("escape")
         await pilot.pause()
         assert app.screen.query_one("#runs", Table).count == 6
@@ -264,16 +262,16 @@ def test_a_filter_has_a_sign_while_it_is_typed_and_kept_and_the_footer_has_its_k
 
     async def narrow(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("slash", *"pair")
-        await until(pilot, lambda: " / filter pair" in screen_text(app) and kit.shows(app, "enter keep  esc all rows"))
+        await until(pilot, lambda: " / filter pair" in screen_text(app) and kit.shows(app, "enter apply  esc all rows"))
         assert "/ filter" not in screen_text(app).splitlines()[-1], "there it would be one more letter"
         await pilot.press("enter")
         await until(pilot, lambda: kit.shows(app, "enter open") and " / filter pair" in screen_text(app))
         await pilot.press("escape")
         await until(pilot, lambda: "filter pair" not in screen_text(app) and kit.shows(app, "Runs · 6 "))
         await pilot.press("slash")
-        await until(pilot, lambda: kit.shows(app, "words to look for"))
+        await until(pilot, lambda: kit.shows(app, "text to search for"))
         await pilot.press("enter")  # there is nothing to keep
-        await until(pilot, lambda: not kit.shows(app, "words to look for") and isinstance(app.focused, Table))
+        await until(pilot, lambda: not kit.shows(app, "text to search for") and isinstance(app.focused, Table))
 
     kit.play(tmp_path, narrow, size=(80, 24))
 
@@ -294,7 +292,7 @@ def test_a_long_cause_goes_on_beside_its_name_and_the_details_scroll(tmp_path: P
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("j", "j", "d")
-        await until(pilot, lambda: re.search(r"\n  cause  rank 3: .*\n         [\w.]", screen_text(app)))
+        await until(pilot, lambda: re.search(r"\n  cause    rank 3: .*\n           [\w.]", screen_text(app)))
         await pilot.resize_terminal(40, 12)
         details = app.screen.query_one("#details")
         await until(pilot, lambda: details.max_scroll_y > 0)
@@ -404,7 +402,7 @@ def test_a_run_that_falls_silent_is_called_not_seen(tmp_path: Path) -> None:
 
     async def wait(app: Doors, pilot: Pilot[None]) -> None:
         assert "● running" in screen_text(app)
-        with patch("tui.home.screen.now", lambda: kit.NOW + 60):
+        with patch("disttui.tui.home.screen.now", lambda: kit.NOW + 60):
             await until(pilot, lambda: kit.shows(app, "◇ not seen"))
 
     kit.play(tmp_path, wait)
@@ -413,7 +411,7 @@ def test_a_run_that_falls_silent_is_called_not_seen(tmp_path: Path) -> None:
 def test_a_queued_run_is_not_counted_as_running_and_says_what_it_waits_for(tmp_path: Path) -> None:
     place = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100)
     spec = json.loads((place / "0" / "spec.json").read_text())
-    (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"priority": 0}}))
+    (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"round": 0}}))
     note = {"t": kit.NOW - 5, "e": "note", "level": "info"}
     events = [{**note, "text": f"in line: ada: bob's llama-02c1 holds GPU {gpu}"} for gpu in (0, 1)]
     (place / "0" / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
@@ -444,11 +442,11 @@ def test_a_run_that_only_waited_took_no_time(tmp_path: Path) -> None:
     kit.add_run(tmp_path, "short-7f3a", {"ada": 1}, ago=100, heard=90, end="finished")
     place = kit.add_run(tmp_path, "pair-5e20", {"ada": 1}, ago=900, heard=100, end="failed")
     spec = json.loads((place / "0" / "spec.json").read_text())
-    (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"priority": 0}}))
+    (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"round": 0}}))
     (place / "0" / "events.jsonl").unlink()
-    shelf = read_shelf(kit.environ(tmp_path), kit.NOW)
-    at = [column.title for column in run_columns(shelf)].index("took")
-    assert [(row.key, row.cells[at]) for row in runs(shelf, kit.NOW, "duration")] == [
+    inventory = read_inventory(kit.environ(tmp_path), kit.NOW)
+    at = [column.title for column in run_columns(inventory)].index("took")
+    assert [(row.key, row.cells[at]) for row in runs(inventory, kit.NOW, "duration")] == [
         ("short-7f3a", "0:10"),
         ("pair-5e20", ""),
     ]
@@ -458,7 +456,7 @@ def test_a_run_took_no_time_while_it_waited_in_a_queue(tmp_path: Path) -> None:
     """One had its turn after ten minutes; one is a job of Slurm whose login node is not seen now."""
     place = kit.add_run(tmp_path, "turn-7f3a", {"ada": 1}, ago=900, heard=100, end="finished")
     spec = json.loads((place / "0" / "spec.json").read_text())
-    (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"priority": 0}}))
+    (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"round": 0}}))
     waits = {"t": kit.NOW - 890, "e": "note", "level": "info", "text": "in line: ada: bob's llama-02c1 holds GPU 0"}
     turn = {"t": kit.NOW - 290, "e": "attempt", "attempt": 1, "master": "ada", "port": 1, "world_size": 1}
     (place / "0" / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in (waits, turn)))
@@ -467,10 +465,10 @@ def test_a_run_took_no_time_while_it_waited_in_a_queue(tmp_path: Path) -> None:
     (job / "seen.json").write_text(json.dumps({"state": "queued", "job": "12", "waits": "Resources"}))
     for path in (*job.rglob("*"), job):
         os.utime(path, (kit.NOW - 600, kit.NOW - 600))
-    shelf = read_shelf(kit.environ(tmp_path), kit.NOW)
-    assert [row.state for row in shelf.runs if row.run == "batch-91bd"] == ["not seen"]
-    at = [column.title for column in run_columns(shelf)].index("took")
-    assert {row.key: row.cells[at] for row in runs(shelf, kit.NOW)} == {"turn-7f3a": "3:10", "batch-91bd": ""}
+    inventory = read_inventory(kit.environ(tmp_path), kit.NOW)
+    assert [row.state for row in inventory.runs if row.run == "batch-91bd"] == ["not seen"]
+    at = [column.title for column in run_columns(inventory)].index("took")
+    assert {row.key: row.cells[at] for row in runs(inventory, kit.NOW)} == {"turn-7f3a": "3:10", "batch-91bd": ""}
 
 
 def test_the_loss_of_the_details_is_that_of_the_row_and_says_whose_it_is(tmp_path: Path) -> None:
@@ -500,8 +498,39 @@ def test_details_of_a_run_show_its_loss_over_time_and_the_cause_of_its_failure(t
     async def look(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("d")
         await until(pilot, lambda: kit.shows(app, "rank 3: ValueError: no such token"))
-        assert re.search(r"loss +█[▁-█]{22}▁  4.000 to 1.010\b", screen_text(app)), screen_text(app)
+        assert re.search(r"loss +▇[▁-▇]{22}▁  4.000 to 1.010\b", screen_text(app)), screen_text(app)
         assert "[1] Runs · 1" in screen_text(app)
+
+    kit.play(tmp_path, look)
+
+
+def test_a_loss_of_nan_and_a_silent_run_are_marked(tmp_path: Path) -> None:
+    kit.add_run(tmp_path, "pair-5e20", {"ada": 1}, ago=900, heard=100, end="finished", step=1, loss=math.nan)
+    folder = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=900, step=7, loss=2.0)
+    answered = {"run": "pair-7f3a", "node_rank": 0, "state": "running", "step": 8, "attempt": 1, "silent": 24.2}
+    (folder / "seen.json").write_text(json.dumps(answered))
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("d")
+        await until(pilot, lambda: kit.shows(app, "▲ silent"))
+        assert kit.shows(app, "no step for 24 s when its hosts were last asked")
+        await pilot.press("j")
+        await until(pilot, lambda: kit.shows(app, "the loss is nan"))
+
+    kit.play(tmp_path, look)
+
+
+def test_an_example_is_not_offered_to_run(tmp_path: Path) -> None:
+    """Its hosts are placeholders; the one on this machine runs."""
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: kit.shows(app, "› 2node"))
+        assert "node1" not in screen_text(app) and "2 of yours" in screen_text(app)
+        await pilot.press("r", "d")
+        await until(pilot, lambda: kit.shows(app, "2 of yours: enter asks which"))
+        assert len(app.screen_stack) == 1
+        await pilot.press("G")
+        await until(pilot, lambda: "r run" in screen_text(app).splitlines()[-1])
 
     kit.play(tmp_path, look)
 
@@ -510,10 +539,12 @@ def test_why_the_hosts_of_a_run_tell_nothing_is_shown(tmp_path: Path) -> None:
     kit.add_run(tmp_path, "pair-7f3a", {"no-such-host.invalid": 1}, ago=100, heard=90)
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        with patch("tui.home.screen.ask_hosts", ask_hosts):  # inside the patch of `play`, and gone before that goes
+        with patch(
+            "disttui.tui.home.screen.ask_hosts", ask_hosts
+        ):  # inside the patch of `play`, and gone before that goes
             await pilot.press("d")
             app.screen._ask()  # type: ignore[attr-defined]
-            await until(pilot, lambda: kit.shows(app, "asked"))
+            await until(pilot, lambda: kit.shows(app, "no reply"))
         assert "not refreshed: " in screen_text(app)
 
     kit.play(tmp_path, look)
@@ -540,8 +571,8 @@ def test_running_a_run_once_more_takes_the_profile_that_it_had(tmp_path: Path) -
         app.router.open_again = opened.append  # type: ignore[assignment, method-assign]
         await pilot.press("r")
         await kit.asked(pilot)
-        assert "Run pair-91bd again?" in screen_text(app)
-        await pilot.press("y")
+        assert "Rerun pair-91bd" in screen_text(app)
+        await pilot.press("enter")
         await until(pilot, lambda: opened)
 
     kit.play(tmp_path, again)
@@ -564,14 +595,14 @@ def test_who_has_profiles_and_no_run_yet_finds_the_cursor_on_them(tmp_path: Path
     kit.add_profile(tmp_path, "pair", "disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        await until(pilot, lambda: kit.shows(app, "none yet; r runs the profile under the cursor"))
+        await until(pilot, lambda: kit.shows(app, "none yet; r runs the selected profile"))
         await until(pilot, lambda: app.focused is not None and app.focused.id == "profiles")
         assert "enter open" in screen_text(app)
         await pilot.press("1")
         await until(pilot, lambda: not kit.shows(app, "enter open"))
         await pilot.press("2")
         kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100)
-        await pilot.press("R")
+        await pilot.press("f5")
         await until(pilot, lambda: app.focused is not None and app.focused.id == "runs")
 
     kit.play(tmp_path, look, size=(80, 24))
@@ -587,7 +618,7 @@ def test_a_host_has_details_and_stays_in_sight_above_them(tmp_path: Path) -> Non
         assert "[3] Hosts · 4" in screen_text(app)
         assert app.focused is not None and app.focused.id == "hosts"
         await pilot.press("1")
-        await until(pilot, lambda: kit.shows(app, "begun") and not kit.shows(app, "[3] Hosts"))
+        await until(pilot, lambda: kit.shows(app, "started") and not kit.shows(app, "[3] Hosts"))
 
     kit.play(tmp_path, look, size=(80, 24))
 
@@ -598,9 +629,9 @@ def test_a_question_that_is_longer_than_the_terminal_is_read_by_keys(tmp_path: P
     async def read(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("j", "j", "space", "space", "space", "D")
         await kit.asked(pilot)
-        assert "brings them back." not in screen_text(app)
+        assert "cannot be undone." not in screen_text(app)
         await pilot.press(*["down"] * 8)
-        await until(pilot, lambda: kit.shows(app, "brings them back."))
+        await until(pilot, lambda: kit.shows(app, "cannot be undone."))
         await pilot.press("n")
         await until(pilot, lambda: not app.screen.is_modal)
 
@@ -612,10 +643,10 @@ def test_themes_are_seen_on_the_screen_beside_their_list(tmp_path: Path) -> None
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("ctrl+p", *"theme")
-        await until(pilot, lambda: kit.shows(app, "Choose other colours"))
+        await until(pilot, lambda: kit.shows(app, "Choose a theme"))
         await pilot.press("enter")
         await until(pilot, lambda: kit.shows(app, "disttui-light"))
-        assert "[1] Runs · 6" in screen_text(app) and "enter choose   esc leave it" in screen_text(app)
+        assert "[1] Runs · 6" in screen_text(app) and "enter choose   esc cancel" in screen_text(app)
         strip = app.screen._compositor.render_strips(app.size)[5]
         (word,) = [segment for segment in strip if "finished" in segment.text]
         assert word.style is not None and word.style.color is not None

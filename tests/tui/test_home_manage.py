@@ -11,13 +11,13 @@ from unittest.mock import patch
 import pytest
 from textual.pilot import Pilot
 
-from runner.runs.notes import Notes, read_notes
+from disttui.runner.runs.notes import Notes, read_notes
+from disttui.tui.app import DisttuiApp
+from disttui.tui.widgets.table import Table
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import screen_text, until
 from tests.unit.library_kit import User, bare
-from tui.app import DisttuiApp
-from tui.widgets.table import Table
 
 _RUNS = Path("data") / "disttui" / "runs"
 
@@ -39,7 +39,7 @@ def test_the_hosts_of_a_sandbox_are_not_listed_as_machines(tmp_path: Path) -> No
 
     async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
         assert "mine-7f3a" in screen_text(app)
-        assert [(row.name, row.runs) for row in app.shelf.hosts] == [("node2", ()), ("local", ())]
+        assert [(row.name, row.runs) for row in app.inventory.hosts] == [("node2", ()), ("local", ())]
 
     with (tmp_path / "played").open("w") as held:  # the sandbox lives
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -81,13 +81,13 @@ def test_marked_runs_are_tagged_together_and_the_filter_finds_the_tag(tmp_path: 
         await pilot.press("escape", "g", "a")
         await until(pilot, lambda: kit.shows(app, "Tags and a note for pair-7f3a"))
         await pilot.press("space", *"x" * 40, "enter")
-        await until(pilot, lambda: kit.shows(app, "is no tag"))
+        await until(pilot, lambda: kit.shows(app, "is not a valid tag"))
         await pilot.press(*["backspace"] * 40, *"big", "enter")
         await until(pilot, lambda: kit.shows(app, "best big"))
         await pilot.press("a")
-        await until(pilot, lambda: kit.shows(app, "esc leave it"))
-        line = next(row for row in screen_text(app).splitlines() if "esc leave it" in row)
-        await pilot.click(offset=(line.index("esc leave it"), screen_text(app).splitlines().index(line)))
+        await until(pilot, lambda: kit.shows(app, "esc cancel"))
+        line = next(row for row in screen_text(app).splitlines() if "esc cancel" in row)
+        await pilot.click(offset=(line.index("esc cancel"), screen_text(app).splitlines().index(line)))
         await until(pilot, lambda: not app.screen.is_modal)
         await pilot.press("slash", *"big", "enter")
         await until(pilot, lambda: app.screen.query_one("#runs", Table).count == 1)
@@ -162,7 +162,7 @@ def test_a_profile_is_edited_and_what_is_wrong_with_it_then_is_shown_with_its_li
         await pilot.press("2", "j")
         await pilot.pause()
         footer = screen_text(app).splitlines()[-1]
-        with patch("tui.home.manage.open_editor", editor):
+        with patch("disttui.tui.home.manage.open_editor", editor):
             await pilot.click("FooterBar", offset=(footer.index("e edit"), 0))
             await until(pilot, lambda: kit.shows(app, "✗ unknown key 'num_procesess'"))
         assert "   3  num_procesess: 2" in screen_text(app)
@@ -188,12 +188,12 @@ def test_a_key_syncs_the_libraries_of_the_team_and_says_what_came(tmp_path: Path
         await until(pilot, lambda: "S sync" in screen_text(app).splitlines()[-1])
         await pilot.press("S")
         await until(pilot, lambda: kit.shows(app, "team: cloned") and kit.shows(app, "of alice"))
-        assert [row.library for row in app.shelf.profiles if row.name == "two"] == ["team"]
+        assert [row.library for row in app.inventory.profiles if row.name == "two"] == ["team"]
         (tmp_path / "hub.git").rename(tmp_path / "gone.git")
         await pilot.press("S")
-        await until(pilot, lambda: kit.shows(app, "team is not synced"))
+        await until(pilot, lambda: kit.shows(app, "cannot sync team"))
         full = OSError(errno.ENOSPC, "No space left on device")
-        with patch("runner.api.libraries.sync_libraries", side_effect=full):
+        with patch("disttui.runner.api.libraries.sync_libraries", side_effect=full):
             await pilot.press("S")
             await until(pilot, lambda: kit.shows(app, "No space left on device"))
         await pilot.press("1")

@@ -98,7 +98,7 @@ def test_home_and_all_that_opens_there(tmp_path: Path, size: tuple[int, int]) ->
 
 @SIZES
 def test_a_replay(tmp_path: Path, size: tuple[int, int]) -> None:
-    with _attacked(tmp_path, COMMAND, "replay", "failed-0001", size=size) as screen:
+    with _attacked(tmp_path, COMMAND, "runs", "replay", "failed-0001", size=size) as screen:
         _see(screen, "Whost0", "Wlog")
         screen.press("End")
         _see(screen, "failed", "Wcause|Werror")
@@ -139,7 +139,7 @@ def test_a_run_that_goes_on(tmp_path: Path, size: tuple[int, int]) -> None:
         screen.type("rank")
         _left(screen, "Rank 0")
         screen.press("q")
-        _see(screen, "goes on; disttui attach")
+        _see(screen, "keeps running. To return")
         screen.press("x")
         screen.answer("y", "Stop evil-0001")
         _see(screen, "Wrefused")

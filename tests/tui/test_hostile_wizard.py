@@ -14,17 +14,17 @@ from typing import Any, cast
 
 import pytest
 
-from runner.errors import HostError
-from runner.hosts.facts import HostFacts
-from runner.hosts.link import Link
+from disttui.runner.errors import HostError
+from disttui.runner.hosts.facts import HostFacts
+from disttui.runner.hosts.link import Link
+from disttui.tui.app import DisttuiApp
+from disttui.tui.wizard import WizardScreen
+from disttui.tui.wizard.draft import HostCheck
+from disttui.tui.wizard.hosts_screen import run_detached
 from tests.tui.hostile import bad
 from tests.tui.test_hostile_terminal import _attacked, _see
 from tests.tui.tmux import Tmux
 from tests.tui.wizard_kit import facts
-from tui.app import DisttuiApp
-from tui.wizard import WizardScreen
-from tui.wizard.draft import HostCheck
-from tui.wizard.reach import apart
 
 pytestmark = pytest.mark.timeout(400)
 SSH_CONFIG = f"Host Wsafe\nHost {bad('Wssh').split()[0]}\nHost Wnamed\n  HostName {bad('Wname')}\n"
@@ -74,7 +74,7 @@ class HostileWizard(WizardScreen):
             self._set(HostCheck(name, "ready", evil_facts(name), cast("Link", EvilLink())))
         elif name == "Wask":
             self._set(HostCheck(name, "connecting"))
-            apart(self._ask)
+            run_detached(self._ask)
         else:
             self._set(HostCheck(name, "failed", error=HostError(bad(name), bad("Wwhat"), bad("Wcure"))))
 
@@ -112,7 +112,7 @@ def test_the_wizard(tmp_path: Path, size: tuple[int, int]) -> None:
         _type_hosts(screen, str(inventory))
         _see(screen, "Wmember")
         _type_hosts(screen, "Wask")
-        _see(screen, "asks something")
+        _see(screen, "has a question")
         screen.press("C-o")
         _see(screen, "Wunknown", "Wfingerprint")
         screen.answer("Escape", "Wunknown")
@@ -130,7 +130,7 @@ def test_the_wizard(tmp_path: Path, size: tuple[int, int]) -> None:
         screen.press("Down", "Down")
         _see(screen, "Wcure")
         screen.press("x", "Enter")
-        _see(screen, "step 3 of 5", "Wpython")
+        _see(screen, "step 3 of 5", "Wdisk|Wworkdir")
         screen.press("e")
         _see(screen, "\\[x\\] Wgpu", "esc done")
         screen.press("G", "Right", "k", "Right", "k", "Right", "Escape")
@@ -142,7 +142,7 @@ def test_the_wizard(tmp_path: Path, size: tuple[int, int]) -> None:
         _see(screen, "Wfile.py")
         screen.press("Enter")
         _see(screen, "step 5 of 5", "Wdisk|Wworkdir")
-        for pane, word in (("3", "Typed by hand"), ("2", "script: W"), ("1", "Wdisk|Wworkdir")):
+        for pane, word in (("3", "Run these on each host"), ("2", "script: W"), ("1", "Wdisk|Wworkdir")):
             screen.press(pane)
             _see(screen, word)
         screen.press("G", "g", "?")

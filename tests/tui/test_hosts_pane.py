@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from runner.runs.state import begin
+from disttui.runner.runs.state import begin
+from disttui.tui.dashboard.hosts import HostsPane
+from disttui.tui.run.feed import Snapshot
+from disttui.tui.run.ranks import short_names
+from disttui.tui.run.series import MetricHistory
 from tests.tui.snap import until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened, shown
 from tests.tui.widget_kit import asynchronous, text_of
 from tests.unit.state_kit import fold
-from tui.dashboard.hosts import HostsPane
-from tui.run.feed import Snapshot
-from tui.run.names import short_names
-from tui.run.series import MetricHistory
 
 
 @asynchronous

@@ -10,15 +10,15 @@ import pytest
 from textual.binding import Binding
 from textual.dom import DOMNode
 
-import tui
-from tui.app import DisttuiApp
-from tui.keys import GROUPS
-from tui.screen import DisttuiScreen
+from disttui import tui
+from disttui.tui.app import DisttuiApp
+from disttui.tui.keys import GROUPS
+from disttui.tui.screen import DisttuiScreen
 
 
 def _ours() -> Iterator[type[DOMNode]]:
     """Every screen, widget and app of ours that has keys of its own."""
-    for found in pkgutil.walk_packages(tui.__path__, "tui."):
+    for found in pkgutil.walk_packages(tui.__path__, "disttui.tui."):
         for thing in vars(import_module(found.name)).values():
             if isinstance(thing, type) and issubclass(thing, DOMNode) and thing.__module__ == found.name:
                 yield thing
@@ -30,7 +30,7 @@ def _bindings(kind: type[DOMNode]) -> list[Binding]:
 
 KINDS = sorted((kind for kind in _ours() if _bindings(kind)), key=lambda kind: kind.__qualname__)
 APART = {("HomeScreen", "e"), ("WizardScreen", "enter")}
-"""Editing a profile, and the example where none can be edited; going on, and starting at the last step."""
+"""Editing a profile, and the example where none can be edited; continuing, and starting at the last step."""
 SCREENS = [kind for kind in KINDS if issubclass(kind, DisttuiScreen) and not kind.__subclasses__()]
 
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
-import time
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from textual import events
 
-from runner.api.library import ReadProfile
-from runner.profile.leaks import hidden
+from disttui.runner.api.library import ReadProfile
+from disttui.runner.profile.leaks import hidden
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dashboard.screen import DashboardScreen
+from disttui.tui.router import Router
+from disttui.tui.wizard import WizardScreen
+from disttui.tui.wizard.draft import HostCheck
 from tests.tui import shelf_kit as kit
 from tests.tui.frames import Filmed, painted
 from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
-from tests.tui.wizard_kit import HOSTS, record, start, walk, wizard
-from tui.app import DisttuiApp
-from tui.dashboard.screen import DashboardScreen
-from tui.router import Router
-from tui.wizard import WizardScreen
-from tui.wizard.draft import HostCheck
+from tests.tui.wizard_kit import HOSTS, record, start, wizard
 
 
 def _profile(folder: Path) -> Path:
@@ -53,7 +54,8 @@ async def test_from_what_was_there_to_the_dashboard_no_other_screen_flashes(
         await until(pilot, lambda: "finished" in screen_text(app), 120)
     (origin,) = tmp_path.glob("data/disttui/runs/*/provenance.json")
     assert json.loads(origin.read_text())["command"] == list(map(hidden, sys.argv)), "what started the app"
-    assert app.screens() == ["WizardScreen", "DashboardScreen"], [frame.screen for frame in app.frames]
+    shown = [name for name, _ in groupby(name for name in app.screens() if name != "ConfirmScreen")]
+    assert shown == ["WizardScreen", "DashboardScreen"], [frame.screen for frame in app.frames]
     for frame in app.frames:
         if frame.screen == "WizardScreen" and hurry:
             assert "[2] Profiles · " in frame.text, frame.text
@@ -82,7 +84,7 @@ def test_what_keeps_a_run_from_starting_is_shown_and_nothing_starts_by_itself_la
             wizard._set(HostCheck("down", "ready", HOSTS["gpu1"]))  # type: ignore[arg-type]
             wizard._show()
             await until(pilot, lambda: "✓ enter starts" in screen_text(app))
-            await until(pilot, lambda: wizard.heeds_launch)
+            await pilot.pause()
 
     play()
     assert not launched
@@ -117,25 +119,34 @@ def test_the_hosts_that_have_not_answered_stand_over_home_with_a_way_to_the_chec
     play()
 
 
-def test_an_enter_that_came_before_the_checks_could_be_read_starts_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two quick enters on a profile open it; the second is no start."""
+def test_enter_alone_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question names what would be started, and its safe answer has the focus."""
     record(monkeypatch, HOSTS)
     started: list[Any] = []
     monkeypatch.setattr(WizardScreen, "_launch", lambda *launch: started.append(launch))
     monkeypatch.setattr(Router, "open_run", lambda *_, **__: None)
+    profile = kit.add_profile(tmp_path, "pair", "disttui: 1\nhosts: [gpu1]\njob: {builtin: bytegpt}\n")
 
     async def begin() -> None:
-        async with wizard(tmp_path) as (pilot, opened):
-            await walk(pilot, opened, ["gpu1"], 5)
-            await until(pilot, lambda: opened._calm.begun)
-            opened._calm._from = time.monotonic() + 3600  # a moment that a slow machine cannot sleep through
-            await pilot.press("enter")
-            await until(pilot, lambda: "✓ enter once more starts 8 processes on 1 host" in screen_text(pilot.app))
+        async with wizard(tmp_path, profile=profile) as (pilot, opened):
+            await until(pilot, lambda: "✓ enter starts 8 processes on 1 host" in screen_text(pilot.app))
+            for _ in range(3):
+                await pilot.press("enter")
+                await kit.asked(pilot)
+                assert "Start 8 processes on 1 host?" in screen_text(pilot.app)
+                assert "gpu1 8 = 8 processes" in screen_text(pilot.app)
+                await pilot.press("enter")
+                await until(pilot, lambda: pilot.app.screen is opened)
+            app = cast(DisttuiApp, pilot.app)
+            for _ in range(8):  # typed ahead
+                await app.on_event(events.Key("enter", None))
+            await until(pilot, lambda: not app._keys._ahead and not app._keys._handling)
             assert not started
-            opened._calm._from = 0.0
-            await pilot.press("enter")
+            if app.screen is not opened:
+                await kit.asked(pilot)
+                await pilot.press("n")
+                await until(pilot, lambda: app.screen is opened)
+            await start(pilot, opened)
             await until(pilot, lambda: started)
 
     asynchronous(begin)()

@@ -1,4 +1,4 @@
-"""The app is left while it still opens a screen: that is no failure, and nothing is left waiting."""
+"""The app is left while it still opens a screen: that is not a failure, and nothing is left waiting."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from textual.messages import Prune
 from textual.screen import Screen
 from textual.worker import WorkerFailed
 
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dashboard.screen import DashboardScreen
+from disttui.tui.screen import DisttuiModal, DisttuiScreen
+from disttui.tui.widgets.bars import HeaderBar
 from tests.tui.shelf_kit import busy_machine, environ
 from tests.unit.waiting import wait_for
-from tui.app import DisttuiApp
-from tui.dashboard.screen import DashboardScreen
-from tui.screen import DisttuiModal, DisttuiScreen
-from tui.widgets.header import HeaderBar
 
 
 @pytest.mark.parametrize("rounds", range(0, 12, 2))
@@ -69,7 +69,7 @@ class _News(Message):
 
 
 class _Closes(DisttuiScreen):
-    """Gets news of its run when it already closes, and draws what has come meanwhile."""
+    """Gets news of its run when it already closes, and draws what has arrived since."""
 
     @on(Prune)
     def on_the_way_out(self) -> None:

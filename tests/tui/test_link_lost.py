@@ -10,15 +10,15 @@ from unittest.mock import patch
 
 import pytest
 
+from disttui.tui.app import DisttuiApp
+from disttui.tui.log import LogView
+from disttui.tui.router import First
 from tests.cluster import Cluster
 from tests.cluster.typed import User, wait_gone
 from tests.faults.kit import Fault
 from tests.tui.shelf_kit import shows
 from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
-from tui.app import DisttuiApp
-from tui.log import LogView
-from tui.router import First
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
@@ -51,9 +51,9 @@ def test_a_link_that_is_cut_is_reported_and_made_anew(fault: Fault) -> None:
             second.cut_viewer(here, True)
             await until(pilot, lambda: shows(app, "◇ node2 not seen since"))
             seen = " ".join(screen_text(app).split())
-            assert "what goes on there is not known" in seen, screen_text(app)
+            assert "its state is unknown" in seen, screen_text(app)
             assert "node2: node2:" not in seen
-            assert "rank 0 of attempt 1 counts" in seen, "what it shows stays, and the other host goes on"
+            assert "rank 0 of attempt 1 counts" in seen, "what it shows stays, and the other host continues"
             await until(pilot, lambda: shows(app, "◇ 1 not seen"))
             second.cut_viewer(here, False)
             await until(pilot, lambda: not shows(app, "not seen"))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from disttui.tui.dashboard.load import LoadPane, held
 from tests.tui.snap import until
 from tests.tui.synthetic_run import write
 from tests.tui.test_dashboard import opened, shown
 from tests.tui.widget_kit import asynchronous
-from tui.dashboard.load import LoadPane, held
 
 
 @pytest.mark.slow

@@ -14,17 +14,16 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.text import LineMaker
+from disttui.runner.text import LineMaker
+from disttui.tui.log.ansi import runs, safe_text
+from disttui.tui.log.engine import Reading, SearchProgress
+from disttui.tui.log.index import LineIndex
+from disttui.tui.log.merge import LINE, SHIFT
+from disttui.tui.log.rows import LogFilter, Rows
+from disttui.tui.log.search import Pattern
+from disttui.tui.log.sources import AttemptLog, LogSources
+from disttui.tui.log.view import LogViewState
 from tests.tui.demo_log import Writer
-from tui.log.ansi import runs, safe_text
-from tui.log.engine import SearchProgress
-from tui.log.index import LineIndex
-from tui.log.merge import LINE, SHIFT
-from tui.log.reading import Reading
-from tui.log.rows import LogFilter, Rows
-from tui.log.search import Pattern
-from tui.log.sources import AttemptLog, LogSources
-from tui.log.view import LogViewState
 
 BITS = st.sampled_from(
     [
@@ -58,7 +57,11 @@ def expected_lines(data: bytes, limit: int) -> tuple[list[str], str]:
 
 @given(st.lists(BYTES, max_size=6), st.integers(1, 40), st.integers(4, 70))
 def test_chunks_of_any_size_give_the_lines_of_linemaker(pieces: list[bytes], chunk: int, limit: int) -> None:
-    with folder() as here, patch("tui.log.index.LINE_LIMIT", limit), patch("tui.log.index.CHUNK", chunk):
+    with (
+        folder() as here,
+        patch("disttui.tui.log.index.LINE_LIMIT", limit),
+        patch("disttui.tui.log.index.CHUNK", chunk),
+    ):
         index, data = LineIndex(here / "log"), b""
         for piece in pieces:
             data += piece
@@ -138,10 +141,10 @@ def fits(choice: LogFilter, rank: int, text: str) -> bool:
 def test_rows_are_the_lines_that_fit_whenever_they_come(
     steps: list[dict[int, list[str]]], choice: LogFilter, start: int, block: int
 ) -> None:
-    with folder() as here, patch("tui.log.rows.BLOCK", block), patch("tui.log.merge.BLOCK", block):
+    with folder() as here, patch("disttui.tui.log.rows.BLOCK", block), patch("disttui.tui.log.merge.BLOCK", block):
         writer = Writer(here)
         log = LogSources(here).open(1)
-        with patch("tui.log.merge.HOLD", 0.0):
+        with patch("disttui.tui.log.merge.HOLD", 0.0):
             poll(log)
             rows = Rows(log, choice, 0 if choice.fold else min(start, len(log.order)))
             before: list[int] = []
@@ -175,7 +178,7 @@ def test_rows_are_the_lines_that_fit_whenever_they_come(
 @settings(deadline=None)
 @given(STEPS, st.integers(1, 5))
 def test_every_line_has_one_place_in_the_order_of_time(steps: list[dict[int, list[str]]], batch: int) -> None:
-    with folder() as here, patch("tui.log.merge.BATCH", batch):
+    with folder() as here, patch("disttui.tui.log.merge.BATCH", batch):
         writer = Writer(here)
         for step in steps:
             writer.write(step)
@@ -211,7 +214,7 @@ def test_a_truncated_log_is_a_new_generation_and_nothing_is_lost(tmp_path: Path)
     assert all_lines(log, range(len(log.order))) == [(0, "one"), (0, "two")]
     path.rename(attempt / "rank-0.log~3")
     path.write_text("three\n")
-    with patch("tui.log.merge.HOLD", 0.0):
+    with patch("disttui.tui.log.merge.HOLD", 0.0):
         poll(log)
         poll(log)
     assert [text for _, text in all_lines(log, range(len(log.order)))] == ["one", "two", "unfinished", "three"]
@@ -239,7 +242,7 @@ def test_a_rank_that_is_chosen_twice_in_a_row_is_shown(tmp_path: Path) -> None:
     for rank in range(2):
         (attempt / f"rank-{rank}.log").write_text("one\n")
     seen: list[SearchProgress] = []
-    reading = Reading(LogSources(tmp_path), None, seen.append)
+    reading = Reading(LogSources(tmp_path), seen.append)
     one_rank = LogViewState(LogFilter(frozenset([1])))
     reading.set(one_rank)
     thread = threading.Thread(target=reading.engine.run)

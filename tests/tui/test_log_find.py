@@ -17,16 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.pilot import Pilot
 
-from runner.text import LINE_LIMIT
+from disttui.runner.text import LINE_LIMIT
+from disttui.tui.log import Pattern
+from disttui.tui.log.ansi import safe_text
+from disttui.tui.log.index import LineIndex
+from disttui.tui.log.rows import Stretch
+from disttui.tui.log.search import TRIALS, Literal, limited
 from tests.tui.demo_log import DemoLog, Writer
 from tests.tui.log_kit import cursor_line, play, type_in
 from tests.tui.snap import screen_text, until
-from tui.log import Pattern
-from tui.log.ansi import safe_text
-from tui.log.index import LineIndex
-from tui.log.literal import Literal
-from tui.log.regexes import TRIALS, limited
-from tui.log.stretch import Stretch
 
 
 @pytest.fixture
@@ -67,7 +66,7 @@ def test_an_expression_that_takes_for_ever_holds_up_nobody(writer: Writer) -> No
         await pilot.press("escape")
         await type_in(pilot, "ampersand", FOR_EVER)
         await until(pilot, lambda: "✗ & " in screen_text(app) and "it takes too long" in screen_text(app))
-        assert "No line fits" in screen_text(app)
+        assert "No matches" in screen_text(app)
         await pilot.press("escape", "g", "slash", *"checkpoint.at", "enter")
         await until(pilot, lambda: "/ “checkpoint.at” (regex) 1 of" in screen_text(app))
         writer.write({0: ["fresh news"]})
@@ -139,7 +138,7 @@ def test_texts_are_found_where_the_expression_would_find_them(
             for number, line in enumerate(lines)
             if all(one.expression.search(safe_text(line.encode())) for one in patterns)
         ]
-        with patch.multiple("tui.log.stretch", LEAST=least, MOST=4 * least):
+        with patch.multiple("disttui.tui.log.rows", LEAST=least, MOST=4 * least):
             stretch = Stretch(index, patterns, 1)
             found = [hit for at in range(0, len(index), 2) for hit in stretch.lines(at, min(at + 2, len(index)))]
         assert found == expected
@@ -166,19 +165,6 @@ def test_many_hits_in_one_chunk(tmp_path: Path) -> None:
     TRIALS.close()
 
 
-def test_lines_of_a_file_are_tried_where_they_are_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(b"one\ntwo\nthree")
-    expression = re.compile(b"t.")
-    assert TRIALS.matching_in(expression, path, 0, 13, 3) == [1, 2]
-    assert TRIALS.matching_in(expression, path, 4, 4, 1) == [0]
-    for offset, length, lines in ((0, 13, 2), (0, 8, 3), (0, 99, 3), (4, 9, 1)):
-        assert TRIALS.matching_in(expression, path, offset, length, lines) is None, "it has changed meanwhile"
-    assert TRIALS.matching_in(expression, tmp_path / "gone", 0, 13, 3) is None
-    assert TRIALS.matching_in(expression, tmp_path, 0, 13, 3) is None
-    TRIALS.close()
-
-
 def test_an_expression_finds_lines_that_are_longer_than_one_may_be(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("short\n" + "x" * (LINE_LIMIT + 5) + "end\nshort\n")
@@ -198,6 +184,6 @@ def test_that_nothing_is_found_is_said_in_40_columns(writer: Writer) -> None:
         await until(pilot, lambda: "/ “nosuch” not found" in screen_text(app))
         await pilot.press("escape")
         await type_in(pilot, "ampersand", "nosuch")
-        await until(pilot, lambda: "No line fits; esc drops the filter." in screen_text(app))
+        await until(pilot, lambda: "No matches; esc clears the filter." in screen_text(app))
 
     play(writer, scenario, size=(40, 12))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from textual.app import App, ComposeResult
 
+from disttui.tui.log import LogSources, LogView, Pattern
 from tests.tui.snap import screen_text, until
-from tui.log import LogSources, LogView, Pattern
 
 HOSTILE = [
     b"\x1b]0;owned\x07title",

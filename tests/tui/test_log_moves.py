@@ -13,21 +13,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from textual.strip import Strip
 
-from runner.errors import InputError
+from disttui.runner.errors import InputError
+from disttui.tui.log.contents import PaintedLine
+from disttui.tui.log.rows import LogFilter, Rows
+from disttui.tui.log.search import Pattern
+from disttui.tui.log.sources import LogSources, moment
+from disttui.tui.log.view import Lines, LogViewState, follow, go, move, on_screen, page, pause, scroll
 from tests.tui.demo_log import Writer
-from tui.log.moments import moment
-from tui.log.paint import PaintedLine
-from tui.log.rows import LogFilter, Rows
-from tui.log.search import Pattern
-from tui.log.sources import LogSources
-from tui.log.view import Lines, LogViewState, follow, go, move, on_screen, page, pause, scroll
 
 HEIGHT = 5
 WIDTH = 7
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """A log of three ranks that grows while somebody plays with every switch."""
+    """A log of three ranks that grows while a user tries every switch."""
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -69,7 +68,7 @@ class AnyOrder(RuleBasedStateMachine):
         number = len(self.log.order)
         self.writer.write({rank: [texts[(number + turn) % 3] for turn in range(count)] for rank in range(3)})
         self.log.refresh()
-        self.log.settled = False  # waits for nobody, as at the beginning
+        self.log.settled = False  # waits for no other host, as at the beginning
         self.log.poll(time.monotonic() + 10)
         self.look()
         if full and not self.view.following and before and before[-1][0] < number:

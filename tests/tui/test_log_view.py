@@ -11,10 +11,11 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from disttui.tui.log import Pattern
+from disttui.tui.log.status import badge
 from tests.tui.demo_log import TRACEBACK, DemoLog, Writer
 from tests.tui.log_kit import cursor_line, play, top_line, type_in
 from tests.tui.snap import screen_text, until
-from tui.log import Pattern
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def test_follow_shows_what_comes_and_pause_stays(writer: Writer) -> None:
 
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
         view = app.log_view
-        assert view.following and view.badge == "● FOLLOW"
+        assert view.following and badge(view.lines) == "● FOLLOW"
         writer.write({0: ["fresh news"]})
         view.refresh_sources()
         await until(pilot, lambda: "fresh news" in screen_text(app))
@@ -41,7 +42,7 @@ def test_follow_shows_what_comes_and_pause_stays(writer: Writer) -> None:
             writer.steps(step, step + 1)
         await until(pilot, lambda: view.lines.lines.count >= known + 160)
         assert top_line(app) == before
-        assert view.badge == f"■ PAUSED +{view.lines.lines.count - known}"
+        assert badge(view.lines) == f"■ PAUSED +{view.lines.lines.count - known}"
         await pilot.press("G")
         assert view.following and "step    79" in screen_text(app)
 
@@ -163,7 +164,7 @@ def test_a_range_is_copied_by_key_and_by_mouse(writer: Writer) -> None:
 
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
         await pilot.press("g", "v", "j", "j")
-        assert "3 lines chosen" in screen_text(app)
+        assert "3 lines selected" in screen_text(app)
         await pilot.press("y")
         await until(pilot, lambda: app.copied)
         assert app.copied[-1].splitlines() == [
@@ -173,7 +174,7 @@ def test_a_range_is_copied_by_key_and_by_mouse(writer: Writer) -> None:
         await pilot.mouse_down(lines, offset=(20, 4))
         await pilot.hover(lines, offset=(20, 7))
         await pilot.mouse_up(lines, offset=(20, 7))
-        await until(pilot, lambda: "4 lines chosen" in screen_text(app))
+        await until(pilot, lambda: "4 lines selected" in screen_text(app))
         await pilot.press("0")
         await until(pilot, lambda: "rank 0" in screen_text(app))
         await pilot.press("escape", "Y")
@@ -257,7 +258,7 @@ def test_attempts_and_times(writer: Writer) -> None:
         second = Writer(writer.mirror, attempt=2, begin=1_800_000_100.0)
         second.write({0: ["attempt two begins"]})
         await until(pilot, lambda: "attempt two begins" in screen_text(app))
-        assert "attempt 2\n" in screen_text(app)
+        assert "attempt 2, [ shows 1\n" in screen_text(app)
         await pilot.press("left_square_bracket")
         await until(pilot, lambda: "step    19" in screen_text(app))
         assert "attempt 1, latest 2" in screen_text(app)
@@ -290,5 +291,43 @@ def test_a_mirror_that_is_deleted_and_comes_back(writer: Writer) -> None:
             await pilot.pause(0.1)
         Writer(writer.mirror, attempt=2).write({0: ["back again"]})
         await until(pilot, lambda: "back again" in screen_text(app))
+
+    play(writer, scenario)
+
+
+def test_the_log_of_an_attempt_stays_until_the_next_has_printed_something(writer: Writer) -> None:
+    writer.write({0: ["the last words of attempt one"]})
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "the last words" in screen_text(app))
+        second = Writer(writer.mirror, attempt=2, begin=1_800_000_100.0)
+        second.path(0).touch()
+        app.log_view.show_attempt(None)
+        await until(pilot, lambda: app.log_view.reading.log.settled)
+        assert app.log_view.reading.log.attempt == 1
+        assert "the last words" in screen_text(app) and "nothing yet" not in screen_text(app)
+        second.write({0: ["attempt two begins"]})
+        await until(pilot, lambda: "attempt two begins" in screen_text(app))
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: "the last words" in screen_text(app))
+
+    play(writer, scenario)
+
+
+def test_levels_are_coloured_where_a_line_has_no_colours_of_its_own(writer: Writer) -> None:
+    said = ["12:01 ERROR no space", "UserWarning: old", "DEBUG shapes", "INFO fine", "\x1b[32mERROR in green\x1b[0m"]
+    writer.write({0: [*said, "ValueError: no such token", "no errors here"]})
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "no errors here" in screen_text(app))
+        body = app.log_view.lines
+        found: dict[str, list[str]] = {}
+        for y in range(body.size.height):
+            for segment in body.render_line(y):
+                for level in ("error", "warning", "debug"):
+                    if segment.style and segment.text.strip(" ▌│") and segment.style.color == body._ink(level).color:
+                        found.setdefault(level, []).append(segment.text)
+        assert found["error"] == ["ERROR", "ValueError"]
+        assert found["warning"] == ["UserWarning"] and "DEBUG" in found["debug"]
 
     play(writer, scenario)

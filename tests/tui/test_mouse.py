@@ -8,18 +8,17 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dashboard.run_screen import RunScreen
+from disttui.tui.dialogs.help import HelpScreen
+from disttui.tui.dialogs.prompts import ConfirmScreen, PickScreen
+from disttui.tui.log.status import LogPrompt
+from disttui.tui.wizard.dialogs import SaveScreen
+from disttui.tui.wizard.host_form import HostForm
 from tests.tui import shelf_kit as kit
 from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import HOSTS, record, walk, wizard
-from tui.app import DisttuiApp
-from tui.dashboard.run_screen import RunScreen
-from tui.dialogs.confirm import ConfirmScreen
-from tui.dialogs.help import HelpScreen
-from tui.dialogs.pick import PickScreen
-from tui.log.prompt import LogPrompt
-from tui.wizard.host_form import HostForm
-from tui.wizard.save import SaveScreen
 
 
 async def click(pilot: Pilot[None], text: str, within: str = "", *, times: int = 1) -> None:
@@ -38,7 +37,7 @@ async def click(pilot: Pilot[None], text: str, within: str = "", *, times: int =
         return bool(found)
 
     before: tuple[int, int] | None = None
-    while True:  # until it stays where it is: a dialog may be laid out once more
+    while True:  # until it stays where it is: a dialog may be laid out again
         found.clear()
         await until(pilot, there)
         if found[0] == before:
@@ -68,7 +67,7 @@ def test_the_wizard_is_walked_filled_in_and_saved_without_a_key(
             assert opened._at == 0 and "[x]  local" in screen_text(app)
             await click(pilot, "2 Hardware", "Rail")
             assert opened._at == 1
-            await click(pilot, "enter go on", "FooterBar")
+            await click(pilot, "enter next", "FooterBar")
             await until(pilot, lambda: opened._at == 2)
             await click(pilot, "4 Job", "Rail")
             assert opened._at == 3
@@ -80,7 +79,7 @@ def test_the_wizard_is_walked_filled_in_and_saved_without_a_key(
             await until(pilot, lambda: opened._at == 4)
             if size[0] < 120:
                 await click(pilot, "[3] commands", "#tabs")
-                await until(pilot, lambda: "Typed by hand on each host" in screen_text(app))
+                await until(pilot, lambda: "Run these on each host" in screen_text(app))
                 await click(pilot, "[2] profile", "#tabs")
             else:
                 await click(pilot, "[2] profile")
@@ -140,7 +139,7 @@ def test_every_dialog_is_answered_and_closed_by_a_click(tmp_path: Path) -> None:
         await click(pilot, "esc close")
         await until(pilot, lambda: not isinstance(app.screen, HelpScreen))
         app.push_screen(PickScreen("Show", [("a", "first"), ("b", "second")], "a"))
-        await click(pilot, "esc leave it")
+        await click(pilot, "esc cancel")
         await until(pilot, lambda: not isinstance(app.screen, PickScreen))
 
     kit.play(tmp_path, play)
@@ -183,17 +182,17 @@ def test_the_lines_of_the_welcome_do_what_they_say(tmp_path: Path, size: tuple[i
     async def play(app: kit.Doors, pilot: Pilot[None]) -> None:
         brief = size[0] < 80
         within = "#brief" if brief else "#welcome"
-        for words, opened in (("describe your hosts", "wizard"), ("begin with", "wizard"), ("watch a", "replay"),
-                              *(() if brief else [("see what", "top")])):  # fmt: skip
+        more = [] if brief else [("watch a", "replay"), ("see what", "top")]  # there is room for three lines
+        for words, opened in (("describe your hosts", "wizard"), ("start from", "wizard"), *more):
             await click(pilot, "[3] Hosts", "#tabs" if brief else "")
             await click(pilot, words, within)
             await until(pilot, lambda: app.opened)
             assert app.opened.pop()[0] == opened
-        await click(pilot, "begin with", within)
+        await click(pilot, "start from", within)
         await until(pilot, lambda: app.opened)
         assert app.opened.pop()[1].name == "2node.yaml"
         if not brief:
-            await click(pilot, "every key", within)
+            await click(pilot, "list all keys", within)
             await until(pilot, lambda: isinstance(app.screen, HelpScreen))
 
     kit.play(tmp_path, play, size=size)
@@ -216,7 +215,7 @@ def test_a_click_on_the_sign_of_the_filter_goes_to_its_words(tmp_path: Path) -> 
     async def play(app: DisttuiApp, pilot: Pilot[None]) -> None:
         await pilot.press("slash", *"pair", "enter")
         await click(pilot, "/ filter", "FilterLine")
-        await until(pilot, lambda: isinstance(app.focused, Input) and "enter keep" in screen_text(app))
+        await until(pilot, lambda: isinstance(app.focused, Input) and "enter apply" in screen_text(app))
 
     kit.play(tmp_path, play)
 

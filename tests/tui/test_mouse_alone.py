@@ -1,4 +1,4 @@
-"""On the smallest terminal, too, all that the app can do is reached by the mouse alone; clicks wait for their turn."""
+"""Everything that the app can do is reached by the mouse alone, even on the smallest terminal; clicks wait in turn."""
 
 from __future__ import annotations
 
@@ -6,31 +6,29 @@ import sys
 import threading
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from textual import events
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 
-from runner.api.library import read_profile
-from runner.runs.registry import known_runs
+from disttui.runner.api.library import read_profile
+from disttui.runner.runs.registry import known_runs
+from disttui.tui.app import DisttuiApp, PaletteProvider
+from disttui.tui.dashboard.screen import DashboardScreen
+from disttui.tui.home.screen import HomeScreen
+from disttui.tui.top.screen import TopScreen
+from disttui.tui.widgets import bars
+from disttui.tui.widgets.bars import FooterBar
+from disttui.tui.widgets.filter_line import FilterLine
+from disttui.tui.wizard import WizardScreen
+from disttui.tui.wizard.check import CheckStep
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors, asked, shows
 from tests.tui.snap import screen_text, until
 from tests.tui.test_mouse import click
 from tests.tui.widget_kit import asynchronous, burst
 from tests.tui.wizard_kit import HOSTS, record, start
-from tui.app import DisttuiApp
-from tui.dashboard.screen import DashboardScreen
-from tui.home.screen import HomeScreen
-from tui.palette import Everything
-from tui.top.screen import TopScreen
-from tui.widgets import footer
-from tui.widgets.filter_line import FilterLine
-from tui.widgets.footer import FooterBar
-from tui.wizard import WizardScreen
-from tui.wizard.check import CheckStep
 
 SMALL = (40, 12)
 
@@ -72,28 +70,28 @@ async def test_at_40x12_a_run_is_started_stopped_and_run_again_without_a_key(
         await click(pilot, "[2] Profiles", "#tabs")
         await click(pilot, "quick", "#profiles", times=2)
         await until(pilot, lambda: shows(app, "✓ enter starts 1 process"), 120)
-        opened: Any = app.screen
-        await until(pilot, lambda: opened.heeds_launch)
         await click(pilot, "enter launch", "FooterBar")
+        await asked(pilot)
+        await click(pilot, "start y")
         await until(pilot, lambda: isinstance(app.screen, DashboardScreen) and shows(app, "● running"), 120)
         await until(pilot, (tmp_path / "was").exists, 120)
         await choose(pilot, "Stop", "s  stop the run")
         await asked(pilot)
         await click(pilot, "stop y")
         await until(pilot, lambda: shows(app, "■ stopped"), 120)
-        await choose(pilot, "Run again", "r  run it once more")
+        await choose(pilot, "Rerun", "r  rerun it")
         await asked(pilot)
-        await click(pilot, "run y")
+        await click(pilot, "enter start")
         await until(pilot, lambda: shows(app, "✓ finished"), 120)
         for _ in range(2):
             await until(pilot, lambda: shows(app, "q back"))
             await click(pilot, "q back", "FooterBar")
         await until(pilot, lambda: isinstance(app.screen, HomeScreen))
         await click(pilot, "[1] Runs", "#tabs")
-        await choose(pilot, "Filter", "/  show only rows")
+        await choose(pilot, "Filter", "/  show only matching rows")
         await until(pilot, lambda: app.screen.query_one(FilterLine).has_class("-on"))
         await click(pilot, "esc all rows", "FooterBar")
-        await choose(pilot, "Details", "d  more about")
+        await choose(pilot, "Details", "d  show details")
         await until(pilot, lambda: app.screen.has_class("-details"))
         await choose(pilot, "Top", "t  what all hosts")
         await until(pilot, lambda: isinstance(app.screen, TopScreen))
@@ -110,7 +108,7 @@ def test_the_palette_has_a_place_in_the_footer_and_lists_every_key_of_the_screen
 
     async def play(app: DisttuiApp, pilot: Pilot[None]) -> None:
         def listed() -> set[str]:
-            return {entry.title for entry in Everything(app.screen)._actions()}
+            return {entry.title for entry in PaletteProvider(app.screen)._actions()}
 
         async def keys(*words: str) -> None:
             await until(pilot, lambda: all(word in screen_text(app).splitlines()[-1] for word in (*words, "^p")))
@@ -118,7 +116,7 @@ def test_the_palette_has_a_place_in_the_footer_and_lists_every_key_of_the_screen
         await keys()
         assert listed() >= {"New", "Run", "Stop", "Top", "Details", "Filter", "Profiles", "Hosts", "Refresh", "Quit"}
         await pilot.press("slash")
-        await keys("enter keep", "esc all rows")
+        await keys("enter apply", "esc all rows")
         await pilot.press("escape")
         await pilot.press("t")
         await until(pilot, lambda: isinstance(app.screen, TopScreen))
@@ -206,16 +204,16 @@ def test_clicks_and_keys_mean_in_order_what_they_would_mean_one_by_one(tmp_path:
 async def test_a_click_on_what_stood_in_the_footer_before_the_end_does_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(footer, "CALM", 600.0)
+    monkeypatch.setattr(bars, "CLICK_GUARD", 600.0)
     copied: list[str] = []
     monkeypatch.setattr(DisttuiApp, "copy", lambda _, text: copied.append(text))
     async with kit.replayed(tmp_path, (120, 35)) as (app, pilot, _):
         await pilot.press("home")
-        await until(pilot, lambda: not shows(app, "y copy story"))
+        await until(pilot, lambda: not shows(app, "y copy summary"))
         await pilot.press("end")
-        await click(pilot, "y copy story", "FooterBar")
+        await click(pilot, "y copy summary", "FooterBar")
         await pilot.pause()
         assert not copied
-        app.screen.query_one(FooterBar)._calm_from = 0.0
-        await click(pilot, "y copy story", "FooterBar")
+        app.screen.query_one(FooterBar)._guarded_until = 0.0
+        await click(pilot, "y copy summary", "FooterBar")
         await until(pilot, lambda: copied)

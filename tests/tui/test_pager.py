@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import InputError
-from tui.terminal.pager import pager_command
+from disttui.runner.errors import InputError
+from disttui.tui.terminal import pager_command
 
 
 @pytest.mark.parametrize(
@@ -30,10 +30,10 @@ def test_without_one_it_is_less_and_never_one_that_hands_on_escape_sequences(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert pager_command({}, Path("x.log"), 1) == ["less", "+1", "x.log"]
     (tmp_path / "less").unlink()
-    with pytest.raises(InputError, match="the pager less is not there"):
+    with pytest.raises(InputError, match="the pager less is not installed"):
         pager_command({}, Path("x.log"), 1)
 
 
 def test_a_pager_that_is_not_there() -> None:
-    with pytest.raises(InputError, match="the pager lessissmore is not there"):
+    with pytest.raises(InputError, match="the pager lessissmore is not installed"):
         pager_command({"PAGER": "lessissmore"}, Path("x.log"), 1)

@@ -15,6 +15,9 @@ from textual.app import App, ComposeResult
 from textual.color import Color
 from textual.pilot import Pilot
 
+from disttui.tui.dashboard.diagnosis import DiagnosisText
+from disttui.tui.dashboard.story import StoryPane
+from disttui.tui.widgets.drawn import wrapped
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import environ
 from tests.tui.snap import screen_text, until
@@ -22,9 +25,6 @@ from tests.tui.synthetic_run import write
 from tests.tui.tmux import tmux
 from tests.tui.widget_kit import asynchronous, text_of
 from tests.tui.wizard_kit import HOSTS, record, walk, wizard
-from tui.dashboard.diagnosis import DiagnosisText
-from tui.dashboard.story import StoryPane
-from tui.widgets.wrap import wrapped
 
 FRAME = "    at /opt/conda/envs/training/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:2806"
 
@@ -49,7 +49,7 @@ async def test_without_colours_a_failures_headline_is_as_bright_as_its_body(monk
 
 @asynchronous
 async def test_a_story_that_goes_on_below_its_pane_says_so() -> None:
-    for kind, last in (("not seen", "  A lost link ends no run;"), ("failed", "│ ValueError: no such")):
+    for kind, last in (("not seen", "  A lost connection does"), ("failed", "│ ValueError: no such")):
         pane = StoryPane("story")
         pane._kind, pane._lines = kind, ["◇ node1 not seen since 14:14:10: no answer", f"{last} token in shard 17"]
         async with text_of(pane, (30, 4)) as (_, text):
@@ -94,7 +94,7 @@ def test_where_an_arrow_is_drawn_as_another_character_its_key_is_named_in_words(
     async def play() -> None:
         async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
             await walk(pilot, opened, ["gpu1"], 3)
-            assert "left less  right more  enter go on" in screen_text(pilot.app)
+            assert "left less  right more  enter next" in screen_text(pilot.app)
             await pilot.press("e")
             await until(pilot, lambda: "space tick   left less   right more" in screen_text(pilot.app))
 
@@ -117,7 +117,7 @@ def test_where_a_part_of_a_block_is_a_sign_scroll_bars_have_whole_cells(
             await pilot.press("down")
             shown += screen_text(app)
         await pilot.press("question_mark")
-        await until(pilot, lambda: kit.shows(app, "looks for words or a key"))
+        await until(pilot, lambda: kit.shows(app, "searches words and keys"))
         for _ in range(6):  # and one of Textual
             await pilot.press("down")
             shown += screen_text(app)
@@ -132,7 +132,15 @@ def test_a_terminal_without_our_glyphs_shows_charts_and_panes_in_ascii(words: st
     write(tmp_path / "data" / "disttui" / "runs" / "run-1", hosts=2, per_host=2, steps=30)
     home = environ(tmp_path, LANG="C.UTF-8")
     without = ("-u", "LC_ALL", "-u", "LC_CTYPE", "-u", "PYTHONUTF8", "-u", "PYTHONIOENCODING")
-    command = ("env", *without, *words.split(), str(Path(sys.executable).with_name("disttui")), "replay", "run-1")
+    command = (
+        "env",
+        *without,
+        *words.split(),
+        str(Path(sys.executable).with_name("disttui")),
+        "runs",
+        "replay",
+        "run-1",
+    )
     with tmux(tmp_path, command, home, (100, 30)) as terminal:
         shown = terminal.until(r"v finished[\s\S]+\d line")
         assert r"\u" not in shown and "-Hosts---" in shown and "attempt 1" in shown

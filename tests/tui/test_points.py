@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tui.widgets.points import Point
+from disttui.tui.widgets.points import Point
 
 
 def test_an_escape_in_a_point_reaches_neither_the_screen_nor_the_clipboard() -> None:

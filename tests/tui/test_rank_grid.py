@@ -10,25 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from runner.render.status import run_word
-from runner.render.waiting import stage
-from runner.runs.state import RunState, begin, link
+from disttui.runner.render.waiting import stage
+from disttui.runner.runs.condition import run_word
+from disttui.runner.runs.state import RunState, begin, link
+from disttui.tui.dashboard.hosts import HostsPane
+from disttui.tui.dashboard.rank_grid import RankGrid
+from disttui.tui.dashboard.story import story, time_left
+from disttui.tui.dashboard.timeline import TimelinePane
+from disttui.tui.replay.player import Tape
+from disttui.tui.run.events import Moment
+from disttui.tui.run.feed import Playback, Snapshot
+from disttui.tui.run.ranks import ranks_now
+from disttui.tui.run.series import MetricHistory, Track
 from tests.tui.snap import until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_blame import stalled
 from tests.tui.test_dashboard import opened, shown
 from tests.tui.widget_kit import asynchronous, text_of
 from tests.unit.state_kit import fold
-from tui.dashboard.hosts import HostsPane
-from tui.dashboard.progress import time_left
-from tui.dashboard.rank_grid import RankGrid
-from tui.dashboard.story import story
-from tui.dashboard.timeline import TimelinePane
-from tui.replay.player import Tape
-from tui.run.events import Moment
-from tui.run.feed import Playback, Snapshot
-from tui.run.ranks import ranks_now
-from tui.run.series import MetricHistory, Track
 
 
 def running(
@@ -240,12 +239,12 @@ def failed_run() -> Snapshot:
 async def test_who_brought_the_run_down_and_who_was_pulled_down_look_different() -> None:
     snapshot = failed_run()
     ranks = ranks_now(snapshot)
-    assert [one.word for one in ranks if one.rank in (1, 2)] == ["failed", "pulled down"]
+    assert [one.word for one in ranks if one.rank in (1, 2)] == ["failed", "interrupted"]
     hosts = HostsPane()
     async with text_of(hosts, (100, 5)) as (pilot, text):
         hosts.show(snapshot)
         await pilot.pause()
-        assert "node0 ✗ failed" in text() and "node1 ■ pulled down" in text()
+        assert "node0 ✗ failed" in text() and "node1 ■ interrupted" in text()
     grid = RankGrid()
     async with text_of(grid, (80, 5)) as (pilot, text):
         grid.show(snapshot)
@@ -270,7 +269,7 @@ def test_where_the_ranks_of_a_stall_are_is_said_with_the_time_at_which_they_were
     list(tape.load())
     replayed = tape.at(BEGIN + 75)
     for snapshot, last in (
-        (replayed, "d asks every rank again"),
+        (replayed, "d queries every rank again"),
         (replace(replayed, playback=Playback(BEGIN, BEGIN + 75, playing=False, speed=1.0)), ""),
     ):
         lines, _ = story(snapshot)
@@ -293,7 +292,7 @@ def test_many_hosts_out_of_sight_are_counted() -> None:
         state = link(state, node, "not seen", "no answer for 30 s")
     lines, _ = story(replace(snapshot, state=state))
     assert [line.split(" not seen")[0] for line in lines[:3]] == ["◇ node1", "◇ node2", "◇ and 3 more hosts"]
-    assert lines[3:] == ["  A lost link ends no run; what goes on there is not known until it is back."]
+    assert lines[3:] == ["  A lost connection does not stop the run; its state is unknown until the link is back."]
 
 
 def test_a_run_whose_ranks_are_all_up_is_running_before_its_first_step() -> None:

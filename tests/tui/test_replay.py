@@ -9,14 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import InputError
-from runner.render.status import host_words, run_word
-from runner.runs.state import RunState
+from disttui.runner.errors import InputError
+from disttui.runner.render.status import host_words
+from disttui.runner.runs.condition import run_word
+from disttui.runner.runs.state import RunState
+from disttui.tui.app import DisttuiApp
+from disttui.tui.replay import player
+from disttui.tui.replay.player import Tape
+from disttui.tui.replay.screen import PACKED, ReplayScreen, unpacked
+from disttui.tui.run.feed import Snapshot
+from tests.tui import shelf_kit as kit
+from tests.tui.snap import until
 from tests.tui.synthetic_run import BEGIN, write
-from tui.replay import player
-from tui.replay.example import PACKED, unpacked
-from tui.replay.player import Tape
-from tui.run.feed import Snapshot
+from tests.tui.widget_kit import asynchronous
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +71,7 @@ def test_lines_of_the_example_come_no_earlier_than_they_were_printed(example: Pa
 
 def test_the_past_is_what_it_was(example: Path) -> None:
     tape = tape_of(example)
-    before = next(moment.time for moment in tape.taker.snapshot.moments if moment.look == "failed")
+    before = next(moment.time for moment in tape.builder.snapshot.moments if moment.look == "failed")
     then = tape.at(before - 1)
     assert then.state.result is None
     assert then.state.attempt == 1
@@ -209,3 +214,19 @@ def test_what_is_no_mirror_is_one_clear_error(tmp_path: Path, broken: str) -> No
         tape_of(mirror)
     assert str(mirror) in raised.value.what
     assert raised.value.cure
+
+
+def test_from_home_the_example_plays_from_its_beginning(tmp_path: Path) -> None:
+    @asynchronous
+    async def play() -> None:
+        app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
+        async with app.run_test(size=(120, 35)) as pilot:
+            await kit.at_home(pilot)
+            await pilot.press("e")
+            await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
+            assert isinstance(app.screen, ReplayScreen) and app.screen.snapshot is not None
+            playback = app.screen.snapshot.playback
+            assert playback is not None and playback.playing
+            assert app.screen.snapshot.now < playback.end - 30
+
+    play()

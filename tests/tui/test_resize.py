@@ -12,16 +12,15 @@ from unittest.mock import patch
 import pytest
 from textual.pilot import Pilot
 
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dialogs.prompts import PickScreen, SecretScreen
+from disttui.tui.load.feed import TopChanged
+from disttui.tui.screen import DisttuiScreen
+from disttui.tui.wizard import WizardScreen
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
 from tests.tui.snap import screen_text, until
 from tests.tui.wizard_kit import facts, record, walk
-from tui.app import DisttuiApp
-from tui.dialogs.pick import PickScreen
-from tui.dialogs.secret import SecretScreen
-from tui.screen import DisttuiScreen
-from tui.top.feed import TopChanged
-from tui.wizard import WizardScreen
 
 FULL = (100, 30)
 STORM = ((1, 1), (39, 11), (40, 12), (300, 100), (2, 60), (200, 1), (39, 12), (40, 11), (80, 24), (12, 3), (160, 48))
@@ -95,14 +94,13 @@ _QUICK = ("home", "log", "step 3", "zoomed chart")
 """One of each kind, for `make check`."""
 
 
-@pytest.mark.parametrize("by_chance", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["odd", "any"])
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in _QUICK else pytest.mark.slow) for n in SCREENS])
-def test_a_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, by_chance: bool) -> None:
+def test_a_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     record(monkeypatch, {"node1": facts("cpu_desk"), "node2": facts("cpu_desk", boot_id="other")})
     kit.busy_machine(tmp_path)
     chance = random.Random(name)
-    sizes = [(chance.randint(1, 220), chance.randint(1, 70)) for _ in range(12)] if by_chance else STORM
+    sizes = [*STORM, *((chance.randint(1, 220), chance.randint(1, 70)) for _ in range(8))]
 
     async def play() -> None:
         environ = kit.environ(tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"), TEXTUAL_ANIMATIONS="none")
@@ -126,7 +124,7 @@ def test_a_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, by_
             assert shown.focused is focused
             assert "terminal too small" not in screen_text(app)
 
-    with patch("tui.home.screen.now", lambda: kit.NOW):
+    with patch("disttui.tui.home.screen.now", lambda: kit.NOW):
         asyncio.run(play())
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.diagnose.frames import Frame
-from runner.errors import InputError
-from runner.runs.registry import KnownHost, KnownRun
-from tui.dashboard.source import on_this_machine
+from disttui.runner.diagnose.frames import Frame
+from disttui.runner.errors import InputError
+from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.tui.dashboard.ended import on_this_machine
 
 _CODE = "import torch\n\nraise ValueError('no such token')\n"
 
@@ -29,21 +29,21 @@ def test_a_file_below_the_job_folder_of_a_host_is_found_below_the_folder_of_the_
     run = _run(tmp_path, "n8", source=str(tmp_path / "profiles" / "two.yaml"))
     file = "/home/ada/project/src/train.py"
     found = on_this_machine(run, 0, "/home/ada/project", Frame(file, 3, "<module>"), _traceback(file))
-    assert found == (tmp_path / "src" / "train.py", 3)
+    assert found == tmp_path / "src" / "train.py"
 
 
 def test_another_version_of_the_file_is_not_opened_but_named(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_CODE)
     run = _run(tmp_path, "n8", source=str(tmp_path / "two.yaml"))
     file = "/srv/train.py"
-    with pytest.raises(InputError, match=r"n8: /srv/train.py:3: .*/train.py of this machine has another line there"):
+    with pytest.raises(InputError, match=r"n8: /srv/train.py:3: .*/train.py on this machine differs there"):
         on_this_machine(run, 0, "/srv", Frame(file, 3, "<module>"), _traceback(file, "raise KeyError"))
 
 
 @pytest.mark.parametrize("file", ["/srv/gone.py", "/srv/../etc/passwd", "/dev/zero", "../../x.py", "x\x1b[2J.py"])
 def test_a_file_that_is_not_here_is_said_and_no_other_is_opened(tmp_path: Path, file: str) -> None:
     run = _run(tmp_path, "n8", source=str(tmp_path / "two.yaml"))
-    with pytest.raises(InputError, match="this machine has no such file") as error:
+    with pytest.raises(InputError, match="no such file on this machine") as error:
         on_this_machine(run, 0, "/srv", Frame(file, 3, "f"), _traceback(file))
     assert "\x1b" not in str(error.value)
 
@@ -51,6 +51,6 @@ def test_a_file_that_is_not_here_is_said_and_no_other_is_opened(tmp_path: Path, 
 def test_on_this_machine_itself_the_path_is_the_path(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_CODE)
     file = str(tmp_path / "train.py")
-    assert on_this_machine(_run(tmp_path, "local"), 0, "~", Frame(file, 3, "f"), "") == (Path(file), 3)
-    with pytest.raises(InputError, match="has another line there"):
+    assert on_this_machine(_run(tmp_path, "local"), 0, "~", Frame(file, 3, "f"), "") == Path(file)
+    with pytest.raises(InputError, match="differs there"):
         on_this_machine(_run(tmp_path, "local"), 0, "~", Frame(file, 3, "f"), _traceback(file, "other()"))

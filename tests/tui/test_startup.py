@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from disttui.tui import startup
 from tests.tui.snap import until
 from tests.tui.synthetic_run import write
 from tests.tui.test_dashboard import opened
 from tests.tui.widget_kit import asynchronous
-from tui import startup
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.ids import short
+from disttui.runner.ids import short
+from disttui.tui.dialogs.prompts import ConfirmScreen
+from disttui.tui.home.screen import ask_hosts
 from tests.tui.live_kit import Live, live, watched
 from tests.tui.shelf_kit import asked, at_home, shows
 from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
-from tui.dialogs.confirm import ConfirmScreen
-from tui.home.news import ask_hosts
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
@@ -56,13 +56,13 @@ async def test_from_the_home_screen_which_knows_by_its_hosts_that_it_goes_on(run
     async with watched(run, first=None) as (pilot, app):
         await at_home(pilot)
         await until(pilot, lambda: shows(app, "● running") and shows(app, short(run.run)))
-        assert ask_hosts(run.environ, None) == {}, "nothing is wrong with any host"
+        assert ask_hosts(run.environ, None, set()) == {}, "nothing is wrong with any host"
         await pilot.press("x")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await asked(pilot)
         seen = " ".join(screen_text(app).split())
         assert f"Stop {short(run.run)}?" in seen
-        assert "Ends all 2 processes on local" in seen and "TERM first, so that they can save" in seen
+        assert "Stops all 2 processes on local" in seen and "SIGTERM first, so that they can save" in seen
         await pilot.press("y")
         await until(pilot, lambda: not run.pids())
         await until(pilot, lambda: shows(app, "■ stopped"))
@@ -82,7 +82,7 @@ async def test_a_second_stop_kills_what_is_deaf_to_the_first(tmp_path: Path) -> 
             await pilot.press("s")
             await asked(pilot)
             await pilot.press("y")
-            await until(pilot, lambda: shows(app, "s again kills at once"))
+            await until(pilot, lambda: shows(app, "press s again to kill now"))
             assert run.pids()
             await pilot.press("s")
             await until(pilot, lambda: shows(app, f"Kill {short(run.run)} now?"))
@@ -91,7 +91,7 @@ async def test_a_second_stop_kills_what_is_deaf_to_the_first(tmp_path: Path) -> 
             await pilot.press("y")
             await until(pilot, lambda: not run.pids())
             await until(pilot, lambda: shows(app, "■ stopped"))
-            await until(pilot, lambda: not shows(app, "killing") and not shows(app, "s again kills"))
+            await until(pilot, lambda: not shows(app, "killing") and not shows(app, "press s again to kill"))
 
 
 @asynchronous

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.events import MouseScrollDown
 
+from disttui.tui.widgets.table import Column, Row, Table
 from tests.tui.widget_kit import asynchronous, text_of
-from tui.widgets.table import Column, Row, Table
 
 
 def rows(count: int) -> list[Row]:

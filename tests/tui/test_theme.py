@@ -12,11 +12,11 @@ from textual.pilot import Pilot
 from textual.theme import BUILTIN_THEMES, Theme
 from textual.widgets import Input
 
-from runner.render.status import GLYPHS
+from disttui.runner.render.status import GLYPHS
+from disttui.tui import theme
+from disttui.tui.app import DisttuiApp
 from tests.tui import shelf_kit as kit
 from tests.tui.snap import until
-from tui import theme
-from tui.app import DisttuiApp
 
 SCREENS = [(), ("x",), ("question_mark",), ("ctrl+p", "p"), ("slash", "a")]
 _BLIND = {

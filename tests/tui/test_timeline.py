@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from runner.protocol.events import Event
-from runner.runs.state import begin
+from disttui.runner.protocol.events import Event
+from disttui.runner.runs.state import begin
+from disttui.tui.dashboard.timeline import TimelinePane
+from disttui.tui.run.events import Moment, moment
+from disttui.tui.run.feed import Snapshot
+from disttui.tui.run.series import MetricHistory
 from tests.tui.snap import until
 from tests.tui.widget_kit import asynchronous, text_of
-from tui.dashboard.timeline import TimelinePane
-from tui.run.events import Moment, moment
-from tui.run.feed import Snapshot
-from tui.run.series import MetricHistory
 
 
 @asynchronous
@@ -48,3 +48,10 @@ async def test_an_event_of_the_whole_run_stands_beside_no_host(tmp_path: Path) -
         assert "ada" not in text() and shown[0].count("bob") == 1, "the leader tells of them, and did nothing"
         begin_at = {re.search("bob has|attempt|rank|stopping", line).start() for line in shown}  # type: ignore[union-attr]
         assert len(shown) == 4 and len(begin_at) == 1, "all words begin in one column"
+
+
+def test_an_unseen_host_is_named_with_the_host_that_misses_it() -> None:
+    state = begin("run-1", ("ada", "bob"), (1, 1))
+    for node, missed, words in ((0, 1, "bob is not seen by ada"), (1, 0, "ada is not seen by bob")):
+        found = moment({"t": 1.0, "e": "host", "node": missed, "state": "not seen"}, node, 1.0, state)
+        assert found is not None and found.text == words

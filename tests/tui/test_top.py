@@ -15,20 +15,20 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from runner.hosts.load import load_of
-from runner.runs.watch import HostNow
+from disttui.runner.hosts.load import load_of
+from disttui.runner.runs.watch import HostNow
+from disttui.tui.app import DisttuiApp
+from disttui.tui.load import meters
+from disttui.tui.load.feed import KEEP, LoadHistory, step_of
+from disttui.tui.router import First
+from disttui.tui.top.hosts import HostsTable, lay_out
+from disttui.tui.top.panes import ProcessPane
+from disttui.tui.top.screen import TopScreen
+from disttui.tui.widgets.drawn import cells
 from tests.tui import snap
 from tests.tui import top_kit as kit
 from tests.tui.shelf_kit import environ, shows
 from tests.tui.snap import assert_snapshot, assert_snapshots, screen_text
-from tui.app import DisttuiApp
-from tui.router import First
-from tui.top import meters
-from tui.top.feed import KEEP, LoadHistory, step_of
-from tui.top.hosts import HostsTable, cells
-from tui.top.layout import lay_out
-from tui.top.processes import ProcessPane
-from tui.top.screen import TopScreen
 
 Scenario = Callable[[DisttuiApp, kit.MadeUpTop, Pilot[None]], Awaitable[None]]
 
@@ -99,7 +99,7 @@ def test_who_has_leased_a_gpu_stands_in_its_row_and_the_filter_finds_it(tmp_path
         assert "4 GPUs" in rows[0] and "3 leased" in rows[0]
         assert "bob's llama-7f3a, 41 % done, about 86 min left, alice made-up-7f3a" in rows[4], rows[4]
         assert re.search(r"eve, by hand, for 2(\.0)? h more: .*mine", rows[5]) and "\x1b" not in rows[5], rows[5]
-        assert "alice made-up-7f3a" in rows[6] and "ada" not in rows[6], "who is in line has it not yet"
+        assert "alice made-up-7f3a" in rows[6] and "ada" not in rows[6], "a queued user does not have it yet"
         assert "carol, by hand, with no end" in rows[8] and "carol has the whole host by hand" in rows[9]
         assert "the whole host" not in rows[7], "its GPUs say so"
         await pilot.press("j", "enter", "j", "enter")
@@ -185,7 +185,7 @@ def test_a_filter_holds_for_its_pane_until_escape(tmp_path: Path) -> None:
         await pilot.press("slash", *"madeup11", "enter")
         assert [entry.key for entry in load.items] == ["madeup11"] and load.has_focus
         await pilot.press("slash", *"nobody")
-        await snap.until(pilot, lambda: "no row has these words" in screen_text(app))
+        await snap.until(pilot, lambda: "no matching rows" in screen_text(app))
         await pilot.press("escape", "tab", "slash", *"bob", "space", *"note", "enter")
         assert len(load.items) == 12 and processes.items
         assert {(one.process.user, one.process.command) for one in processes.items} == {("bob", "python notebook.py")}
@@ -288,7 +288,7 @@ def test_a_name_that_is_no_host_and_a_host_that_never_answers(tmp_path: Path) ->
     async def run() -> None:
         app = DisttuiApp(environ(tmp_path), first=First("top", (["two words"],)))
         async with app.run_test(size=(100, 30)) as pilot:
-            await until(app, pilot, "is no host")
+            await until(app, pilot, "is not a host")
             app.router.open_top(["nobody.invalid", "local"])
             await until(app, pilot, "✗ nobody.", "failed  the name 'nobody.invalid'", "● local")
 
@@ -366,7 +366,7 @@ def test_a_filter_has_a_sign_in_the_pane_that_it_holds_for(tmp_path: Path) -> No
     async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
         feed(screen, 2, 0, 1)
         await pilot.press("slash", *"madeup1")
-        await until(app, pilot, "2 hosts   filter 'madeup1'", "/ filter madeup1", "enter keep  esc all rows")
+        await until(app, pilot, "2 hosts   filter 'madeup1'", "/ filter madeup1", "enter apply  esc all rows")
         await pilot.press("enter")
         await until(app, pilot, "/ filter madeup1", "enter open")
         await pilot.press("escape")
@@ -379,7 +379,7 @@ def test_the_line_of_the_filter_is_in_sight_on_12_rows_with_a_host_alone(tmp_pat
     async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
         feed(screen, 2, 0)
         await pilot.press("enter", "slash", *"bob")
-        await until(app, pilot, "/ filter bob", "enter keep", "Last ", "cpu ", "bob")
+        await until(app, pilot, "/ filter bob", "enter apply", "Last ", "cpu ", "bob")
         assert not screen.max_scroll_y
 
     play(tmp_path, scenario, (40, 12))

@@ -8,19 +8,19 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dialogs.help import HelpScreen
+from disttui.tui.dialogs.prompts import TrustScreen
+from disttui.tui.home.screen import HomeScreen
+from disttui.tui.log import LogView
+from disttui.tui.replay.screen import ReplayScreen
+from disttui.tui.wizard.hosts_screen import run_detached
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import until
 from tests.tui.test_app_terminal import CLI, terminal
 from tests.tui.test_dashboard import opened
 from tests.tui.widget_kit import asynchronous, burst
-from tui.app import DisttuiApp
-from tui.dialogs.confirm import TrustScreen
-from tui.dialogs.help import HelpScreen
-from tui.home.screen import HomeScreen
-from tui.log import LogView
-from tui.replay.screen import ReplayScreen
-from tui.wizard.reach import apart
 
 
 @asynchronous
@@ -76,13 +76,13 @@ def test_a_question_never_comes_up_over_a_line_with_the_focus(tmp_path: Path) ->
 
     async def press(app: DisttuiApp, pilot: Pilot[None]) -> None:
         await pilot.press("slash", "n")
-        apart(lambda: answers.append(app.prompts().accept_host_key("grace", "ssh-ed25519", "SHA256:abc")))
-        await until(pilot, lambda: kit.shows(app, "^o answer") and kit.shows(app, "grace asks something"))
+        run_detached(lambda: answers.append(app.prompts().accept_host_key("grace", "ssh-ed25519", "SHA256:abc")))
+        await until(pilot, lambda: kit.shows(app, "^o answer") and kit.shows(app, "grace has a question"))
         await pilot.press("y", "enter")  # which leaves the line
         await until(pilot, lambda: isinstance(app.screen, TrustScreen))
         burst(app, *"yes", "left", "enter", "ctrl+t", "escape")
         await kit.asked(pilot)
-        assert isinstance(app.screen, TrustScreen) and not answers, "a user who goes on typing has not read it"
+        assert isinstance(app.screen, TrustScreen) and not answers, "a user who continues typing has not read it"
         await pilot.press("ctrl+t")
         await until(pilot, lambda: answers)
         assert answers == [True]
@@ -111,7 +111,7 @@ def test_a_key_whose_widget_goes_holds_up_no_other(tmp_path: Path) -> None:
 
 
 def test_in_a_terminal_one_write_is_enough(tmp_path: Path) -> None:
-    with terminal([*CLI, "replay", "example"], tmp_path) as shown:
+    with terminal([*CLI, "runs", "replay", "example"], tmp_path) as shown:
         shown.until(b"lines")
         shown.type(b"/Error\r")
         shown.until("/ “Error” ".encode())
@@ -120,9 +120,9 @@ def test_in_a_terminal_one_write_is_enough(tmp_path: Path) -> None:
 
 
 def test_host_names_in_the_wizard(tmp_path: Path) -> None:
-    (tmp_path / ".ssh").mkdir()
-    (tmp_path / ".ssh" / "config").write_text("Host edsger\n")
-    with terminal(CLI, tmp_path) as shown:
+    config = tmp_path / "ssh_config"
+    config.write_text("Host edsger\n")
+    with terminal([*CLI, "--ssh-config", str(config)], tmp_path) as shown:
         shown.until(b"profiles")
         shown.type(b"n")
         shown.until(b"edsger")

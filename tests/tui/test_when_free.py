@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from runner.api.preparing import ahead, weigh
-from runner.hosts.facts import with_leases
-from runner.profile import parse
+from disttui.runner.api.preparing import ahead, plan_run
+from disttui.runner.hosts.facts import with_leases
+from disttui.runner.profile import parse
+from disttui.tui.router import Router
+from disttui.tui.wizard import WizardScreen
 from tests.tui import top_kit
 from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import facts, record, start, walk, wizard
-from tui.router import Router
-from tui.wizard import WizardScreen
 
 
 @asynchronous
@@ -27,7 +27,7 @@ async def test_where_others_have_leased_the_gpus_one_key_has_the_run_wait_for_th
     started: list[Any] = []
 
     def launch(opened: WizardScreen, *_: Any) -> str:
-        started.append(opened._view.weighed)
+        started.append(opened._view.planned)
         return "queued-7f3a"
 
     monkeypatch.setattr(WizardScreen, "_launch", launch)
@@ -38,7 +38,7 @@ async def test_where_others_have_leased_the_gpus_one_key_has_the_run_wait_for_th
         await pilot.press("enter", "enter", "enter")
         await until(pilot, lambda: "none of its GPUs is free" in screen_text(pilot.app))
         shown = screen_text(pilot.app)
-        assert "bob" in shown and "w waits for what others have leased" in shown and "w when free" in shown
+        assert "bob" in shown and "w queues it until leased GPUs are free" in shown and "w when free" in shown
         await pilot.press("w")
         await until(pilot, lambda: "enter queues 8 processes on 1 host" in screen_text(pilot.app))
         shown = screen_text(pilot.app)
@@ -56,6 +56,6 @@ def test_a_queued_run_on_the_cpu_waits_for_other_runs_there() -> None:
     leases = [top_kit.lease("bob", [], uid=4242), top_kit.lease("eve", [0], uid=4243)]
     found = facts("cpu_desk", leases=leases)
     profile = parse("disttui: 1\nhosts: [desk]\njob: {builtin: bytegpt}\n", "x")
-    planned = weigh(profile, [found], {}, queued=True)
+    planned = plan_run(profile, [found], {}, queued=True)
     assert not planned.errors
     assert [(host, lease["user"]) for host, _, lease in ahead(planned)] == [("desk", "bob")]

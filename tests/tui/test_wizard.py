@@ -13,21 +13,22 @@ import pytest
 from textual import events
 from textual.widgets import Input
 
-from runner.api.library import read_profile
-from runner.errors import HostError
-from runner.hosts.discovery import typed_hosts
-from runner.profile import load, parse
+from disttui.runner.api.library import read_profile
+from disttui.runner.errors import HostError
+from disttui.runner.hosts.discovery import typed_hosts
+from disttui.runner.profile import load, parse
+from disttui.runner.profile.library import EXAMPLES, library_named, profiles_in
+from disttui.tui.home.screen import HomeScreen
+from disttui.tui.wizard import hosts_screen
+from disttui.tui.wizard.dialogs import SaveScreen
+from disttui.tui.wizard.draft import Draft, HostCheck, with_choice
+from disttui.tui.wizard.hosts import HostTable
+from disttui.tui.wizard.job import Field
 from tests.tui.shelf_kit import asked
 from tests.tui.snap import assert_snapshots, screen_text, until
-from tests.tui.wizard_kit import FACTS, facts, record, states, type_text, walk, wizard
+from tests.tui.widget_kit import asynchronous
+from tests.tui.wizard_kit import FACTS, HOSTS, facts, record, states, type_text, walk, wizard
 from tests.unit.library_kit import User, bare
-from tui.home.screen import HomeScreen
-from tui.wizard import hosts_screen
-from tui.wizard.choices import with_choice
-from tui.wizard.draft import Draft, HostCheck
-from tui.wizard.hosts import HostTable
-from tui.wizard.job import Field
-from tui.wizard.save import SaveScreen
 
 TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
 CPUS = {"node1": facts("cpu_desk"), "node2": facts("cpu_desk", boot_id="other")}
@@ -74,7 +75,7 @@ def test_a_change_shows_its_effect_at_once_and_is_kept_on_the_way(
     async def play() -> None:
         async with wizard(tmp_path) as (pilot, opened):
             await walk(pilot, opened, list(CPUS), 3)
-            before = opened._view.weighed
+            before = opened._view.planned
             assert before is not None
             await pilot.press("down", "1", "2")
             await until(pilot, lambda: opened._view.draft.data["hosts"][1] == {"host": "node2", "num_processes": 12})
@@ -125,7 +126,7 @@ def test_the_same_number_for_all_is_written_once(tmp_path: Path, monkeypatch: py
             assert opened._view.draft.data["hosts"] == ["node1", "node2"]
             await pilot.press("tab", "down", "right")
             await until(pilot, lambda: opened._view.draft.data.get("launch") == {"backend": "nccl"})
-            assert opened._view.weighed is not None and opened._view.weighed.errors
+            assert opened._view.planned is not None and opened._view.planned.errors
 
     asyncio.run(play())
 
@@ -368,7 +369,11 @@ def test_a_host_without_torch_and_nccl_without_gpus_are_crossed_out_at_once(
 
     async def play() -> None:
         async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
-            await walk(pilot, opened, ["ok", "bare"], 2)
+            await walk(pilot, opened, ["ok", "bare"], 1)
+            await until(pilot, lambda: re.search(r"\[x\] +bare +✗ unusable .* no torch in", screen_text(pilot.app)))
+            assert re.search(r"\[x\] +ok +✓ ready", screen_text(pilot.app))
+            await pilot.press("enter")
+            await until(pilot, lambda: opened._at == 1)
             shown = screen_text(pilot.app)
             assert re.search(r"✓ +ok ", shown) and re.search(r"✗ +bare .* none ", shown), shown
             await pilot.press("down")
@@ -431,10 +436,10 @@ def test_a_sandbox_that_does_not_start_says_why_and_which_key_tries_again(
     async def play() -> None:
         async with wizard(tmp_path) as (pilot, opened):
             await walk(pilot, opened, ["sandbox"], 1)
-            await until(pilot, lambda: "tab r tries again" in screen_text(pilot.app))
+            await until(pilot, lambda: "tab r retries" in screen_text(pilot.app))
             assert screen_text(pilot.app).count("no port of the loopback is free") == 2, "in the list and in the notes"
             await pilot.press("tab", "G")
-            await until(pilot, lambda: "\n r tries again" in screen_text(pilot.app))
+            await until(pilot, lambda: "\n r retries" in screen_text(pilot.app))
             assert "✗ node2: no port of the loopback is free" in screen_text(pilot.app)
             assert "→ End what uses them." in screen_text(pilot.app)
 
@@ -451,7 +456,7 @@ def test_errors_of_many_hosts_are_folded_and_one_key_leaves_them_all_out(
         async with wizard(tmp_path) as (pilot, opened):
             await walk(pilot, opened, list(hosts), 1)
             await until(pilot, lambda: " (9 hosts): n0, n1, n2, n3, n4, n5 and 3 more" in screen_text(pilot.app))
-            assert "tab X leaves out the 9" in screen_text(pilot.app)
+            assert "tab X removes the 9" in screen_text(pilot.app)
             await pilot.press("tab", "X")
             await until(pilot, lambda: opened._view.draft.hosts == ["ok"])
             assert "1 host ticked, 1 ready" in screen_text(pilot.app)
@@ -469,15 +474,15 @@ def test_where_no_host_can_be_used_none_is_to_be_left_out_and_each_keeps_its_rea
         async with wizard(tmp_path, size=(100, 30)) as (pilot, opened):
             await walk(pilot, opened, list(down), 1)
             await until(pilot, lambda: "2 hosts ticked, 0 ready" in screen_text(pilot.app))
-            assert "leaves out" not in screen_text(pilot.app)
+            assert "removes the" not in screen_text(pilot.app)
             await pilot.press("down", "x", "down", "x")
             await until(pilot, lambda: opened.query_one(HostTable).key == "two")
             await pilot.pause()
-            assert "leaves out" not in screen_text(pilot.app)
+            assert "removes the" not in screen_text(pilot.app)
             assert states(opened) == {"one": "failed", "two": "failed"}, (
-                "nobody waits for them: there is nothing to give up"
+                "they are not pending: there is nothing to cancel"
             )
-            assert screen_text(pilot.app).count("r tries again") == 1
+            assert screen_text(pilot.app).count("r retries") == 1
             await pilot.press("space", "up", "space")
             await until(pilot, lambda: not opened._view.draft.hosts)
             assert "Tick hosts with space." in screen_text(pilot.app), "the cursor is in the list already"
@@ -489,10 +494,10 @@ def test_where_no_host_can_be_used_none_is_to_be_left_out_and_each_keeps_its_rea
     ("path", "said"),
     [
         ("~/no\u00a0such/x.txt", "a profile's file ends in .yaml"),
-        ("~nobody-here/x.yaml", "there is no user nobody-here"),
-        ("~", "is a folder: name a file in it"),
-        ("", "type the path of a file"),
-        ("~/file/x.yaml", "a part of this path is no folder"),
+        ("~nobody-here/x.yaml", "no such user: nobody-here"),
+        ("~", "is a directory: name a file in it"),
+        ("", "enter the path of a file"),
+        ("~/file/x.yaml", "a part of this path is not a folder"),
     ],
 )
 def test_a_wrong_path_stays_in_its_line_and_what_is_wrong_stands_beside_it(
@@ -531,3 +536,22 @@ def test_what_an_empty_line_offers_is_not_taken_for_a_value(tmp_path: Path, monk
             assert "folder       when empty: ~" in screen_text(pilot.app).replace("   when", " when")
 
     asyncio.run(play())
+
+
+@asynchronous
+async def test_an_example_is_opened_without_its_placeholder_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+    (example,) = (one.path for one in profiles_in(library_named(EXAMPLES, {})) if one.path.stem == "2node-fsdp")
+    async with wizard(tmp_path, profile=example) as (pilot, opened):
+        await until(pilot, lambda: "step 1 of 5" in screen_text(pilot.app))
+        assert opened._view.draft.hosts == [] and "node1" not in screen_text(pilot.app)
+        await walk(pilot, opened, ["gpu1", "gpu2"], 5)
+        data = opened._view.draft.data
+        assert (data["hosts"], data["parallel"], data["name"]) == (
+            ["gpu1", "gpu2"],
+            {"strategy": "fsdp"},
+            "bytegpt-2node",
+        )
+        assert opened._view.draft.path is None

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from runner.profile import parse
+from disttui.runner.profile import parse
+from disttui.tui.wizard import WizardScreen
+from disttui.tui.wizard.dialogs import SaveScreen
+from disttui.tui.wizard.host_form import FormTable, HostForm
 from tests.tui.snap import assert_snapshots, screen_text, until
 from tests.tui.wizard_kit import facts, record, walk, wizard
-from tui.wizard import WizardScreen
-from tui.wizard.host_form import FormTable, HostForm
-from tui.wizard.save import SaveScreen
 
 TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
 
@@ -81,16 +81,16 @@ def test_a_busy_gpu_can_be_taken_and_is_warned_of(tmp_path: Path, monkeypatch: p
     async def play() -> None:
         async with wizard(tmp_path) as (pilot, opened):
             await walk(pilot, opened, ["six", "gpu1"], 3)
-            assert opened._view.weighed is not None
-            free = list(opened._view.weighed.plan.hosts[0].gpus or ())
+            assert opened._view.planned is not None
+            free = list(opened._view.planned.plan.hosts[0].gpus or ())
             busy = next(gpu.index for gpu in facts("a100x6_busy").gpus if gpu.index not in free)
             await edit(pilot, opened, 0)
             assert "held by" in screen_text(pilot.app)
             choose(pilot, f"gpu-{busy}")
             await pilot.press("space")
             await until(pilot, lambda: said(opened, 0)["gpus"] == sorted([*free, busy]))
-            weighed = opened._view.weighed
-            assert f"GPU {busy}" in " ".join(one.what for one in weighed.findings if one.host == "six")
+            planned = opened._view.planned
+            assert f"GPU {busy}" in " ".join(one.what for one in planned.findings if one.host == "six")
 
     asyncio.run(play())
 
@@ -176,7 +176,7 @@ def test_what_the_probe_found_is_offered_in_turn(
             for value in offered:
                 await pilot.press("right")
                 await until(pilot, lambda value=value: said(opened, 0).get(row) == value)  # type: ignore[misc]
-                assert opened._view.weighed is not None, opened._view.draft.problems
+                assert opened._view.planned is not None, opened._view.draft.problems
             await pilot.pause()
             assert "yours" in screen_text(pilot.app)
             await pilot.press("right")
@@ -233,3 +233,26 @@ def test_comments_stay_where_they_are(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [line.partition("#")[2] for line in after.splitlines() if "#" in line] == comments, after
     hosts = parse(after, "mine").hosts
     assert [host.gpus for host in hosts] == [(0,), (1,)] and hosts[0].env == {"NCCL_DEBUG": "WARN"}
+
+
+def test_a_path_of_python_is_typed_and_a_wrong_one_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, TWO)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, list(TWO), 3)
+            await edit(pilot, opened, 0)
+            choose(pilot, "python")
+            await until(pilot, lambda: "enter types a path" in screen_text(pilot.app))
+            await pilot.press("enter", "ctrl+u", *"/opt/q/python", "enter")
+            await until(pilot, lambda: said(opened, 0).get("python") == "/opt/q/python")
+            assert isinstance(pilot.app.screen, HostForm)
+            await pilot.press("enter", "ctrl+u", *"relative/python", "enter")
+            await until(pilot, lambda: "✗" in screen_text(pilot.app))
+            assert said(opened, 0).get("python") == "/opt/q/python"
+            await pilot.press("escape")
+            await until(pilot, lambda: isinstance(pilot.app.focused, FormTable))
+            await pilot.press("escape")
+            await until(pilot, lambda: pilot.app.screen is opened)
+
+    asyncio.run(play())

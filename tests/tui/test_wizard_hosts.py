@@ -19,21 +19,21 @@ from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from runner.runs.registry import known_runs
-from runner.transport.sandbox_server import LoginSession, LoopbackServer
+from disttui.runner.ids import short
+from disttui.runner.runs.registry import known_runs
+from disttui.runner.transport.sandbox import LoginSession, LoopbackServer
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dashboard.screen import DashboardScreen
+from disttui.tui.dialogs.prompts import SecretScreen, TrustScreen
+from disttui.tui.home.screen import HomeScreen
+from disttui.tui.top.screen import TopScreen
+from disttui.tui.wizard import WizardScreen
 from tests.cluster.cluster import Cluster
-from tests.tui.shelf_kit import environ
+from tests.tui.shelf_kit import asked, environ
 from tests.tui.snap import screen_text, until
 from tests.tui.wizard_kit import called, start, states, type_text, walk, wizard
 from tests.unit.sshd import Place, new_key, public
 from tests.unit.waiting import wait_for
-from tui.app import DisttuiApp
-from tui.dashboard.screen import DashboardScreen
-from tui.dialogs.confirm import TrustScreen
-from tui.dialogs.secret import SecretScreen
-from tui.home.screen import HomeScreen
-from tui.top.screen import TopScreen
-from tui.wizard import WizardScreen
 
 
 def fresh_keys(cluster: Cluster, folder: Path, trusted: str = "") -> tuple[str, Path]:
@@ -88,7 +88,7 @@ def test_a_changed_key_is_a_red_stop(cluster: Callable[..., Cluster], tmp_path: 
             await until(pilot, lambda: opened._at == 1)
             await pilot.press("enter")
             await pilot.pause(0.2)
-            assert opened._at == 1, "nobody goes on with it"
+            assert opened._at == 1, "the wizard stays there"
             shown = screen_text(pilot.app)
             assert "host key has changed" in shown and re.search("✗ +node1 +failed", shown)
             assert known.read_text() == before
@@ -185,7 +185,7 @@ def test_a_host_that_never_answers_holds_up_nobody(tmp_path: Path) -> None:
             table.select("silent")  # type: ignore[attr-defined]
             await pilot.press("x")
             await until(pilot, lambda: states(opened)["silent"] == "left out")
-            await until(pilot, lambda: screen_text(pilot.app).count("tries again") == 1)
+            await until(pilot, lambda: screen_text(pilot.app).count("retries") == 1)
             await pilot.press("space")
             await until(pilot, lambda: opened._view.draft.hosts == ["refused"])
 
@@ -229,7 +229,7 @@ def test_from_host_names_to_a_running_training(cluster: Callable[..., Cluster], 
 
     async def play() -> None:
         async with wizard(tmp_path, str(hosts.ssh_config), profile=profile) as (pilot, opened):
-            assert opened._at == 4, "what is there already is looked at, not walked through"
+            assert opened._at == 4, "what already exists is looked at, not walked through"
             opened._go(0)
             await walk(pilot, opened, ["node1", "node2"], 1)
             table = opened.query_one("#hosts-table")
@@ -261,7 +261,7 @@ async def _start_in_sandbox(folder: Path, pilot: Pilot[None], opened: WizardScre
     for step in (1, 2, 3, 4):
         await pilot.press("enter")
         await until(pilot, lambda step=step: opened._at == step)  # type: ignore[misc]
-    await until(pilot, lambda: "it ends when disttui ends" in screen_text(pilot.app), 120)
+    await until(pilot, lambda: "it ends when you quit disttui" in screen_text(pilot.app), 120)
     await start(pilot, opened)
     await until(pilot, lambda: not isinstance(pilot.app.screen, WizardScreen), 120)
     (run,), _ = known_runs(environ(folder))
@@ -274,24 +274,57 @@ async def _start_in_sandbox(folder: Path, pilot: Pilot[None], opened: WizardScre
 
 @pytest.mark.torch
 def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tui.wizard import sandbox
+    from disttui.tui.wizard import sandbox
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
     async def play() -> None:
         async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
             await _start_in_sandbox(tmp_path, pilot, opened)
+            await pilot.press("q")
+            for key, leaves in (("q", False), ("enter", False), ("n", False), ("y", True)):
+                await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
+                await pilot.press("q")
+                await asked(pilot)
+                (run,), _ = known_runs(environ(tmp_path))
+                assert f"Quit and stop {short(run.run)}?" in screen_text(pilot.app)
+                await pilot.press(key)
+                await until(pilot, lambda leaves=leaves: pilot.app._exit == leaves)  # type: ignore[misc]
 
     asyncio.run(play())
     assert all(_alive(tmp_path))
     sandbox.close()
     wait_for(lambda: not any(_alive(tmp_path)), "the end of the supervisors")
+    (run,), _ = known_runs(environ(tmp_path))
+    assert run.gone and run.summary()["state"] == "stopped"
+
+
+@pytest.mark.torch
+def test_one_key_of_a_newcomer_trains_in_a_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from disttui.tui.wizard import sandbox
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+    async def play() -> None:
+        app = DisttuiApp(environ(tmp_path))
+        async with app.run_test(size=(80, 24)) as pilot:
+            await until(pilot, lambda: app.inventory.newcomer)
+            await pilot.press("s")
+            await until(pilot, lambda: isinstance(app.screen, DashboardScreen), 120)
+            await until(pilot, lambda: "loss" in screen_text(app), 120)
+            (run,), _ = known_runs(environ(tmp_path))
+            assert run.sandbox and [host.name for host in run.hosts] == ["node1", "node2"]
+
+    try:
+        asyncio.run(play())
+    finally:
+        sandbox.close()
 
 
 @pytest.mark.torch
 def test_a_run_of_a_sandbox_that_lives_is_reached_and_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Home asks its hosts, and its dashboard can be opened again, until the sandbox ends."""
-    from tui.wizard import sandbox
+    from disttui.tui.wizard import sandbox
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 

@@ -13,17 +13,17 @@ from textual.color import Color
 from textual.pilot import Pilot
 from textual.widgets import Static
 
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dialogs.profile_error import ProfileErrorScreen
+from disttui.tui.dialogs.prompts import AppPrompts
+from disttui.tui.dialogs.question import Question
+from disttui.tui.wizard import WizardScreen
+from disttui.tui.wizard.check import Pane
+from disttui.tui.wizard.hosts_screen import run_detached
 from tests.tui.shelf_kit import shows
 from tests.tui.snap import assert_snapshots, screen_text, until
 from tests.tui.test_theme import _contrast
 from tests.tui.wizard_kit import HOSTS, called, record, walk, wizard
-from tui.app import DisttuiApp
-from tui.dialogs.profile_error import ProfileErrorScreen
-from tui.dialogs.prompts import AppPrompts
-from tui.dialogs.question import Question
-from tui.wizard import WizardScreen
-from tui.wizard.check import Pane
-from tui.wizard.reach import apart
 
 KEY = ("ssh-ed25519", "SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo")
 ALL = ("gpu1", "silent", "down", "changed")
@@ -49,7 +49,7 @@ def asked(ask: Callable[[AppPrompts], object]) -> Act:
         await walk(pilot, opened, ("silent",), 1)
         app = pilot.app
         assert isinstance(app, DisttuiApp)
-        apart(lambda: ask(app.prompts()))
+        run_detached(lambda: ask(app.prompts()))
         await called(pilot, Question)
 
     return act
@@ -147,14 +147,14 @@ def test_the_name_of_the_line_with_the_cursor_stands_out(tmp_path: Path) -> None
 
 def test_a_question_that_is_up_is_not_covered_by_how_to_come_to_it(tmp_path: Path) -> None:
     def look(_: Pilot[None], shown: str) -> None:
-        assert "Trust its key" in shown and "asks something" not in shown, shown
+        assert "Trust its key" in shown and "has a question" not in shown, shown
 
     seen((40, 12), SCENES["key"], look, tmp_path)
 
 
 def test_with_errors_the_footer_offers_no_launch(tmp_path: Path) -> None:
     def look(_: Pilot[None], shown: str) -> None:
-        assert "nothing would be started" in shown and "enter launch" not in shown and "s save" in shown, shown
+        assert "cannot start" in shown and "enter launch" not in shown and "s save" in shown, shown
 
     seen((80, 24), keys(("gpu1", "desk"), 5), look, tmp_path)
 
@@ -175,7 +175,7 @@ def test_the_help_names_the_place_of_the_cursor_in_words(tmp_path: Path, step: i
 
 def test_on_the_smallest_terminal_the_help_begins_with_keys(tmp_path: Path) -> None:
     def look(_: Pilot[None], shown: str) -> None:
-        assert "space" in shown and "take this host" in shown, shown
+        assert "space" in shown and "select or deselect" in shown, shown
 
     seen((40, 12), keys(("gpu1",), 1, "down", "question_mark"), look, tmp_path)
 
@@ -196,7 +196,7 @@ def test_what_is_wrong_with_a_path_stands_beside_its_mark_and_the_cure_on_a_line
 
 def test_beside_a_host_that_fails_it_is_said_which_keys_help(tmp_path: Path) -> None:
     def look(_: Pilot[None], shown: str) -> None:
-        assert "r tries again" in shown and "X leaves out the 2" in shown and "sandbox" in shown, shown
+        assert "r retries" in shown and "X removes the 2" in shown and "sandbox" in shown, shown
 
     seen((80, 24), SCENES["changed"], look, tmp_path)
 
@@ -218,7 +218,7 @@ def test_on_the_smallest_terminal_the_place_to_save_at_shows_the_name_of_the_fil
 
 def test_on_the_smallest_terminal_no_hint_of_a_dialog_is_broken(tmp_path: Path) -> None:
     def look(_: Pilot[None], shown: str) -> None:
-        assert "kept nowhere" in shown, shown
+        assert "kept in memory only" in shown, shown
 
     seen((40, 12), SCENES["password"], look, tmp_path)
 

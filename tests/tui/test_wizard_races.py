@@ -1,4 +1,4 @@
-"""The wizard while something goes on behind it: discovery, a start."""
+"""The wizard while other things happen: discovery, a start."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from runner.hosts.discovery.candidate import Candidate, Discovered
+from disttui.runner.hosts.discovery.candidate import Candidate, Discovered
+from disttui.tui.dashboard.screen import DashboardScreen
+from disttui.tui.dialogs.help import HelpScreen
+from disttui.tui.home.screen import HomeScreen
+from disttui.tui.wizard import WizardScreen, hosts_screen
+from disttui.tui.wizard.hosts import HostTable
 from tests.tui.snap import screen_text, until
 from tests.tui.wizard_kit import HOSTS, record, type_text, walk, wizard
 from tests.tui.wizard_kit import start as begin
-from tui.dashboard.screen import DashboardScreen
-from tui.dialogs.help import HelpScreen
-from tui.home.screen import HomeScreen
-from tui.wizard import WizardScreen, hosts_screen
 
 
 class Slow:
@@ -47,6 +48,24 @@ def test_what_is_being_typed_stays_in_its_field(tmp_path: Path, monkeypatch: pyt
             await until(pilot, lambda: "gpu7" in screen_text(pilot.app))
             await type_text(pilot, "uq")
             assert opened.query_one("#names", Input).value == "gpuq"
+
+    asyncio.run(play())
+
+
+def test_down_goes_to_the_first_host_that_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts of the ssh config come above `local`, which is listed before they are known."""
+    record(monkeypatch, HOSTS)
+    find = Slow([Discovered("ssh", (Candidate("gpu7", "ssh"), Candidate("gpu8", "ssh")))])
+    monkeypatch.setattr(hosts_screen, "find_all", find)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await until(pilot, lambda: find.asked.is_set() and "local" in screen_text(pilot.app))
+            find.go_on.set()
+            await until(pilot, lambda: "gpu7" in screen_text(pilot.app))
+            await pilot.press("down")
+            await until(pilot, lambda: opened.query_one(HostTable).has_focus)
+            assert opened.query_one(HostTable).key == "gpu7"
 
     asyncio.run(play())
 

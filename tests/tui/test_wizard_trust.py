@@ -1,4 +1,4 @@
-"""The wizard asks before it uses a profile that somebody else can write, and Check shows what a profile runs."""
+"""The wizard asks before it uses a profile that another user can write, and Check shows what a profile runs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dialogs.prompts import ConfirmScreen
+from disttui.tui.wizard import WizardScreen
+from disttui.tui.wizard.check import Pane
 from tests.tui.shelf_kit import environ
 from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import Alone, asynchronous
 from tests.tui.wizard_kit import facts, record
-from tui.app import DisttuiApp
-from tui.dialogs.confirm import ConfirmScreen
-from tui.wizard import WizardScreen
-from tui.wizard.check import Pane
 
 PROFILE = """
 disttui: 1
@@ -75,7 +75,7 @@ def test_a_profile_that_everybody_can_write_is_asked_about(
             assert isinstance(asked, ConfirmScreen)
             assert "everybody on this machine can write it" in asked._consequence
             assert "activate: on desk, already for a plan: source v/bin/activate" in asked._consequence
-            # Its owner changes it once more while it is read here.
+            # Its owner changes it again while it is read here.
             path.write_text(PROFILE.replace("source v/bin/activate", "evil"))
             await pilot.press(answer)
             if answer == "n":
@@ -86,7 +86,7 @@ def test_a_profile_that_everybody_can_write_is_asked_about(
             await until(pilot, lambda: isinstance(app.screen, WizardScreen))
             opened = app.screen
             assert isinstance(opened, WizardScreen)
-            await until(pilot, lambda: opened._view.weighed)
+            await until(pilot, lambda: opened._view.planned)
             opened._go(4)
             await pilot.pause()
             text = opened.query_one("#pane-checks", Pane).plain

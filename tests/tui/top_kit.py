@@ -6,19 +6,13 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from runner.hosts.leases import read_leases
-from runner.hosts.load import load_of
-from runner.protocol.leases import Lease
-from runner.runs.watch import HostNow
-from tui.top.feed import TopFeed
-from tui.top.screen import TopScreen
-
-
-class Silent(TopFeed):
-    """Tells nothing: tests show the screen what they like."""
-
-    def start(self) -> None:
-        """Begin nothing."""
+from disttui.runner.hosts.facts import read_leases
+from disttui.runner.hosts.load import load_of
+from disttui.runner.protocol.leases import Lease
+from disttui.runner.runs.watch import HostNow
+from disttui.tui.load.feed import TopFeed
+from disttui.tui.top.screen import TopScreen
+from tests.tui.shelf_kit import Silent
 
 
 class MadeUpTop(TopScreen):
@@ -82,7 +76,7 @@ def host(number: int, gpus: int, t: float = NOW, processes: int = 6) -> HostNow:
 
 def lease(user: str, gpus: list[int] | None, **more: Any) -> Lease:
     """A lease of a made-up run that began an hour ago, and is 41 % done."""
-    text = {"kind": "run", "run": "llama-7f3a", "gpus": gpus, "since": NOW - 3600, "order": 0.0, "uid": 1001,
+    text = {"kind": "run", "run": "llama-7f3a", "gpus": gpus, "since": NOW - 3600, "order": 1.0, "uid": 1001,
             "user": user, "by": f"{user}@desk", "step": 41, "steps": 100, **more}  # fmt: skip
     (read,) = read_leases([text])
     return read

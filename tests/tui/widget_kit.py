@@ -13,8 +13,8 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.widget import Widget
 
+from disttui.tui import theme
 from tests.tui.snap import screen_text
-from tui import theme
 
 _CHARACTERS = {"slash": "/", "ampersand": "&", "space": " ", "enter": "\r", "escape": None, "tab": "\t"}
 

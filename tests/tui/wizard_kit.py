@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from runner.api import preparing
-from runner.errors import HostError
-from runner.hosts.facts import HostFacts, with_leases
-from runner.hosts.ship import Parcel
-from tests.tui.shelf_kit import environ
+from disttui.runner.api import preparing
+from disttui.runner.errors import HostError
+from disttui.runner.hosts.facts import HostFacts, with_leases
+from disttui.runner.hosts.ship import Parcel
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dialogs.question import Question
+from disttui.tui.wizard import WizardScreen, hosts_screen
+from disttui.tui.wizard.draft import HostCheck
+from tests.tui.shelf_kit import asked, environ
 from tests.tui.snap import screen_text, until
 from tests.tui.top_kit import lease
-from tui.app import DisttuiApp
-from tui.dialogs.question import Question
-from tui.wizard import WizardScreen, hosts_screen
-from tui.wizard.draft import HostCheck
 
 FACTS = Path(__file__).parents[1] / "data" / "facts"
 
@@ -44,7 +44,7 @@ HOSTS: dict[str, HostFacts | HostCheck] = {
     "changed": HostCheck("changed", "failed", error=HostError(
         "changed", "its host key has changed: ssh-ed25519 SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo does not "
         "match /home/ada/.ssh/known_hosts:17 (ssh-ed25519 SHA256:Zk1oEQ4uQ2mS7b8PzZpX0y9cX4D1kq0Jm1ZrWc1hB0A); "
-        "somebody may be listening in", "If the host was set up anew, remove the old key with "
+        "someone may be intercepting the connection", "If the host was set up anew, remove the old key with "
         "`ssh-keygen -R '[10.0.0.15]:22' -f '/home/ada/.ssh/known_hosts'`.")),
 }  # fmt: skip
 """Hosts of every kind, as they answer."""
@@ -121,9 +121,11 @@ async def walk(pilot: Pilot[None], opened: WizardScreen, names: Sequence[str], s
 
 
 async def start(pilot: Pilot[None], opened: WizardScreen) -> None:
-    """Press enter at the last step, once what it would start can have been read."""
-    await until(pilot, lambda: opened.heeds_launch)
+    """Press enter at the last step, and confirm."""
+    await until(pilot, lambda: opened.check_action("launch", ()))
     await pilot.press("enter")
+    await asked(pilot)
+    await pilot.press("y")
 
 
 def _empty(folder: Path) -> Path:

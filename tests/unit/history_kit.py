@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from runner.api.log_lines import LineFilter, logs
-from runner.api.viewer import Viewer
-from runner.cli.render.log_lines import LogPrinter
-from runner.profile import Profile, parse
-from runner.runs.registry import KnownRun, keep
-from runner.runs.session import CaughtUp
+from disttui.runner.api.log_lines import LineFilter, logs
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.cli.render.log_lines import LogPrinter
+from disttui.runner.profile import Profile, parse
+from disttui.runner.runs.following import CaughtUp
+from disttui.runner.runs.registry import KnownRun, keep
 from tests.command import disttui
 
 DISTTUI = str(Path(sys.executable).with_name("disttui"))

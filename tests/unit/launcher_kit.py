@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.node.rank import mpi_session
+from disttui.runner.node.rank import mpi_world
 from tests.kept import node_program
 from tests.unit.waiting import wait_for
 
@@ -49,6 +49,7 @@ class Launch:
         python: str = sys.executable,
         env: dict[str, str] | None = None,
         keep: tuple[int, ...] = (),
+        preload: bool = False,
     ) -> None:
         self.attempt = folder / "attempt-1"
         self.attempt.mkdir()
@@ -58,7 +59,9 @@ class Launch:
                 [python, "-u", program, part, *options, program, "shim", *job],
                 cwd=folder, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
                 env={**PLAIN, "DISTTUI_DIR": str(self.attempt), "DISTTUI_RUN": folder.name, "DISTTUI_NODE": "0",
-                     "DISTTUI_ATTEMPT": "1", "OMP_NUM_THREADS": "1", **(env or {})}, pass_fds=keep,
+                     "DISTTUI_ATTEMPT": "1",
+                     **({"DISTTUI_PRELOAD": "torch"} if preload else {"OMP_NUM_THREADS": "1"}),
+                     **(env or {})}, pass_fds=keep,
             )  # fmt: skip
 
     def ready(self) -> None:
@@ -98,7 +101,7 @@ class Launch:
                 os.kill(pid, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
-        mpi_session.remove(str(self.attempt))
+        mpi_world.remove_session(str(self.attempt))
 
 
 def script(folder: Path, text: str) -> str:

@@ -19,12 +19,10 @@ from pathlib import Path
 import torch.distributed.checkpoint  # before the ranks are forked: half a second each
 import torch.distributed.pipelining  # noqa: F401
 
-from runner.train import job
-from runner.train.division import divide
-from runner.train.group import choose_device, join
-from runner.train.layout import Layout
-from runner.train.options import parse
-from runner.train.place import RankIdentity
+from disttui.runner.train import job
+from disttui.runner.train.group import choose_device, join
+from disttui.runner.train.layout import Layout, RankIdentity
+from disttui.runner.train.options import divide, parse
 
 
 def run_rank(place: RankIdentity, runs: Mapping[str, Sequence[str]], folder: Path) -> None:

@@ -7,15 +7,15 @@ import time
 from pathlib import Path
 from textwrap import dedent, indent
 
-from runner.api.viewer import Viewer
-from runner.runs.registry import KnownHost, KnownRun
-from runner.transport import Connector
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.transport import Connector
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """\
 import json, os, struct, sys, time
 sys.path.insert(0, {root!r})
-from runner.protocol.frames import HEADER, pack_data
+from disttui.runner.protocol.frames import HEADER, pack_data
 from tests.answering import serve
 def answers(request):
     op = request["op"]

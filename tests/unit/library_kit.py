@@ -6,10 +6,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from runner.library.files import text_in
-from runner.library.store import Saved, save
-from runner.library.syncing import Synced, sync
-from runner.profile.library import Library, library_named
+from disttui.runner.library.store import Saved, save, text_in
+from disttui.runner.library.syncing import Synced, sync
+from disttui.runner.profile.library import Library, library_named
 
 PROFILE = """\
 disttui: 1
@@ -69,7 +68,8 @@ class User:
         return sync(self.library, self.environ)
 
     def git(self, *words: str) -> str:
+        identity = ["-c", f"user.name={self.name}", "-c", f"user.email={self.name}@example.org"]
         out = subprocess.run(
-            ["git", "-C", str(self.library.folder), *words], check=True, capture_output=True, text=True
+            ["git", "-C", str(self.library.folder), *identity, *words], check=True, capture_output=True, text=True
         )
         return out.stdout

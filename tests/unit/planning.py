@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runner.hosts.facts import HostFacts
-from runner.planning.plan import Plan, make_plan
-from runner.planning.preflight import Finding, check
-from runner.planning.recommend import Recommendation, recommend
-from runner.profile import Profile, parse
+from disttui.runner.hosts.facts import HostFacts
+from disttui.runner.planning.plan import Plan, make_plan
+from disttui.runner.planning.preflight import Finding, check
+from disttui.runner.planning.recommend import Recommendation, recommend
+from disttui.runner.profile import Profile, parse
 
 FOLDER = Path(__file__).parents[1] / "data" / "facts"
 TRAIN_ZIP = "~/.cache/disttui/train-0123456789abcdef.zip"

@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from runner.node import procs
-from runner.node.serve import runs
-from runner.protocol.files import Secrets
-from runner.protocol.requests import Started, Stopped
+from disttui.runner.node import procs
+from disttui.runner.node.serve import runs
+from disttui.runner.protocol.files import Secrets
+from disttui.runner.protocol.requests import Started, Stopped
 from tests.kept import node_program
 from tests.unit.waiting import PATIENCE, wait_for
 

@@ -118,16 +118,28 @@ class Place:
 class Answers:
     """Prompts that answer from a list and remember what they were asked."""
 
-    def __init__(self, *secrets: str | None, accept: bool = False) -> None:
+    def __init__(self, *secrets: str | None, accept: bool = False, share: bool = False) -> None:
         self.questions: list[str] = []
+        self.said: list[str] = []
+        """What hosts have said with each question, or without one."""
+        self.shared: list[tuple[str, int]] = []
         self._secrets = list(secrets)
         self._accept = accept
+        self._share = share
         self._lock = threading.Lock()
 
-    def secret(self, host: str, question: str) -> str | None:
+    def secret(self, host: str, question: str, said: str = "") -> str | None:
         with self._lock:
             self.questions.append(f"{host}: {question}")
+            self.said.append(said)
             return self._secrets.pop(0) if self._secrets else None
+
+    def tell(self, host: str, said: str) -> None:
+        self.said.append(said)
+
+    def share_password(self, host: str, others: int) -> bool:
+        self.shared.append((host, others))
+        return self._share
 
     def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
         with self._lock:

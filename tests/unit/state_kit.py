@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runner.runs import state as core
-from runner.runs.contents import read_content
-from runner.runs.state import RunState
+from disttui.runner.runs import state as core
+from disttui.runner.runs.contents import read_content
+from disttui.runner.runs.state import RunState
 
 
 def fold(state: RunState, node: int, file: str, record: Mapping[str, Any]) -> RunState:

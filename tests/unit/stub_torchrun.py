@@ -40,14 +40,21 @@ def end(code: int, **fields: Any) -> NoReturn:
 
 
 def main() -> None:
+    if sys.argv[1] == "-u":  # an option of the Python in whose place this stands
+        del sys.argv[1]
     words = sys.argv[1:]
+    if os.environ.get("DISTTUI_WATCHED"):
+        sys.path.insert(0, words[0])
+        from _disttui.node.rank.parent import die_with_supervisor  # type: ignore[import-not-found]
+
+        die_with_supervisor()
     if words[1] == "envexec":
         os.execv(sys.executable, [sys.executable, *words])
     if os.environ.get("STUB_NO_TORCH"):
         end(1, error="no torch in " + sys.executable)
     time.sleep(float(os.environ.get("STUB_WARM", "0")))
     if not os.environ.get("STUB_UNREADY"):
-        place("launcher.ready", {"t": time.time(), "torch": "stub"})
+        place("launcher.ready", {"t": time.time(), "pid": os.getpid(), "torch": "stub"})
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return

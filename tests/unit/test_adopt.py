@@ -11,9 +11,9 @@ from typing import Any
 import pexpect  # type: ignore[import-untyped]
 import pytest
 
-from runner.errors import DisttuiError
-from runner.runs.adopt import adopt
-from runner.runs.registry import load_run
+from disttui.runner.errors import DisttuiError
+from disttui.runner.runs.adopt import adopt
+from disttui.runner.runs.registry import load_run
 from tests.command import disttui
 from tests.kept import has_been_reached
 from tests.unit.history_kit import DISTTUI, environ, kept
@@ -77,27 +77,27 @@ def test_attach_runs_nothing_of_what_a_host_says(here: Viewer) -> None:
     assert not here.marker.exists()
     known = load_run(here.home / "disttui" / "runs" / RUN)
     assert known.adopted and [vars(host) for host in known.hosts] == [
-        {"name": "n0", "host": "local", "user": None, "port": None, "python": None, "nproc": 1}
+        {"name": "n0", "host": "local", "user": None, "port": None, "python": None, "nproc": 1, "transport": None}
     ]
 
 
 def test_other_hosts_are_not_reached_before_a_yes(tmp_path: Path) -> None:
     hosts = ["n0", "box.invalid", "mallory@box2.invalid:2222"]
     here = Viewer(tmp_path, hosts=hosts, nproc=[1, 1, 1])
-    for verb in ("attach", "stop", "pull", "logs", "show", "metrics", "diagnose", "forget"):
-        code, said = here.type(verb, *(["--plain"] if verb == "attach" else []), RUN, "--host", "local")
+    for verb in ("attach", "stop", "runs pull", "logs", "runs show", "runs metrics", "diagnose", "runs forget"):
+        code, said = here.type(*verb.split(), *(["--plain"] if verb == "attach" else []), RUN, "--host", "local")
         assert code == 2 and "local says that evil-1a2b also runs on box.invalid, mallory@box2.invalid:2222" in said
         assert "--trust-hosts" in said and not (tmp_path / "disttui" / "runs" / RUN).exists()
-    code, asked = here.answer("n", "show", RUN, "--host", "local")
+    code, asked = here.answer("n", "runs", "show", RUN, "--host", "local")
     assert code == 2 and "box.invalid" in asked and not (tmp_path / "disttui" / "runs" / RUN).exists()
-    code, said = here.type("show", RUN, "--host", "local", "--trust-hosts")
+    code, said = here.type("runs", "show", RUN, "--host", "local", "--trust-hosts")
     assert code == 0 and "finished" in said
     known = load_run(tmp_path / "disttui" / "runs" / RUN)
     # Which login and port are used there is the viewer's own ssh configuration's word.
     assert [(host.host, host.user, host.port) for host in known.hosts[1:]] == [
         ("box.invalid", None, None), ("box2.invalid", None, None),
     ]  # fmt: skip
-    assert here.type("show", RUN, "--host", "local")[0] == 0, "asked once"
+    assert here.type("runs", "show", RUN, "--host", "local")[0] == 0, "asked once"
     assert not here.marker.exists()
 
 
@@ -114,7 +114,7 @@ def test_other_hosts_are_not_reached_before_a_yes(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_is_no_name_of_a_host_is_refused(tmp_path: Path, hosts: Any, nproc: Any) -> None:
     here = Viewer(tmp_path, hosts=hosts, nproc=nproc)
-    code, said = here.type("show", RUN, "--host", "local", "--trust-hosts")
+    code, said = here.type("runs", "show", RUN, "--host", "local", "--trust-hosts")
     assert code in (2, 3) and "\x1b" not in said, said
     assert not (tmp_path / "disttui" / "runs" / RUN).exists()
 
@@ -128,7 +128,7 @@ def test_a_run_of_ours_stays_ours_whatever_a_host_says(here: Viewer) -> None:
 
 
 def test_a_rerun_shows_what_a_host_wants_run_and_asks(here: Viewer) -> None:
-    assert here.type("show", RUN, "--host", "local")[0] == 0
+    assert here.type("runs", "show", RUN, "--host", "local")[0] == 0
     code, said = here.type("rerun", RUN)
     assert code == 2 and "--trust-profile" in said and not here.marker.exists()
     code, asked = here.answer("n", "rerun", RUN)

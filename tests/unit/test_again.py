@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.runs.registry import load_run
+from disttui.runner.api.rerunning import again
+from disttui.runner.profile import parse
+from disttui.runner.runs.registry import keep, load_run
 from tests.unit.history_kit import command
 
 _JOB = """
@@ -65,5 +67,19 @@ def test_rerun_resume_of_a_run_that_has_saved_nothing_says_where_it_looked(tmp_p
     (run,) = _ids(tmp_path)
     done = command(tmp_path, "rerun", run, "--resume")
     assert done.returncode == 2
-    assert "has saved no checkpoint: looked on local in ~/.disttui/runs/" in done.stderr
+    assert "has saved no checkpoint: searched local, in ~/.disttui/runs/" in done.stderr
     assert _ids(tmp_path) == {run}, "nothing is started"
+
+
+def test_rerun_sets_variables_and_options_of_the_run_before(tmp_path: Path) -> None:
+    text = "{disttui: 1, hosts: [a], job: {script: x.py, args: [--lr, '${var:lr}', --wd, '${var:wd=0}', --steps, 9]}}"
+    environ = {"XDG_DATA_HOME": str(tmp_path)}
+    profile = parse(text, "one.yaml", ["var.lr=3e-4"])
+    for run, settings, args in (
+        ("one-0000000000000001", ["var.lr=1.5e-4"], "--lr 1.5e-4 --wd 0 --steps 9"),
+        ("one-0000000000000002", ["var.wd=1", "job.args.steps=5"], "--lr 1.5e-4 --wd 1 --steps 5"),
+    ):
+        known = load_run(keep(profile, [1], run, environ).folder)
+        assert known.profile == profile.as_written()
+        profile = again(known, settings).profile
+        assert profile.job.args == tuple(args.split())

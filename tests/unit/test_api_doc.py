@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import api
+import disttui as api
+from tests import api_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 
@@ -40,12 +41,18 @@ def test_every_function_of_the_package_is_on_the_page() -> None:
     assert [name for name in functions if not re.search(rf"[`.]{name}[`(]", page)] == []
 
 
+def test_the_signatures_on_the_page_are_those_of_the_code() -> None:
+    assert PAGE.read_text(encoding="utf-8") == api_table.page()
+
+
 def test_every_name_of_the_package_can_be_imported() -> None:
     for name in api.__all__:
-        assert getattr(api, name).__module__.startswith(("runner.", "types")), name
+        assert getattr(api, name).__module__.startswith(("disttui.", "types")), name
 
 
 def test_the_package_alone_imports_nothing_slow() -> None:
-    code = "import sys, runner.api; print(*sorted({'pydantic', 'paramiko', 'yaml', 'click'} & set(sys.modules)))"
+    code = (
+        "import sys, disttui.runner.api; print(*sorted({'pydantic', 'paramiko', 'yaml', 'click'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == ""

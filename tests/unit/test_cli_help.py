@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 from click.testing import CliRunner
 
-from runner.cli.app import SECTIONS
-from runner.cli.group import cli
+from disttui.runner.cli.app import MOVED, SECTIONS
+from disttui.runner.cli.group import cli
 
 
 def test_every_command_is_in_one_section() -> None:
@@ -18,20 +20,41 @@ def test_help_and_version() -> None:
     runner = CliRunner()
     assert "disttui run 2node --sandbox" in runner.invoke(cli, ["--help"]).output
     assert runner.invoke(cli, ["--version"]).output.startswith("disttui, version ")
-    for name in cli.commands:
-        shown = runner.invoke(cli, [name, "--help"])
-        assert shown.exit_code == 0, name
+    for words, _ in _all(cli):
+        shown = runner.invoke(cli, [*words, "--help"])
+        assert shown.exit_code == 0, words
         assert shown.output.startswith("Usage: ")
+
+
+def test_help_fits_one_look() -> None:
+    assert len(SECTIONS["Commands"]) <= 10
+    shown = CliRunner().invoke(cli, ["--help"], env={"COLUMNS": "80"}).output
+    assert len(shown.splitlines()) <= 52, shown
+
+
+def test_old_name_of_each_command_names_the_new_one() -> None:
+    for old, new in MOVED.items():
+        result = CliRunner().invoke(cli, [old, "x"])
+        assert result.exit_code == 2 and f"'{old}' is now 'disttui {new}'." in result.stderr
+        assert tuple(new.split()) in dict(_all(cli)) and old not in cli.commands
 
 
 def test_every_command_has_an_example_that_names_it_and_a_first_sentence_that_fits() -> None:
     runner = CliRunner()
-    overview = runner.invoke(cli, ["--help"], env={"COLUMNS": "80"}).output
-    for name, command in cli.commands.items():
-        if command.params:
-            shown = runner.invoke(cli, [name, "--help"]).output
-            assert f"  disttui {name}" in shown or f"$(disttui {name}" in shown, name
-        assert f"  {command.get_short_help_str(200)}\n" in overview, name
+    for words, command in _all(cli):
+        shown = runner.invoke(cli, [*words, "--help"]).output
+        line = " ".join(words)
+        assert f"  disttui {line}" in shown or f"$(disttui {line}" in shown, line
+        overview = runner.invoke(cli, [*words[:-1], "--help"], env={"COLUMNS": "80"}).output
+        assert f"  {command.get_short_help_str(200)}\n" in overview, line
+
+
+def _all(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command, with the words that name it."""
+    for name, command in group.commands.items():
+        yield (*before, name), command
+        if isinstance(command, click.Group):
+            yield from _all(command, (*before, name))
 
 
 def test_no_line_of_a_groups_list_of_commands_is_cut_off() -> None:

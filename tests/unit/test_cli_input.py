@@ -7,38 +7,49 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 import pytest
+from click.testing import CliRunner
 
-from runner.api.probing import probe
-from runner.api.viewer import Viewer
-from runner.errors import HostError, InputError
-from runner.profile import Host, parse_host
+from disttui.runner.api.probing import probe
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.cli.group import cli
+from disttui.runner.errors import HostError, InputError
+from disttui.runner.profile import Host, parse_host
 from tests.command import disttui
 
 PROFILE = "disttui: 1\nhosts: [local]\njob: {builtin: bytegpt, args: [--stepz, 3]}\n"
 
 WRONG = [
-    ("validate bad.yaml", "bad.yaml: job.args: unrecognized arguments: --stepz 3 (disttui bytegpt lists the options)"),
+    (
+        "profile validate bad.yaml",
+        "bad.yaml: job.args: unrecognized arguments: --stepz 3 (disttui profile bytegpt lists",
+    ),
     ("run bad.yaml", "bad.yaml: job.args: unrecognized arguments"),
-    ("validate 2nod", "2nod: no profile has this name and no file this path\n  → Did you mean 2node?"),
-    ("validate .", ".: this is a folder\n  → Name a profile in it."),
-    ("plan -", "-: a profile is not read from standard input\n  → Save it in a file."),
+    ("profile validate 2nod", "2nod: no profile has this name and no file this path\n  → Did you mean 2node?"),
+    ("profile validate .", ".: this is a folder\n  → Name a profile in it."),
+    ("profile plan -", "-: a profile is not read from standard input\n  → Save it in a file."),
     ("top --once nope.yaml", "nope.yaml: no profile has this name and no file this path"),
-    ("run 2node --sandbox --detach", "a sandbox lives only as long as its command, so it cannot be left"),
-    ("run local --priority 5 --when-free --set slurm.nodes=2", "--priority is of disttui's own queue"),
-    ("run 2node --priority 5", "--priority needs --when-free\n  → Give both, or none."),
+    ("run 2node --sandbox --detach", "a sandbox ends with its command, so it cannot run in the background"),
     ("run 2node --when-free --ignore-leases", "--when-free and --ignore-leases exclude each other"),
-    ("lease box1 --until 2020-01-01", "--until '2020-01-01' is in the past\n  → Give a later time."),
-    ("lease box1 --until 500d", "--until '500d' is more than a year away\n  → Give an earlier time, or never."),
+    ("lease add box1 --until 2020-01-01", "--until '2020-01-01' is in the past\n  → Give a later time."),
+    ("lease add box1 --until 500d", "--until '500d' is more than a year away\n  → Give an earlier time, or never."),
     ("ps --host local --run-dir rel", "'--run-dir': expected a folder of the host, as an absolute path or one that"),
     ("ps --host local --run-dir /a\x07", "'--run-dir': expected a folder of the host"),
-    ("ps --host a$b", "'a$b' is no host: 'a$b' holds '$'\n  → Give an ssh alias, user@host:port or local."),
-    ("gc --older=", "--older '': no age\n  → Give 30d or 12h."),
-    ("gc --over=", "--over '': no size\n  → Give 500MiB or 10GiB."),
-    ("metrics --try /dev/zero", "/dev/zero: this is no regular file"),
-    ("metrics --try pipe", "pipe: this is no regular file"),
-    ("metrics --try bad.yaml --pattern " + "(" * 3000, "--pattern is no regular expression: maximum recursion"),
-    ("import pipe --script a.py", "pipe: cannot be read: this is no regular file\n  → Name a file to import."),
-    ("validate pipe.yaml", "pipe.yaml: this is no regular file, and a profile is read more than once\n  → Save it"),
+    ("ps --host a$b", "'a$b' is not a host: 'a$b' holds '$'\n  → Give an ssh alias, user@host:port or local."),
+    ("runs gc --older=", "--older '': not a duration\n  → Give 90s, 10m, 12h, 30d or 2w."),
+    ("runs gc --over=", "--over '': not a size\n  → Give 500MiB or 10GiB."),
+    ("runs metrics --try /dev/zero", "/dev/zero: not a regular file"),
+    ("runs metrics --try pipe", "pipe: not a regular file"),
+    (
+        "runs metrics --try bad.yaml --pattern " + "(" * 3000,
+        "--pattern is not a regular expression: maximum recursion",
+    ),
+    ("profile import pipe --script a.py", "pipe: cannot be read: not a regular file\n  → Name a file to import."),
+    (
+        "profile validate pipe.yaml",
+        "pipe.yaml: not a regular file, and a profile is read more than once\n  → Save it",
+    ),
+    ("show 2node-7f3a", "'show' is now 'disttui runs show'."),
+    ("queue", "'queue' is now 'disttui lease queue'."),
     ("pss", "No such command 'pss'. Did you mean 'ps'?"),
 ]
 
@@ -58,9 +69,32 @@ def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tm
 def test_of_thousands_of_unknown_arguments_some_are_named_and_the_rest_is_counted(tmp_path: Path) -> None:
     args = ", ".join([f"--a{number}" for number in range(9000)] + [f"--{'b' * 9000}"])
     (tmp_path / "bad.yaml").write_text(PROFILE.replace("--stepz, 3", args))
-    done = disttui("validate", "bad.yaml", cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)})
+    done = disttui("profile", "validate", "bad.yaml", cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)})
     assert done.returncode == 2 and len(done.stderr) < 500
     assert "arguments: --a0 --a1 " in done.stderr and " … and 8,979 more (disttui" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    "line", ["probe local", "check local", "exec local -- true", "top --once local", "lease list local"]
+)
+def test_a_mistake_in_the_configuration_is_no_error_of_a_host(line: str, tmp_path: Path) -> None:
+    """`probe` and others printed it as that of each host, with exit code 3, `exec` with 255."""
+    (tmp_path / "disttui").mkdir()
+    (tmp_path / "disttui/config.yaml").write_text("on_end: x\n")
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    done = disttui(*line.split(" "), cwd=tmp_path, env=env)
+    assert done.returncode == 2 and not done.stdout
+    assert f"{tmp_path}/disttui/config.yaml: 'on_end' is not a setting\n  → There are: " in done.stderr
+
+
+@pytest.mark.parametrize(("line", "code"), [("ps --host local", 0), ("stop x", 2), ("logs x", 2), ("attach x", 2)])
+def test_runs_can_be_listed_and_stopped_with_a_broken_config(line: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "disttui").mkdir()
+    (tmp_path / "disttui/config.yaml").write_text("on_end: x\n")
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    done = disttui(*line.split(" "), cwd=tmp_path, env=env)
+    assert done.returncode == code and "'on_end' is not a setting; the config is ignored\n" in done.stderr
+    assert code == 0 or "no run" in done.stderr, done.stderr
 
 
 def test_a_variable_that_names_no_file_is_named(tmp_path: Path) -> None:
@@ -72,20 +106,27 @@ def test_a_variable_that_names_no_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a b", "'a b' is no host: 'a b' holds ' '\n  → Give an ssh alias, user@host:port or local."),
-        ("a:0", "'a:0' is no host: '0'\n  → Give a port from 1 to 65535."),
-        ("\x1b[2J", "'\\x1b[2J' is no host: '\\x1b[2J' holds '\\x1b'\n"),
+        ("a b", "'a b' is not a host: 'a b' holds ' '\n  → Give an ssh alias, user@host:port or local."),
+        ("a:0", "'a:0' is not a host: '0'\n  → Give a port from 1 to 65535."),
+        ("\x1b[2J", "'\\x1b[2J' is not a host: '\\x1b[2J' holds '\\x1b'\n"),
         (
             "gpu-n\u043ede",
-            "'gpu-n\u043ede' is no host: character 6 of 'gpu-n\u043ede' is CYRILLIC SMALL LETTER O",
+            "'gpu-n\u043ede' is not a host: character 6 of 'gpu-n\u043ede' is CYRILLIC SMALL LETTER O",
         ),
-        ("u@local", "'u@local' is no host: 'local' is this machine, without SSH\n  → Write localhost to reach it"),
+        ("u@local", "'u@local' is not a host: 'local' is this machine, without SSH\n  → Write localhost to reach it"),
     ],
 )
 def test_a_host_that_is_typed_wrong(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_host(text)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(("gpus", "what"), [("1", "GPU 1"), ("2,0", "GPUs 0, 2")])
+def test_leased_gpus_are_counted(monkeypatch: pytest.MonkeyPatch, gpus: str, what: str) -> None:
+    monkeypatch.setattr("disttui.lease", lambda viewer, hosts, *rest, **more: hosts)
+    done = CliRunner().invoke(cli, ["lease", "add", "n1", "--gpus", gpus, "--until", "never"])
+    assert done.output == f"n1: {what} until you release it\n"
 
 
 def test_a_host_may_have_a_name_of_another_script() -> None:
@@ -97,7 +138,7 @@ def test_a_host_that_is_named_twice_is_probed_once() -> None:
     asked = []
 
     class Nobody:
-        def open_link(self, host: Host) -> NoReturn:
+        def ask(self, host: Host, op: str, **arguments: object) -> NoReturn:
             asked.append(host.name)
             raise HostError(host.name, "is asleep", "Wake it.")
 

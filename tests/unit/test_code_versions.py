@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from runner.hosts.facts import Code, HostFacts
-from runner.node.probe import code as module
-from runner.node.probe.report import probe
+from disttui.runner.hosts.facts import Code, HostFacts
+from disttui.runner.node.probe import code as module
+from disttui.runner.node.probe.report import probe
 from tests.unit.planning import facts, planned
 
 SCRIPT = {"script": "train.py"}
@@ -32,36 +32,100 @@ def sources(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def found(one: Path, other: Path, **request: str) -> list[str]:
+CURE = "Copy the same code to all hosts, or set launch.allow_differences (--allow-differences)"
+
+
+def found(one: Path, other: Path, level: str = "error", **request: str) -> list[str]:
     hosts = [
         replace(facts(name), code=fingerprint(at, **request))
         for name, at in (("cpu_desk", one), ("cpu_container", other))
     ]
     job = {"module": request["module"]} if request else SCRIPT
-    return [
-        line for line in planned(*hosts, job=job).found("warning") if "interpreters" not in line and "differ" in line
-    ]
+    return [line for line in planned(*hosts, job=job).found(level) if "interpreters" not in line and "differ" in line]
 
 
-def test_a_script_that_differs_between_hosts_is_a_warning(tmp_path: Path) -> None:
+def test_a_script_that_differs_between_hosts_is_an_error(tmp_path: Path) -> None:
     one, other = (
         sources(tmp_path / "a", {"train.py": "VERSION = 'A'"}),
         sources(tmp_path / "b", {"train.py": "VERSION = 'B'"}),
     )
-    assert found(one, other) == ["None: train.py differs: node1 ≠ node2 → Copy the same code to all hosts"]
+    assert found(one, other) == [f"None: train.py differs: node1 ≠ node2 → {CURE}"]
     sources(other, {"train.py": "VERSION = 'A'"})
     assert found(one, other) == []
 
 
-def test_a_file_beside_it_that_differs_is_a_warning(tmp_path: Path) -> None:
+def test_a_file_beside_it_that_differs_is_an_error(tmp_path: Path) -> None:
     one, other = (sources(tmp_path / name, {"train.py": "import model", "model/net.py": "x = 1"}) for name in "ab")
     assert found(one, other) == []
     sources(other, {"model/net.py": "x = 2"})
-    assert found(one, other) == [
-        "None: the Python files beside train.py differ: node1 ≠ node2 → Copy the same code to all hosts"
-    ]
+    assert found(one, other) == [f"None: the Python files next to train.py differ: node1 ≠ node2 → {CURE}"]
     sources(other, {"model/net.py": "x = 1", "model/new.py": ""})
     assert len(found(one, other)) == 1, "a file that only one has"
+
+
+def test_differences_may_be_allowed(tmp_path: Path) -> None:
+    hosts = [
+        replace(facts(name), code=fingerprint(sources(tmp_path / name, {"train.py": name})))
+        for name in ("cpu_desk", "cpu_container")
+    ]
+    it = planned(*hosts, job=SCRIPT, launch={"allow_differences": True})
+    assert it.found("error") == []
+    assert f"None: train.py differs: node1 ≠ node2 → {CURE}" in it.found("warning")
+
+
+def test_a_host_with_another_script_than_this_machine_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = replace(facts("cpu_desk"), code=fingerprint(sources(tmp_path / "host", {"train.py": "old"})))
+    monkeypatch.chdir(sources(tmp_path / "here", {"train.py": "new"}))
+    assert planned(host, job=SCRIPT).found("error") == [f"None: train.py differs: this machine ≠ node1 → {CURE}"]
+    assert planned(host, job=SCRIPT, hosts=[{"host": "local"}]).found("error") == []
+    (tmp_path / "here" / "train.py").write_text("old")
+    assert planned(host, job=SCRIPT).found("error") == []
+
+
+def test_a_wrapped_script_on_one_host_alone_is_an_error() -> None:
+    there, gone = facts("cpu_desk"), facts("cpu_container")
+    there = replace(there, workdir=replace(there.workdir, script="/w/train.py", script_exists=True))
+    gone = replace(gone, workdir=replace(gone.workdir, script="/w/train.py", script_exists=False))
+    job = {**SCRIPT, "wrap": ["env"]}
+    assert "node2: the script /w/train.py is not there" in planned(there, gone, job=job).found("error")[0]
+    assert planned(gone, gone, job=job).found("error") == []
+    assert planned(there, gone, job=job, launch={"allow_differences": True}).found("error") == []
+
+
+def test_a_file_of_a_command_is_compared_as_a_script(tmp_path: Path) -> None:
+    folders = [sources(tmp_path / name, {"run.sh": f"echo {name}", "data.bin": "\0"}) for name in "ab"]
+    words = ["bash", "-e", "data.bin", "run.sh", "a.py"]
+    codes = [fingerprint(folder, command=words) for folder in folders]
+    assert codes[0] and codes[0].file == "run.sh"
+    hosts = [replace(facts("cpu_desk"), code=code) for code in (*codes, None)]
+    job = {"command": words}
+    assert planned(*hosts[:2], job=job).found("error") == [f"None: run.sh differs: node1 ≠ node2 → {CURE}"]
+    assert planned(hosts[0], hosts[2], job=job).found("error") == [f"None: run.sh is not on node2 → {CURE}"]
+    assert fingerprint(tmp_path, command=["/bin/sh", "-c", "a/run.sh x"]) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "alone"),
+    [
+        ("torchrun --nproc_per_node=2 x.py", True),
+        ("exec python -m torch.distributed.run x.py", True),
+        ("# torchrun x.py", False),
+        ("torchrun --nnodes 2 --node-rank $RANK x.py", False),
+    ],
+)
+def test_a_command_that_starts_a_launcher_of_its_own_is_warned_about(tmp_path: Path, line: str, alone: bool) -> None:
+    code = fingerprint(sources(tmp_path, {"run.sh": f"#!/bin/bash\n\n{line}\n"}), command=["bash", "run.sh"])
+    host = replace(facts("cpu_desk"), code=code)
+    seen = [
+        one
+        for one in planned(host, host, job={"command": ["bash", "run.sh"]}, num_processes=1).found("warning")
+        if "its own launcher" in one
+    ]
+    assert bool(seen) is alone
+    if alone:
+        assert "line 3 of run.sh starts its own launcher in each of 2 processes: each may train alone" in seen[0]
 
 
 def test_what_is_no_code_of_the_job_is_left_out(tmp_path: Path) -> None:
@@ -79,7 +143,7 @@ def test_a_package_is_compared_as_a_whole(tmp_path: Path) -> None:
     sources(other, {"other.py": "2"})
     assert found(one, other, module="pkg.train") == []
     sources(other, {"pkg/net.py": "2"})
-    assert "beside pkg.train differ" in found(one, other, module="pkg.train")[0]
+    assert "next to pkg.train differ" in found(one, other, module="pkg.train")[0]
     assert fingerprint(tmp_path, module="torch.distributed.run") is None
 
 
@@ -106,7 +170,8 @@ def test_the_commits_are_named(tmp_path: Path) -> None:
     heads = [git(folder, "rev-parse", "HEAD")[:7] for folder in (one, other)]
     if heads[0] != heads[1]:
         assert (
-            f"the commit that is checked out differs: node1 ({heads[0]}) ≠ node2 ({heads[1]})" in found(one, other)[0]
+            f"the commit that is checked out differs: node1 ({heads[0]}) ≠ node2 ({heads[1]})"
+            in found(one, other, "warning")[0]
         )
     sources(other, {"train.py": "x = 2"})
     assert f"train.py differs: node1 ({heads[0]}) ≠ node2 ({heads[1]} with changes)" in found(one, other)[0]
@@ -132,10 +197,18 @@ def test_arguments_that_ask_for_nccl_without_a_gpu_are_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [None, [], "x", {}, {"script": [], "folder": {}, "git": 1, "nccl_line": "x"}, {"script": "\x1b[2J" * 20}]
+    "code",
+    [
+        None,
+        [],
+        "x",
+        {},
+        {"script": [], "folder": {}, "git": 1, "nccl_line": "x"},
+        {"script": "\x1b[2J" * 20},
+    ],
 )
 def test_a_host_that_lies_about_its_code_breaks_nothing(code: Any) -> None:
     data = json.loads((Path(__file__).parents[1] / "data" / "facts" / "cpu_desk.json").read_text())
     host = HostFacts.from_json({**data, "code": code})
-    assert host.code in (None, Code(None, None, None, None))
+    assert host.code in (None, Code(*[None] * 6))
     assert planned(host, host, job=SCRIPT).found("error") == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.node.serve.complete import MOST, complete
+from disttui.runner.node.serve.listing import MOST, complete
 
 
 @pytest.fixture

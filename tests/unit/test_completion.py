@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from runner.cli.options import _offered, complete_profiles
+from disttui.runner.cli.options import _offered, complete_profiles
 
 # Each prints the words that the shell would offer for the last of the words it is given.
 SHELLS = {
@@ -39,6 +39,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {
         "HOME": str(tmp_path), "XDG_DATA_HOME": f"{tmp_path}/data", "XDG_CONFIG_HOME": f"{tmp_path}/config",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8",
+        "DISTTUI_SSH_CONFIG": f"{tmp_path}/.ssh/config",
     }  # fmt: skip
 
 
@@ -58,10 +59,10 @@ def test_what_a_shell_offers(shell: str, environ: dict[str, str], tmp_path: Path
     assert offered("stop", "") == {"mine-1a2b", "other-3c4d"}
     assert offered("logs", "mi") == {"mine-1a2b"}
     assert {"own", "2node", "2node-fsdp"} <= offered("run", "")
-    assert offered("plan", "2node-") == {"2node-fsdp"}
+    assert offered("profile", "plan", "2node-") == {"2node-fsdp"}
     assert offered("probe", "") == {"local", "alice@gpubox2", "gpubox"}
     assert offered("ps", "--host", "gp") == {"gpubox"}
-    assert {"mine-1a2b", "example"} <= offered("replay", "")
+    assert {"mine-1a2b", "example"} <= offered("runs", "replay", "")
     assert offered("comp") == {"completion"}
     assert offered("ow") == {"own"}, "a profile in the place of a command"
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from runner.cli.group import cli
-from runner.errors import InputError
-from runner.profile import Profile, composition, load, problems
+from disttui.runner.cli.group import cli
+from disttui.runner.errors import InputError
+from disttui.runner.profile import Profile, composition, load, problems
 
 BASE = """\
 disttui: 1
@@ -74,7 +74,7 @@ launch: {grace: ~}
     assert profile.env == {"X": "base", "Y": "mine"} and profile.num_processes == 2
     assert profile.job.args == ("--steps", "1000", "--lr", "0.1", "--fast")
     assert profile.launch.restarts == 1 and profile.launch.grace == 10
-    assert "extends" not in written(profile) and profile.sources == (str(team / "base.yaml"),)
+    assert "extends" not in written(profile) and [each.path for each in profile.read_from] == [str(team / "base.yaml")]
     path = put(team, "other.yaml", "extends: [base, mine]\nhosts=: [local]\njob: {module: pkg.train, args: [a]}\n")
     profile = load(path)
     assert [host.name for host in profile.hosts] == ["local"] and profile.env["Y"] == "mine"
@@ -100,6 +100,26 @@ def test_variables_have_defaults_and_are_set(team: Path) -> None:
     assert load(shell).job.script == "${var:-x}${var:0:3}", "a shell's own"
     with pytest.raises(InputError, match="expected only as the value of an env variable"):
         load(path, ["var.steps=${env:HOME}"])
+
+
+def test_a_variable_that_is_a_list_is_as_many_items(team: Path) -> None:
+    mine = "disttui: 1\nhosts: [local]\nvar: {more: [--a, b c]}\njob: {script: a.py, args: [--x, '${var:more}']}\n"
+    path = put(team, "mine.yaml", mine)
+    assert load(path).job.args == ("--x", "--a", "b c") and load(path, ["var.more=[]"]).job.args == ("--x",)
+    assert load(path, ["var.more=--b"]).job.args == ("--x", "--b")
+    assert load(put(team, "all.yaml", mine.replace("[--x, '${var:more}']", "'${var:more}'"))).job.args[0] == "--a"
+    inside = put(team, "inside.yaml", mine.replace("'${var:more}'", "'x${var:more}'"))
+    with pytest.raises(InputError, match=r"inside.yaml:4:33: the variable 'more' is a list, .* expected it alone"):
+        load(inside)
+    with pytest.raises(InputError, match="expected only as the value of an env variable"):
+        load(path, ["var.more=[a, '${env:HOME}']"])
+    with pytest.raises(InputError, match=r"'more' is not a single value, .* expected text, or \[several, texts\]"):
+        load(path, ["var.more=[[a]]"])
+    with pytest.raises(InputError, match="with its variables the profile is larger than 1 MiB"):
+        load(
+            put(team, "large.yaml", mine.replace("'${var:more}'", "'${var:more}', " * 2000)),
+            [f"var.more=[{'x' * 600}]"],
+        )
 
 
 def test_hosts_come_from_an_inventory(team: Path) -> None:
@@ -243,7 +263,7 @@ def test_a_file_of_a_team_library_cannot_hold_up_the_lists_of_all_others(
 
 def test_a_profile_of_a_run_extends_nothing(team: Path) -> None:
     """What comes from a host is text, and reads no file of this machine."""
-    from runner.profile import parse
+    from disttui.runner.profile import parse
 
     with pytest.raises(InputError, match="unknown key 'extends'"):
         parse(BASE + "extends: base\n", "profile of two-7f3a")
@@ -252,7 +272,7 @@ def test_a_profile_of_a_run_extends_nothing(team: Path) -> None:
 def test_every_value_is_shown_with_its_file_and_line(team: Path) -> None:
     put(team, "mine.yaml", "extends: base\nlaunch:\n  grace: 9\njob:\n  args+: [--fast]\n")
     put(team.parent / "config/disttui", "personal.yaml", "hosts:\n  node1:\n    user: alice\n")
-    for words in (["library", "show", "team/mine"], ["validate", "--resolved", "team/mine"]):
+    for words in (["library", "show", "team/mine"], ["profile", "validate", "--resolved", "team/mine"]):
         result = CliRunner().invoke(cli, [*words, "--set", "var.steps=5"])
         assert result.exit_code == 0
         lines = [re.sub(" +", " ", line.strip()) for line in result.output.splitlines()]

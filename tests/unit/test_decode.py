@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.protocol.events import Event, Left, Note, Stall, Waiting
-from runner.protocol.files import Exit, Stacks
-from runner.protocol.telemetry import Telemetry
-from runner.runs.contents import EventLine, NewerEvent, read_content
-from runner.untrusted.decode import MalformedRecordError, decode
+from disttui.runner.protocol.events import Event, Left, Note, Stall, Waiting
+from disttui.runner.protocol.files import Exit, Stacks
+from disttui.runner.protocol.telemetry import Telemetry
+from disttui.runner.runs.contents import EventLine, NewerEvent, read_content
+from disttui.runner.untrusted.decode import MalformedRecordError, decode
 
 _JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),

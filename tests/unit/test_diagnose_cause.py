@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from runner.api.diagnosing import diagnose
-from runner.api.viewer import Viewer
-from runner.cli.render.run_story import run_json
-from runner.diagnose.cause import causes, find
-from runner.diagnose.hints import hint
-from runner.diagnose.traceback import fold_traceback
-from runner.render.diagnosis import diagnosis_data, diagnosis_text
-from runner.render.story import attempt_words, others
-from runner.runs.registry import KnownHost, KnownRun
-from runner.runs.replay import replay
-from runner.runs.state import RunState, begin
-from runner.runs.store import HostStore
+from disttui.runner.api.diagnosing import diagnose
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.cli.render.run_story import run_json
+from disttui.runner.diagnose.cause import causes, find
+from disttui.runner.diagnose.hints import hint
+from disttui.runner.diagnose.traceback import fold_traceback
+from disttui.runner.render.diagnosis import diagnosis_data, diagnosis_text
+from disttui.runner.render.story import attempt_words, others
+from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.runs.replay import replay
+from disttui.runner.runs.state import RunState, begin
+from disttui.runner.runs.store import HostStore
 from tests.unit.state_kit import fold
 
 _PEER = {"type": "RuntimeError", "message": "gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:1"}
@@ -90,7 +90,7 @@ def test_where_all_look_like_consequences_the_first_is_blamed() -> None:
 
 
 def test_the_leaders_word_counts_where_no_rank_has_failed() -> None:
-    cause = {"node": 2, "rank": None, "kind": "host lost", "message": "not heard of", "at": 8.0, "last": 2.0}
+    cause = {"node": 2, "rank": None, "kind": "host lost", "message": "no heartbeat", "at": 8.0, "last": 2.0}
     end = {"state": "failed", "code": 1, "attempt": 1, "cause": cause}
     state = fold(seen((0, error(0, 7.0, **_PEER))), 0, "exit.json", end)
     found = find(state)

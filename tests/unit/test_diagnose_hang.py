@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from runner.diagnose import hang
-from runner.diagnose.hang import Standing, awaited, rank_words, sentences, stacks, standings
-from runner.diagnose.traceback import frames
-from runner.protocol.files import RankStacks
-from runner.runs.state import begin
-from runner.untrusted.decode import decode
+from disttui.runner.diagnose import hang
+from disttui.runner.diagnose.hang import Standing, awaited, rank_words, sentences, stacks, standings
+from disttui.runner.diagnose.traceback import frames
+from disttui.runner.protocol.files import RankStacks
+from disttui.runner.runs.state import begin
+from disttui.runner.untrusted.decode import decode
 from tests.unit.state_kit import fold
 
 _DATA = Path(__file__).parents[1] / "data" / "failures"
@@ -39,6 +39,20 @@ def test_gloo_names_the_rank_that_has_not_entered() -> None:
         "ranks 0, 2 wait in all_reduce #4 (train.py:6); "
         "rank 1 has not entered it: it is in load_batch (data.py:3) for 62 s"
     ]
+
+
+def test_a_script_that_spawns_its_own_ranks_is_named_with_a_cure() -> None:
+    library = "/venv/lib/python3.11/site-packages/torch/multiprocessing/spawn.py"
+    places = (
+        ("/home/alice/train.py", 6, "<module>"),
+        (library, 169, "join"),
+        ("/usr/lib/python3.11/selectors.py", 415, "select"),
+    )
+    frames = [{"file": file, "line": line, "function": function} for file, line, function in places]
+    ranks = [standing(rank, "node1", {"threads": [{"main": True, "frames": frames}], "silent": 9.0}) for rank in (0, 1)]
+    told = sentences(ranks)
+    assert told[0] == "ranks 0, 1 are waiting in torch.multiprocessing.spawn (train.py:6) for 9 s"
+    assert told[1].startswith("this script starts its own processes") and "RANK, LOCAL_RANK and WORLD_SIZE" in told[1]
 
 
 def test_the_rank_that_others_wait_for_is_the_one_to_look_at() -> None:
@@ -86,7 +100,7 @@ def test_a_stopped_rank_is_named_with_the_way_out() -> None:
     assert sentences(ranks) == [
         "ranks 0, 2 wait in all_reduce #4 (train.py:6)",
         "rank 1 cannot answer: its process is stopped by a signal (SIGSTOP) or a debugger; "
-        "`kill -CONT 77` on node2 lets it go on",
+        "`kill -CONT 77` on node2 resumes it",
     ]
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runner.diagnose.cause import find
-from runner.diagnose.hints import hint
-from runner.runs.state import RunState, begin
+from disttui.runner.diagnose.cause import find
+from disttui.runner.diagnose.hints import hint
+from disttui.runner.runs.state import RunState, begin
 from tests.unit.state_kit import fold
 
 _DATA = Path(__file__).parents[1] / "data" / "failures"
@@ -62,7 +62,7 @@ def hinted(state: RunState) -> tuple[str, str]:
         ("gloo_loopback", "gloo interface", "an address of node2 that the others cannot reach"),
         ("gloo_mismatched", "mismatched collectives", "different collectives"),
         ("nccl_version", "NCCL versions", "disttui probe"),
-        ("cuda_not_compiled", "torch without CUDA", "node2 is built without CUDA. The script asks for a GPU"),
+        ("cuda_not_compiled", "torch without CUDA", "node2 is built without CUDA. The script requests a GPU"),
         ("cuda_set_device", "torch without CUDA", "node2 is built without CUDA"),
         ("nccl_not_built", "torch without NCCL", "node2 is built without NCCL"),
         ("device_ids_on_cpu", "device_ids on the CPU", "torch.cuda.is_available()"),
@@ -80,7 +80,7 @@ def test_a_known_failure_has_its_hint(case: str, name: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("cards", "words"),
     [
-        ([], "node2 has no GPU. The script asks for a GPU by itself"),
+        ([], "node2 has no GPU. The script requests a GPU itself"),
         ([{"index": 0}, {"index": 1}], "node2 has 2 GPUs: install a torch that is built for CUDA"),
     ],
     ids=["no GPU", "GPUs"],
@@ -179,7 +179,7 @@ def test_a_world_of_one() -> None:
     [
         ({"group": 1, "machine": 1, "limit": 2 << 30}, "killer ended it: the control group's memory limit of 2.0 GiB"),
         ({"kernel": "Out of memory: Killed process 77 (python) total-vm:9kB"}, "Killed process 77"),
-        ({"machine": 2}, "was at work on node2 just then"),
+        ({"machine": 2}, "was active on node2 at that time"),
     ],
 )
 def test_the_kernels_killer_is_named_by_its_evidence(oom: dict[str, Any], words: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from runner.diagnose.straggler import spread_sentence, straggler_sentence
-from runner.protocol.events import Straggler
-from runner.runs.state import RunState, begin
-from runner.untrusted.decode import MalformedRecordError, decode
+from disttui.runner.diagnose.doubts import spread_sentence, straggler_sentence
+from disttui.runner.protocol.events import Straggler
+from disttui.runner.runs.state import RunState, begin
+from disttui.runner.untrusted.decode import MalformedRecordError, decode
 from tests.unit.state_kit import fold
 
 

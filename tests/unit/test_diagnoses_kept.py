@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from runner.api.diagnosing import diagnose
-from runner.api.viewer import Viewer
-from runner.render.diagnosis import diagnosis_data, diagnosis_text
-from runner.runs.diagnoses import ATTEMPTS, LONGEST, NAME, Diagnosis, keep, kept
-from runner.runs.registry import find_run
+from disttui.runner.api.diagnosing import ATTEMPTS, LONGEST, NAME, Diagnosis, diagnose, keep, kept
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.render.diagnosis import diagnosis_data, diagnosis_text
+from disttui.runner.runs.registry import find_run
 from tests.tui.synthetic_run import write
 
 
@@ -20,12 +19,12 @@ def test_a_stalls_diagnosis_is_reported_after_the_stop(tmp_path: Path) -> None:
     folder = write(tmp_path / "disttui" / "runs" / "run-1", hosts=1, per_host=2, steps=5)
     run = find_run("run-1", {"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)})
     viewer = Viewer({})
-    assert "while it went on" not in diagnosis_text(diagnose(viewer, run))
+    assert "while it was running" not in diagnosis_text(diagnose(viewer, run))
     keep(folder, Diagnosis(1, 1_790_000_000.0, "run-1 lives\nrank 1 is in load_batch (data.py:5)"))
     found = diagnose(viewer, run, lambda _: "a run that has ended cannot be asked")
     text = diagnosis_text(found)
     assert text.splitlines()[0].startswith("✓ run-1 finished")
-    assert "while it went on:\n  run-1 lives\n  rank 1 is in load_batch (data.py:5)" in text
+    assert "while it was running:\n  run-1 lives\n  rank 1 is in load_batch (data.py:5)" in text
     kept: Any = diagnosis_data(found)["kept"]
     assert kept[0]["attempt"] == 1
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.errors import InputError
-from runner.hosts.discovery import Discovered, find_all, read_file, ssh_hosts, typed_hosts
-from runner.hosts.discovery.candidate import MOST, flaw_of
+from disttui.runner.errors import InputError
+from disttui.runner.hosts.discovery import Discovered, find_all, read_file, ssh_hosts, typed_hosts
+from disttui.runner.hosts.discovery.candidate import MOST, flaw_of
 
 DATA = Path(__file__).parents[1] / "data" / "discovery"
 
@@ -24,7 +25,7 @@ def names(found: Discovered) -> list[str]:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home whose .ssh is the example."""
     (tmp_path / ".ssh").symlink_to(DATA / "ssh")
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_dir=str(tmp_path)))
     monkeypatch.setenv("PATH", "/nowhere")
     return tmp_path
 
@@ -37,7 +38,7 @@ def test_ssh_config_with_includes(home: Path) -> None:
 
 
 def test_a_missing_ssh_config_has_no_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_dir=str(tmp_path)))
     assert ssh_hosts().problems == ()
     assert "nowhere" in ssh_hosts(str(tmp_path / "nowhere")).problems[0]
 
@@ -79,7 +80,7 @@ def test_typed() -> None:
     found = typed_hosts(" node1, me@node2:2222;gpu[1-3]  node1 a|b [::1]:22")
     assert names(found) == ["node1", "me@node2:2222", "gpu1", "gpu2", "gpu3", "[::1]:22"]
     assert len(found.problems) == 1 and "'|'" in found.problems[0]
-    assert typed_hosts("x[1-99999]").problems == ("'x[1-99999]' is no range of at most 1,000 hosts",)
+    assert typed_hosts("x[1-99999]").problems == ("'x[1-99999]' is not a range of at most 1,000 hosts",)
     assert len(typed_hosts(" ".join(f"h{n}" for n in range(MOST + 5))).candidates) == MOST
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.transport.sandbox import Sandbox
+from disttui.runner.transport.sandbox import Sandbox
 from tests.command import disttui
 from tests.kept import has_been_reached
 
@@ -61,14 +61,14 @@ def test_a_run_of_an_earlier_version_is_listed_and_shown(place: Place) -> None:
     assert {name: (row["state"], row["attempt"], row["step"], row["note"]) for name, row in rows.items()} == {
         "well": ("finished", 1, 5, ""), "failed": ("failed", 2, 4, ""),
     }  # fmt: skip
-    code, said = place.type("show", "failed")
+    code, said = place.type("runs", "show", "failed")
     assert code == 0
     for words in (
         "disttui 0.1.0, torch 2.13.0", "attempt 1 failed: rank 1 on right raised ValueError: the data of step 3",
         "✗ failed-c1e4 failed after 0:11 at step 4: rank 1 on right raised ValueError", "world size 2",
     ):  # fmt: skip
         assert words in said, said
-    code, said = place.type("metrics", "well")
+    code, said = place.type("runs", "metrics", "well")
     assert code == 0 and [json.loads(line)["step"] for line in said.splitlines()] == [1, 2, 3, 4, 5] * 2
     code, said = place.type("diagnose", "failed", "--json")
     assert [one["message"] for one in json.loads(said)["causes"]] == [
@@ -94,8 +94,8 @@ def test_a_run_of_an_earlier_version_is_attached_to(place: Place) -> None:
 
 def test_a_run_of_an_earlier_version_is_stopped_and_forgotten(place: Place) -> None:
     code, said = place.type("stop", "well")
-    assert code == 0 and "well-0335 has finished already" in said and "nothing is left to stop" in said, said
+    assert code == 0 and "well-0335 has finished already" in said and "nothing to stop" in said, said
     for name in ("well", "failed"):
-        code, said = place.type("forget", name)
+        code, said = place.type("runs", "forget", name)
         assert code == 0 and "removed on left, right and here" in said, said
     assert [path for runs in (place.runs, *place.on_hosts) for path in runs.iterdir()] == []

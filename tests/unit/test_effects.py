@@ -16,12 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.profile import parse
-from runner.profile.changes import bounded, difference
-from runner.profile.disclosure import effect_lines
-from runner.profile.effects import secrets
-from runner.profile.trust import doubt
-from runner.render.plan import plan_json, render_plan
+from disttui.runner.profile import parse
+from disttui.runner.profile.changes import bounded, difference
+from disttui.runner.profile.effects import effect_lines, secrets
+from disttui.runner.profile.trust import doubt
+from disttui.runner.render.plan import plan_json, render_plan
 from tests.command import disttui
 from tests.unit.planning import facts, planned
 
@@ -93,7 +92,7 @@ def test_variables_that_load_code_and_later_arguments_are_reported_too() -> None
         ("env.LD_PRELOAD", "on node1: ~/a.so"),
         ("job.command", "on node1, node2: sh -c"),
         ("launch.resume_args", "on node1, node2, from the second attempt on: 'touch ran'"),
-        ("job.outputs", "on node1, node2, copied to this machine by `disttui pull`: out 'a b'"),
+        ("job.outputs", "on node1, node2, copied to this machine by `disttui runs pull`: out 'a b'"),
     ]
 
 
@@ -114,7 +113,7 @@ def test_the_plan_tells_what_runs_besides_the_job() -> None:
         if key not in ("job.script", "on_end.command"):
             assert line in text, text
     data: Any = plan_json(it.plan, it.recommendation, it.findings)
-    assert {one["key"]: one["where"] for one in data["runs"]}["activate"] == ["node2"]
+    assert {one["key"]: one["where"] for one in data["runs"]}["activate"] == ("node2",)
     assert {one["key"]: one["when"] for one in data["runs"]}["on_end.command"] == "end"
     assert [one["name"] for one in data["secrets"]] == ["ONE", "TWO"]
 
@@ -128,7 +127,7 @@ def test_a_secret_that_is_not_set_is_an_error_of_the_plan() -> None:
 
 
 def test_validate_tells_what_a_profile_runs(profile: Path, tmp_path: Path) -> None:
-    done = command(tmp_path, "validate", str(profile))
+    done = command(tmp_path, "profile", "validate", str(profile))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1:] == [
         "  activate: on local, already for a plan: touch ran; true",
@@ -140,7 +139,7 @@ def test_validate_tells_what_a_profile_runs(profile: Path, tmp_path: Path) -> No
 
 
 def test_a_plan_says_that_it_runs_activate_before_it_does(profile: Path, tmp_path: Path) -> None:
-    done = command(tmp_path, "plan", str(profile), "--json")
+    done = command(tmp_path, "profile", "plan", str(profile), "--json")
     assert "disttui: local: running its activate line: touch ran; true" in done.stderr
     assert (tmp_path / "work" / "ran").exists()
     found = json.loads(done.stdout)
@@ -152,7 +151,7 @@ def test_a_plan_says_that_it_runs_activate_before_it_does(profile: Path, tmp_pat
 @pytest.mark.root
 def test_a_profile_of_another_user_is_not_run_without_a_yes(profile: Path, tmp_path: Path) -> None:
     os.chown(profile, 12345, 12345)
-    for words in (["plan"], ["run"]):
+    for words in (["profile", "plan"], ["run"]):
         done = command(tmp_path, *words, str(profile), TOKEN="x")
         assert done.returncode == 2 and "connecting" not in done.stderr
         assert f"{profile}: it belongs to the user with number 12345: it is not used without a yes\n" in done.stderr
@@ -160,9 +159,9 @@ def test_a_profile_of_another_user_is_not_run_without_a_yes(profile: Path, tmp_p
     assert not (tmp_path / "work" / "ran").exists()
     done = command(tmp_path, "attach", "x", "--host", "local", "--profile", str(profile))
     assert done.returncode == 2 and "copy it to a folder of yours.\n" in done.stderr
-    trusted = command(tmp_path, "plan", "--trust-profile", str(profile), TOKEN="x")
+    trusted = command(tmp_path, "profile", "plan", "--trust-profile", str(profile), TOKEN="x")
     assert "it belongs" not in trusted.stderr and (tmp_path / "work" / "ran").exists()
-    assert "▲ it belongs to the user with number 12345" in command(tmp_path, "validate", str(profile)).stdout
+    assert "▲ it belongs to the user with number 12345" in command(tmp_path, "profile", "validate", str(profile)).stdout
 
 
 def asked(home: Path, answer: bytes, words: Sequence[str]) -> str:
@@ -191,7 +190,7 @@ def test_at_a_terminal_what_it_would_run_is_shown_and_asked(
     profile: Path, tmp_path: Path, answer: bytes, runs: bool
 ) -> None:
     os.chown(profile, 12345, 12345)
-    shown = asked(tmp_path, answer, ["plan", str(profile)])
+    shown = asked(tmp_path, answer, ["profile", "plan", str(profile)])
     assert "it belongs to the user with number 12345. With your login, it runs:\n  activate: on local" in shown
     assert "on_end.command: on this machine, when the run ends: touch ended\n" in shown
     assert (tmp_path / "work" / "ran").exists() == runs
@@ -237,7 +236,7 @@ def test_a_folder_of_the_team_holds_colleagues_files(tmp_path: Path, monkeypatch
 
 
 def test_the_profiles_that_come_with_disttui_need_no_yes() -> None:
-    from runner.profile.library import list_profiles
+    from disttui.runner.profile.library import list_profiles
 
     for entry in list_profiles():
         if entry.origin == "built in":

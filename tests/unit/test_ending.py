@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.api import ending
-from runner.api.news import HostNotice
-from runner.render.stopping import stopped_lines
+from disttui.runner.api import ending
+from disttui.runner.api.questions import HostNotice
+from disttui.runner.render.stopping import stopped_lines
 from tests.unit.liar_kit import liar, lied, viewer
 
 END = '{"t": 1.0, "state": "stopped", "code": 130, "cause": None, "attempt": 1, "left": []}'
@@ -57,4 +57,40 @@ def test_hosts_that_are_gone_with_their_sandbox_have_ended_as_is_stored_here(tmp
         assert stopped_lines(done) == ["lied-1a2b stopped on one, two"]
     else:
         assert {news.host for news in notices} == {"one", "two"} and not done.complete
-        assert stopped_lines(done) == ["not reached, so that nobody has seen it stopped there: one, two"]
+        assert stopped_lines(done) == ["not confirmed by one, two: repeat the stop when it can be reached"]
+
+
+def test_process_that_survives_is_named_with_the_reason(tmp_path: Path) -> None:
+    process = {"pid": 7, "command": "cat", "why": "it waits in the kernel"}
+    end = {"t": 1.0, "state": "stopped", "code": 130, "attempt": 1, "left": [7, 8], "processes": [process]}
+    body = f"""
+    if op == "stop":
+        yield {{"ok": {{"stopped": True, "state": "running"}}}}
+    yield {{"ok": {{"alive": False, "pid": None, "exit": {end}, "waits": None}}}}
+    """
+    done = ending.stop(viewer(tmp_path), lied(tmp_path, liar(tmp_path, "one", body)))
+    assert stopped_lines(done)[0] == "could not be ended: one: pid 7 (cat): it waits in the kernel, one: pid 8"
+
+
+@pytest.mark.parametrize("state", ["stopped", "lost"])
+def test_host_that_refuses_the_stop_is_not_reported_as_stopped(tmp_path: Path, state: str) -> None:
+    """The others may have stopped by this stop, or have ended before."""
+    ended = f"""
+    if op == "stop":
+        yield {{"ok": {{"stopped": {state == "stopped"}, "state": None}}}}
+    yield {{"ok": {{"alive": False, "pid": None, "exit": {END.replace("stopped", state)}, "waits": None}}}}
+    """
+    frozen = """
+    if op == "stop":
+        yield {"error": {"what": "its supervisor is frozen", "cure": "add --now"}}
+    yield {"ok": {"alive": True, "pid": 7, "exit": None, "waits": None}}
+    """
+    said: list[object] = []
+    hosts = liar(tmp_path, "one", ended), liar(tmp_path, "two", frozen)
+    done = ending.stop(viewer(tmp_path), lied(tmp_path, *hosts), tell=said.append)
+    assert HostNotice("two", "its supervisor is frozen; add --now") in said
+    assert not done.complete
+    assert stopped_lines(done) == [
+        f"lied-1a2b {state} on one",
+        "not confirmed by two: repeat the stop when it can be reached",
+    ]

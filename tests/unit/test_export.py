@@ -7,16 +7,19 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import CliRunner, Result
 
-from runner.api.exporting import export_profile
-from runner.cli.group import cli
-from runner.errors import InputError
-from runner.planning.interop.read import read_foreign
-from runner.profile import Profile, parse
+from disttui.runner.api.interop import export_profile
+from disttui.runner.cli.group import cli
+from disttui.runner.errors import InputError
+from disttui.runner.planning.interop.read import read_foreign
+from disttui.runner.planning.interop.write import Target, explicit_plan, write
+from disttui.runner.profile import Profile, parse
 from tests import frameworks
 from tests.unit.sshd import free_port
 from tests.unit.test_import import ONE_MACHINE, TWO_MACHINES
@@ -45,12 +48,22 @@ def two(**changes: str) -> Profile:
 
 
 def typed(*words: str) -> Result:
-    return CliRunner().invoke(cli, ["export", *words])
+    return CliRunner().invoke(cli, ["profile", "export", *words])
 
 
 def bash_reads(text: str) -> None:
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("to", get_args(Target))
+def test_a_script_at_home_is_left_to_the_shell(to: Target) -> None:
+    text = "".join(export_profile(two(**{"train.py": "~/code/train.py"}), to).files.values())
+    assert " ~/code/train.py" in text and "'~/" not in text
+    job = 'script: train.py\n  args: [--lr, "3e-4", "it\'s $HOME"]'
+    changes = {job: "command: [~/run.sh]", "workdir: ~/my project": "workdir: /"}
+    text = "".join(export_profile(two(**changes), to).files.values())
+    assert " ~/run.sh" in text and "'~/" not in text
 
 
 def test_an_accelerate_file_comes_back_byte_for_byte() -> None:
@@ -130,6 +143,42 @@ def test_a_script_for_each_host_gets_secrets_from_its_shell(tmp_path: Path, monk
         assert text.splitlines()[1].startswith("cd ~/'my project' && ")
 
 
+@pytest.mark.parametrize("target", ["accelerate", "hostfile", "sbatch", "script"])
+def test_every_export_names_the_interface_for_gloo(target: Target, tmp_path: Path) -> None:
+    """By the route to the master: gloo asks for the host's own name else, and fails where it does not resolve."""
+    stubs = {
+        "python": 'echo "$GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME"',
+        "mpirun": 'eval "exec bash -c \\"\\${$#}\\""',
+        "srun": 'eval "exec bash -c \\"\\${$#}\\""',
+        "scontrol": 'case "$1" in show) echo box1;; *) echo "NodeName=box1 NodeAddr=localhost";; esac',
+    }
+    for name, text in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    changes = {"10.0.0.1": "127.0.0.2", "/opt/env/bin/python": str(tmp_path / "python"), "~/my project": str(tmp_path)}
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "EXPORT_SECRET": "x", "SLURM_JOB_ID": "1", "HOME": str(tmp_path)}
+    files = export_profile(two(**changes), target).files
+    for name in [name for name in files if name.endswith((".sh", ".sbatch"))]:
+        (tmp_path / "script").write_text(files[name])
+        done = subprocess.run(
+            ["bash", "script"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.stdout == "lo =lo\n", done.stderr
+    own = two(**changes, **{"MODE: a b": "GLOO_SOCKET_IFNAME: eth7"})
+    assert not any('export GLOO_SOCKET_IFNAME="' in text for text in export_profile(own, target).files.values())
+
+
+@pytest.mark.parametrize(("target", "file"), [("hostfile", "mpirun.sh"), ("sbatch", "job.sbatch")])
+def test_one_file_for_hosts_whose_probed_interfaces_differ(target: Target, file: str) -> None:
+    plan = explicit_plan(two())
+    hosts = tuple(
+        replace(host, interface=name, env={**host.env, "GLOO_SOCKET_IFNAME": name})
+        for host, name in zip(plan.hosts, ("eth0", "eth1"), strict=True)
+    )
+    text = write(replace(plan, hosts=hosts), target).files[file]
+    assert "export GLOO_SOCKET_IFNAME=" in text and "eth0" not in text and "eth1" not in text
+
+
 @pytest.mark.torch
 def test_the_script_of_a_host_trains_without_disttui(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
@@ -151,6 +200,103 @@ def test_the_script_of_a_host_trains_without_disttui(tmp_path: Path) -> None:
     done = subprocess.run([str(script)], capture_output=True, text=True, timeout=200, check=False, env={**os.environ})
     assert done.returncode == 0, done.stderr
     assert [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in (0, 1)] == [["2", "it's", ["a b", "$x"]]] * 2
+
+
+JOB_SCRIPT = """\
+#!/bin/bash
+#SBATCH --job-name=multinode --nodes=2 --ntasks-per-node=1 --err=E-%x.%j
+source activate.sh
+export GPUS_PER_NODE=1
+head_node_ip=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)
+export HERE="${HERE:-/nowhere}"
+export LAUNCHER="@LAUNCHER@"
+export SCRIPT="${HERE}/train.py"
+export SCRIPT_ARGS=" \\
+    --out ${HERE}/output \\
+    "
+export CMD="$LAUNCHER $SCRIPT $SCRIPT_ARGS $OPTIONAL_ARGS ${MORE:-}"
+srun $CMD
+"""
+"""As the examples of Accelerate start theirs."""
+STARTED = ("launch-0.sh", "launch-1.sh", "run-0.sh", "run-1.sh", "job.sbatch", "mpirun.sh")
+STARTS = {
+    "torchrun": "torchrun --nnodes 2 --nproc_per_node 1 --rdzv_backend c10d --rdzv_endpoint $head_node_ip:29500",
+    "accelerate": "accelerate launch --num_processes $((SLURM_NNODES * GPUS_PER_NODE)) --num_machines $SLURM_NNODES "
+    "--main_process_ip $head_node_ip --main_process_port 29500",
+}
+TRAIN = """
+import json, os, sys
+import torch, torch.distributed as dist
+if os.environ["ACTIVATED"] == "accelerate":
+    from accelerate import Accelerator
+    processes = Accelerator().num_processes
+else:
+    dist.init_process_group("gloo")
+    processes = dist.get_world_size()
+total = torch.ones(1) * (dist.get_rank() + 1)
+dist.all_reduce(total)
+with open(f"rank{dist.get_rank()}", "w") as file:
+    json.dump([processes, total.item(), sys.argv[1:]], file)
+dist.destroy_process_group()
+"""
+SRUN = """
+for NODE in 0 1; do
+    SLURM_NODEID=$NODE bash -c "${@: -1}" & pids+=" $!"
+done
+for pid in $pids; do wait $pid || exit; done
+"""
+"""An srun that has both nodes on this machine."""
+
+
+@pytest.mark.torch
+@pytest.mark.frameworks
+@pytest.mark.parametrize(
+    ("launcher", "target"),
+    [("torchrun", "script"), ("torchrun", "sbatch"), ("accelerate", "accelerate"), ("accelerate", "script"),
+     pytest.param("torchrun", "hostfile", marks=pytest.mark.openmpi)],
+)  # fmt: skip
+def test_an_imported_job_script_trains_wherever_it_is_exported_to(
+    launcher: str, target: Target, tmp_path: Path
+) -> None:
+    """Two ranks of the real launchers; only Slurm is played by this machine."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "activate.sh").write_text(f"export ACTIVATED={launcher}\n")
+    one_host = target == "hostfile"  # mpirun reaches another one by ssh
+    hosts = ("local",) if one_host else ("127.0.0.1", "127.0.0.2")
+    text = JOB_SCRIPT.replace("@LAUNCHER@", STARTS[launcher]).replace("--nodes=2", f"--nodes={len(hosts)}")
+    imported = read_foreign(text, "job.sh", hosts=hosts)
+    port = free_port()
+    sets = {
+        "var.HERE": str(tmp_path), "var.OPTIONAL_ARGS": "[--lr, a b]", "job.workdir": str(tmp_path),
+        "python": str(frameworks.PYTHON), "launch.backend": "gloo", "launch.ports": f"{port}-{port + 1}",
+        "launch.master": "127.0.0.1", "num_processes": str(2 // len(hosts)),
+    }  # fmt: skip
+    profile = parse(imported.text, "job.yaml", [f"{key}={value}" for key, value in sets.items()])
+    assert profile.launch.launcher == launcher
+    for name, content in export_profile(profile, target).files.items():
+        (tmp_path / name).write_text(content)
+    stubs = {"srun": SRUN, "scontrol": 'case "$1" in show) echo n1;; *) echo "NodeName=n1 NodeAddr=127.0.0.1";; esac'}
+    for name, content in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{content}\n")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": str(free_port()), "SLURM_JOB_NODELIST": "n1"}
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    scripts = [name for name in sorted(path.name for path in tmp_path.iterdir()) if name in STARTED]
+    started = [
+        subprocess.Popen(["bash", name], cwd=tmp_path, env={**os.environ, **slurm, **root}, stderr=subprocess.PIPE)
+        for name in scripts
+    ]
+    said = [each.communicate(timeout=200)[1].decode() for each in started]
+    assert [each.returncode for each in started] == [0] * (2 if target in ("script", "accelerate") else 1), said
+    wanted = [2, 3.0, ["--out", f"{tmp_path}/output", "--lr", "a b"]]
+    assert [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in (0, 1)] == [wanted] * 2
+
+
+def test_a_job_script_that_asks_for_no_gpus_says_so() -> None:
+    notes = export_profile(two(**{"launch: {backend: nccl}\n": ""}), "sbatch").notes
+    assert any("no GPUs are requested" in note for note in notes), notes
+    assert not any("no GPUs" in note for note in export_profile(two(), "sbatch").notes)
+    assert not any("no GPUs" in note for note in export_profile(two(nccl="gloo"), "sbatch").notes)
 
 
 LACKING = [

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import DisttuiError, HostError
-from runner.hosts.link import Item, Link
-from runner.runs.backfill import fill
-from runner.runs.registry import KnownHost, KnownRun
-from runner.runs.remote import TAIL, Reached, sync
-from runner.runs.store import HostStore
-from runner.transport.local import LocalConnection, LocalStream
+from disttui.runner.errors import DisttuiError, HostError
+from disttui.runner.hosts.link import Item, Link
+from disttui.runner.runs.backfill import fill
+from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.runs.remote import TAIL, Reached, sync
+from disttui.runner.runs.store import HostStore
+from disttui.runner.transport.local import LocalConnection, LocalStream
 from tests.kept import has_been_reached
 
 MIB = 1 << 20
@@ -95,7 +95,7 @@ def test_what_is_not_kept_is_said_and_the_rest_has_come(run: KnownRun, link: Lin
 
 def test_a_mirror_that_is_taken_away_is_one_clear_error(run: KnownRun, link: Link, store: HostStore) -> None:
     shutil.rmtree(store.folder)
-    with pytest.raises(DisttuiError, match="has been removed"):
+    with pytest.raises(DisttuiError, match="have been removed"):
         fill(link, run, 0, store, LOG)
     assert "runs" in link.request("list", run_dir=run.run_dir), "the link is of use still"
 
@@ -134,7 +134,7 @@ def test_what_was_on_its_way_for_one_log_never_comes_into_another(
     (store.folder / LOG).unlink()
     (store.folder / LOG).mkdir()
     slow.set()
-    monkeypatch.setattr("runner.runs.backfill.REACH", 1.0)
+    monkeypatch.setattr("disttui.runner.runs.backfill.REACH", 1.0)
     begun = time.monotonic()
     with pytest.raises(DisttuiError, match="Is a directory"):
         fill(link, run, 0, store, LOG)
@@ -151,7 +151,7 @@ def test_a_link_whose_reads_cannot_be_ended_is_closed(
     (store.folder / LOG).unlink()
     (store.folder / LOG).mkdir()
     slow.set()
-    monkeypatch.setattr("runner.runs.backfill.REACH", 0.0)
+    monkeypatch.setattr("disttui.runner.runs.backfill.REACH", 0.0)
     with pytest.raises(DisttuiError, match="Is a directory"):
         fill(link, run, 0, store, LOG)
     with pytest.raises(HostError, match="the link broke"):

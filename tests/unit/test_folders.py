@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from runner.errors import HostError
-from runner.hosts.link import Link
-from runner.hosts.ship import node_parcel
-from runner.node import folders, parcel
-from runner.node.probe import place
-from runner.node.problem import Problem
-from runner.node.serve import listing, runs
-from runner.protocol.requests import StartRequest
-from runner.transport.local import LocalConnection
+from disttui.runner.errors import HostError
+from disttui.runner.hosts.link import Link
+from disttui.runner.hosts.ship import node_parcel
+from disttui.runner.node import folders, parcel
+from disttui.runner.node.probe import place
+from disttui.runner.node.problem import Problem
+from disttui.runner.node.serve import listing, runs
+from disttui.runner.protocol.requests import Op, StartRequest
+from disttui.runner.transport.local import LocalConnection
 from tests.unit.runs_kit import SLEEP, Make, making
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
@@ -265,8 +265,8 @@ def test_without_any_safe_place_each_one_is_named_with_its_reason(
     home.chmod(0o777)
     (tmp_path / "runtime").write_text("")
     source = Path(folders.__file__).with_name("loader.py").read_text()
-    monkeypatch.setattr("runner.hosts.ship._LOADER", ("folders.py", "parcel.py", "loader.py"))
-    monkeypatch.setattr("runner.hosts.link.loader_line", lambda: _line(source, str(tmp_path / "file" / "x")))
+    monkeypatch.setattr("disttui.runner.hosts.ship._LOADER", ("folders.py", "parcel.py", "loader.py"))
+    monkeypatch.setattr("disttui.runner.hosts.link.loader_line", lambda: _line(source, str(tmp_path / "file" / "x")))
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match="no folder for the node program") as seen:
         _visit()
@@ -348,7 +348,7 @@ def test_a_folder_of_another_user_is_listed_by_its_owner_and_not_opened(shared: 
 
 @pytest.mark.root
 @pytest.mark.parametrize("op", ["mirror", "read", "stacks", "files", "fetch", "status", "stop", "forget", "lead"])
-def test_nothing_of_a_run_that_another_user_has_made_is_read(shared: Path, op: str) -> None:
+def test_nothing_of_a_run_that_another_user_has_made_is_read(shared: Path, op: Op) -> None:
     place = shared / "t-1" / "0"
     place.mkdir(parents=True)
     (place / "spec.json").write_text("{}")

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from runner.diagnose.cause import find
-from runner.diagnose.hints import hint
-from runner.node.observe import last_words
-from runner.node.observe.harvest import Harvest
-from runner.render.status import eta, metric_words, progress, status_line
-from runner.render.story import attempt_words, ending
-from runner.runs.state import RunState, begin
+from disttui.runner.diagnose.cause import find
+from disttui.runner.diagnose.hints import hint
+from disttui.runner.node.observe import deaths
+from disttui.runner.node.observe.harvest import Harvest
+from disttui.runner.protocol.limits import MOST_METRICS
+from disttui.runner.protocol.watch import Judge, RuleName, WatchRule
+from disttui.runner.render.status import eta, metric_words, progress, status_line
+from disttui.runner.render.story import attempt_words, ending
+from disttui.runner.runs.state import RunState, begin
 from tests.unit.state_kit import fold
 
 _DATA = Path(__file__).parents[1] / "data" / "foreign"
@@ -53,6 +55,22 @@ def test_the_metrics_of_scripts_that_nobody_here_wrote(
     assert {key: merged.get(key) for key in newest} == newest
 
 
+@pytest.mark.parametrize("path", sorted(_DATA.glob("*.log")), ids=lambda path: path.stem)
+def test_rules_are_silent_on_recorded_logs_and_find_a_planted_nan(tmp_path: Path, path: Path) -> None:
+    def fired(records: list[dict[str, Any]]) -> set[str]:
+        names: tuple[RuleName, ...] = ("nonfinite", "spike", "slow", "plateau")
+        judge = Judge([WatchRule(rule=name, do="notify") for name in names])
+        for number, record in enumerate(records):
+            judge.hear(0, {**record, "t": 1000.0 + number})
+        return {one["rule"] for one in judge.take()}
+
+    records = harvested(path.stem, tmp_path)
+    assert fired(records) == ({"nonfinite"} if path.stem == "imagenet_nan" else set())
+    losses = sum("loss" in record for record in records)
+    if losses > 2:
+        assert fired([{**one, "loss": "nan"} if "loss" in one else one for one in records]) == {"nonfinite"}
+
+
 def started() -> RunState:
     """A run of one rank, in its first attempt."""
     launch = {"t": 1.0, "e": "launch", "attempt": 1, "pid": 9, "command": [], "interface": "eth0"}
@@ -86,11 +104,49 @@ def test_the_batches_of_an_epoch_are_not_the_steps_of_the_run(tmp_path: Path, na
 
 
 def test_a_total_that_the_step_has_passed_is_dropped() -> None:
+    """An epoch's total may be printed with every step of the run: 59/10 is no progress."""
     state = started()
-    for step, more in ((100, {"steps": 100}), (101, {}), (102, {"loss": 1.5})):
+    for step, more in ((100, {"steps": 100}), (101, {}), (102, {"steps": 100}), (103, {"loss": 1.5})):
         state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", {"t": 1.0 + step, "step": step, **more})
         assert (progress(state) is None) == (step > 100)
     assert state.metrics["loss"] == 1.5
+
+
+def test_a_script_that_invents_names_of_metrics_keeps_its_first() -> None:
+    state = started()
+    for step in range(3 * MOST_METRICS):
+        record = {"t": 1.0 + step, "step": step, "loss": 2.0, f"m{step}": 1.0}
+        state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", record)
+    (_, _, series), *_ = state.ranks()
+    assert series.latest["step"] == 3 * MOST_METRICS - 1 and "m0" in series.latest
+    assert max(len(series.latest), len(series.first)) <= MOST_METRICS
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ((0, 1, 2), "attempt 2 started at step 0 (attempt 1 had reached 70); see launch.resume_args"),
+        ((10, 20), "attempt 2 started at step 10 (attempt 1 had reached 70); see launch.resume_args"),
+        ((0, 61, 62), None),  # a bar that is set to the step of a checkpoint
+        ((61, 62), None),
+        ((0,), None),  # no step was made
+    ],
+)
+def test_an_attempt_that_began_at_step_0_again_is_reported(
+    tmp_path: Path, second: tuple[int, ...], told: str | None
+) -> None:
+    state = started()
+    state = fold(
+        state, 0, "events.jsonl", {"t": 50.0, "e": "launch", "attempt": 2, "pid": 9, "command": [], "interface": "eth0"}
+    )
+    for attempt, steps in ((1, (0, 10, 40, 70)), (2, second)):
+        for step in steps:
+            state = fold(
+                state, 0, f"attempt-{attempt}/rank-0.metrics.jsonl", {"t": 100.0 * attempt + step, "step": step}
+            )
+    state = fold(state, 0, "exit.json", {"state": "finished", "code": 0})
+    lines = [line.strip() for line in ending(state, 34.0, tmp_path, {})]
+    assert [line for line in lines if "had reached" in line] == ([told] if told else [])
 
 
 def test_the_closing_line_has_the_newest_accuracy(tmp_path: Path) -> None:
@@ -108,9 +164,11 @@ def test_a_loss_that_is_no_number_any_more_is_told(tmp_path: Path) -> None:
     for record in harvested("imagenet_nan", tmp_path):
         state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", record)
     assert "loss nan  val loss nan" in status_line(state, 9.0, 120)
+    assert "▲ the loss is nan" in status_line(state, 9.0, 120)
     state = fold(state, 0, "exit.json", {"state": "finished", "code": 0})
-    line = ending(state, 34.0, tmp_path, {})[0]
+    line, *more = ending(state, 34.0, tmp_path, {})
     assert line == "✓ t-1 finished in 0:34: 1 rank on 1 host  loss 6.88 → nan  validation loss nan  val Acc@1 0"
+    assert any(one.startswith("! the loss is nan") for one in more), more
 
 
 def test_the_accuracy_of_a_validation_is_not_told_as_that_of_the_training() -> None:
@@ -133,10 +191,10 @@ def ended(name: str, rank: int, code: int) -> RunState:
     """A run of two hosts, one rank of which has ended with this log and says nothing by itself."""
     state = begin("t-1", ("node1", "node2"), (1, 1))
     path = str(_DATA / f"{name}.log")
-    words, seen = last_words.read(path, code), {"attempt": 1, "rank": rank, "at": 9.0, "t": 9.0}
+    words, seen = deaths.read(path, code), {"attempt": 1, "rank": rank, "at": 9.0, "t": 9.0}
     if words:
         state = fold(state, rank, "events.jsonl", {"e": "error", **seen, **words})
-    said = "" if words else last_words.said(path, code)
+    said = "" if words else deaths.said(path, code)
     return fold(state, rank, "events.jsonl", {"e": "death", **seen, "code": code, **({"said": said} if said else {})})
 
 

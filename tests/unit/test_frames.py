@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.protocol.frames import LIMIT, Unpacker, pack_data, pack_json
+from disttui.runner.protocol.frames import LIMIT, Unpacker, pack_data, pack_json
 
 messages = st.lists(
     st.one_of(

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from runner.node import disk
-from runner.node.probe import place
-from runner.node.telemetry.alarms import Alarms
-from runner.node.telemetry.sampler import Sampler
+from disttui.runner.node import disk
+from disttui.runner.node.probe import place
+from disttui.runner.node.telemetry.sampler import Sampler
+from disttui.runner.node.telemetry.sampling import Alarms
 from tests.unit.runs_kit import Make, making
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
@@ -64,7 +64,7 @@ def test_no_inodes_left_is_the_cause_and_costs_one_attempt(cluster: Make, small:
     run.start()
     last = run.exit(0)
     assert (last["state"], last["attempt"]) == ("failed", 1)
-    assert f"the disk of {run.folder(0)} has no inodes left" in last["cause"]["message"]
+    assert f"the disk of {run.folder(0)} has no free inodes" in last["cause"]["message"]
     assert "disk" not in last["cause"]
 
 
@@ -89,7 +89,7 @@ def test_inodes_are_counted_before_the_start_and_while_it_runs(small: Path) -> N
         made += 1
     problems: list[str] = []
     assert not place.disk(str(small / "x"), problems)["writable"]
-    assert f"the disk of {small} has no inodes left: it can take no file beside its 100" in problems[0]
+    assert f"the disk of {small} has no free inodes: all 100 are in use" in problems[0]
     sampler = Sampler(str(small))
     record: Any = sampler.sample({})
     sampler.close()

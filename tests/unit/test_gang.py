@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.node import ports, procs
+from disttui.runner.node import ports, procs
 from tests.unit.runs_kit import SLEEP, Make, making, same
 from tests.unit.waiting import wait_for
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.node import procs
+from disttui.runner.node import procs
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
 from tests.unit.waiting import wait_for
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from runner.node import procs
-from runner.node.gang.follower import Follower
-from runner.node.host import HostPart
-from runner.node.loop import Loop
+from disttui.runner.node import procs
+from disttui.runner.node.gang.follower import Follower
+from disttui.runner.node.host import HostPart
+from disttui.runner.node.loop import Loop
 from tests.unit.runs_kit import SLEEP, Make, making, same
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
@@ -183,7 +183,7 @@ def test_a_second_supervisor_of_the_same_node_is_refused(cluster: Make) -> None:
 
 
 def test_no_free_gang_port_is_said_at_start(cluster: Make) -> None:
-    from runner.node.problem import Problem
+    from disttui.runner.node.problem import Problem
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

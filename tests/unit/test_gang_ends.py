@@ -22,14 +22,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.node import journal, procs
-from runner.node.gang import follower, gang, health, leader, link, membership
-from runner.node.host import HostPart
-from runner.node.loop import Timer
-from runner.node.supervise import member, supervisor
+from disttui.runner.node import journal, procs
+from disttui.runner.node.gang import follower, gang, health, leader, link, membership
+from disttui.runner.node.host import HostPart
+from disttui.runner.node.loop import Timer
+from disttui.runner.node.supervise import member, supervisor
 
 _EXAMPLES = max(100, int(os.environ.get("DISTTUI_FUZZ", "0")) // 400)
 _HOST_TIMEOUT, _GRACE, _REJOIN = 12, 2, 25
+_SHOWS = 4.0
+"""Seconds of an attempt after which its ranks show that they train."""
 _FAULTS_END = 150.0
 _BY_THEN = _FAULTS_END + 400.0
 """Seconds after which nothing may live any more: each attempt's own limits, one after the other."""
@@ -86,6 +88,7 @@ class World:
         fate = self.plan[(number - 1) % len(self.plan)]
         for node, part in enumerate(parts):
             assert part is not None
+            part.met = self.now
             if fate.node is None or fate.node == node:
                 part.loop.after(fate.after + 0.01 * node, functools.partial(part.fall, fate.node is not None))
 
@@ -260,7 +263,8 @@ class Ranks:
     def __init__(self) -> None:
         self.pids: dict[int, int] = {}
         self.failed: set[int] = set()
-        self.company = types.SimpleNamespace(end=lambda: None)
+        self.process_group = types.SimpleNamespace(end=lambda: None)
+        self.watch = types.SimpleNamespace(take=list)
         self.signs = types.SimpleNamespace(message=lambda *_: {"k": "signs", "silent": {}, "times": {}, "shows": []})
 
     def living(self) -> set[int]:
@@ -278,6 +282,8 @@ class Attempt:
         self.launcher: int | None = next(sim.pids)
         self.pid = self.launcher
         self.gone = False
+        self.met: float | None = None
+        """When every host had its part of it."""
         self.well = False
         self.mpi = None
         self.port = None
@@ -285,6 +291,10 @@ class Attempt:
         assert not sim.living, "two attempts at once on one host"
         sim.attempt = self
         sim.living[self.pid] = self
+
+    @property
+    def asked_to_end(self) -> int | None:
+        return self.launcher
 
     def go(self, master: str, port: int, server: None, mpi: None = None) -> None:
         self.gone = True
@@ -317,7 +327,8 @@ class Attempt:
         return {"rank": None, "kind": "launch", **fields}
 
     def progress(self) -> dict[str, Any]:
-        return {"begun": True, "saved": True, "step": None}
+        begun = self.met is not None and self.sim.world.now - self.met > _SHOWS
+        return {"begun": begun, "saved": True, "step": None}
 
     def listens(self, port: int) -> bool:
         return self.sim.world.random.random() < 0.3
@@ -469,7 +480,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, world: World, launch: dict[str, A
         patch.setattr(supervisor, "os", fake_os)
         patch.setattr(follower, "socket", fake_socket)
         patch.setattr(follower.Follower, "_dial", dial)
-        patch.setattr("runner.node.ports.reserve", lambda *_: (2, None))
+        patch.setattr("disttui.runner.node.ports.reserve", lambda *_: (2, None))
         patch.setattr(member, "os", fake_os)
         patch.setattr(member, "write_stop", write_stop)
         patch.setattr(member, "LauncherProcess", attempt)
@@ -528,7 +539,7 @@ def play(
     killed = {fault.node for fault in faults if fault.what == "kill"}
     for node in {0, 1, 2} - killed:
         assert f"/sim/{node}/exit.json" in world.files, said
-    assert "sends what no supervisor does" not in said
+    assert "ignored an invalid message" not in said
     return world
 
 
@@ -580,3 +591,13 @@ def test_a_host_that_was_away_for_an_attempt_takes_part_in_the_next(monkeypatch:
         cut = Fault("cut", 1, 6.5 + at / 2, _HOST_TIMEOUT + 6 + at)
         world = play(monkeypatch, [Fate(2, 5.0), Fate(None, 20.0)], [cut], seed=seed)
         assert {world.files[f"/sim/{node}/exit.json"]["state"] for node in range(3)} == {"finished"}, story(world)
+
+
+@settings(max_examples=_EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 2), st.floats(3, 30), st.floats(1, _HOST_TIMEOUT + _REJOIN), st.integers(0, 2**16))
+def test_lost_host_is_waited_for_in_every_phase(node: int, at: float, lasts: float, seed: int) -> None:
+    """A cut at any time after the join, also before an attempt has shown that it trains."""
+    with pytest.MonkeyPatch.context() as patch:
+        plan = [Fate(2, 5.0), *[Fate(None, 20.0)] * 9]
+        world = play(patch, plan, [Fault("cut", node, at, lasts)], restarts=9, seed=seed)
+    assert {world.files[f"/sim/{node}/exit.json"]["state"] for node in range(3)} == {"finished"}, story(world)

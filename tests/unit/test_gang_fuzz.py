@@ -22,17 +22,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.node.gang import follower as follower_module
-from runner.node.gang import messages
-from runner.node.gang.follower import Follower
-from runner.node.gang.gang import Gang, Phase
-from runner.node.gang.leader import Leader
-from runner.node.gang.link import Channel
-from runner.node.gang.wirehmac import BrokenWireError, WireSession
-from runner.node.host import HostPart, plan_hash
-from runner.node.loop import Loop
-from runner.node.supervise import member
-from runner.node.supervise.member import Member
+from disttui.runner.node.gang import follower as follower_module
+from disttui.runner.node.gang import messages
+from disttui.runner.node.gang.follower import Follower
+from disttui.runner.node.gang.gang import Gang, Phase
+from disttui.runner.node.gang.leader import Leader
+from disttui.runner.node.gang.link import Channel
+from disttui.runner.node.gang.wirehmac import BrokenWireError, WireSession
+from disttui.runner.node.host import HostPart, plan_hash
+from disttui.runner.node.loop import Loop
+from disttui.runner.node.supervise import member
+from disttui.runner.node.supervise.member import Member
 
 pytestmark = pytest.mark.timeout(0 if "DISTTUI_FUZZ" in os.environ else 240)
 INPUTS = int(os.environ.get("DISTTUI_FUZZ", "10000"))
@@ -335,7 +335,7 @@ def test_a_leader_with_the_key_brings_no_follower_down(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(follower_module, "_TRY", 600.0)  # of real time, which a busy machine takes
     monkeypatch.setattr(member, "LauncherProcess", refuse)
-    monkeypatch.setattr("runner.node.observe.stacks.keep", lambda *_: None)
+    monkeypatch.setattr("disttui.runner.node.observe.stacks.keep", lambda *_: None)
     with tempfile.TemporaryDirectory() as folder:
 
         def hear(words: list[dict[str, Any]], numbered: bool, junk: bytes) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runner.node.serve import runs
+from disttui.runner.node.serve import runs
 from tests.unit.runs_kit import Cluster
 from tests.unit.waiting import wait_for
 
@@ -153,7 +153,7 @@ def test_a_stop_waits_for_a_host_that_is_cut_off_and_says_so(pair: Make, asked: 
     away = 1 - asked
     run.stop(asked)
     seen = run.wait_event(asked, "note", stop=True)["text"]
-    assert seen.startswith(f"the stop waits for host{away}, which is not heard of: within 1")
+    assert seen.startswith(f"waiting for host{away} to stop, which has sent no heartbeat: within 1")
     assert runs.status(run.folder(asked))["waits"] == seen
     wait_for(lambda: not run.living(asked), "the end of this host's own ranks")
     assert run.living(away)

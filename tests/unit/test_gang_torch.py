@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.planning.launchers.torchrun import options
+from disttui.runner.planning.launchers.torchrun import options
 from tests.unit.runs_kit import Cluster
 from tests.unit.waiting import wait_for
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from runner.text.glyphs import encoding_of, fit, plain
+from disttui.runner.text.glyphs import encoding_of, fit, plain
 from tests.tui.synthetic_run import write
 
 ROOT = Path(__file__).parents[2]
@@ -81,9 +81,7 @@ def test_nothing_that_is_written_fails_for_a_character() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "iso8859-1", "ascii:strict"])
-@pytest.mark.parametrize(
-    "words", [["ps"], ["show", "run-1"], ["logs", "run-1"], ["nosuch"]], ids=lambda words: words[0]
-)
+@pytest.mark.parametrize("words", [["ps"], ["runs", "show", "run-1"], ["logs", "run-1"], ["nosuch"]], ids=" ".join)
 def test_a_command_says_its_words_in_any_encoding(words: list[str], encoding: str, tmp_path: Path) -> None:
     write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=1, steps=3)
     environ = {**os.environ, "PYTHONIOENCODING": encoding, "XDG_DATA_HOME": str(tmp_path), "TERM": "xterm"}
@@ -97,7 +95,7 @@ def test_a_terminal_without_an_encoding_gets_ascii(tmp_path: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if name not in ("LC_ALL", "LC_CTYPE", "PYTHONUTF8")}
     environ |= {"LANG": "C", "XDG_DATA_HOME": str(tmp_path), "TERM": "xterm"}
     master, terminal = pty.openpty()
-    with subprocess.Popen([DISTTUI, "show", "run-1"], env=environ, stdout=terminal, stderr=terminal) as command:
+    with subprocess.Popen([DISTTUI, "runs", "show", "run-1"], env=environ, stdout=terminal, stderr=terminal) as command:
         os.close(terminal)
         seen = b""
         try:

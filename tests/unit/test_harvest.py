@@ -15,10 +15,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runner.node.observe.bars import Bars
-from runner.node.observe.harvest import Harvest, _Guard, _TooSlowError
-from runner.node.observe.patterns import LONGEST
-from runner.node.observe.recogniser import Recogniser, may_tell
+from disttui.runner.node.observe.harvest import Harvest, _Guard, _TooSlowError
+from disttui.runner.node.observe.patterns import LONGEST
+from disttui.runner.node.observe.recogniser import Bars, Recogniser, may_tell
+from disttui.runner.protocol.watch import Judge, WatchRule
 from tests.unit.waiting import wait_for
 
 FORMS = (Path(__file__).parents[1] / "data" / "logs" / "forms.txt").read_text().splitlines()
@@ -48,6 +48,20 @@ def read(line: str) -> dict[str, Any] | None:
 def test_the_forms(form: str) -> None:
     line, _, expected = form.rpartition(" => ")
     assert read(line) == json.loads(expected)
+
+
+def test_an_evaluations_train_loss_is_not_the_loss_of_a_step() -> None:
+    known = Recogniser()
+    lines = [
+        "step 0: train loss 10.9, val loss 11.0",
+        "iter 0: loss 10.8, time 9ms",
+        "step 5: train loss 2.4, val loss 2.5",
+    ]
+    assert [known.read(line.encode()) for line in lines] == [
+        {"step": 0, "loss": 10.9, "val_loss": 11.0},
+        {"step": 0, "loss": 10.8, "step_time": 0.009},
+        {"step": 5, "eval_train_loss": 2.4, "val_loss": 2.5},
+    ]
 
 
 def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
@@ -153,7 +167,7 @@ def test_the_steps_per_second_of_a_bar_are_those_of_this_attempt(
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
     rates = {}
     for now, step in [(0, 0), (1, 500), (2, 501), (3, 504), (5, 508), *((t, 2 * t + 498) for t in range(6, 100))]:
-        monkeypatch.setattr("runner.node.observe.harvest.time.monotonic", lambda now=now: 1e6 + now)
+        monkeypatch.setattr("disttui.runner.node.observe.harvest.time.monotonic", lambda now=now: 1e6 + now)
         rank.print(f"\r 50%|#####     | {step}/1000 [00:01<00:01, 250.00it/s]")
         harvest.poll({})
         rates[now] = rank.records()[-1].get("steps_per_s")
@@ -290,6 +304,43 @@ def test_a_pattern_that_never_ends_is_given_up(tmp_path: Path) -> None:
     assert rank.records() == [{"step": 1, "loss": 0.5}]
 
 
+def _found(judge: Judge) -> list[tuple[int, str]]:
+    return [(one["rank"], one["text"]) for one in judge.take()]
+
+
+def test_a_line_of_the_log_is_found_also_where_the_script_writes_its_metrics(tmp_path: Path) -> None:
+    judge = Judge([WatchRule(rule="log", do="notify", pattern=r"^CUDA error: (?!none)")])
+    ranks, harvest = [Rank(tmp_path, number) for number in (0, 1)], Harvest(str(tmp_path), [0, 1], None, judge=judge)
+    ranks[0].print("CUDA error: none\n a CUDA error: 700\n")
+    ranks[1].metrics.write_text('{"step": 1, "loss": 2.0}\n')
+    ranks[1].print("loss: 0.5\n" * 1000 + "CUDA error: 700\n" + "loss: 0.5\n" * 1000)
+    harvest.poll({0: 1})
+    assert _found(judge) == [(1, "its log matches ^CUDA error: (?!none)")]
+    assert ranks[1].records() == [{"step": 1, "loss": 2.0}]
+    ranks[1].print("CUDA error: 700\n")
+    harvest.poll({0: 1, 1: 2})
+    assert _found(judge) == [], "for ten minutes"
+
+
+def test_silence_counts_for_rank_0_and_for_ranks_that_had_the_line() -> None:
+    judge = Judge([WatchRule(rule="log", do="notify", pattern="alive", absent=60.0)])
+    for now in range(200):
+        for rank in (0, 1, 2):
+            judge.hear_log(rank, rank == 1 and now < 100 and now % 50 == 0, 1000.0 + now)
+    assert _found(judge) == [
+        (0, "no line of its log has matched alive for 61 s"), (1, "no line of its log has matched alive for 61 s"),
+    ]  # fmt: skip
+
+
+def test_an_expression_for_the_log_that_never_ends_is_given_up(tmp_path: Path) -> None:
+    judge = Judge([WatchRule(rule="log", do="notify", pattern="^(a+)+$", absent=1.0)])
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None, judge=judge)
+    rank.print("Step 1 | Loss: 0.5\n" + "a" * 80 + "!\n")
+    harvest.poll({0: 1})
+    assert harvest.notes == ["watch.log.pattern took more than 0.2 s for new lines of a rank and is no longer used"]
+    assert rank.records() == [{"step": 1, "loss": 0.5}] and _found(judge) == []
+
+
 def test_both_timers_of_a_slow_pattern_may_run_out_and_none_is_left_on() -> None:
     """The second signal of a match is handled after it, and must not end what calls it."""
     guard = _Guard()
@@ -315,7 +366,7 @@ def test_a_slow_pattern_is_given_up_in_any_thread(tmp_path: Path) -> None:
 
 _BUSY = """
 import os, sys
-from runner.node.observe.harvest import Harvest
+from disttui.runner.node.observe.harvest import Harvest
 
 folder = sys.argv[1]
 harvest = Harvest(folder, [0], r"^(a+)+(?P<loss>[0-9])$")
@@ -341,7 +392,7 @@ def test_a_pattern_is_not_blamed_for_a_host_that_has_no_time(tmp_path: Path) -> 
 
 
 def test_a_pattern_that_is_none_is_said(tmp_path: Path) -> None:
-    assert "no regular expression" in Harvest(str(tmp_path), [0], "(").notes[0]
+    assert "is not a regular expression" in Harvest(str(tmp_path), [0], "(").notes[0]
 
 
 def test_a_flood_is_sampled_at_a_bounded_cost(tmp_path: Path) -> None:

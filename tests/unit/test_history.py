@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -13,16 +14,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from runner.api import ending
-from runner.api.ending import StopResult
-from runner.cli.render.run_story import render_run
-from runner.cli.render.runs import render_runs
-from runner.cli.stop import stop
-from runner.errors import InputError
-from runner.ids import pick
-from runner.node.serve import listing
-from runner.runs.registry import KnownHost, KnownRun, find_run, known_runs, load_run, mirror_of, profile_of
-from runner.runs.replay import replay
+from disttui.runner.api import ending
+from disttui.runner.api.ending import StopResult
+from disttui.runner.cli.ending import stop
+from disttui.runner.cli.render.run_story import render_run
+from disttui.runner.cli.render.runs import render_runs
+from disttui.runner.errors import InputError
+from disttui.runner.ids import pick
+from disttui.runner.node.serve import listing
+from disttui.runner.runs.registry import KnownHost, KnownRun, find_run, known_runs, load_run, mirror_of, profile_of
+from disttui.runner.runs.replay import replay
 from tests.unit.history_kit import command, environ, kept, lines, mirrored, profile
 from tests.unit.runs_kit import Cluster
 
@@ -60,7 +61,7 @@ def test_what_a_newer_disttui_has_written_is_one_clear_line(tmp_path: Path) -> N
     made = kept(tmp_path)
     data = json.loads((made.folder / "run.json").read_text())
     (made.folder / "run.json").write_text(json.dumps({**data, "disttui": 2, "hosts": "unheard of"}))
-    done = command(tmp_path, "show", "two")
+    done = command(tmp_path, "runs", "show", "two")
     assert done.returncode == 2 and "format 2, this one reads 1" in done.stderr and "Traceback" not in done.stderr
     listed = command(tmp_path, "ps", "--local")
     assert listed.returncode == 0 and "format 2" in listed.stderr
@@ -78,10 +79,10 @@ def test_a_damaged_run_json_is_one_clear_line(tmp_path: Path, content: str) -> N
 def test_what_cannot_be_read_can_be_removed_here(tmp_path: Path, content: str) -> None:
     made, good = kept(tmp_path), kept(tmp_path, "two-7b00")
     (made.folder / "run.json").write_text(content)
-    assert "disttui forget --here two-7f3a" in command(tmp_path, "ps", "--local").stderr
-    assert command(tmp_path, "forget", "two-7f3a").returncode == 2
-    assert command(tmp_path, "forget", "--here", "--host", "x", "two-7f3a").returncode == 2
-    done = command(tmp_path, "forget", "--here", "two-7f")
+    assert "disttui runs forget --here two-7f3a" in command(tmp_path, "ps", "--local").stderr
+    assert command(tmp_path, "runs", "forget", "two-7f3a").returncode == 2
+    assert command(tmp_path, "runs", "forget", "--here", "--host", "x", "two-7f3a").returncode == 2
+    done = command(tmp_path, "runs", "forget", "--here", "two-7f")
     assert (done.returncode, done.stdout) == (0, "two-7f3a: its mirror is removed\n"), done.stderr
     assert not made.folder.exists() and good.folder.exists()
     assert command(tmp_path, "ps", "--local").stderr == ""
@@ -91,7 +92,7 @@ def test_ctrl_c_after_a_stop_says_that_it_has_gone_out(tmp_path: Path, monkeypat
     def interrupted(*_: Any) -> StopResult:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ending, "_wait", interrupted)
+    monkeypatch.setattr(ending._Stop, "take", interrupted)
     cluster = Cluster(tmp_path, [1], "time.sleep(300)")
     data = {"XDG_DATA_HOME": str(tmp_path / "data")}
     try:
@@ -102,7 +103,7 @@ def test_ctrl_c_after_a_stop_says_that_it_has_gone_out(tmp_path: Path, monkeypat
         KnownRun(cluster.run, folder, (host,), {}, str(cluster.run_dir(0)), time.time(), "me").save()
         monkeypatch.setattr(os, "environ", {**os.environ, **data})
         done = CliRunner().invoke(stop, [cluster.run])
-        assert done.output.splitlines()[0] == "the stop has gone out to here, and goes on without this command"
+        assert done.output.splitlines()[0] == "the stop was sent to here and continues without this command"
         assert cluster.exit(0)["state"] == "stopped"
     finally:
         cluster.clean_up()
@@ -135,7 +136,7 @@ def test_damaged_lines_are_skipped_with_file_and_offset(tmp_path: Path) -> None:
     found = replay(made, made.folder)
     assert found.state.attempt == 1 and found.state.result is not None
     at = body.index(b"\n") + 1
-    assert found.warnings[0] == f"a: events.jsonl at byte {at}: this is no record, skipped"
+    assert found.warnings[0] == f"a: events.jsonl at byte {at}: malformed record skipped"
     # A malformed JSON record is counted as well; the unfinished last line is no record yet.
     assert len(found.warnings) == 2
     text = "\n".join(render_run(made, found))
@@ -206,7 +207,7 @@ def test_a_sandbox_that_is_gone_is_lost(tmp_path: Path) -> None:
     assert made.summary()["state"] == "lost"
     done = command(tmp_path, "stop", made.run)
     assert done.returncode == 2 and "sandbox" in done.stderr and "that command" not in done.stderr
-    assert command(tmp_path, "forget", made.run).returncode == 0 and not made.folder.exists()
+    assert command(tmp_path, "runs", "forget", made.run).returncode == 0 and not made.folder.exists()
 
 
 @pytest.mark.root
@@ -234,3 +235,20 @@ def test_a_second_viewer_of_one_machine_has_a_mirror_of_its_own(tmp_path: Path) 
         assert not second.exists()
     with mirror_of(made) as third:
         assert third == made.folder
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
+def test_an_unreadable_run_folder_hides_no_others() -> None:
+    with tempfile.TemporaryDirectory() as base:
+        for name, mode in (("good", 0o755), ("bad", 0o700)):
+            folder = Path(base, "disttui/runs", name)
+            folder.mkdir(parents=True)
+            (folder / "run.json").write_text("{}")
+            folder.chmod(mode)
+        Path(base).chmod(0o755)
+        code = "import os, sys; from disttui.runner.runs.registry import run_names; os.setuid(65534); "
+        code += "print(run_names({'XDG_DATA_HOME': sys.argv[1], 'HOME': '/'}))"
+        done = subprocess.run(
+            [sys.executable, "-c", code, base], capture_output=True, text=True, timeout=60, check=True
+        )
+    assert done.stdout == "['good']\n"

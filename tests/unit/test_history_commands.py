@@ -6,20 +6,20 @@ import json
 import os
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runner.api import listing
-from runner.api.log_lines import LineFilter
-from runner.api.search_space import Search
-from runner.api.sweeping import Sweep, SweptRun, keep_sweep, sweeps_folder
-from runner.api.viewer import Viewer
-from runner.cli.gc import parse_age, parse_size
-from runner.cli.logs import parse_grep, parse_since
-from runner.errors import InputError
+from disttui.runner.api import listing
+from disttui.runner.api.log_lines import LineFilter
+from disttui.runner.api.sweeping import Sweep, SweptRun, keep_sweep, sweeps_folder
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.cli.ending import parse_size
+from disttui.runner.cli.logs import parse_grep, parse_since
+from disttui.runner.cli.options import duration
+from disttui.runner.errors import InputError
+from disttui.runner.runs.replay import MetricRecord, replay
 from tests.command import disttui
 from tests.unit.history_kit import command, environ, kept, lines, mirrored, printed
 
@@ -70,10 +70,11 @@ def test_ps_says_stopped_when_it_is_known_of_every_host(
     """The leader waits for all hosts before it says so; another host's word counts for itself alone."""
     made = kept(tmp_path)
     places = [listing.place_of_host(host) for host in made.hosts]
+    ended: dict[str, dict[str, float]] = {"stopped": {"ended": 5.0}, "stopping": {}, "running": {}}
 
     def ask(*_: Any) -> Any:
         found = {
-            (places[node], made.run_dir): [{"run": made.run, "node_rank": node, "state": state, "ended": 5.0}]
+            (places[node], made.run_dir): [{"run": made.run, "node_rank": node, "state": state, **ended[state]}]
             for node, state in seen.items()
         }
         return found, {place: "cut off" for node, place in enumerate(places) if node not in seen}
@@ -81,7 +82,7 @@ def test_ps_says_stopped_when_it_is_known_of_every_host(
     monkeypatch.setattr(listing, "_ask", ask)
     [row] = listing.list_runs(Viewer(environ(tmp_path))).rows
     assert (row["state"], row["note"]) == shown
-    assert ("ended" in row) == (row["state"] != "stopping" or not shown[1])
+    assert ("ended" in row) == (row["state"] == "stopped")
     # What is not known to have ended is asked for again the next time.
     assert bool(made.summary().get("ended")) == ("ended" in row)
 
@@ -113,19 +114,24 @@ def test_ps_shows_no_step_of_the_attempt_before(tmp_path: Path, monkeypatch: pyt
     ]
 
 
-@pytest.mark.parametrize("text", ["", "10", "m", "1.5h", "yesterday", "99999999999d", "2026-13-01"])
+@pytest.mark.parametrize("text", ["", "10", "m", "1.5y", "yesterday", "99999999999d", "2026-13-01"])
 def test_bad_spans_of_time(text: str) -> None:
     with pytest.raises(InputError, match="--since"):
         parse_since(text)
     with pytest.raises(InputError, match="--older"):
-        parse_age(text)
+        duration("--older", text)
 
 
 def test_spans_and_sizes() -> None:
     assert abs(time.time() - 600 - parse_since("10m")) < 5
-    assert parse_age("30d") == 30 * 86400 and parse_size("1.5GiB") == 3 << 29
+    assert (
+        duration("--older", "30d") == 30 * 86400
+        and duration("--older", "10m") == 600
+        and parse_size("1.5GiB") == 3 << 29
+        and parse_size("10GB") == 10 * 10**9
+    )
     with pytest.raises(InputError, match="--over"):
-        parse_size("10GB")
+        parse_size("10XB")
     with pytest.raises(InputError, match="--grep"):
         parse_grep("(")
 
@@ -135,11 +141,11 @@ def test_gc_shows_before_it_removes(tmp_path: Path) -> None:
     for run, ended in ((old, time.time() - 40 * 86400), (new, time.time() - 60)):
         mirrored(run, 0, {"spec.json": json.dumps({"disttui": 1}), "attempt-1/rank-0.log": b"x" * 300_000,
                           "exit.json": lines({"t": ended, "state": "finished", "code": 0})})  # fmt: skip
-    done = command(tmp_path, "gc")
+    done = command(tmp_path, "runs", "gc")
     assert done.returncode == 0 and "two-0001" in done.stdout and "two-0002" not in done.stdout
     assert "nothing is removed" in done.stdout and old.folder.exists()
-    assert command(tmp_path, "gc", "--over", "100MiB").stdout == "nothing to remove\n"
-    done = command(tmp_path, "gc", "--over", "400KiB", "--yes")
+    assert command(tmp_path, "runs", "gc", "--over", "100MiB").stdout == "nothing to remove\n"
+    done = command(tmp_path, "runs", "gc", "--over", "400KiB", "--yes")
     assert done.returncode == 0 and not old.folder.exists() and new.folder.exists()
 
 
@@ -148,27 +154,23 @@ def test_gc_removes_sweeps_that_ended_and_have_no_run_left(tmp_path: Path) -> No
     ended = time.time() - 40 * 86400
     end = lines({"t": ended, "state": "finished", "code": 0})
     mirrored(run, 0, {"spec.json": json.dumps({"disttui": 1}), "exit.json": end})
-    search = Search("p.yaml", (), ("a=1..2",), "min:loss", best=False, trials=2, parallel=1, digest="")
-    done = SweptRun("gone-0001", {}, trial=0, outcome="failed")
     kinds = {
         "left": Sweep("left", (SweptRun("two-0001", {}),)),
         "gone": Sweep("gone", (SweptRun("gone-0001", {}),)),
         "new": Sweep("new", (SweptRun("gone-0001", {}),)),
-        "over": Sweep("over", (done, replace(done, run="gone-0002")), search),
-        "open": Sweep("open", (done,), search),
     }
     folder = sweeps_folder(environ(tmp_path))
     for name, sweep in kinds.items():
         keep_sweep(environ(tmp_path), sweep)
         (folder / f"{name}.journal").touch()
         os.utime(folder / f"{name}.json", (ended, ended) if name != "new" else None)
-    asked = command(tmp_path, "gc", "--older", "50d")
+    asked = command(tmp_path, "runs", "gc", "--older", "50d")
     assert asked.stdout == "nothing to remove\n"
-    asked = command(tmp_path, "gc")
-    assert "  left: a sweep without runs, its table is lost" in asked.stdout and len([*folder.iterdir()]) == 10
-    done_ = command(tmp_path, "gc", "--yes")
-    assert done_.returncode == 0 and "gone: removed\nleft: removed\nover: removed\n" in done_.stdout, done_
-    assert {path.stem for path in folder.iterdir()} == {"new", "open"}
+    asked = command(tmp_path, "runs", "gc")
+    assert "  left: a sweep without runs, its table is lost" in asked.stdout and len([*folder.iterdir()]) == 6
+    done_ = command(tmp_path, "runs", "gc", "--yes")
+    assert done_.returncode == 0 and "gone: removed\nleft: removed\n" in done_.stdout, done_
+    assert {path.stem for path in folder.iterdir()} == {"new"}
 
 
 def test_run_ids_complete(tmp_path: Path) -> None:
@@ -182,16 +184,16 @@ def test_run_ids_complete(tmp_path: Path) -> None:
 def test_a_log_is_tried_without_any_run(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_bytes(b"hello\n\nstep 1 loss 0.5\rstep 2 loss 0.25\n\xff\xfe" + b"x" * 3000000)
-    tried = command(tmp_path, "metrics", "--try", str(log), "--json")
+    tried = command(tmp_path, "runs", "metrics", "--try", str(log), "--json")
     assert [json.loads(line) for line in tried.stdout.splitlines()] == [
         {"line": 3, "record": {"step": 1, "loss": 0.5}},
         {"line": 3, "record": {"step": 2, "loss": 0.25}},
     ]
-    tried = command(tmp_path, "metrics", "--try", str(log), "--pattern", r"loss (?P<train_error>\S+)")
+    tried = command(tmp_path, "runs", "metrics", "--try", str(log), "--pattern", r"loss (?P<train_error>\S+)")
     assert "train_error 0.25" in tried.stdout
     assert "2 lines of 3 hold metrics" in tried.stdout
     for wrong in (["--pattern", "("], ["run"], ["--csv"]):
-        refused = command(tmp_path, "metrics", "--try", str(log), *wrong)
+        refused = command(tmp_path, "runs", "metrics", "--try", str(log), *wrong)
         assert refused.returncode == 2
         assert "Traceback" not in refused.stderr
 
@@ -206,14 +208,14 @@ def test_a_log_is_tried_without_any_run(tmp_path: Path) -> None:
 )
 def test_a_file_of_metrics_is_tried_without_any_run(tmp_path: Path, name: str, words: str) -> None:
     path = FOREIGN / name
-    assert words in command(tmp_path, "metrics", "--try", str(path)).stdout
-    tried = command(tmp_path, "metrics", "--try", str(path), "--json")
+    assert words in command(tmp_path, "runs", "metrics", "--try", str(path)).stdout
+    tried = command(tmp_path, "runs", "metrics", "--try", str(path), "--json")
     first = json.loads(tried.stdout.splitlines()[0])
     assert first["sample"] == 1 and 0.8 < first["record"]["loss"] <= 2.5
-    assert command(tmp_path, "metrics", "--try", str(path), "--pattern", "(?P<x>1)").returncode == 2
+    assert command(tmp_path, "runs", "metrics", "--try", str(path), "--pattern", "(?P<x>1)").returncode == 2
     damaged = tmp_path / name
     damaged.write_bytes(path.read_bytes()[:900] + b"\0" * 20_000)
-    refused = command(tmp_path, "metrics", "--try", str(damaged))
+    refused = command(tmp_path, "runs", "metrics", "--try", str(damaged))
     assert refused.returncode == 2 and "Traceback" not in refused.stderr
     assert f"{name}: a " in refused.stderr and "before that can be read" in refused.stderr
 
@@ -224,15 +226,26 @@ def test_metrics_as_a_table_is_no_trap_for_spreadsheets(tmp_path: Path) -> None:
     record = {"t": 1.0, "step": 1, "sample": "=HYPERLINK(1)\n\x1b[2J", "loss": "nan", "delta": -3}
     mirrored(made, 0, {"attempt-1/rank-0.metrics.jsonl": lines(record), "exit.json": ended})
     mirrored(made, 1, {"exit.json": ended})
-    done = command(tmp_path, "metrics", "two", "--csv")
+    done = command(tmp_path, "runs", "metrics", "two", "--csv")
     assert done.stdout == "host,attempt,rank,t,step,sample,loss,delta\na,1,0,1.0,1,'=HYPERLINK(1) ,nan,-3\n"
-    assert json.loads(command(tmp_path, "metrics", "two").stdout)["delta"] == -3
+    assert json.loads(command(tmp_path, "runs", "metrics", "two").stdout)["delta"] == -3
+
+
+def test_metrics_of_a_replay_are_typed_records_and_a_table(tmp_path: Path) -> None:
+    made = kept(tmp_path)
+    ended = lines({"t": 12, "state": "finished", "code": 0})
+    record = {"t": 1.0, "step": 1, "loss": 0.5, "rank": 7}
+    mirrored(made, 0, {"attempt-1/rank-0.metrics.jsonl": lines(record), "exit.json": ended})
+    mirrored(made, 1, {"exit.json": ended})
+    found = replay(made, made.folder)
+    assert found.metrics == (MetricRecord("a", 1, 0, record),)
+    assert found.table() == [{"host": "a", "attempt": 1, "rank": 0, "t": 1.0, "step": 1, "loss": 0.5}]
 
 
 def test_ps_fails_for_a_host_that_cannot_be_asked(tmp_path: Path) -> None:
     kept(tmp_path, problem="it could not be started")
     done = command(tmp_path, "ps", "--host", "root@127.0.0.1:1")
-    assert done.returncode == 3 and "127.0.0.1" in done.stderr and "two-7f3a" in done.stdout
+    assert done.returncode == 3 and "127.0.0.1" in done.stderr and done.stdout == "no runs match\n"
     assert command(tmp_path, "ps", "--host", "local").returncode == 0
     done = command(tmp_path, "ps", "--local", "--host", "local")
     assert done.returncode == 2 and "--local asks no host" in done.stderr

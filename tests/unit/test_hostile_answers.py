@@ -14,35 +14,34 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.api import diagnosing, ending, listing, old, orphan_search, probing, pulling
-from runner.api import viewer as viewer_module
-from runner.cli.render.orphans import render_orphans
-from runner.cli.render.pulled import pulled_lines
-from runner.cli.render.runs import render_runs
-from runner.errors import DisttuiError, HostError
-from runner.formatting import amount, clock, count, duration, gibibytes, number, when
-from runner.hosts import link as link_module
-from runner.hosts import survey
-from runner.hosts.answers import read_answer
-from runner.hosts.facts import facts_of
-from runner.hosts.link import Link
-from runner.hosts.load import load_of
-from runner.node.observe.patterns import recognise
-from runner.profile import parse
-from runner.protocol.frames import Unpacker
-from runner.protocol.summary import summarize
-from runner.render.diagnosis import diagnosis_data, diagnosis_text
-from runner.render.old import old_table
-from runner.render.probe import render_probe
-from runner.render.stopping import stopped_lines
-from runner.runs import remote
-from runner.runs import store as store_module
-from runner.runs.adopt import adopt
-from runner.runs.follow import HostMirror, Notice
-from runner.runs.registry import KnownHost, KnownRun
-from runner.runs.store import HostStore
-from runner.runs.summary import Summary, summaries
-from runner.untrusted.records import LONGEST, Unfinished, json_object, message
+from disttui.runner.api import diagnosing, ending, listing, old, orphan_search, probing, pulling
+from disttui.runner.api import viewer as viewer_module
+from disttui.runner.cli.orphans import render_orphans
+from disttui.runner.cli.pull import pulled_lines
+from disttui.runner.cli.render.runs import render_runs
+from disttui.runner.errors import DisttuiError, HostError
+from disttui.runner.formatting import amount, clock, count, duration, gibibytes, number, when
+from disttui.runner.hosts import link as link_module
+from disttui.runner.hosts import survey
+from disttui.runner.hosts.answers import read_answer
+from disttui.runner.hosts.facts import facts_of
+from disttui.runner.hosts.link import Link
+from disttui.runner.hosts.load import load_of
+from disttui.runner.node.observe.patterns import recognise
+from disttui.runner.profile import parse
+from disttui.runner.protocol.frames import Unpacker
+from disttui.runner.protocol.summary import summarize
+from disttui.runner.render.diagnosis import diagnosis_data, diagnosis_text
+from disttui.runner.render.probe import render_probe
+from disttui.runner.render.stopping import old_table, stopped_lines
+from disttui.runner.runs import remote
+from disttui.runner.runs import store as store_module
+from disttui.runner.runs.adopt import adopt
+from disttui.runner.runs.follow import HostMirror, Notice
+from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.runs.store import HostStore
+from disttui.runner.runs.summary import Summary, summaries
+from disttui.runner.untrusted.records import LONGEST, Unfinished, json_object, message
 from tests.unit.liar_kit import connector, liar, lied, viewer
 from tests.unit.planning import FOLDER
 
@@ -225,7 +224,7 @@ def test_a_liar_costs_its_own_rows_alone(tmp_path: Path) -> None:
     }
     hosts = [liar(tmp_path, "good", good), *(liar(tmp_path, name, body) for name, body in lies.items())]
     run = lied(tmp_path, *hosts)
-    with remote.reach(run, connector()) as reached:
+    with remote.reach_hosts(dict(enumerate(run.hosts)), connector()) as reached:
         begun = time.monotonic()
         answers = reached.ask("list", run_dir="~/x")
         took = time.monotonic() - begun
@@ -261,7 +260,7 @@ def test_a_link_that_breaks_while_a_host_is_probed_is_made_once_more(tmp_path: P
 def test_pull_says_where_it_looked(tmp_path: Path) -> None:
     run = lied(tmp_path, liar(tmp_path, "n1", 'yield {"ok": {"files": []}}'))
     said = pulled_lines(run, pulling.pull(viewer(), run, tmp_path / "to"), tmp_path / "to")
-    assert "looked on n1 for files in ~/.disttui/runs/lied-1a2b" in said[0] and "$DISTTUI_CHECKPOINTS" in said[1]
+    assert "searched n1 for files in ~/.disttui/runs/lied-1a2b" in said[0] and "$DISTTUI_CHECKPOINTS" in said[1]
 
 
 def test_announcements_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +330,7 @@ def test_a_file_that_begins_anew_without_end_leaves_100_copies(tmp_path: Path) -
     store.close()
     assert len(list((tmp_path / "0").glob("a.log~*"))) <= 100
     seen = [item for item in news.queue if isinstance(item, Notice)]
-    assert [one.text for one in seen] == ["a.log has begun anew 100 times: older copies of it are not kept any more"]
+    assert [one.text for one in seen] == ["a.log was restarted 100 times: older copies are no longer kept"]
 
 
 def _view(data: bytes) -> memoryview:

@@ -17,17 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.cli.group import cli
-from runner.cli.render.live import TextPrinter
-from runner.errors import DisttuiError, HostError
-from runner.render.story import ending
-from runner.runs import remote
-from runner.runs.contents import read_content
-from runner.runs.state import begin
-from runner.untrusted.records import records
+from disttui.runner.cli.group import cli
+from disttui.runner.cli.render.live import TextPrinter
+from disttui.runner.errors import DisttuiError, HostError
+from disttui.runner.runs import remote
+from disttui.runner.runs.contents import read_content
+from disttui.runner.runs.state import begin
+from disttui.runner.untrusted.records import records
+from disttui.tui.inventory import read_inventory
 from tests.unit.liar_kit import connector, liar, lied
 from tests.unit.state_kit import fold
-from tui.inventory import read_shelf
 
 RUN = "one-1a2b"
 T = 1.7e9
@@ -85,10 +84,10 @@ DAMAGE: dict[str, bytes] = {
 }  # fmt: skip
 COMMANDS = (
     ["ps", "--local"],
-    ["show", RUN],
-    ["show", "--json", RUN],
+    ["runs", "show", RUN],
+    ["runs", "show", "--json", RUN],
     ["logs", "--since", "2020-01-01", RUN],
-    ["metrics", "--csv", RUN],
+    ["runs", "metrics", "--csv", RUN],
     ["diagnose", RUN],
     ["diagnose", "--json", RUN],
     ["attach", "--plain", RUN],
@@ -172,10 +171,10 @@ def test_what_is_not_damaged_is_reported(base: Path, monkeypatch: pytest.MonkeyP
     """Else the others would show nothing."""
     write(base, {})
     said = {" ".join(words): typed(words, monkeypatch) for words in COMMANDS}
-    assert "rank 0 raised V: boom" in said[f"show {RUN}"]
+    assert "rank 0 raised V: boom" in said[f"runs show {RUN}"]
     assert f"✗ {RUN} failed" in said[f"attach --plain {RUN}"] and "hello" in said[f"attach --plain {RUN}"]
-    assert "hello" in said[f"logs --since 2020-01-01 {RUN}"] and "n1,2,0" in said[f"metrics --csv {RUN}"]
-    assert "no record" not in "".join(said.values()) and "malformed" not in "".join(said.values())
+    assert "hello" in said[f"logs --since 2020-01-01 {RUN}"] and "n1,2,0" in said[f"runs metrics --csv {RUN}"]
+    assert "malformed" not in "".join(said.values())
 
 
 @pytest.mark.usefixtures("patience")
@@ -190,10 +189,10 @@ def test_a_pipe_or_a_folder_in_place_of_a_file_of_a_run_is_not_waited_for(
     for path in [*(path for path in (folder / "0").rglob("*") if path.is_file()), *own]:
         path.unlink(missing_ok=True)
         plant(path)
-        said = typed(["ps", "--local"], monkeypatch) + typed(["show", RUN], monkeypatch)
+        said = typed(["ps", "--local"], monkeypatch) + typed(["runs", "show", RUN], monkeypatch)
         assert RUN in said and "Traceback (most" not in said, (path, said)
-        shelf = read_shelf(dict(os.environ), T)
-        assert len(shelf.runs) + len(shelf.problems) == 1, path
+        inventory = read_inventory(dict(os.environ), T)
+        assert len(inventory.runs) + len(inventory.problems) == 1, path
         if path in own[:-1]:
             continue
         for words in COMMANDS[2:]:
@@ -213,8 +212,8 @@ def test_damaged_files(damage: str, base: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_damaged_line_is_named_with_its_place(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(base, {"events.jsonl": b'{"t": 1, "e": "note", "text": "x"}\n\0\0\0\n{"e": "join", "node": 7}\n{"e":'})
-    said = typed(["show", RUN], monkeypatch)
-    assert re.findall(r"events.jsonl at byte (\d+): this is no record, skipped", said) == ["35", "39"]
+    said = typed(["runs", "show", RUN], monkeypatch)
+    assert re.findall(r"events.jsonl at byte (\d+): malformed record skipped", said) == ["35", "39"]
 
 
 def test_a_host_cannot_say_that_its_run_is_another(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +229,7 @@ def test_odd_values_on_the_command_line(base: Path, monkeypatch: pytest.MonkeyPa
         for way in places(entries):
             if len(way) > 1:
                 write(base, {name: lines(changed(entries, way, ESCAPE))})
-                said = typed(["show", RUN], monkeypatch) + typed(["attach", "--plain", RUN], monkeypatch)
+                said = typed(["runs", "show", RUN], monkeypatch) + typed(["attach", "--plain", RUN], monkeypatch)
                 assert ESCAPE not in said, (name, way, said)
 
 
@@ -251,7 +250,7 @@ def test_odd_values_while_a_run_goes_on(data: st.DataObject) -> None:
                 continue  # Session skips it with a warning
             printer.record(state, 0, read_content(file, record or {}))
     printer.refresh(state)
-    printer.end(ending(state, 5.0, Path("logs"), {}))
+    printer.end(state, Path("logs"))
     assert ESCAPE not in out.text() + err.text()
 
 
@@ -284,9 +283,9 @@ def test_no_script_can_forge_what_json_prints(base: Path, monkeypatch: pytest.Mo
     assert len(ends) == 1 and ends[0]["result"]["state"] == "failed"
     metrics = next(line for line in said if line["type"] == "metrics" and line["host"] == "n1")
     assert (metrics["attempt"], metrics["rank"], metrics["record"]) == (2, 0, FORGED)
-    rows = [json.loads(line) for line in typed(["metrics", RUN], monkeypatch).splitlines()]
+    rows = [json.loads(line) for line in typed(["runs", "metrics", RUN], monkeypatch).splitlines()]
     assert (rows[0]["host"], rows[0]["attempt"], rows[0]["rank"], rows[0]["loss"]) == ("n1", 2, 0, 0.25)
-    table = typed(["metrics", "--csv", RUN], monkeypatch).splitlines()
+    table = typed(["runs", "metrics", "--csv", RUN], monkeypatch).splitlines()
     assert table[0].startswith("host,attempt,rank,") and table[1].startswith("n1,2,0,")
 
 
@@ -310,21 +309,21 @@ def test_no_words_of_a_rank_pass_for_the_closing_line(kind: str, base: Path, mon
         "events.jsonl": spoilt, "attempt-2/rank-0.log": words.encode(), "attempt-2/launcher.log": words.encode(),
         "exit.json": lines([{**FILES["exit.json"][0], "cause": cause}]),
     })  # fmt: skip
-    for command in ("show", "diagnose", "attach --plain", "logs --since 2020-01-01"):
+    for command in ("runs show", "diagnose", "attach --plain", "logs --since 2020-01-01"):
         said = typed([*command.split(), RUN], monkeypatch)
         forged = [line for line in said.split("\n") if line.startswith((CLOSING, f"disttui: {CLOSING}", "logs: /now"))]
         assert not forged and ESCAPE not in said, (command, said)
-    assert kind == "host lost" or f"│ {CLOSING}" in typed(["show", RUN], monkeypatch)
+    assert kind == "host lost" or f"│ {CLOSING}" in typed(["runs", "show", RUN], monkeypatch)
 
 
 def test_no_words_of_a_host_pass_for_a_line_of_ours(tmp_path: Path) -> None:
     run = lied(tmp_path, liar(tmp_path, "n1", f"yield {{'error': {{'what': 'no\\n{CLOSING}', 'cure': ''}}}}"))
-    with remote.reach(run, connector()) as reached:
+    with remote.reach_hosts(dict(enumerate(run.hosts)), connector()) as reached:
         answer = reached.ask("list", run_dir="~/x")[0]
     assert isinstance(answer, HostError) and str(answer) == f"n1: no\n│ {CLOSING}"
 
 
 def test_no_host_can_speak_for_another(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(base, {"events.jsonl": lines([{"t": T, "e": "note", "text": "x", "host": "n2"}])})
-    story = json.loads(typed(["show", "--json", RUN], monkeypatch))
+    story = json.loads(typed(["runs", "show", "--json", RUN], monkeypatch))
     assert [event["host"] for event in story["timeline"] if event.get("text") == "x" and event["t"] == T] == ["n1"]

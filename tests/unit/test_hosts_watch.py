@@ -16,23 +16,23 @@ from typing import Any
 
 import pytest
 
-from runner.address import Address
-from runner.api.orphan_search import orphans
-from runner.api.viewer import Viewer
-from runner.api.watching import top
-from runner.cli.render.orphans import render_orphans
-from runner.errors import HostError, InputError
-from runner.hosts.load import load_of
-from runner.hosts.survey import CONNECTS
-from runner.node import leases, procs
-from runner.render.top import render_top, top_json
-from runner.runs.places import chosen
-from runner.runs.registry import KnownHost
-from runner.runs.remote import reach_hosts
-from runner.runs.watch import HostNow, HostsWatch
-from runner.transport import Connection, Connector
-from runner.transport.base import RefusePrompts
-from runner.transport.connector import HostConnector
+from disttui.runner.address import Address
+from disttui.runner.api.orphan_search import orphans
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.api.watching import top
+from disttui.runner.cli.orphans import render_orphans
+from disttui.runner.errors import HostError, InputError
+from disttui.runner.hosts.load import load_of
+from disttui.runner.hosts.survey import CONNECTS
+from disttui.runner.node import leases, procs
+from disttui.runner.render.top import render_top, top_json
+from disttui.runner.runs.places import chosen
+from disttui.runner.runs.registry import KnownHost
+from disttui.runner.runs.remote import reach_hosts
+from disttui.runner.runs.watch import HostNow, HostsWatch
+from disttui.runner.transport import Connector
+from disttui.runner.transport.base import HostConnection, RefusePrompts
+from disttui.runner.transport.connector import HostConnector
 from tests.unit.waiting import wait_for
 
 ENVIRON = {"XDG_DATA_HOME": "/nonexistent"}
@@ -45,7 +45,7 @@ class Stuck:
         self._way = way
         self.released = threading.Event()
 
-    def connect(self, address: Address) -> Connection:
+    def connect(self, address: Address) -> HostConnection:
         if not address.is_local:
             self.released.wait(120)
             raise HostError(address.host, "it never answered")
@@ -101,7 +101,7 @@ def test_hosts_that_are_cut_off_keep_no_stop_from_the_others(
     connector: HostConnector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many there are, and wherever in the list."""
-    monkeypatch.setattr("runner.transport.gate.PATIENCE", 0.2)
+    monkeypatch.setattr("disttui.runner.transport.base.PATIENCE", 0.2)
     stuck, here = Stuck(connector), CONNECTS + 4
     hosts = {node: KnownHost(f"off{node}", f"off{node}") for node in range(here)}
     reached = threading.Event()
@@ -142,7 +142,7 @@ def test_a_host_that_was_never_reached_waits_for_retry() -> None:
     tries: list[float] = []
 
     class Refusing:
-        def connect(self, address: Address) -> Connection:
+        def connect(self, address: Address) -> HostConnection:
             tries.append(time.monotonic())
             raise HostError(address.host, "refused", "Ask somebody.")
 
@@ -165,6 +165,23 @@ def test_a_host_that_was_never_reached_waits_for_retry() -> None:
 @pytest.mark.parametrize("record", [{}, {"t": "now"}, {"t": float("nan")}, {"t": True}])
 def test_records_without_a_time_are_none(record: dict[str, Any]) -> None:
     assert load_of(record) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("/usr/bin/python3 -m http.server", "python3 -m http.server"),
+        (
+            "/opt/python -u /home/a/node-1a2b.zip shim script train.py --steps 3",
+            "python train.py --steps 3",
+        ),
+        ("python -u /home/a/node-1a2b.zip shim module pkg.train -x", "python -m pkg.train -x"),
+        ("python -u /home/a/node-1a2b.zip shim script /home/a/train-3c4d.zip --steps 3", "bytegpt --steps 3"),
+    ],
+)
+def test_command_of_a_rank_is_that_of_its_script(line: str, shown: str) -> None:
+    load = load_of({"t": 1.0, "processes": [{"pid": 1, "command": line}]})
+    assert load is not None and load.processes[0].command == shown
 
 
 def test_nonsense_of_a_host_counts_as_not_reported() -> None:
@@ -201,7 +218,7 @@ def test_places_by_name_by_profile_and_bad_ones(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [place.name for place in chosen(["gamma", "local", "gamma"], None, ENVIRON)] == ["gamma", "local"]
     assert "local" in [place.name for place in chosen([], None, ENVIRON)]
-    with pytest.raises(InputError, match="is no host"):
+    with pytest.raises(InputError, match="is not a host"):
         chosen(["two words"], None, ENVIRON)
 
 
@@ -234,7 +251,7 @@ def test_orphans_of_this_machine_are_listed_and_ended(tmp_path: Path) -> None:
         found = orphans(viewer, run=run)
         text = render_orphans(found.found, end=False)
         assert not found.problems and f"{child.pid}" in text and "its run has ended" in text
-        assert "End them: disttui orphans --end local" in text
+        assert "End them: disttui runs orphans --end local" in text
         found = orphans(viewer, ["local"], run=run, end=True)
         assert not found.left and "1 ended, nothing is left" in render_orphans(found.found, end=True)
         assert child.wait(60) == -9

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.node.gang.gang import Phase
+from disttui.runner.node.gang.gang import Phase
 
 ROOT = Path(__file__).parents[2]
 PATHS = sorted(path for room in ("runner", "tui") for path in (ROOT / room).rglob("*.py"))
@@ -21,7 +21,7 @@ def _trees() -> dict[str, ast.Module]:
     """Module → its source. A package is named as it is imported."""
     trees = {}
     for path in PATHS:
-        parts = path.relative_to(ROOT).with_suffix("").parts
+        parts = ("disttui", *path.relative_to(ROOT).with_suffix("").parts)
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         trees[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
     return trees
@@ -89,14 +89,14 @@ def test_no_modules_import_one_another_in_a_circle() -> None:
 def test_a_circle_of_deferred_imports_is_listed() -> None:
     """The search itself finds a way around, whatever kind of import it goes through."""
     sources = {
-        "runner": "",
-        "runner.a": "def f():\n    from runner import b\n",
-        "runner.b": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .c import C\n",
-        "runner.c": "import runner.a\n",
-        "runner.d": "from runner.a import f\n",
+        "disttui.runner": "",
+        "disttui.runner.a": "def f():\n    from disttui.runner import b\n",
+        "disttui.runner.b": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .c import C\n",
+        "disttui.runner.c": "import disttui.runner.a\n",
+        "disttui.runner.d": "from disttui.runner.a import f\n",
     }
     graph = _graph({name: ast.parse(source) for name, source in sources.items()})
-    assert _circles(graph) == ["runner.a -> runner.b -> runner.c -> runner.a"]
+    assert _circles(graph) == [" -> ".join(f"disttui.runner.{name}" for name in "abca")]
 
 
 _SAME = {
@@ -157,13 +157,13 @@ def test_the_glossary_speaks_of_classes_and_files_that_exist() -> None:
 
 
 def test_texts_name_only_modules_that_exist() -> None:
-    """In docstrings, comments and docs: `runner/planning/plan.py`, `tui.theme`, `runner.api.Viewer`."""
+    """In docstrings, comments and docs: `runner/planning/plan.py`, `disttui.tui.theme`, `disttui.runner.api.Viewer`."""
     texts = [*PATHS, *(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     wrong = []
     for path in texts:
         text = path.read_text(encoding="utf-8")
-        for name in re.findall(r"`((?:runner|tui)[./][a-z_]+(?:[./][a-z_]+)*)[`:/. ]", text):
-            module = name.removesuffix(".py").replace("/", ".")
+        for name in re.findall(r"`(?:disttui\.)?((?:runner|tui)[./][a-z_]+(?:[./][a-z_]+)*)[`:/. ]", text):
+            module = f"disttui.{name.removesuffix('.py').replace('/', '.')}"
             above = module.rpartition(".")[0]
             if not {module, above} & _trees().keys() and not (ROOT / name).exists():
                 wrong.append(f"{path.relative_to(ROOT)}: {name}")
@@ -174,7 +174,7 @@ def test_texts_name_only_modules_that_exist() -> None:
     ("wall", "without"),
     [
         ("The core knows no screen", {"cli"}),
-        ("paramiko stays in runner.transport", {"transport"}),
+        ("paramiko stays in disttui.runner.transport", {"transport"}),
         ("The viewing side never imports torch", {"train"}),
         ("The viewing side shares the protocol with hosts, and none of their program", {"node", "train", "protocol"}),
     ],
@@ -182,12 +182,12 @@ def test_texts_name_only_modules_that_exist() -> None:
 def test_no_room_is_forgotten_in_the_list_of_a_wall(wall: str, without: set[str]) -> None:
     contract = (ROOT / "pyproject.toml").read_text(encoding="utf-8").split(f'\nname = "{wall}"\n', 1)[1]
     listed = set(re.findall('"([a-z.]+)"', contract.split("source_modules = [", 1)[1].partition("]")[0]))
-    rooms = {f"runner.{path.parent.name}" for path in (ROOT / "runner").glob("*/__init__.py")}
-    assert rooms - listed == {f"runner.{name}" for name in without}
+    rooms = {f"disttui.runner.{path.parent.name}" for path in (ROOT / "runner").glob("*/__init__.py")}
+    assert rooms - listed == {f"disttui.runner.{name}" for name in without}
 
 
 def test_the_page_of_architecture_has_every_room() -> None:
-    rooms = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## The rooms", 1)[1]
+    rooms = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## Packages", 1)[1]
     table = rooms.split("\n## ", 1)[0]
     names = [
         path.name for path in (ROOT / "runner").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()

@@ -26,9 +26,9 @@ _REGISTRIES = re.compile(
 def test_help_imports_nothing_slow() -> None:
     """`disttui --help` answers at once: it imports no screen, no SSH, no schema and no torch."""
     code = (
-        "import sys\nfrom runner.cli import main\nsys.argv = ['disttui', '--help']\n"
-        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
-        "print('loaded:', *sorted({'textual', 'paramiko', 'torch', 'pydantic'} & set(sys.modules)))\n"
+        "import atexit, sys\nfrom disttui.runner.cli import main\nsys.argv = ['disttui', '--help']\n"
+        "names = {'textual', 'paramiko', 'torch', 'pydantic'}\n"
+        "atexit.register(lambda: print('loaded:', *sorted(names & set(sys.modules))))\nmain()\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
@@ -51,11 +51,11 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
 def _foreign(path: Path, allowed: set[str]) -> list[str]:
     """Imports of neither the standard library, nor what is allowed, nor the room itself (runner/node, runner/train).
 
-    `allowed` has top-level modules, and with a leading "runner." rooms that are shipped beside this one.
+    `allowed` has top-level modules, and with dots packages that are shipped beside this one.
     """
     known = sys.stdlib_module_names | allowed
     depth = len(path.relative_to(ROOT / "runner").parts) - 1
-    beside = tuple("." * (depth + 1) + f"{name.partition('.')[2]}." for name in allowed if name.startswith("runner."))
+    beside = tuple("." * (depth + 1) + f"{name.rpartition('.')[2]}." for name in allowed if "." in name)
     return [
         f"{path.relative_to(ROOT)}:{line}: {module}"
         for line, module in _imports(path)
@@ -66,9 +66,10 @@ def _foreign(path: Path, allowed: set[str]) -> list[str]:
 
 @pytest.mark.parametrize("path", NODE, ids=lambda path: path.name)
 def test_node_needs_only_the_standard_library(path: Path) -> None:
-    """Hosts have nothing else. psutil is welcome in one file, and one runs in the job's interpreter, as torchrun."""
-    allowed = {"system.py": {"psutil"}, "by_torchrun.py": {"torch"}, "loader.py": {"_disttui"}}
-    assert _foreign(path, allowed.get(path.name, set()) | {"runner.protocol"}) == []
+    """Hosts have nothing else. psutil is welcome in one file, and two run in the job's interpreter, as torchrun."""
+    torch = {"torch"}
+    allowed = {"system.py": {"psutil"}, "by_torchrun.py": torch, "forked.py": torch, "loader.py": {"_disttui"}}
+    assert _foreign(path, allowed.get(path.name, set()) | {"disttui.runner.protocol"}) == []
 
 
 @pytest.mark.parametrize("path", PROTOCOL, ids=lambda path: path.name)
@@ -119,7 +120,7 @@ def test_every_profile_is_in_the_readme() -> None:
 
 
 def test_every_screen_that_is_opened_by_name_exists() -> None:
-    from tui.router import SCREENS, screen_class
+    from disttui.tui.router import SCREENS, screen_class
 
     assert all(callable(screen_class(kind)) for kind in SCREENS)
 
@@ -133,17 +134,6 @@ def test_the_api_prints_nothing_and_asks_nothing_at_a_terminal() -> None:
             if word in ("print", "input", "echo", "stdin", "stdout", "stderr", "argv", "getpass", "isatty"):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {word}")  # type: ignore[attr-defined]
     assert found == []
-
-
-def test_a_session_is_put_together_in_one_place() -> None:
-    """What follows a run is `runner.api.following`; the front ends iterate it."""
-    users = {
-        str(path.relative_to(ROOT))
-        for room in ("runner", "tui")
-        for path in (ROOT / room).rglob("*.py")
-        if re.search(r"runner\.runs\.session import .*\bSession\b", path.read_text(encoding="utf-8"))
-    }
-    assert users == {"runner/api/following.py"}
 
 
 def test_texts_are_in_plain_words() -> None:

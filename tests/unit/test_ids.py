@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.render.runs import render_runs
-from runner.errors import InputError
-from runner.ids import new_run_id, pick, short
-from runner.profile import parse
-from runner.runs.registry import find_run, keep
+from disttui.runner.cli.render.runs import render_runs
+from disttui.runner.errors import InputError
+from disttui.runner.ids import new_run_id, pick, short
+from disttui.runner.profile import parse
+from disttui.runner.runs.registry import find_run, keep
 
 ONE, OTHER = "2node-7f3a" + "0" * 12, "2node-7f3a" + "1" * 12
 

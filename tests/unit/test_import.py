@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,12 +13,11 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.cli.group import cli
-from runner.errors import InputError
-from runner.planning.interop.draft import Imported
-from runner.planning.interop.read import read_foreign
-from runner.planning.interop.recognise import Kind
-from runner.profile import Profile, parse
+from disttui.runner.cli.group import cli
+from disttui.runner.errors import InputError
+from disttui.runner.planning.interop.draft import Imported
+from disttui.runner.planning.interop.read import Kind, read_foreign
+from disttui.runner.profile import Profile, parse
 
 ONE_MACHINE = """\
 compute_environment: LOCAL_MACHINE
@@ -63,11 +63,12 @@ DEEPSPEED = """{
 }"""
 
 
-def taken(text: str, name: str = "file", *, hosts: tuple[str, ...] = ()) -> tuple[Profile, str]:
-    """The profile of a text, and its notes, one a line."""
+def taken(text: str, name: str = "file", *, hosts: tuple[str, ...] = (), **given: str) -> tuple[Profile, str]:
+    """The profile of a text, with what its variables are given, and its notes, one a line."""
     imported = read_foreign(text, name, hosts=hosts)
     assert imported.missing is None
-    return parse(imported.text, "imported.yaml"), notes(imported)
+    sets = [f"var.{key}={value}" for key, value in given.items()]
+    return parse(imported.text, "imported.yaml", sets), notes(imported)
 
 
 def notes(imported: Imported) -> str:
@@ -99,6 +100,33 @@ def test_num_processes_of_accelerate_is_the_total_and_another_machine_rank_is_re
     assert "12: strange: ambiguous: not known here" in said
 
 
+def test_accelerate_without_num_machines_takes_the_hosts_given() -> None:
+    text = "distributed_type: FSDP\n# all GPUs\nnum_processes: 4\nfsdp_config:\n  fsdp_offload_params: false\n"
+    profile, said = taken(text, hosts=("a", "b"))
+    assert [(host.host, host.num_processes) for host in profile.hosts] == [("a", 2), ("b", 2)]
+    assert "0: num_machines: translated: not given → 2 hosts" in said
+    assert [(host.host, host.num_processes) for host in taken(text)[0].hosts] == [("local", 4)]
+    assert "file:3:1: num_processes: 4 is the total, and 3 machines" in refused(text, hosts=("a", "b", "c"))
+
+
+def test_accelerate_for_one_process_is_refused_for_several_hosts() -> None:
+    text = "mixed_precision: fp8\ndistributed_type: 'NO'\n"
+    said = refused(text, hosts=("a", "b"))
+    assert "file:2:1: distributed_type: NO is one process, and --host: 2 hosts" in said
+    assert "NO is one process, and num_machines is 2" in refused(text + "num_machines: 2\n")
+    assert taken(text, hosts=("a",))[0].hosts[0].num_processes == 1
+
+
+def test_values_that_are_mappings_or_lists_are_no_defaults() -> None:
+    mpi = "mpirun_config:\n  mpirun_hostfile: /home/user/hosts\n  mpirun_ccl: '1'\ntpu_env: [A]\ncommands: []\n"
+    said = taken(ONE_MACHINE + mpi)[1]
+    assert (
+        "10: mpirun_config.mpirun_hostfile: ambiguous: /home/user/hosts names the hosts: disttui profile import" in said
+    )
+    assert "11: mpirun_config.mpirun_ccl: dropped: 1: give it under job.env" in said
+    assert "12: tpu_env: dropped: …: of machines" in said and "13: commands: dropped: the default" in said
+
+
 def test_the_launcher_that_a_file_is_for_is_chosen() -> None:
     assert taken(ONE_MACHINE)[0].launch.launcher == "accelerate"
     profile, said = taken(DEEPSPEED, hosts=("a", "b"))
@@ -126,15 +154,15 @@ WRONG = [
     (ONE_MACHINE.replace("bf16", "bf17"), "file:3:1: mixed_precision: bf17, expected no, fp16, bf16 or fp8"),
     (ONE_MACHINE.replace("8", "eight"), "file:5:1: num_processes: eight, expected a whole number from 1"),
     (ONE_MACHINE + "a: [", "file:9:5: not valid YAML"),
-    ("node1 slots=4\nbad$host slots=2\n", "file:2:1: bad$host is no host"),
+    ("node1 slots=4\nbad$host slots=2\n", "file:2:1: bad$host is not a host"),
     ("node1 slots=0\n", "file:1:1: node1: 0 slots, expected 1 to 1,024"),
-    (DEEPSPEED.replace("64", "63"), "file:2:1: train_batch_size: 63 is no multiple of micro batch 4"),
+    (DEEPSPEED.replace("64", "63"), "file:2:1: train_batch_size: 63 is not a multiple of micro batch 4"),
     (SBATCH.replace("-N 2", "-N 3"), "file:2:1: nodes: 3, and the nodelist has 2"),
     (SBATCH.replace("-N 2", "-N x"), "file:2:1: nodes: x, expected a whole number from 1 to 1,024"),
     ("disttui: 1\nhosts: [a]\n", "file: this is a profile already"),
     ("", "file: the file is empty"),
     ("#!/bin/sh\npython x.py" + " a" * 20_000, "no profile can be made of it: more than 10,000 values"),
-    ("what is this?\n", "file: this is no file of accelerate, hostfile, deepspeed or sbatch\n  → Say by --from"),
+    ("what is this?\n", "file: not a file of accelerate, hostfile, deepspeed or sbatch\n  → Give its kind with --from"),
 ]
 
 
@@ -168,15 +196,18 @@ def test_a_deepspeed_file_is_handed_to_the_script_and_its_batch_says_how_many_pr
 
 def test_an_sbatch_script_is_read_and_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    profile, said = taken(SBATCH.replace("touch WITNESS", "touch WITNESS $(touch WITNESS)"))
+    text = SBATCH.replace("touch WITNESS", "touch WITNESS $(touch WITNESS)")
+    profile, said = taken(text, SCRATCH="/scratch")
+    with pytest.raises(InputError, match=r"the variable 'SCRATCH' has no value"):
+        taken(text)
     assert not list(tmp_path.iterdir())
     assert profile.name == "my_job"
     assert [(host.host, host.num_processes) for host in profile.hosts] == [("n1", 4), ("n3", 4)]
-    assert profile.job.script == "train.py" and profile.job.args == ("--lr", "1e-3", "--out", "$SCRATCH")
+    assert profile.job.script == "train.py" and profile.job.args == ("--lr", "1e-3", "--out", "/scratch")
     assert profile.launch.restarts == 3
     assert "4: burst-buffer: ambiguous: not known here; dropped" in said
     assert "6: touch: ambiguous: not understood, and not run; dropped" in said
-    assert "7: job.args: ambiguous: $SCRATCH: no shell expands it" in said
+    assert "7: $SCRATCH: ambiguous: the script does not set it: --set var.SCRATCH=… gives it" in said
     assert "10: #SBATCH: dropped: it stands below the first command" in said
 
 
@@ -194,6 +225,156 @@ def test_the_lines_that_start_a_job(line: str, kind: str, value: str, processes:
     profile, _ = taken(f"{head}{line}\n")
     assert (profile.job.target.kind, profile.job.target.value) == (kind, value)
     assert profile.hosts[0].num_processes == processes
+
+
+ACCELERATE_SCRIPT = """\
+#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1 --gres=gpu:8
+module load cuda  # it's "this"
+set -e   # it's a comment
+source env/bin/activate
+export NCCL_DEBUG=WARN CUDA_ROOT=/opt/cuda
+export PATH=$CUDA_ROOT/bin:$PATH
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export RUN_ID=$(date +%s)
+MODEL=$1
+CONFIG=${CONFIG:-"base one"}
+GPUS=8
+MODE=slow
+if [[ -n "$FAST" ]]; then
+    MODE=fast; GPUS=4
+fi
+cat <<END > note
+it's no "command
+END
+export LAUNCHER="accelerate launch \\
+    --num_processes $((SLURM_NNODES * 8)) --num_machines $SLURM_NNODES \\
+    --mixed_precision bf16 --main_process_ip $MASTER_ADDR --config_file a.yaml"
+export CMD="train.py --model $MODEL --mode $MODE --note 'a b'"
+srun --wait=60 bash -c "$LAUNCHER $CMD --config '$CONFIG' \"$@\"" 2>&1
+echo done
+"""
+
+
+def test_every_line_of_a_job_script_is_kept_translated_or_reported() -> None:
+    profile, said = taken(ACCELERATE_SCRIPT, hosts=("n1", "n2"), MODEL="m")
+    assert profile.job.script == "train.py" and profile.launch.launcher == "accelerate"
+    assert profile.job.args == ("--model", "m", "--mode", "slow", "--note", "a b", "--config", "base one")
+    assert [host.num_processes for host in profile.hosts] == [8, 8]
+    assert profile.hosts[0].activate == (
+        "module load cuda && source env/bin/activate && CUDA_ROOT=/opt/cuda && export PATH=$CUDA_ROOT/bin:$PATH"
+    )
+    assert profile.job.env == {
+        "NCCL_DEBUG": "WARN", "CUDA_ROOT": "/opt/cuda", "ACCELERATE_MIXED_PRECISION": "bf16",
+    }  # fmt: skip
+    lines = {int(line.partition(":")[0]) for line in said.splitlines()}
+    code = [
+        number for number, line in enumerate(ACCELERATE_SCRIPT.splitlines(), 1) if line and not line.startswith("#!")
+    ]
+    inside = {16, 17, 19, 20, 22, 23}  # of the block, the text and the word that begin before
+    assert sorted({*code} - lines) == sorted(inside)
+    for note in (
+        "9: MASTER_ADDR: dropped: disttui sets it",
+        "10: RUN_ID: ambiguous: it is computed when the job starts; dropped: give its value under job.env",
+        "15: if: ambiguous: lines 15 to 17 are not evaluated, and lost; may set MODE, GPUS",
+        "18: cat: ambiguous: not understood, and not run; dropped",
+        "25: $MODEL: ambiguous: it is an argument of the script: --set var.MODEL=… gives it",
+        "25: $MODE: ambiguous: it depends on the `if` of line 15: --set var.MODE=… gives it, else it is slow",
+        '25: "$@": ambiguous: arguments of sbatch',
+        "25: accelerate --config-file: ambiguous: a.yaml is not read",
+    ):
+        assert note in said, said
+
+
+@pytest.mark.parametrize(
+    ("line", "processes"),
+    [
+        ("accelerate launch train.py", 8),
+        ("accelerate launch --num_processes 4 train.py", 2),
+        ("torchrun --nproc_per_node $SLURM_GPUS_ON_NODE train.py", 8),
+        ("torchrun --nproc_per_node ${GPUS:-4} train.py", 4),
+    ],
+)
+def test_processes_of_a_launcher_in_a_job_script(line: str, processes: int) -> None:
+    text = f"#!/bin/sh\n#SBATCH -N2 --ntasks-per-node 1 --gres=gpu:8 -w n1,n2\n{line}\n"
+    assert taken(text)[0].hosts[0].num_processes == processes
+    assert "5 in all, for 2 nodes" in refused(text.replace(line, "accelerate launch --num_processes 5 a.py"))
+
+
+@pytest.mark.parametrize(
+    "text", ["A=xxxxxxxx\n" + "A=$A$A\n" * 100 + "torchrun $A a.py\n", "torchrun " + "${A:-" * 50_000 + "}" * 50_000]
+)
+def test_values_that_grow_without_end_are_not_expanded(text: str) -> None:
+    began = time.process_time()
+    with suppress(InputError):
+        read_foreign(f"#!/bin/sh\n{text}", "f", "sbatch", ["n"])
+    assert time.process_time() - began < 2
+
+
+def test_words_that_sbatch_or_its_shell_knows_become_variables() -> None:
+    text = '#!/bin/sh\n#SBATCH -w n1\npython a.py --a="$@" $1 $? $(date) "$@" $N\n'
+    imported = read_foreign(text, "f")
+    assert imported.text.count("${var:") == 5
+    sets = ["var.ARGS=1", "var.ARG1=2", "var.VALUE=3", "var.N=4"]
+    assert parse(imported.text, "f", sets).job.args == ("--a=1", "2", "3", "3", "4")
+
+
+def test_a_variable_that_the_shell_divides_is_as_many_arguments() -> None:
+    """`$OPTIONAL_ARGS` of a public script was one argument, whatever it held, and an empty default an empty one."""
+    text = '#!/bin/sh\n#SBATCH -w n1\nOPTIONAL=$5\nCMD="a.py $OPTIONAL"\npython $CMD ${A:-} ${B:---lr 1} "${C:-}" x$D\n'
+    imported = read_foreign(text, "f")
+    assert parse(imported.text, "f", ["var.OPTIONAL=[--a, b c]", "var.D=1"]).job.args == (
+        "--a", "b c", "--lr", "1", "", "x1"
+    )  # fmt: skip
+    assert parse(imported.text, "f", ["var.OPTIONAL=--a=1", "var.D=1", "var.B=[]"]).job.args == ("--a=1", "", "x1")
+    notes = {note.key: note.what for note in imported.notes}
+    assert notes["$OPTIONAL"].endswith("gives it; a list gives several words, as its shell would make of it")
+    assert "list" not in notes["$C"] + notes["$D"]
+
+
+def test_a_variable_called_args_is_not_all_arguments_of_the_script() -> None:
+    profile, said = taken('#!/bin/sh\n#SBATCH -w n1\npython a.py $ARGS "$@"\n', ARGS="1")
+    assert profile.job.args == ("1",)
+    assert "3: $ARGS: ambiguous: the script does not set it" in said
+
+
+def test_shortened_options_of_sbatch_are_those_that_they_begin() -> None:
+    said = taken("#!/bin/sh\n#SBATCH -w n1 --err=x.err --job=x --no=1\npython a.py\n")[1]
+    assert "2: error: dropped: every rank has its own log" in said and "2: job-name: translated" in said
+    assert "2: no: ambiguous: not known here; dropped" in said
+
+
+def test_what_bash_cannot_read_either_is_reported_with_its_line() -> None:
+    text = '#!/bin/sh\n#SBATCH -w n1\npython a.py\necho done\nX="open\n'
+    assert "5: …: ambiguous: quotes or brackets that nothing closes" in taken(text)[1]
+
+
+def test_a_block_that_nothing_ends_is_lost_to_the_last_line() -> None:
+    text = "#!/bin/sh\n#SBATCH -w n1\nif true; then\n  A=1\n  python a.py\nX='\n"
+    imported = read_foreign(text, "f", script="b.py")
+    notes = [f"{note.line}: {note.what}" for note in imported.notes]
+    assert "3: lines 3 to 6 are not evaluated, and lost; may set A" in notes, notes
+
+
+def test_variables_in_options_and_assignments_of_the_launcher_are_named() -> None:
+    text = """#!/bin/sh
+#SBATCH -w n1
+STEPS=$(grep steps a.yaml)
+srun bash -c "LEVEL=$LEVEL accelerate launch --gradient_accumulation_steps $STEPS --config_file $FILE a.py"
+"""
+    profile, said = taken(text, STEPS="2", LEVEL="info")
+    assert profile.job.env == {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "2", "LEVEL": "info"}
+    assert "4: $STEPS: ambiguous: it is computed when the job starts: --set var.STEPS=… gives it" in said
+    assert "4: $LEVEL: ambiguous: the script does not set it: --set var.LEVEL=… gives it" in said
+    assert "$FILE: " not in said
+
+
+@pytest.mark.parametrize("default", ['"{{ instruction }}"', "'}'", "\\}", '"a\\"}"'])
+def test_braces_in_quotes_do_not_end_a_default(default: str) -> None:
+    text = f"#!/bin/sh\n#SBATCH -w n1\nX=${{X:-{default}}}\npython a.py\n"
+    profile, said = taken(text)
+    assert profile.job.script == "a.py" and "nothing closes" not in said
 
 
 def test_a_job_script_becomes_a_job_of_slurm_on_its_login_node() -> None:
@@ -245,14 +426,14 @@ def test_hosts_for_a_job_script_are_told_from_the_login_node_of_slurm() -> None:
 def test_of_endless_lines_that_nobody_understands_some_are_noted_and_the_rest_is_counted() -> None:
     script = "#!/bin/sh\n" + "abc\n" * 250_000 + "srun python train.py $FAST\n"
     imported = read_foreign(script, "f", "sbatch", ["gpu1"])
-    assert len(imported.notes) < 1100 and parse(imported.text, "imported.yaml").job.script == "train.py"
+    assert len(imported.notes) < 1100 and parse(imported.text, "imported.yaml", ["var.FAST=x"]).job.script == "train.py"
     said = notes(imported)
     assert "0: …: ambiguous: 249,001 more notes on lines that were dropped or not understood" in said
     assert "250002: srun: translated: train.py → job.script" in said
 
 
 def typed(*words: str) -> Result:
-    return CliRunner().invoke(cli, ["import", *words], catch_exceptions=True)
+    return CliRunner().invoke(cli, ["profile", "import", *words], catch_exceptions=True)
 
 
 def test_the_profile_is_printed_or_written_and_the_notes_stand_beside_it(tmp_path: Path) -> None:
@@ -277,7 +458,7 @@ def test_a_file_that_is_too_large_or_no_text_is_refused(tmp_path: Path) -> None:
 
 def test_a_pipe_in_the_place_of_the_file_is_refused_and_one_of_the_shell_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert "this is no regular file" in str(typed(str(tmp_path / "pipe")).exception)
+    assert "not a regular file" in str(typed(str(tmp_path / "pipe")).exception)
     reading, writing = os.pipe()
     os.write(writing, b"box1 slots=2\n")
     os.close(writing)
@@ -292,6 +473,7 @@ SEEDS = [ONE_MACHINE, TWO_MACHINES, SBATCH, DEEPSPEED, "box1 slots=4\nbox[2-3]:8
 PIECES = [
     *("\n", "\x1b[2J", "'", '"', "$(x)", "[0-999]", "[0-999][0-999]", "#SBATCH --nodes=", "#SBATCH -w n[1-", " \\\n"),
     *("9" * 5000, "-1", "\0", "\u202e", "{", "}", ": ", "auto", "&a ", "*a", "!!x ", "\t", "=", "%", "null", "٣"),
+    *("${A:-", "$((", "$(", "`", "A=x\nexport A=$A$A\n", "if x; then ", "fi\n", "eval ", "<<E\n", "accelerate launch "),
     *("srun ", "torchrun ", "python -m ", "--nproc-per-node=", "num_processes: ", "gpu_ids: 0,0", "slots=", "a b"),
 ]
 
@@ -313,4 +495,16 @@ def test_whatever_the_file_holds_it_is_a_profile_or_a_clear_error(data: st.DataO
         assert str(error).startswith(("f", "--host"))
     else:
         if imported.missing is None:
-            parse(imported.text, "f")
+            parse(imported.text, "f", [f"var.{name}=x" for name in {*re.findall(r"\$\{var:(\w+)", imported.text)}])
+
+
+def test_a_configuration_of_accelerate_in_place_of_a_profile_is_offered_to_be_imported(tmp_path: Path) -> None:
+    file = tmp_path / "acc.yaml"
+    file.write_text(TWO_MACHINES)
+    done = CliRunner().invoke(cli, [str(file)])
+    assert isinstance(done.exception, InputError)
+    assert done.exception.what == "a configuration of accelerate, not a profile"
+    assert f"disttui profile import {file} -o NAME.yaml" in done.exception.cure
+    file.write_text(f"disttui: 1\nhosts: [ada]\njob: {{command: [x]}}\n# {ONE_MACHINE.splitlines()[0]}\n")
+    done = CliRunner().invoke(cli, [str(file)])
+    assert "accelerate" not in str(done.exception)

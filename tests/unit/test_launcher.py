@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from runner.node.ports import is_listening, listen, reserve
+from disttui.runner.node.ports import is_listening, listen, reserve
 from tests.kept import node_program
 from tests.unit.launcher_kit import PLAIN, Launch, alive, free_port, script
 from tests.unit.waiting import wait_for
@@ -251,7 +251,10 @@ def test_a_wrong_option_is_reported(launch: Callable[..., Launch], tmp_path: Pat
     assert (said["code"], said["error"]) == (2, "torchrun refused its options")
 
 
-def test_a_probing_script_sees_the_same_under_bare_torchrun(launch: Callable[..., Launch], tmp_path: Path) -> None:
+@pytest.mark.parametrize("preload", [False, True], ids=["started", "forked"])
+def test_a_probing_script_sees_the_same_under_bare_torchrun(
+    launch: Callable[..., Launch], tmp_path: Path, preload: bool
+) -> None:
     for file in DATA.glob("*.py"):
         (tmp_path / file.name).write_text(file.read_text())
     port = free_port()
@@ -262,9 +265,10 @@ def test_a_probing_script_sees_the_same_under_bare_torchrun(launch: Callable[...
          "--rdzv-id", "test-1", "probe.py", "bare-%s.json", "--lr", "1"],
         cwd=tmp_path, env=bare_env, check=True, timeout=200, stdin=subprocess.DEVNULL, capture_output=True,
     )  # fmt: skip
-    one = launch("script", "probe.py", "ours-%s.json", "--lr", "1")
+    one = launch("script", "probe.py", "ours-%s.json", "--lr", "1", preload=preload)
     one.go(port=port)
     assert one.end()["code"] == 0
+    assert "each rank imports torch itself" not in one.log("launcher")
     for rank in (0, 1):
         bare, ours = (json.loads((tmp_path / f"{who}-{rank}.json").read_text()) for who in ("bare", "ours"))
         added = {name for name in set(ours["env"]) - set(bare["env"]) if ours["env"].pop(name)}

@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 
-from runner.errors import InputError
-from runner.hosts.facts import HostFacts, Needs
-from runner.hosts.survey import probe_request
-from runner.node.host import HostPart
-from runner.node.probe.elf import needed
-from runner.node.probe.report import probe
-from runner.node.rank.identity import adopt
-from runner.node.supervise.start_line import start_line
-from runner.planning.by_hand import shell_command
-from runner.planning.interop.explicit import explicit_plan
-from runner.planning.interop.write import write
-from runner.profile import ProfileErrors, parse
+from disttui.runner.errors import InputError
+from disttui.runner.hosts.facts import HostFacts, Needs
+from disttui.runner.hosts.survey import probe_request
+from disttui.runner.node.host import HostPart
+from disttui.runner.node.probe.place import workdir
+from disttui.runner.node.probe.report import probe
+from disttui.runner.node.probe.torch_files import needed
+from disttui.runner.node.rank.identity import adopt
+from disttui.runner.node.supervise.attempt import start_line
+from disttui.runner.planning.by_hand import shell_command
+from disttui.runner.planning.interop.write import explicit_plan, write
+from disttui.runner.profile import ProfileErrors, parse
 from tests import frameworks
 from tests.unit.planning import Planned, facts, planned
 
@@ -90,7 +90,7 @@ def test_mpirun_by_hand_gives_each_rank_its_numbers(tmp_path: Path, launcher: st
 def test_mpirun_by_hand_is_typed_on_the_first_host_alone() -> None:
     first, second = under("mpirun", env={"MODE": "x"}).plan.hosts
     assert " --host node1:1,node2:2 -np 3 " in shlex.join(first.command) and " -x MODE " in shlex.join(first.command)
-    assert second.command == ("echo", "mpirun on node1 starts the ranks of node2, too")
+    assert second.command == ("echo", "mpirun on node1 also starts the ranks of node2")
 
 
 def test_accelerate_is_torchrun_with_what_the_profile_says_as_variables() -> None:
@@ -172,7 +172,7 @@ def test_accelerate_launch_refuses_unequal_hosts_before_the_start() -> None:
     ("launcher", "words"),
     [
         ("accelerate-launch", "-m accelerate.commands.launch --multi_gpu"),
-        ("mpirun", "mpirun on 10.0.0.1 starts the ranks of 10.0.0.2, too"),
+        ("mpirun", "mpirun on 10.0.0.1 also starts the ranks of 10.0.0.2"),
         ("mpirun-per-host", "mpirun -np 2"),
         ("deepspeed", "-m deepspeed.launcher.launch --world_info="),
     ],
@@ -230,8 +230,8 @@ _MPICH = "HYDRA build details:"
         ("mpirun-per-host", _4, _5, None),
         ("mpirun", _4, _40, f"on all hosts: {_4} on node1; {_40} on node2 → Install the same, or set launch.launcher"),
         ("mpirun", _5, _5, f"is built for Open MPI 4: {_5} is on node1, node2 → Set launch.launcher to mpirun-per-h"),
-        ("mpirun-per-host", _4, _MPICH, "mpirun of node2 is not that of Open MPI: it says HYDRA build details: → Inst"),
-        ("mpirun", _MPICH, _4, "mpirun of node1 is not that of Open MPI"),
+        ("mpirun-per-host", _4, _MPICH, "mpirun of node2 is not Open MPI: it printed HYDRA build details: → Inst"),
+        ("mpirun", _MPICH, _4, "mpirun of node1 is not Open MPI"),
     ],
 )
 def test_a_plan_says_which_versions_of_mpirun_the_hosts_would_refuse(
@@ -314,3 +314,22 @@ def test_the_ranks_of_one_hosts_mpirun_become_those_of_all() -> None:
     assert adopt(env) == (5, 1, 6)
     assert (env["RANK"], env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"], env["GROUP_RANK"]) == ("5", "1", "2", "2")
     assert "DISTTUI_FIRST_RANK" not in env
+
+
+def test_a_script_at_home_is_the_one_that_the_probe_has_found() -> None:
+    spec: Any = {
+        "node_rank": 0,
+        "nproc": [1],
+        "run": "x",
+        "launcher": "torchrun",
+        "launcher_args": [],
+        "launch": {},
+        "python": "python",
+        "wrap": [],
+        "activate": "",
+        "target": {"kind": "script", "value": "~/train.py", "args": ["~/data"]},
+    }
+    home = os.path.expanduser("~")  # noqa: PTH111 - as the node program does
+    assert workdir(home, "~/train.py")["script"] == f"{home}/train.py"
+    *_, script, argument = HostPart(spec, "", "", None, {}, 0o022).command(1)
+    assert (script.decode(), argument) == (f"{home}/train.py", b"~/data")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.train.layout import ORDER, Flaw, Layout, Sizes, crossings, model_flaws, settle
+from disttui.runner.train.layout import ORDER, Flaw, Layout, Sizes, crossings, model_flaws, settle
 
 ROOT = Path(__file__).parents[2]
 RECIPE = [

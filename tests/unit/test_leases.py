@@ -14,7 +14,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -23,24 +24,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.api.leasing import HostLeases, lease, queue, release
-from runner.cli.sharing import _seconds
-from runner.errors import HostError
-from runner.hosts.facts import with_leases
-from runner.hosts.leases import read_leases
-from runner.node import folders, leases, procs
-from runner.node.host import HostPart
-from runner.node.loop import Loop
-from runner.node.probe import gpu
-from runner.node.problem import Problem
-from runner.node.serve import runs
-from runner.node.serve.leasing import Claims
-from runner.node.supervise.line import Line
-from runner.node.supervise.supervisor import Supervisor
-from runner.profile.sections import Host
-from runner.protocol.lease_words import holder
-from runner.protocol.leases import LeaseText, Wish, in_the_way
-from runner.render.leases import queue_json, render_queue, render_who, who_json
+from disttui.runner.api.leasing import HostLeases, lease, queue, release
+from disttui.runner.cli.lease import _seconds
+from disttui.runner.errors import HostError
+from disttui.runner.hosts.facts import read_leases, with_leases
+from disttui.runner.node import folders, leases, procs
+from disttui.runner.node.host import HostPart
+from disttui.runner.node.loop import Loop
+from disttui.runner.node.probe import gpu
+from disttui.runner.node.problem import Problem
+from disttui.runner.node.serve import runs
+from disttui.runner.node.serve.leasing import Claims
+from disttui.runner.node.supervise.line import Line
+from disttui.runner.node.supervise.supervisor import Supervisor
+from disttui.runner.profile.sections import Host
+from disttui.runner.protocol.leases import LeaseText, Wish, holder, in_the_way
+from disttui.runner.render.leases import queue_json, render_queue, render_who
 from tests.neighbours import UID
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import SLEEP, Make, making
@@ -304,16 +303,10 @@ class OneHost:
 
     environ: ClassVar[dict[str, str]] = {}
 
-    def open_link(self, host: Host, _: object) -> OneHost:
+    def ask(self, host: Host, op: str, _: object, /, *, timeout: float, **request: Any) -> Any:
         if host.name != "box1":
             raise HostError(host.name, "cannot be reached", "")
-        return self
-
-    def request(self, op: str, timeout: float, **request: Any) -> Any:
         return {"lease": Claims().take, "release": Claims().release}[op](request)  # type: ignore[operator]
-
-    def close(self) -> None:
-        pass
 
 
 def test_leases_by_hand_of_hosts_of_which_one_fails_take_nothing_and_give_back_nothing(place: Path) -> None:
@@ -349,7 +342,8 @@ def test_a_lease_that_another_user_forges_is_shown_as_theirs_and_a_malformed_one
         {**squat, "since": -1},
         {**squat, "until": 1e300}, {**squat, "kind": "king"}, {**squat, "run": "../x"}, {**squat, "note": "x" * 201},
         {**squat, "note": "x\nn2: alice has GPU 0 by hand"}, {**squat, "by": "alice\x1b[2J@laptop"},
-        {**squat, "priority": 10**9}, {**squat, "priority": True}, {**squat, "pid": "1"},
+        {**squat, "round": 10**9}, {**squat, "round": True}, {**squat, "round": -1}, {**squat, "count": -1},
+        {**squat, "state": "waiting"}, {**squat, "pid": "1"},
     ]  # fmt: skip
 
     def forge() -> str:
@@ -408,6 +402,15 @@ def test_thousands_of_files_of_another_user_hide_no_lease(place: Path, monkeypat
     held.release()
 
 
+@pytest.mark.parametrize(("run", "offered"), [("other-1", True), ("", False)], ids=["run", "by hand"])
+def test_a_refused_lease_by_hand_suggests_no_options_of_run(place: Path, run: str, offered: bool) -> None:
+    held = leases.take(leases.new_text("mine-1", 0, [0], "ann@desk"))
+    with pytest.raises(leases.Taken) as caught:
+        leases.take(leases.new_text(run, 0, [0], "bob@desk"))
+    assert ("--when-free" in caught.value.cure) == ("--ignore-leases" in caught.value.cure) == offered
+    held.release()
+
+
 def test_a_gpu_that_the_host_does_not_have_is_not_leased(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "facts", lambda *_: [{"index": index} for index in (0, 1)])
     with pytest.raises(Problem, match="this host has no GPU 99") as problem:
@@ -423,9 +426,38 @@ def test_gpus_that_nvidia_smi_does_not_list_can_be_leased_by_hand_where_it_lists
 ) -> None:
     """As on hosts with AMD's GPUs, or without nvidia-smi in PATH."""
     monkeypatch.setattr(gpu, "facts", lambda *_: [])
+    monkeypatch.setattr("disttui.runner.node.serve.leasing._DEVICES", ("/dev/null",))
     Claims().take({"gpus": [1], "by": "alice@laptop"})
     assert [one["gpus"] for one in leases.look().leases] == [[1]]
     assert len(leases.release_by_hand([1])) == 1
+
+
+def test_gpus_of_a_host_without_gpus_are_not_leased(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "facts", lambda *_: [])
+    monkeypatch.setattr("disttui.runner.node.serve.leasing._DEVICES", ("/dev/no-gpu*",))
+    with pytest.raises(Problem, match="this host has no GPU") as problem:
+        Claims().take({"gpus": [0], "by": "alice@laptop"})
+    assert "leave out --gpus" in problem.value.cure
+    assert list(place.iterdir()) == []
+
+
+def test_release_of_some_gpus_keeps_the_rest_of_the_lease(place: Path) -> None:
+    Claims().take({"gpus": [1, 2, 3], "by": "alice@laptop", "seconds": 600.0, "note": "mine"})
+    (before,) = leases.look().leases
+    (gone,) = Claims().release({"gpus": [2, 7]})["leases"]
+    assert gone["gpus"] == [2]
+    (left,) = leases.look().leases
+    assert (left["gpus"], left["note"], left["until"]) == ([1, 3], "mine", before["until"])
+    assert leases.release_by_hand([2]) == [], "it is free"
+    assert [one["gpus"] for one in leases.release_by_hand([1, 3])] == [[1, 3]]
+    assert list(place.iterdir()) == []
+
+
+def test_release_of_single_gpus_of_a_whole_host_is_refused(place: Path) -> None:
+    Claims().take({"gpus": None, "by": "alice@laptop"})
+    with pytest.raises(Problem, match="you have leased the whole host"):
+        leases.release_by_hand([2])
+    assert len(leases.release_by_hand(None)) == 1
 
 
 def test_a_turn_that_fails_leaves_the_time_since_which_the_run_waits(place: Path) -> None:
@@ -467,6 +499,42 @@ def test_a_quota_keeps_a_user_from_more_gpus_of_a_host_and_nobody_else(place: Pa
     mine = read_leases(leases.look().leases)
     assert in_the_way(Wish("run", "", [2], False, mine[0]["uid"], "alice", None, 2), mine) == list(mine)
     leases.release_by_hand(None)
+
+
+def test_a_quota_counts_runs_on_the_cpu(place: Path) -> None:
+    def run(name: str, by: str = "alice@laptop", gpus: Sequence[int] = ()) -> LeaseText:
+        return leases.new_text(name, 0, list(gpus), by, quota=2)
+
+    held = [leases.take(run(name)) for name in ("first-1", "second-1")]
+    with pytest.raises(leases.Taken, match=r"each user may have 2 runs on the CPUs of this host: .*first-1 holds CPUs"):
+        leases.take(run("third-1"))
+    leases.take(run("others-1", "bob@desk")).release()
+    leases.take(run("gpus-1", gpus=[0, 1])).release()
+    host = facts("a100x8", leases=read_leases(leases.look().leases), euid=os.getuid())
+    it = planned(with_leases(host, "alice@laptop"), hosts=[{"quota": 2}], launch={"backend": "gloo"})
+    assert "node1: each user may have 2 runs on its CPUs (its `quota`), and you have 2" in it.found("error")[0]
+    held.pop().release()
+    leases.take(run("third-1")).release()
+    held.pop().release()
+
+
+def test_a_run_in_line_takes_any_gpu_that_is_released(place: Path) -> None:
+    first = leases.take(leases.new_text("first-1", 0, [0], ""))
+    other = leases.take(leases.new_text("other-1", 0, [1, 2, 3], ""))
+    text = leases.new_text("any-1", 0, [0, 1, 2, 3], "", state="waiting", order=1.0, count=2)
+    waits = leases.take(text)
+    assert not waits.take_turn()
+    other.release()
+    leases.take(leases.new_text("listed-1", 0, [3], "")).release()
+    with pytest.raises(leases.Taken, match="any-1 is queued before it for any 2 of 4 GPUs"):
+        leases.take(leases.new_text("listed-1", 0, [1], ""))
+    assert waits.take_turn()
+    held = next(one for one in leases.look().leases if one["run"] == "any-1")
+    assert (held["state"], held["gpus"], held["count"]) == ("held", [1, 2], None)
+    waits.wait()
+    first.release()
+    assert waits.take_turn() and waits.text["gpus"] == [0, 1]
+    waits.release()
 
 
 def test_a_note_of_two_lines_becomes_one(place: Path) -> None:
@@ -536,10 +604,10 @@ def test_where_no_lease_can_be_made_what_others_have_is_theirs_still(
 
     monkeypatch.setattr(leases, "_make", full)
     for state in ("held", "waiting"):
-        with pytest.raises(leases.Taken, match=r"first-1 holds GPU 0, and no lease can be made in .*: No space left"):
+        with pytest.raises(leases.Taken, match=r"first-1 holds GPU 0, and cannot create a lease in .*: No space left"):
             leases.take(leases.new_text("second-1", 0, [0], "", state=state, order=1.0))
     for gpus, ignore in (([1], False), ([0], True)):
-        with pytest.raises(Problem, match="no lease can be made") as problem:
+        with pytest.raises(Problem, match="cannot create a lease") as problem:
             leases.take(leases.new_text("second-1", 0, gpus, ""), ignore=ignore)
         assert not isinstance(problem.value, leases.Taken)
     held.release()
@@ -611,8 +679,10 @@ def test_a_queued_run_for_which_no_lease_can_be_made_does_not_start(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(leases, "_make", full)
-    run = cluster(SLEEP, gpus=[0], queue={"priority": 0, "order": 1.0, "turns": [0], "code": None})
-    with pytest.raises(Problem, match=r"no lease can be made in .*: No space left"):
+    run = cluster(
+        SLEEP, gpus=[0], queue={"round": 0, "order": 1.0, "any_of": None, "lasts": False, "turns": [0], "code": None}
+    )
+    with pytest.raises(Problem, match=r"cannot create a lease in .*: No space left"):
         run.start()
 
 
@@ -624,10 +694,12 @@ def test_a_waiting_lease_that_fails_half_way_holds_nothing(place: Path, monkeypa
         written.append(data)
         return write(fd, data, at) if len(written) < 2 else write(fd, data[:100], at)
 
-    monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(OSError, match="No space left"):
-        held.take_turn()
-    monkeypatch.setattr(os, "pwrite", write)
+    look = leases._look
+    with monkeypatch.context() as patch:
+        patch.setattr(leases, "_look", lambda *where: look(*where) if written else leases.Seen([], ""))
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(OSError, match="No space left"):
+            held.take_turn()
     assert not held.take_turn()
     assert ("mine-1", "waiting") in [(one["run"], one["state"]) for one in leases.look().leases]
     other.release()
@@ -694,7 +766,7 @@ def test_a_folder_that_is_not_everybodys_and_sticky_keeps_no_leases_and_the_run_
     assert "leases cannot be kept in" in leases.look().problem
     with pytest.raises(Problem) as problem:
         leases.folder()
-    cures = {0o777: "let it and all folders above it be root's", 0o1755: "chmod 1777", 0o755: "chmod 1777"}
+    cures = {0o777: "make root own it and all folders above it", 0o1755: "chmod 1777", 0o755: "chmod 1777"}
     assert cures[mode] in problem.value.cure
     if mode == 0o777:
         run = cluster("pass", gpus=[0])
@@ -719,7 +791,7 @@ def test_a_start_on_leased_gpus_says_whom_to_ask_and_what_is_free() -> None:
     assert error.startswith(
         "node1: GPU 1 is held by alice's llama-7f3a, 41 % done, about 3 h left → Ask alice, take others"
     )
-    assert "wait (`disttui run --when-free`), or start all the same (`disttui run --ignore-leases`)" in error
+    assert "wait (`disttui run --when-free`), or start anyway (`disttui run --ignore-leases`)" in error
     assert "free: 2, 3, 4, 5, 6, 7" in error
     assert planned(leased).recommendation.hosts[0].gpus == (2, 3, 4, 5, 6, 7)
     held["gpus"] = None
@@ -753,7 +825,7 @@ def test_whatever_a_host_says_of_its_leases_can_be_shown(lies: list[dict[str, An
     waiting = queue([host])
     shown = render_who([host]) + render_queue(waiting)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", shown)
-    json.dumps([who_json([host]), queue_json(waiting)], allow_nan=False)
+    json.dumps([asdict(host), queue_json(waiting)], allow_nan=False)
 
 
 def test_a_run_whose_two_node_ranks_are_on_one_machine_is_listed_once() -> None:

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from runner.node.supervise.leftover import Leftover
-from runner.protocol.events import Held
-from runner.render.story import held_words
-from runner.untrusted.decode import decode
+from disttui.runner.node.supervise.stop import Leftover
+from disttui.runner.protocol.events import Held
+from disttui.runner.render.story import held_words
+from disttui.runner.untrusted.decode import decode
 from tests.unit.runs_kit import Cluster
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
@@ -176,5 +176,5 @@ def test_the_words() -> None:
         "the driver still holds 3.0 GiB of GPU memory for pid 9, which has ended",
         "the driver still holds GPU memory for pid 8, which has ended",
     ]
-    assert held_words({"port": {"port": 1, "pid": None}}) == ["somebody listens on the run's port 1"]
+    assert held_words({"port": {"port": 1, "pid": None}}) == ["an unknown process listens on the run's port 1"]
     assert held_words(decode(Held, {"port": 7, "gpu_memory": "x"})) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.library.git import RemoteError, Repository
+from disttui.runner.library.git import RemoteError, Repository
 from tests.unit.library_kit import User, bare
 
 NAMES = ("one", "two")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
+import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from runner.api.library_edits import compare, history_of, read_for_edit, restore_profile
-from runner.errors import DisttuiError, InputError
-from runner.library.git import RemoteError, Repository
-from runner.library.store import save
-from runner.render.library import synced_lines
+from disttui.runner.api.library_edits import compare, history_of, read_for_edit, restore_profile
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.library import git
+from disttui.runner.library.git import RemoteError, Repository
+from disttui.runner.library.store import save
+from disttui.runner.render.library import synced_lines
 from tests.unit.library_kit import PROFILE, User, bare
 
 pytestmark = pytest.mark.git
@@ -132,7 +139,7 @@ def test_offline_nothing_is_lost_and_a_later_sync_catches_up(users: tuple[User, 
     alice, bob = users
     (tmp_path / "hub.git").rename(tmp_path / "away")
     alice.edit("two", "train.py", "off.py")
-    with pytest.raises(RemoteError, match=r"hub.git is not reached: .*\n  → What you have saved stays here") as caught:
+    with pytest.raises(RemoteError, match=r"cannot reach .*hub.git: .*\n  → What you have saved stays here") as caught:
         alice.sync()
     assert caught.value.exit_code == 3
     (tmp_path / "away").rename(tmp_path / "hub.git")
@@ -153,7 +160,68 @@ def test_ssh_is_called_alike_for_all(tmp_path: Path) -> None:
     assert alice.sync().sent == 1
     calls = log.read_text().splitlines()
     assert {call.split()[-2] for call in calls} == {"git-upload-pack", "git-receive-pack"}
-    assert all(f"-F {tmp_path}/config -o BatchMode=yes" in call for call in calls)
+    assert all(f"-F {tmp_path}/config -o BatchMode=yes -o ConnectTimeout=8" in call for call in calls)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can log in as others")
+def test_a_repository_of_a_group_is_shared_by_its_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as made:  # unlike tmp_path, open to other accounts
+        folder = Path(made)
+        folder.chmod(0o755)
+        (folder / "home").mkdir(mode=0o777)
+        (folder / "home").chmod(0o777)
+        monkeypatch.setenv("GIT_CONFIG_SYSTEM", str(folder / "system"))
+        page = (Path(__file__).parents[2] / "docs/library.md").read_text()
+        [recipe] = re.findall(r"```sh\n(git init --bare --shared.*?)```", page, re.DOTALL)
+        recipe = recipe.replace("/srv/", f"{folder}/").replace("lab", "70009")
+        users = [_at_hub(folder, name, uid) for name, uid in (("alice", 70001), ("bob", 70002))]
+        first, rest = recipe.split("\n", 1)
+        subprocess.run(first.replace("--shared=group", ""), shell=True, check=True)
+        with pytest.raises(RemoteError, match=r"dubious ownership.*\n.*safe\.directory"):
+            users[0].sync()
+        subprocess.run(recipe.splitlines()[-1], shell=True, check=True)
+        users[0].sync()
+        users[0].save("two", PROFILE)
+        with pytest.raises(RemoteError, match=r"cannot send to .*\n  → It belongs to another account.*--shared=group"):
+            users[0].sync()
+        shutil.rmtree(folder / "profiles.git")
+        subprocess.run(f"{first}\n{rest}", shell=True, check=True)
+        assert users[0].sync().sent == 1
+        users[1].sync()
+        users[1].edit("two", "train.py", "other.py")
+        assert users[1].sync().sent == 1 and users[0].sync().received == ("two.yaml",)
+
+
+def _at_hub(folder: Path, name: str, uid: int) -> User:
+    """A user whose ssh logs in to an account of their own on this machine."""
+    ssh = folder / f"bin-{name}/ssh"
+    ssh.parent.mkdir()
+    login = f"setpriv --reuid={uid} --regid={uid} --groups=70009 env HOME={folder}/home"
+    ssh.write_text(f'#!/bin/sh\nfor last; do :; done\nexec {login} sh -c "$last"\n')
+    ssh.chmod(0o755)
+    user = User(name, folder, f"hub:{folder}/profiles.git")
+    user.environ["PATH"] = f"{ssh.parent}:{user.environ['PATH']}"
+    user.environ["GIT_CONFIG_SYSTEM"] = str(folder / "system")
+    return user
+
+
+def test_many_files_edited_by_hand_are_one_commit(users: tuple[User, User], monkeypatch: pytest.MonkeyPatch) -> None:
+    alice, bob = users
+    for at in range(100):
+        (alice.library.folder / f"p{at}.yaml").write_text(PROFILE.replace("100", str(at)))
+    processes: list[object] = []
+    run = git.run
+
+    def counted(*words: Any, **given: Any) -> bytes:
+        processes.append(words)
+        return run(*words, **given)
+
+    monkeypatch.setattr(git, "run", counted)
+    done = alice.sync()
+    assert len(done.by_hand) == 100 and done.sent == 1 and len(processes) < 40
+    assert "… and 90 more manually edited files" in "\n".join(synced_lines("team", done))
+    assert bob.sync().received == done.by_hand and bob.read("p99") == PROFILE.replace("100", "99")
+    assert history_of("team/p7", alice.environ)[0].subject == "100 manually edited files"
 
 
 def test_a_sync_says_that_hooks_of_a_repository_that_others_can_write_did_not_run(
@@ -188,7 +256,7 @@ def test_pushes_that_are_rejected_ten_times_end_with_one_clear_error(users: tupl
     with pytest.raises(RemoteError, match="others were quicker 10 times in a row"):
         alice.sync()
     hook.write_text("#!/bin/sh\necho 'only on Mondays' >&2\nexit 1\n")
-    with pytest.raises(RemoteError, match=r"does not take it: .*only on Mondays"):
+    with pytest.raises(RemoteError, match=r"cannot send to .*: .*only on Mondays"):
         alice.sync()
     hook.unlink()
     assert alice.sync().sent == 1 and "mine.py" in (alice.read("two") or "")
@@ -197,7 +265,7 @@ def test_pushes_that_are_rejected_ten_times_end_with_one_clear_error(users: tupl
 def test_a_clone_that_cannot_be_used(users: tuple[User, User], tmp_path: Path) -> None:
     alice, bob = users
     alice.git("checkout", "-q", "--detach")
-    with pytest.raises(DisttuiError, match=r"on no branch.*\n  → Go back to its branch: git -C .* switch main"):
+    with pytest.raises(DisttuiError, match=r"not on a branch.*\n  → Go back to its branch: git -C .* switch main"):
         alice.sync()
     alice.git("switch", "-q", "main")
     blob = alice.git("rev-parse", "HEAD:two.yaml").strip()
@@ -223,7 +291,7 @@ def test_a_full_disk_leaves_the_old_file(users: tuple[User, User], monkeypatch: 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("runner.profile.save.os.fsync", full)
+    monkeypatch.setattr("disttui.runner.profile.save.os.fsync", full)
     with pytest.raises(InputError, match="No space left on device"):
         alice.edit("two", "train.py", "lost.py")
     monkeypatch.undo()

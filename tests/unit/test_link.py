@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from runner.errors import HostError
-from runner.hosts import ship
-from runner.hosts.link import Link
-from runner.hosts.ship import COMMAND, node_parcel, train_parcel
-from runner.transport.local import LocalConnection
+from disttui.runner.errors import HostError
+from disttui.runner.hosts import ship
+from disttui.runner.hosts.link import Link
+from disttui.runner.hosts.ship import COMMAND, node_parcel, train_parcel
+from disttui.runner.transport.local import LocalConnection
 from tests.kept import has_been_reached
 from tests.unit.waiting import wait_for
 
@@ -85,7 +85,7 @@ def test_the_node_program_is_sent_once_and_kept_private(home: Path, first_link: 
 
 def test_parcels_are_the_same_every_time() -> None:
     assert node_parcel().data == ship._node_parcel.__wrapped__().data
-    assert len(node_parcel().packed) < 200_000
+    assert len(node_parcel().packed) < 1 << 18
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -111,10 +111,10 @@ def test_a_module_of_the_user_in_the_home_shadows_nothing(home: Path) -> None:
 @pytest.mark.parametrize(
     ("shelled", "python", "words"),
     [
-        (Shelled("sh"), "/nowhere/python3", "there is no /nowhere/python3 on this host"),
-        (Shelled("sh", "yes 'motd motd motd' | head -c 100000"), "python3", "the login scripts print without end"),
+        (Shelled("sh"), "/nowhere/python3", "/nowhere/python3 not found on this host"),
+        (Shelled("sh", "yes 'motd motd motd' | head -c 100000"), "python3", "the login scripts print too much"),
         (Shelled("sh", "echo broken >&2; exit 3"), "python3", "broken"),
-        (Shelled("sh"), "true", "it ended at once"),
+        (Shelled("sh"), "true", "it ended immediately"),
     ],
 )
 def test_what_keeps_it_from_starting_is_said(home: Path, shelled: Shelled, python: str, words: str) -> None:
@@ -123,13 +123,35 @@ def test_what_keeps_it_from_starting_is_said(home: Path, shelled: Shelled, pytho
     assert str(caught.value).startswith("node7: ")
 
 
+@pytest.mark.parametrize(
+    ("noise", "words"),
+    [
+        ("exec bash", "puts another shell in place of the login shell"),
+        ("read x", "reads the standard input of commands"),
+        ("cat", "reads the standard input of commands"),
+        ("cat > /dev/null", "ends the login shell .*, or waits: no command is run"),
+        ("exit", "ends the login shell .*: no command is run"),
+    ],
+)
+def test_a_login_script_in_the_way_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch, noise: str, words: str
+) -> None:
+    monkeypatch.setattr("disttui.runner.hosts.link.BEGIN", 2.0)
+    monkeypatch.setattr("disttui.runner.hosts.link._PATIENCE", 2.0)
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    with pytest.raises(HostError, match=words) as caught:
+        Link(Shelled("sh", noise), "node7")
+    assert "~/.bashrc" in caught.value.what and "exec(" not in str(caught.value)
+    assert "[[ $- == *i* ]] || return" in caught.value.cure
+
+
 def test_a_python_that_hangs_is_ended_and_its_cure_reported(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python3"
     python.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nsleep 600\n")
     python.chmod(0o755)
-    monkeypatch.setattr("runner.hosts.link.BEGIN", 1.0)
+    monkeypatch.setattr("disttui.runner.hosts.link.BEGIN", 1.0)
     with pytest.raises(HostError, match="did not start in 1 s") as caught:
         Link(LocalConnection("local"), "node7", str(python))
     assert f"`{python} -c pass` hangs" in caught.value.cure
@@ -171,7 +193,7 @@ def test_a_loaded_program_is_not_timed(home: Path, monkeypatch: pytest.MonkeyPat
     # Only what comes after the parcels is looked at: they are there already.
     Link(LocalConnection("local"), "local", sys.executable).close()
     impatient = ship.loader_line().replace(b"_PARCELS = 600", b"_PARCELS = 2")
-    monkeypatch.setattr("runner.hosts.link.loader_line", lambda: impatient)
+    monkeypatch.setattr("disttui.runner.hosts.link.loader_line", lambda: impatient)
     link = Link(LocalConnection("local"), "local", sys.executable)
     try:
         assert link.request("probe")["python"]
@@ -196,7 +218,7 @@ def test_a_damaged_parcel_is_not_kept(home: Path) -> None:
 
 def test_an_unknown_request_and_a_failed_one_are_answered(link: Link) -> None:
     with pytest.raises(HostError, match="does not know 'dance'"):
-        link.request("dance")
+        link.request("dance")  # type: ignore[call-overload]
     with pytest.raises(HostError):
         link.request("stop", run="nope-1234", node_rank=0, run_dir="~/.disttui/runs", now=False)
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from runner.errors import DisttuiError
-from runner.node.observe import log_limit
-from runner.node.serve.mirror import Mirror
-from runner.runs.store import HostStore
+from disttui.runner.errors import DisttuiError
+from disttui.runner.node.observe import log_limit
+from disttui.runner.node.serve.mirror import Mirror
+from disttui.runner.protocol.limits import CHUNK
+from disttui.runner.runs.store import HostStore
 
 
 @contextmanager
@@ -163,7 +164,7 @@ def test_a_log_that_is_emptied_and_filled_while_it_is_read(
                 log.write_bytes(b"new" * 2000)
             return log_limit.data_from(handle, offset)
 
-        monkeypatch.setattr("runner.node.serve.mirror.data_from", refill)
+        monkeypatch.setattr("disttui.runner.node.serve.mirror.data_from", refill)
         with log.open("ab") as file:
             file.write(b"more")
         eventually(lambda: [path.read_bytes() for path in mirrored.parent.glob(mirrored.name)] == [b"new" * 2000])
@@ -210,6 +211,41 @@ def test_a_viewer_that_is_killed_loses_nothing(run: Path, tmp_path: Path) -> Non
     again.close()
     assert [event["start"] for event in later if "name" in event] == [100_000]
     assert (tmp_path / "mirror/attempt-1/rank-0.log").read_bytes() == b"a" * 100_000 + b"b" * 10
+
+
+def test_flood_of_a_log_delays_neither_records_nor_the_end(run: Path) -> None:
+    (run / "events.jsonl").write_text("{}\n")
+    (run / "attempt-1" / "rank-0.log").write_bytes(bytes(40 * CHUNK))
+    names, order, cancelled = dict[int, str](), list[str](), threading.Event()
+
+    def tell(event: dict[str, Any]) -> None:
+        if "file" in event:
+            names[event["file"]] = event["name"]
+        else:
+            order.append(json.dumps(event))
+
+    def send(file: int, generation: int, offset: int, data: bytes) -> None:
+        order.append(names[file])
+        if order.count("attempt-1/rank-0.log") == 10 and not (run / "exit.json").exists():
+            with (run / "events.jsonl").open("a") as events:
+                events.write("{}\n")
+            (run / "exit.json").write_text('{"state": "finished"}')
+
+    Mirror(str(run), {}, None, tell, send).run(cancelled)
+    sent = [name for name in order if "{" not in name]
+    assert [sent.index("events.jsonl"), sent.index("events.jsonl", 1), sent.index("exit.json")] == [0, 11, 42]
+    assert order.index('{"exit": {"state": "finished"}}') < order.index("exit.json")
+    behind = [json.loads(each)["behind"] for each in order if "behind" in each]
+    assert behind[0] == 39 * CHUNK and behind[-1] == 0
+    assert order[-1] == '{"ended": true}'
+
+
+def test_cancelled_mirror_does_not_say_that_the_run_has_ended(run: Path) -> None:
+    (run / "attempt-1" / "rank-0.log").write_bytes(bytes(4 * CHUNK))
+    (run / "exit.json").write_text("{}")
+    told, cancelled = list[Any](), threading.Event()
+    Mirror(str(run), {}, None, told.append, lambda *piece: cancelled.set()).run(cancelled)
+    assert {"ended": True} not in told and {"caught_up": True} not in told
 
 
 def test_what_the_user_puts_into_the_run_folder_is_not_followed_out_of_it(run: Path, tmp_path: Path) -> None:

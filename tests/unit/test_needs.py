@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from runner.api.log_lines import LineFilter
-from runner.hosts.facts import HostFacts, Needs
-from runner.hosts.survey import probe_request
-from runner.node.probe.report import probe
-from runner.profile import parse
+from disttui.runner.api.log_lines import LineFilter
+from disttui.runner.hosts.facts import HostFacts, Needs
+from disttui.runner.hosts.survey import probe_request
+from disttui.runner.node.probe.report import probe
+from disttui.runner.profile import parse
 from tests.unit.history_kit import kept, lines, mirrored, printed
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import Make, making
@@ -78,6 +78,13 @@ def test_a_program_that_is_not_there_is_named(work: Path, host: dict[str, Any]) 
         lacking = () if there else (program,)
         assert needs(work, {"command": [program, "x"]}, **host).programs == lacking
         assert needs(work, {"script": "x.py", "wrap": [program, "x"]}, **host).programs == lacking
+
+
+@pytest.mark.parametrize("host", [{}, ACTIVATED], ids=["login", "activate"])
+def test_a_program_at_home_is_found_there(work: Path, host: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(work))
+    assert needs(work, {"command": ["~/run.sh"]}, **host).programs == ()
+    assert needs(work, {"command": ["~/none.sh"]}, **host).programs == ("~/none.sh",)
 
 
 def test_what_the_probe_cannot_know_it_does_not_say(work: Path) -> None:

@@ -17,20 +17,23 @@ from pathlib import Path
 
 import pytest
 
-from runner.node import locks, procs, sockets
-from runner.node.journal import read_json
-from runner.node.loop import Loop
-from runner.node.observe import stacks
-from runner.node.problem import Problem
-from runner.node.serve import runs
-from runner.node.supervise import control
+from disttui.runner.node import locks, procs, sockets
+from disttui.runner.node.journal import read_json
+from disttui.runner.node.loop import Loop
+from disttui.runner.node.observe import stacks
+from disttui.runner.node.problem import Problem
+from disttui.runner.node.serve import runs
+from disttui.runner.node.supervise import control
 from tests.neighbours import UID, own_network, squatting
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
 from tests.unit.waiting import wait_for
 
 # Only root can act as another user, in a network of its own.
 pytestmark = [pytest.mark.root, pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")]
-HOLD = "import sys; from runner.node import locks; lock = locks.take(*sys.argv[1:]); print(lock, flush=True); input()"
+HOLD = (
+    "import sys; from disttui.runner.node import locks; lock = locks.take(*sys.argv[1:]);"
+    "print(lock, flush=True); input()"
+)
 
 
 @pytest.fixture

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runner.node.gang.health import AT_LEAST, Health
-from runner.node.gang.resume import Resume
-from runner.node.observe.growth import GrowthWriter
-from runner.node.observe.oom import OomWatch
-from runner.node.observe.signs import Signs
-from runner.node.telemetry.alarms import Alarms, shows
-from runner.node.telemetry.pressure import Pressure
-from runner.protocol.events import OomEvidence
-from runner.protocol.telemetry import GpuUse, Telemetry
+from disttui.runner.node.gang.health import AT_LEAST, Health
+from disttui.runner.node.gang.membership import Resume
+from disttui.runner.node.observe.deaths import OomWatch
+from disttui.runner.node.observe.log_limit import GrowthWriter
+from disttui.runner.node.observe.signs import Signs
+from disttui.runner.node.telemetry.sampler import Pressure
+from disttui.runner.node.telemetry.sampling import Alarms, shows
+from disttui.runner.protocol.events import OomEvidence
+from disttui.runner.protocol.telemetry import GpuUse, Telemetry
 from tests.groups import small_group
 
 
@@ -151,7 +154,7 @@ def test_ranks_that_go_on_from_different_points_are_a_warning() -> None:
     hear(2, epoch={"0": 80, "1": 0})
     (note,) = seen
     assert (note["e"], note["level"]) == ("note", "warning")
-    assert "attempt 2 begins with epoch 80 on rank 0 and epoch 0 on rank 1. Checkpoints that every host" in note["text"]
+    assert "attempt 2 begins with epoch 80 on rank 0 and epoch 0 on rank 1. Checkpoints on local disks" in note["text"]
     hear(3, epoch={"0": 90, "1": 90})
     hear(1, epoch={"0": 1, "1": 2})
     assert len(seen) == 1
@@ -224,6 +227,47 @@ def test_a_moment_is_no_alarm_and_other_peoples_gpus_are_none_of_ours() -> None:
     full: Telemetry = {"t": 0.0, "gpus": [{**GPU, "mem_used": 99, "pids": [1]}]}
     assert [alarms.look(full) for _ in range(9)] == [[]] * 9
     assert [alarms.look({"t": 0.0, "swap_rate": 9 << 20} if n % 3 == 0 else {"t": 0.0}) for n in range(12)] == [[]] * 12
+
+
+def _grown(use: Callable[[float], float]) -> list[tuple[str, str]]:
+    """The alarms of half an hour in which a GPU's and the host's memory of 100 GiB are used like this."""
+    alarms, found = Alarms([3], lambda pid: True), []
+    for second in range(1800):
+        memory: Any = {"mem_used": use(second) * 2**30, "mem_total": 100 * 2**30}
+        record: Any = {"t": 0.0, **memory, "gpus": [{"index": 3, **memory}]}
+        found += alarms.look(record)
+    return [(one["kind"], one["text"]) for one in found if not one.get("over")]
+
+
+def test_memory_that_leaks_is_found_before_it_is_full() -> None:
+    host, gpu = _grown(lambda second: 40 + second / 60 + (second % 37) / 10)
+    assert host == ("memory", "the host's memory grows steadily, 51.0 of 100.0 GiB: full in 51 min")
+    assert gpu == ("memory", "GPU 3: its memory grows steadily, 51.0 of 100.0 GiB: full in 51 min")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda second: 60.0,
+        lambda second: 90 * (1 - math.exp(-second / 400)),
+        lambda second: 20 + second % 480 / 8,
+        lambda second: 40 + second / 1800,
+        lambda second: 96 + random.Random(int(second)).random() / 50,
+        lambda second: 30 + 10 * (second // 300),
+        lambda second: 95 + second / 1800 / 2,
+    ],
+    ids=["even", "fills a cache", "is freed", "is full in days", "noise", "in steps", "hardly"],
+)
+def test_memory_that_is_used_is_no_leak(use: Callable[[float], float]) -> None:
+    assert _grown(use) == []
+
+
+def test_a_stall_may_have_a_time_of_its_own() -> None:
+    gang = Watched()
+    gang.health = Health(gang.events.append, gang.asked.append, 12.0)
+    gang.live(100, every=10)
+    gang.live(15)
+    assert gang.kinds() == [("stall", False)] and gang.events[0]["silent"]["0"] < 16
 
 
 def test_what_slows_a_host_down() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import InputError
-from runner.runs.notes import Notes, notes_of, read_notes, write_notes
+from disttui.runner.errors import InputError
+from disttui.runner.runs.notes import Notes, notes_of, read_notes, write_notes
 
 HOSTILE = "\x1b]0;owned\x07\x9b2J\u202e"
 
@@ -51,7 +51,8 @@ def test_a_file_of_notes_that_is_huge_or_hostile_is_bounded_and_cleaned(tmp_path
 @pytest.mark.parametrize(
     ("tags", "note", "words"),
     [
-        ("x" * 33, "", "is no tag"), (f"a{HOSTILE}", "", "is no tag"), (" ".join(map(str, range(17))), "", "17 tags"),
+        ("x" * 33, "", "is not a valid tag"), (f"a{HOSTILE}", "", "is not a valid tag"),
+        (" ".join(map(str, range(17))), "", "17 tags"),
         ("", "n" * 2001, "2,000 characters at most"),
     ],
 )  # fmt: skip

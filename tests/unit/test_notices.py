@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.user.config import Settings
-from runner.user.notices import Notices
+from disttui.runner.user.config import Settings
+from disttui.runner.user.notices import Notices
 
 XTERM = {"TERM": "xterm-256color"}
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from runner.errors import InputError
-from runner.node import procs
-from runner.profile import parse
-from runner.runs import hooks
-from runner.runs.registry import keep
-from runner.runs.state import RunState, begin
+from disttui.runner.errors import InputError
+from disttui.runner.node import procs
+from disttui.runner.profile import parse
+from disttui.runner.runs import hooks
+from disttui.runner.runs.registry import keep
+from disttui.runner.runs.state import RunState, begin
+from tests.tui.live_kit import Live
 from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for
 
@@ -126,3 +127,17 @@ def test_what_a_command_leaves_running_holds_up_nobody(tmp_path: Path) -> None:
 def test_bad_on_end_is_refused_with_its_place(tmp_path: Path, on_end: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"one.yaml:6:"):
         tell(tmp_path, on_end, ended())
+
+
+@pytest.mark.torch
+def test_a_detached_start_says_when_on_end_runs(tmp_path: Path) -> None:
+    """Before anything starts; it runs for whoever attaches."""
+    got, enough = tmp_path / "got", tmp_path / "enough"
+    run = Live(tmp_path, on_end={"command": ["cp", "/dev/stdin", str(got)]})
+    before, _, after = run.said.partition(
+        "on_end runs on this machine, not before `disttui attach` or the app sees the end of the run"
+    )
+    assert "= 2 processes" in before and "look in: disttui attach" in after and "on_end" not in before + after
+    enough.touch()
+    run.typed("attach", "--plain", run.run)
+    assert json.loads(got.read_text())["state"] == "finished"

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from runner.cli.render.orphans import render_orphans
-from runner.node import descent, procs
-from runner.node.serve import orphans as module
-from runner.node.serve import runs
-from runner.node.serve.orphans import orphans
-from runner.node.supervise import stop
-from runner.protocol.requests import Orphan
+from disttui.runner.cli.orphans import render_orphans
+from disttui.runner.node import descent, procs
+from disttui.runner.node.serve import orphans as module
+from disttui.runner.node.serve import runs
+from disttui.runner.node.serve.orphans import orphans
+from disttui.runner.node.supervise import stop
+from disttui.runner.protocol.requests import Orphan
 from tests.command import disttui
 from tests.unit.runs_kit import Cluster
 from tests.unit.waiting import wait_for
@@ -214,9 +214,9 @@ def test_other_runs_are_left_alone(strays: Strays, tmp_path: Path) -> None:
 def test_hosts_that_were_not_asked_are_not_called_clean() -> None:
     five: dict[str, list[dict[str, Any]]] = {f"node{n}": [] for n in range(5)}
     assert render_orphans(five, end=False, unasked=1) == (
-        "nothing is left of any ended run on the 5 hosts that answered; 1 host could not be asked"
+        "no processes left of any ended run on the 5 hosts that answered; 1 host could not be asked"
     )
-    assert render_orphans({"node1": []}, end=False) == "nothing is left of any ended run on node1"
+    assert render_orphans({"node1": []}, end=False) == "no processes left of any ended run on node1"
     one = {"run": "r-1", "pid": 7, "command": "sleep", "ended": True}
     seen = render_orphans({"node1": [one]}, end=True, unasked=2)
     assert seen.endswith("1 ended, nothing is left; 2 hosts could not be asked")
@@ -224,21 +224,21 @@ def test_hosts_that_were_not_asked_are_not_called_clean() -> None:
 
 def test_a_host_that_is_off_is_said_not_to_have_been_asked(tmp_path: Path) -> None:
     """`local` answers, and nothing listens on the other's port."""
-    done = disttui("orphans", "--run", "orphan-none", "local", "root@127.0.0.1:1")
+    done = disttui("runs", "orphans", "--run", "orphan-none", "local", "root@127.0.0.1:1")
     assert done.returncode == 3
-    assert done.stdout == "nothing is left of orphan-none on local; 1 host could not be asked\n", done.stderr
+    assert done.stdout == "no processes left of orphan-none on local; 1 host could not be asked\n", done.stderr
 
 
 def test_a_run_is_found_by_the_id_that_the_table_shows_and_an_empty_one_ends_nothing(strays: Strays) -> None:
     strays.start()
     strays.end()
     shown = strays.run[:-1]
-    done = disttui("orphans", "--run", shown, "local")
+    done = disttui("runs", "orphans", "--run", shown, "local")
     assert "1 left behind" in done.stdout, done.stderr
-    done = disttui("orphans", "--end", "--run", "", "local")
-    assert done.returncode == 2 and "'' is no id of a run" in done.stderr
+    done = disttui("runs", "orphans", "--end", "--run", "", "local")
+    assert done.returncode == 2 and "'' is not a run id" in done.stderr
     assert strays.children[0].poll() is None
-    done = disttui("orphans", "--end", "--run", shown, "local")
+    done = disttui("runs", "orphans", "--end", "--run", shown, "local")
     assert (done.returncode, strays.children[0].wait(60)) == (0, -9), done.stdout
 
 

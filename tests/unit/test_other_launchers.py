@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from runner.node import procs
-from runner.node.gang.messages import is_mpi_place
-from runner.node.probe import interpreters
-from runner.node.rank import by_mpirun, mpi_session, mpi_world
-from runner.node.supervise import warden
-from runner.planning.launchers.known import LAUNCHERS
-from runner.planning.launchers.place import Place
-from runner.profile import parse
-from runner.protocol.cause import Cause, root
-from runner.protocol.gang import MpiPlace
+from disttui.runner.node import procs
+from disttui.runner.node.gang.messages import is_mpi_place
+from disttui.runner.node.probe import interpreters
+from disttui.runner.node.rank import by_mpirun, mpi_world
+from disttui.runner.node.supervise import warden
+from disttui.runner.planning.launchers.known import LAUNCHERS
+from disttui.runner.planning.launchers.place import Place
+from disttui.runner.profile import parse
+from disttui.runner.protocol.cause import Cause, root
+from disttui.runner.protocol.gang import MpiPlace
 from tests import frameworks
 from tests.unit import launcher_kit
 from tests.unit.launcher_kit import Launch, alive, free_port, script
@@ -234,8 +234,8 @@ def test_daemons_come_to_mpirun_by_the_address_that_all_hosts_reach() -> None:
 
 _STOPPED = """
 import os, signal
-from runner.node.procs import Proc
-from runner.node.rank import by_mpirun
+from disttui.runner.node.procs import Proc
+from disttui.runner.node.rank import by_mpirun
 this, kill, asked = os.getpid(), os.kill, []
 def table():
     parents = {1: one._child.pid, 2: 1, 3: 1}
@@ -312,7 +312,7 @@ def test_which_of_mpirun_and_its_daemons_was_killed_is_said(
 
 _ENDED = """
 import os, sys
-from runner.node.rank import by_mpirun
+from disttui.runner.node.rank import by_mpirun
 ended = f"import os, signal; os.kill(os.getpid(), {sys.argv[1]})"
 by_mpirun._Joining([sys.executable, "-c", ended], dict(os.environ), "").run([])
 """
@@ -362,7 +362,7 @@ def test_ranks_that_leave_mpi_finalize_out_have_ended_well(
         launch.process.wait()
     wait_for(lambda: not any(map(alive, below)))
     for launch in world:
-        mpi_session.remove(str(launch.attempt))  # as its supervisor does
+        mpi_world.remove_session(str(launch.attempt))  # as its supervisor does
     assert not list(temporary.iterdir())
     assert not any(path.exists() for path in shared)
 
@@ -373,12 +373,12 @@ def test_mpiruns_temporary_files_are_removed_after_a_killed_supervisor_and_nothi
     folder = tmp_path / uuid.uuid4().hex / "0"
     (attempt := folder / "attempt-1").mkdir(parents=True)
     monkeypatch.setenv("DISTTUI_DIR", str(attempt))
-    made = {Path(path) for path in mpi_session.make().values()}
+    made = {Path(path) for path in mpi_world.make_session().values()}
     (own := tmp_path / "own").mkdir()
     warden.conclude(str(folder), "the supervisor was killed", None)
     assert made and not any(path.exists() for path in made)
     (attempt / "mpirun.tmp").symlink_to(own)  # as any job could
-    mpi_session.remove(str(attempt))
+    mpi_world.remove_session(str(attempt))
     assert own.exists() and not list(attempt.iterdir())
 
 
@@ -436,7 +436,7 @@ def test_mpirun_gives_its_place_for_a_hundred_hosts(tmp_path: Path, started: lis
 
 _APART = """
 import os, sys
-from runner.node.rank import by_mpirun, mpi_world
+from disttui.runner.node.rank import by_mpirun, mpi_world
 by_mpirun._MEETING, by_mpirun._LATER = 0.3, 0.1
 mpi_world.asked = lambda: {"orte_hnp_uri": "", "orte_node_regex": "a", "ess_base_jobid": "1"}
 which, *command = sys.argv[1:]

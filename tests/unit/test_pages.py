@@ -10,9 +10,9 @@ from typing import get_args
 
 import click
 
-from runner.cli.group import cli
-from runner.profile import parse
-from runner.profile.sections import Launch
+from disttui.runner.cli.group import cli
+from disttui.runner.profile import parse
+from disttui.runner.profile.sections import Launch
 
 ROOT = Path(__file__).parents[2]
 TEXTS = [
@@ -24,12 +24,11 @@ _TYPED = re.compile(r"(`|^ {4}|\"  |)disttui ([a-z]+)\b([^`\n#\"|;,&]*)", re.M)
 
 
 def _named(name: str, rest: str) -> click.Command | None:
-    """The command that typed words name; a group without a command of its own may list."""
+    """The command that typed words name."""
     found = cli.commands.get(name)
     if not isinstance(found, click.Group):
         return found
-    word = next(iter(rest.split()), "list")
-    return found.commands.get(word) or (found.commands["list"] if name == "queue" else None)
+    return found.commands.get(next(iter(rest.split()), ""))
 
 
 def _options(command: click.Command) -> set[str]:
@@ -57,7 +56,7 @@ def test_a_command_in_a_text_or_a_cure_is_there_and_takes_the_options_that_it_is
 def test_the_page_of_formats_has_every_command_that_prints_json() -> None:
     rows = _rows("docs/formats.md", "## What `--json` prints")
     named = {name for row in rows for name in re.findall("`([^`]+)`", row)}
-    assert named - {"metrics --try"} == {name.replace("queue list", "queue") for name in _printing_json(cli)}
+    assert named - {"runs metrics --try"} == set(_printing_json(cli))
 
 
 def test_the_page_of_launchers_has_every_launcher() -> None:

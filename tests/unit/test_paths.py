@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from runner.api.pulling import pull
-from runner.errors import DisttuiError
-from runner.paths import PathError, inside
-from runner.runs.store import HostStore, held
+from disttui.runner.api.pulling import pull
+from disttui.runner.errors import DisttuiError
+from disttui.runner.paths import PathError, inside
+from disttui.runner.runs.store import HostStore, held
 from tests.unit.liar_kit import liar, lied, viewer
 
 ROOT = Path(__file__).parents[2]
@@ -109,7 +110,16 @@ def test_pull_writes_nothing_outside_of_its_folder(tmp_path: Path) -> None:
     assert (to / "results" / "e").read_bytes() == b"evil"
     assert not (tmp_path / "x.pt").exists()
     for name in ("good", "../../home3", "b", "c", "d"):
-        assert f"{name}: it names a file of the run that is none" in str(caught.value), caught.value
+        assert re.search(rf"{re.escape(name)}: \d files? skipped: ", str(caught.value)), caught.value
+
+
+def test_pull_leaves_out_one_file_for_its_name(tmp_path: Path) -> None:
+    """It is named, safe to show; the files after it are copied."""
+    run = lied(tmp_path, liar(tmp_path, "n1", _files("checkpoints/a\x1b[31m\n.pt", "checkpoints/b.pt")))
+    with pytest.raises(DisttuiError) as caught:
+        pull(viewer(), run, tmp_path / "to")
+    assert (tmp_path / "to" / "checkpoints" / "b.pt").read_bytes() == b"evil"
+    assert r"1 file skipped: " in str(caught.value) and r"checkpoints/a\x1b[31m\n.pt" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.hosts.facts import HostFacts
-from runner.planning.by_hand import shell_command
-from runner.planning.launchers import torchrun
-from runner.planning.plan import counts_line
-from runner.render.plan import plan_json, render_plan
-from runner.text.quoting import quote
+from disttui.runner.hosts.facts import HostFacts
+from disttui.runner.planning.by_hand import shell_command
+from disttui.runner.planning.launchers import torchrun
+from disttui.runner.planning.plan import counts_line
+from disttui.runner.render.plan import plan_json, render_plan
+from disttui.runner.text import quote
 from tests.unit.planning import Planned, facts, planned
 
 DUMP = """#!{python}
@@ -170,6 +170,32 @@ def test_each_kind_of_job_as_torchrun_wants_it() -> None:
     assert torchrun.job("command", "./run", ["a"]) == ("--no-python", "./run", "a")
 
 
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        (
+            {"launch": {"preload": ["torch", "torch._dynamo"]}},
+            "torch, torch._dynamo: imported once on each host, which forks its ranks",
+        ),
+        ({}, "launch.preload is empty"),
+        ({"launch": {"launcher": "deepspeed", "preload": ["torch"]}}, "deepspeed starts the ranks"),
+        ({"launch": {"instrument": False, "preload": ["torch"]}}, "launch.instrument: false"),
+        (
+            {"job": {"script": "t.py", "wrap": ["apptainer", "exec", "x.sif"]}, "launch": {"preload": ["torch"]}},
+            "job.wrap",
+        ),
+        ({"job": {"command": ["./run"]}, "launch": {"preload": ["torch"]}}, "job.command"),
+    ],
+)
+def test_the_plan_says_whether_ranks_are_forked(keys: dict[str, Any], why: str) -> None:
+    it = planned(facts("a100x8"), **keys)
+    forked = why.startswith("torch,")
+    assert f"preload       {'' if forked else 'each rank imports for itself: '}{why}\n" in render_plan(
+        it.plan, it.recommendation, it.findings
+    )
+    assert it.plan.spec(0, "test-1")["launch"]["preload"] == (["torch", "torch._dynamo"] if forked else [])
+
+
 def test_environment_of_gpu_hosts() -> None:
     env = planned(facts("a100x8"), facts("a100x6_busy")).plan.hosts[1].env
     assert (env["CUDA_VISIBLE_DEVICES"], env["CUDA_DEVICE_ORDER"]) == ("0,1,3,4", "PCI_BUS_ID")
@@ -192,7 +218,7 @@ def test_the_profiles_environment_wins() -> None:
     env = {"OMP_NUM_THREADS": "3", "ACCELERATE_USE_CPU": "false"}
     it = planned(facts("cpu_desk"), env=env)
     assert env.items() <= it.plan.hosts[0].env.items()
-    assert it.plan.hosts[0].reasons["OMP_NUM_THREADS"] == "the profile says so"
+    assert it.plan.hosts[0].reasons["OMP_NUM_THREADS"] == "set in the profile"
 
 
 def test_a_grace_of_part_of_a_second_is_whole_for_torch() -> None:

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from runner.node import journal, procs
-from runner.node.observe.stacks import collect
-from runner.node.problem import Problem
-from runner.node.rank import mpi_world
-from runner.node.rank.ends import tell_end
-from runner.node.serve import listing, reading, runs
-from runner.node.serve.mirror import Mirror
-from runner.node.supervise.warden import conclude
-from runner.protocol.regular import open_regular, regular
+from disttui.runner.node import journal, procs
+from disttui.runner.node.observe.stacks import collect
+from disttui.runner.node.problem import Problem
+from disttui.runner.node.rank import mpi_world
+from disttui.runner.node.rank.launcher import tell_end
+from disttui.runner.node.serve import listing, reading, runs
+from disttui.runner.node.serve.mirror import Mirror
+from disttui.runner.node.supervise.warden import conclude
+from disttui.runner.protocol.regular import open_regular, regular
 
 pytestmark = pytest.mark.usefixtures("patience")
 
@@ -144,10 +144,10 @@ def test_a_pipe_where_a_state_file_is_about_to_be_written_is_not_waited_for(
     plant: Callable[[Path], None], folder: Path
 ) -> None:
     """A job knows the process id of its supervisor, and so the name that a file has until it is whole."""
-    plant(folder / f"supervisor.json.{os.getpid()}.tmp")
+    plant(folder / f"supervisor.json.{os.getpid()}")
     journal.write_json(str(folder / "supervisor.json"), {"pid": 1})
     assert journal.read_json(str(folder / "supervisor.json")) == {"pid": 1}
-    assert not list(folder.glob("*.tmp"))
+    assert [path.name for path in folder.glob("supervisor.json*")] == ["supervisor.json"]
 
 
 @pytest.mark.parametrize("name", ["exit.room", "exit.json"])
@@ -172,7 +172,7 @@ def test_the_end_is_written_whatever_stands_in_its_place(name: str, how: str, fo
 
 
 def test_a_state_file_that_cannot_be_written_is_an_error_and_no_wait(folder: Path) -> None:
-    (folder / f"supervisor.json.{os.getpid()}.tmp").mkdir()
+    (folder / f"supervisor.json.{os.getpid()}").mkdir()
     with pytest.raises(OSError):
         journal.write_json(str(folder / "supervisor.json"), {"pid": 1})
 

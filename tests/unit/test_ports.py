@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
-from runner.node import ports
-from runner.node.problem import Problem
-from runner.node.supervise import routes
+from disttui.runner.node import ports
+from disttui.runner.node.probe import nics
+from disttui.runner.node.problem import Problem
+from disttui.runner.node.supervise import attempt
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
 
@@ -81,7 +82,7 @@ def test_listen_takes_both_families() -> None:
 
 
 def test_interface_of_an_address() -> None:
-    assert routes.interface_towards("127.0.0.1") == "lo"
-    assert routes.interface_towards("not an address") is None
-    for address in routes.reachable_addresses():
-        assert routes.interface_towards(address) not in (None, "lo")
+    assert attempt.interface_towards("127.0.0.1") == "lo"
+    assert attempt.interface_towards("not an address") is None
+    for address in nics.reachable_addresses():
+        assert attempt.interface_towards(address) not in (None, "lo")

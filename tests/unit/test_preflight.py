@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from runner.api.preparing import as_run
-from runner.hosts.facts import HostFacts
-from runner.planning.preflight import check
+from disttui.runner.api.preparing import as_run
+from disttui.runner.hosts.facts import HostFacts
+from disttui.runner.planning.preflight import check
 from tests.unit.planning import FOLDER, Planned, facts, planned
 
 SCRIPT = {"script": "train.py", "workdir": "~/p"}
@@ -46,6 +46,14 @@ def cases() -> Iterator[Any]:
     )
     yield "disk full", changed(desk, "disk", free=2**20), {}, ("node1: the disk of", "1 MiB free of", "Make room")
     yield "no torch", facts("no_torch"), {}, ("node1: no torch in /usr/bin/python3", "pip install torch")
+    project = replace(desk.interpreters[1], path="/home/ada/gpt/.venv/bin/python", source="elsewhere")
+    others = replace(desk, interpreters=(facts("no_torch").interpreters[0], project))
+    yield (
+        "not chosen",
+        others,
+        {},
+        ("no torch in /usr/bin/python3", "`python: /home/ada/gpt/.venv/bin/python`, which"),
+    )
     yield "no python", replace(desk, interpreters=()), {}, ("node1: no Python was found", "Install one")
     gone = {"python": "/opt/x/bin/python"}
     yield "wrong python", desk, gone, ("node1: /opt/x/bin/python is not there", "`python`")
@@ -107,7 +115,8 @@ def test_a_script_that_lies_here_is_pointed_at(tmp_path: Path, monkeypatch: pyte
     (seen,) = planned(missing, hosts=[{"host": "local"}], job=job).found("error")
     assert seen.endswith(f"is not there → It is here: set `job.workdir: {tmp_path}` in the profile"), seen
     (seen,) = planned(missing, job=job).found("error")
-    assert seen.endswith(f"→ It is on this machine: copy {tmp_path}/train.py there, or correct `job.workdir`"), seen
+    cure = f"→ It is on this machine: set `job.sync: {tmp_path}` to send its folder, or correct `job.workdir`"
+    assert seen.endswith(cure), seen
     monkeypatch.chdir("/")
     (seen,) = planned(missing, job=job).found("error")
     assert seen.endswith("→ Copy it there, or correct `job.script` or `job.workdir`"), seen
@@ -129,6 +138,26 @@ def test_what_the_empty_homes_of_a_sandbox_lack_is_looked_for_on_this_machine() 
 def test_an_interface_that_is_not_there() -> None:
     it = planned(facts("vpn_docker"), facts("cpu_desk"), hosts=[{"interface": "eth7"}, {}])
     one_error(it, "node1: there is no interface eth7", "there are: docker0")
+
+
+def test_an_environment_is_known_before_its_torch_is_missed() -> None:
+    none, job = facts("no_torch"), {**SCRIPT, "environment": "requirements.txt"}
+    it = planned(none, job=job)
+    assert it.found("error") == []
+    assert any("the environment of requirements.txt is not known yet" in line for line in it.found("warning"))
+    path = f"/home/ada/.cache/disttui/environments/{'a' * 16}.{'b' * 16}/env/bin/python"
+    bare = replace(none.interpreters[0], path=path, source="profile")
+    one_error(
+        planned(replace(none, interpreters=(bare,)), job=job, python=path),
+        f"node1: no torch in {path}", "Add torch to requirements.txt", "job.environment.inherit",
+    )  # fmt: skip
+
+
+def test_packages_that_differ_are_named() -> None:
+    desk = facts("cpu_desk")
+    hosts = [replace(desk, packages={"numpy": version}) for version in ("1.26", "2.0")]
+    warnings = planned(*hosts, job={**SCRIPT, "environment": "."}).found("warning")
+    assert any("numpy differs: 1.26 on node1, 2.0 on node2" in line for line in warnings)
 
 
 def test_old_torch_is_a_warning_for_a_script_and_unknown_inside_a_container() -> None:
@@ -180,9 +209,15 @@ def test_warnings_about_a_neglected_host() -> None:
 def test_two_hosts_that_are_one_machine_are_named_both() -> None:
     it = planned(facts("cpu_desk"), facts("cpu_desk"))
     assert it.found("warning") == [
-        "None: node1 and node2 are the same machine: they share its cores and memory"
-        " → List it once, unless it is meant so"
+        "None: node1, node2 are the same machine: they share its cores and memory"
+        " → List it once, unless this is intended"
     ]
+
+
+def test_many_hosts_that_are_one_machine_are_one_warning() -> None:
+    it = planned(*[facts("cpu_desk")] * 20)
+    [warning] = [line for line in it.found("warning") if "same machine" in line]
+    assert warning.startswith("None: node1, node2, ")
 
 
 def test_a_name_that_resolves_to_loopback_is_only_information() -> None:

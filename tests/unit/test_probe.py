@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -15,17 +16,28 @@ from pathlib import Path
 
 import pytest
 
-from runner.hosts.facts import HostFacts
-from runner.node.child import ask
-from runner.node.gather import together
-from runner.node.probe import cpu, nics, place
-from runner.node.probe import report as module
-from runner.node.probe.report import probe
-from runner.protocol.facts import Facts
+from disttui.runner.hosts.facts import HostFacts
+from disttui.runner.node.child import ask, together
+from disttui.runner.node.probe import cpu, nics, place
+from disttui.runner.node.probe import report as module
+from disttui.runner.node.probe.report import probe
+from disttui.runner.node.serve import shell
+from disttui.runner.protocol.facts import Facts
 
 
 def _over_the_wire(answer: Facts) -> HostFacts:
     return HostFacts.from_json(json.loads(json.dumps(answer)))
+
+
+def test_a_shell_without_a_passwd_entry_is_sh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SHELL", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    monkeypatch.setattr(os, "execvpe", lambda file, words, env: started.extend([file, *words]))
+    asked = {"run": "", "run_dir": "", "node_rank": 0, "rank": 0, "workdir": str(tmp_path), "activate": ""}
+    shell.main(base64.urlsafe_b64encode(json.dumps(asked).encode()).decode())
+    assert started == ["/bin/sh", "/bin/sh", "-i"]
 
 
 def test_facts_of_this_machine(tmp_path: Path) -> None:
@@ -248,7 +260,7 @@ def test_together_keeps_results_errors_and_the_late_apart() -> None:
 
 def test_a_program_with_a_stuck_part_still_ends() -> None:
     code = (
-        "import threading; from runner.node.gather import together; "
+        "import threading; from disttui.runner.node.child import together; "
         "print(together({'stuck': threading.Event().wait}, 0.1))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.node.probe import cgroup, cpu
+from disttui.runner.node.probe import cgroup, cpu
 
 
 def _group(tmp_path: Path, membership: str, mount: str) -> str:

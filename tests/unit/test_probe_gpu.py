@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runner.node.probe import gpu
+from disttui.runner.node.probe import gpu
 
 _DATA = Path(__file__).parents[1] / "data" / "nvidia-smi"
 
@@ -66,12 +66,12 @@ def test_use_that_is_not_reported_is_null(name: str) -> None:
 
 def test_a_card_that_hides_its_memory_is_named() -> None:
     assert _parsed("gpus-unified-memory.csv")[1] == [
-        "GPU 0 (NVIDIA GB10) does not tell its memory: nvidia-smi says [N/A]"
+        "GPU 0 (NVIDIA GB10) does not report its memory: nvidia-smi says [N/A]"
     ]
     gpus, problems = _parsed("gpus-err.csv")
     assert gpus[1]["compute_capability"] == ""
     assert problems == [
-        "GPU 1 (NVIDIA GeForce RTX 3090) does not tell its memory: nvidia-smi says [GPU requires reset]"
+        "GPU 1 (NVIDIA GeForce RTX 3090) does not report its memory: nvidia-smi says [GPU requires reset]"
     ]
 
 

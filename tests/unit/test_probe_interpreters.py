@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from runner.node.probe import elf, interpreters
-from runner.node.probe.torch_files import layout, torch_in
+from disttui.runner.node.probe import interpreters, torch_files
+from disttui.runner.node.probe.torch_files import layout, torch_in
 
 _VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _EXACT = ".".join(map(str, sys.version_info[:3]))
@@ -65,7 +65,9 @@ def _facts(
     python: str = "", activate: str = "", workdir: str = "/", limit: float = 15.0
 ) -> tuple[list[Any], list[str]]:
     problems: list[str] = []
-    return interpreters.facts(python, activate, workdir, problems, limit), problems
+    wanted = interpreters.Requirements()
+    found = interpreters.software(python, activate, workdir, problems, wanted, limit)
+    return found["interpreters"], problems
 
 
 def test_profile_python_in_a_virtual_environment(tmp_path: Path) -> None:
@@ -101,6 +103,26 @@ def test_virtual_environments_of_workdir_and_home_are_found_and_named_once(home:
         str(work / ".venv/bin/python"),
         str(home / ".venv/bin/python"),
     ]
+
+
+def test_environments_elsewhere_are_named_after_all_others(home: Path) -> None:
+    for name in ("project/.venv", ".virtualenvs/old", "venvs/new"):
+        _venv(home / name)
+    _venv(home / "empty/venv", torch=False)
+    found = [item["path"] for item in _facts()[0] if item["source"] == "elsewhere"]
+    names = [".virtualenvs/old", "venvs/new", "project/.venv"]
+    assert [path for path in found if path.startswith(str(home))] == [
+        str(home / f"{name}/bin/python") for name in names
+    ]
+
+
+def test_a_program_elsewhere_is_not_run(home: Path) -> None:
+    python = home / "project/venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\ntouch {home}/ran\n")
+    python.chmod(0o755)
+    _facts()
+    assert not (home / "ran").exists()
 
 
 def test_conda_environments(home: Path) -> None:
@@ -196,7 +218,7 @@ def test_something_else_than_a_python_is_named(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\necho 'wrong architecture' >&2; exit 1\n")
     program.chmod(0o755)
     _, problems = _facts(str(program))
-    assert problems == [f"{program} cannot be looked at: it is no Python 3 (wrong architecture)"]
+    assert problems == [f"{program} cannot be inspected: it is not Python 3 (wrong architecture)"]
 
 
 def test_user_site_pth_files_and_shared_environments(home: Path, tmp_path: Path) -> None:
@@ -234,7 +256,7 @@ def test_hostile_version_file(tmp_path: Path) -> None:
 
 def test_a_folder_in_the_place_of_a_library_leaves_no_descriptor_open(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
-    assert elf.needed(str(tmp_path)) is None
+    assert torch_files.needed(str(tmp_path)) is None
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -242,4 +264,4 @@ def test_a_library_whose_tables_lie_beyond_any_file_is_none(tmp_path: Path) -> N
     head = bytearray(b"\x7fELF\x02\x01".ljust(64, b"\0"))
     head[32:40], head[54:58] = b"\xff" * 8, bytes((56, 0, 1, 0))
     (path := tmp_path / "x.so").write_bytes(head)
-    assert elf.needed(str(path)) is None
+    assert torch_files.needed(str(path)) is None

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from runner.errors import HostError
-from runner.hosts.facts import Cpu, Disk, Gpu, GpuProcess, HostFacts, Interpreter, Memory, Nic, Workdir
-from runner.render.probe import WIDTH, render_probe
+from disttui.runner.errors import HostError
+from disttui.runner.hosts.facts import Cpu, Disk, Gpu, GpuProcess, HostFacts, Interpreter, Memory, Nic, Workdir
+from disttui.runner.render.probe import WIDTH, render_probe
 
 _GIB = 2**30
 _PLAIN = HostFacts(
@@ -41,6 +41,22 @@ def test_a_plain_host() -> None:
         "node1  8/8    60/64 GiB  -     2.13.0+cpu  10.0.0.1",
         "    /home/u/venv/bin/python · Python 3.11.2 · torch 2.13.0+cpu",
     ]
+
+
+def test_a_host_without_torch_says_what_to_set() -> None:
+    system = _PLAIN.interpreters[0]
+    elsewhere = Interpreter("/home/u/gpt/.venv/bin/python", "3.11.2", "2.13.0", None, None, "elsewhere")
+    for found, lines in (
+        ((system,), ["no torch in /usr/bin/python3. Set `python: PATH` to one that has it."]),
+        (
+            (system, elsewhere),
+            ["no torch in /usr/bin/python3. To use one of these, set it in the profile:",
+             "python: /home/u/gpt/.venv/bin/python # torch 2.13.0"],
+        ),
+    ):  # fmt: skip
+        shown = render_probe([("node1", replace(_PLAIN, interpreters=found))]).splitlines()
+        assert "none" in shown[1]
+        assert " ".join(shown[2:]).split() == " ".join(lines).split()
 
 
 def test_busy_gpus_name_who_uses_them() -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from runner.node import procs
-from runner.node.telemetry.processes import MOST, Processes, most_of
-from runner.node.telemetry.sampler import Sampler
-from runner.protocol.telemetry import ProcessUse
+from disttui.runner.node import procs
+from disttui.runner.node.telemetry.processes import MOST, Processes, most_of
+from disttui.runner.node.telemetry.sampler import Sampler
+from disttui.runner.protocol.telemetry import ProcessUse
 from tests.unit.waiting import wait_for
 
 SPIN = "while True: pass"

@@ -10,11 +10,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.address import Address
-from runner.errors import InputError
-from runner.profile import Profile, ProfileErrors, Target, load, parse
-from runner.profile.library import list_profiles
-from runner.profile.resolve import SecretValues
+from disttui.runner.address import Address
+from disttui.runner.errors import InputError
+from disttui.runner.profile import Profile, ProfileErrors, Target, load, parse
+from disttui.runner.profile.library import list_profiles
+from disttui.runner.profile.resolve import SecretValues
 
 GOOD = """\
 disttui: 1
@@ -31,10 +31,9 @@ job:
   args: [--steps, 300, --lr, 3e-4]
   workdir: ~/project
   sync:
-  setup: ""
   env: {A: job, C: job, TOKEN: "${env:SECRET}"}
 launch: {launcher: torchrun, backend: auto, master: auto, ports: 29500-29599, join_timeout: 60, restarts: 0,
-         grace: 2.5, instrument: no, run_dir: auto, share: null}
+         grace: 2.5, instrument: no, run_dir: auto}
 parallel: {strategy: fsdp}
 precision: auto
 metrics: {pattern: null}
@@ -168,7 +167,7 @@ def test_references_inside_text_and_only_where_they_count() -> None:
 def test_a_missing_secret_is_named_with_its_place() -> None:
     with pytest.raises(ProfileErrors) as caught:
         good().split_env(1, SecretValues({}).value)
-    assert str(caught.value) == "good.yaml:16:33: the variable SECRET is not set in this shell, export it first"
+    assert str(caught.value) == "good.yaml:15:33: the variable SECRET is not set in this shell, export it first"
     with pytest.raises(ProfileErrors, match="SECRET is not UTF-8 text"):
         good().split_env(0, SecretValues({"SECRET": "\udc80"}).value)
 
@@ -186,13 +185,38 @@ def test_overrides() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["--lr", "1", "x"], ["--lr", "5", "x"]),
+        (["--lr=1", "x"], ["--lr=5", "x"]),
+        (["--steps", "9"], ["--steps", "9", "--lr", "5"]),
+        (["--lr", "--steps", "9"], ["--lr", "5", "--steps", "9"]),  # a flag takes no word from the option behind it
+        (["--lr", "1", "--lr", "2"], ["--lr", "1", "--lr", "5"]),  # the last one counts
+        (["--lr", "-1"], ["--lr", "5"]),
+        (["--lr", "-.5"], ["--lr", "5"]),
+        (["--lr", "-x", "1"], ["--lr", "5", "-x", "1"]),
+        (["--lr"], ["--lr", "5"]),
+        ([], ["--lr", "5"]),
+    ],
+)
+def test_set_changes_one_option_of_the_job(before: list[str], after: list[str]) -> None:
+    assert good(f"job.args={json.dumps(before)}", "job.args.lr=5").job.args == tuple(after)
+
+
+def test_set_takes_dotted_options_and_indices() -> None:
+    args = ["job.args=[--model.lr, 1, x]", "job.args.model.lr=2", "job.args.2=y"]
+    assert good(*args).job.args == ("--model.lr", "2", "y")
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("job.args.lr=[1]", "--set job.args.lr=…: not a single value, expected text, in quotes if it looks like"),
         ("job.argz=[1]", "--set job.argz=…: unknown key 'argz', did you mean 'args'?"),
         ("lunch.grace=1", "--set lunch.grace=…: unknown key 'lunch', did you mean 'launch'?"),
         ("launch.grace=x", "--set launch.grace=…: grace: 'x', expected seconds, from 0 to 604800 (a week)"),
-        ("hosts.2=x", "--set hosts.2=…: '2' is no index, expected 0 to 1"),
-        ("hosts.first=x", "--set hosts.first=…: 'first' is no index, expected 0 to 1"),
+        ("hosts.2=x", "--set hosts.2=…: '2' is not an index, expected 0 to 1"),
+        ("hosts.first=x", "--set hosts.first=…: 'first' is not an index, expected 0 to 1"),
         ("name.x=1", "--set name.x=…: 'x' cannot be set inside the single value '2node'"),
         ("job.args=[", "--set job.args=…: not valid YAML: while parsing a flow node, expected the node content, "
                        "but found '<stream end>'"),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.profile.edit import edit
-from runner.profile.load import plain
-from runner.profile.nodes import compose
+from disttui.runner.profile.edit import edit
+from disttui.runner.profile.load import plain
+from disttui.runner.profile.nodes import compose
 
 LINES: list[tuple[str, tuple[Any, ...]]] = [
     ("disttui: 1  # version", ("disttui",)),

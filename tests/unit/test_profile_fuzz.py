@@ -11,20 +11,21 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.errors import InputError
-from runner.profile import ProfileErrors, load, parse
-from runner.profile.disclosure import effect_lines
-from runner.profile.library import list_profiles
-from runner.profile.resolve import SecretValues
+from disttui.runner.errors import InputError
+from disttui.runner.profile import ProfileErrors, load, parse
+from disttui.runner.profile.effects import effect_lines
+from disttui.runner.profile.library import list_profiles
+from disttui.runner.profile.resolve import SecretValues
 
 SHIPPED = [entry.path.read_text() for entry in list_profiles() if entry.origin == "built in"]
 # fmt: off
 KEYS = [
     "disttui", "name", "hosts", "host", "user", "port", "num_processes", "gpus", "env", "python", "activate",
     "address", "interface", "workdir", "job", "builtin", "script", "module", "command", "args", "wrap", "sync",
-    "setup", "launch", "launcher", "backend", "master", "ports", "grace", "restarts", "run_dir", "share",
+    "container", "image", "runtime", "mounts",
+    "launch", "launcher", "backend", "master", "ports", "grace", "restarts", "run_dir",
     "join_timeout", "instrument", "parallel", "strategy", "precision", "metrics", "pattern", "<<", "[key]",
-    "on_end", "webhook", "name", "description", "log_limit", "rejoin_timeout",
+    "on_end", "webhook", "name", "description", "log_limit", "rejoin_timeout", "preload",
 ]
 WORDS = [
     "auto", "1", "0", "-1", "010", "1e9", "29500-29599", "local", "me@n:1", "[::1]:2", "bytegpt", "fsdp", "~", "~/x",
@@ -145,7 +146,7 @@ def test_bombs_end_soon(bomb: str) -> None:
     started = time.process_time()
     with pytest.raises(ProfileErrors):
         parse(bomb, "bomb.yaml")
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 5
 
 
 def test_a_file_of_10_mb_of_nested_aliases(tmp_path: Path) -> None:

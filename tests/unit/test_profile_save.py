@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.errors import InputError
-from runner.profile import parse
-from runner.profile.edit import diff, edit
-from runner.profile.render import render
-from runner.profile.save import save
+from disttui.runner.errors import InputError
+from disttui.runner.profile import parse
+from disttui.runner.profile.edit import diff, edit
+from disttui.runner.profile.save import render, save
 
 PROFILES = sorted((Path(__file__).parents[2] / "profiles").glob("*.yaml"))
 NEW: dict[str, Any] = {
@@ -91,8 +90,8 @@ values = st.recursive(
 @given(st.lists(words, max_size=6), st.dictionaries(st.from_regex(r"[A-Z]{1,5}", fullmatch=True), words, max_size=3))
 def test_whatever_is_written_reads_back(args: list[str], env: dict[str, str]) -> None:
     data = {**NEW, "job": {"script": "train.py", "args": args, "env": env}}
-    from runner.profile.load import plain
-    from runner.profile.nodes import compose
+    from disttui.runner.profile.load import plain
+    from disttui.runner.profile.nodes import compose
 
     for text in (render(data), edit(render(NEW), data)):
         root = compose(text, "x", [])
@@ -117,7 +116,7 @@ def test_what_cannot_be_saved_is_reported(tmp_path: Path) -> None:
         save("other", path, replace=False)
     with pytest.raises(InputError, match="ends in \\.yaml"):
         save("other", tmp_path / "x", replace=True)
-    with pytest.raises(InputError, match="no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         save("other", path / "y.yaml", replace=False)
     with pytest.raises(InputError, match="directory"):
         (tmp_path / "d.yaml").mkdir()

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from runner.node.host import HostPart
+from disttui.runner.node.host import HostPart
 from tests.profile_table import INSIDE, OF_DISTTUI, OF_RANKS, PAGE, SECTIONS, docstrings, page
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +25,7 @@ def test_the_page_lists_the_variables_that_a_rank_gets() -> None:
         "run": "x",
         "node_rank": 0,
         "env": {},
+        "python": "python3",
         "activate": "",
         "launch": {"instrument": True},
         "resume_from": "/c",

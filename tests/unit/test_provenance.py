@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from runner.ids import short
-from runner.node.probe.code import state
-from runner.protocol.limits import CODE_DIFF
-from runner.runs.provenance import NAME, load_provenance
+from disttui.runner.ids import short
+from disttui.runner.node.probe.code import state
+from disttui.runner.protocol.limits import CODE_DIFF
+from disttui.runner.runs.provenance import NAME, load_provenance
 from tests.unit.test_effects import command
 
 TOKEN = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7" + "yZ"
@@ -66,6 +66,44 @@ def test_the_code_is_kept_as_it_was(code: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.git
+@pytest.mark.parametrize("of", ["clean", "process", "include", "submodule", "user"])
+def test_no_filter_of_the_repository_is_run(code: Path, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
+    """Its configuration comes with the code; that of the user, such as LFS, counts."""
+    script, evil, at = code / "train.py", f"touch {code}/ran; cat", code
+    if of == "submodule":
+        at = code / "sub"
+        git(code, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(code), "sub")
+        git(code, "commit", "-qm", "two")
+        script = at / "train.py"
+    (code / ".git/info/attributes").write_text("*.py filter=e.v\n")
+    if of == "include":
+        (code / ".git/more").write_text(f'[filter "e.v"]\n  clean = "{evil}"\n  required = true\n')
+        git(code, "config", "include.path", "more")
+    elif of == "user":
+        monkeypatch.setenv("HOME", str(code.parent))
+        monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+        git(code, "config", "--global", "filter.e.v.clean", evil)
+    else:
+        git(at, "config", f"filter.e.v.{'process' if of == 'process' else 'clean'}", evil)
+        info = git(at, "rev-parse", "--git-path", "info")
+        (at / info).mkdir(exist_ok=True)
+        (at / info / "attributes").write_text("*.py filter=e.v\n")
+    script.write_text("print('two')\n")
+    found = state(str(code), "train.py")
+    assert found["head"] and (code / "ran").exists() == (of == "user")
+    assert of == "submodule" or "+print('two')\n" in found["diff"]
+
+
+@pytest.mark.git
+def test_a_filter_that_cannot_be_switched_off_keeps_git_out(code: Path) -> None:
+    """`git -c` takes no name with an equals sign."""
+    (code / ".gitattributes").write_text("*.py filter=a=b\n")
+    git(code, "config", "filter.a=b.clean", f"touch {code}/ran; cat")
+    (code / "train.py").write_text("print('two')\n")
+    assert state(str(code), "train.py")["head"] is None and not (code / "ran").exists()
+
+
+@pytest.mark.git
 @pytest.mark.torch
 def test_two_runs_are_compared_by_what_was_kept_of_them(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -83,13 +121,13 @@ def test_two_runs_are_compared_by_what_was_kept_of_them(
     assert done.returncode == 0, done.stderr
     (code / "train.py").write_text(f"print('two')\n# {secret}\n")
     [first] = (tmp_path / "disttui" / "runs").iterdir()
-    wait = ("--when-free", "--priority", "7")
-    done = command(tmp_path, "rerun", first.name, "--set", "job.args=[--fast, yes]", *wait, KEPT_SECRET=secret)
+    again = ("rerun", first.name, "--set", "job.args=[--fast, yes]", "--when-free")
+    done = command(tmp_path, *again, KEPT_SECRET=secret)
     assert done.returncode == 0, done.stderr
     assert f"changed since {short(first.name)}: local: the job's code has changed" in done.stderr
     [second] = (path for path in (tmp_path / "disttui" / "runs").iterdir() if path != first)
     spec = json.loads((tmp_path / "runs" / second.name / "0" / "spec.json").read_text())
-    assert spec["queue"]["priority"] == 7, "it waited in line"
+    assert spec["queue"]["turns"] == [0], "it was queued"
 
     kept = load_provenance(first)
     assert kept and kept.code and kept.code.where == "local" and kept.code.commit == git(code, "rev-parse", "HEAD")
@@ -98,16 +136,16 @@ def test_two_runs_are_compared_by_what_was_kept_of_them(
     assert stat.S_IMODE((first / NAME).stat().st_mode) == 0o600
     assert TOKEN not in (first / NAME).read_text() and secret not in (second / NAME).read_text()
 
-    data: Any = json.loads(command(tmp_path, "diff", "--json", "--local", first.name, second.name).stdout)
+    data: Any = json.loads(command(tmp_path, "runs", "diff", "--json", "--local", first.name, second.name).stdout)
     assert data["runs"] == [first.name, second.name] and data["unknown"] == []
     assert {"key": "job.args", "before": None, "after": "--fast yes"} in data["profile"]
     uncommitted = next(one for one in data["code"] if one["key"] == "uncommitted")
     assert (uncommitted["before"], uncommitted["after"]) == ("none", "3 changed lines")
     assert "++print('two')" in data["changes"] and "++# ***" in data["changes"]
     assert data["versions"] == data["facts"] == []
-    text = command(tmp_path, "diff", "--local", first.name, second.name, KEPT_SECRET=secret).stdout
+    text = command(tmp_path, "runs", "diff", "--local", first.name, second.name, KEPT_SECRET=secret).stdout
     assert "  job.args  nothing → --fast yes" in text and "the same: versions, facts" in text
     (first / NAME).write_text("{}" * 3)
-    text = command(tmp_path, "diff", "--local", first.name, second.name).stdout
-    assert "command, code, versions and hosts were not kept" in text and "versions, facts" not in text
-    assert command(tmp_path, "diff", first.name, "nothing").returncode == 2
+    text = command(tmp_path, "runs", "diff", "--local", first.name, second.name).stdout
+    assert "command, code, versions and hosts were not recorded" in text and "versions, facts" not in text
+    assert command(tmp_path, "runs", "diff", first.name, "nothing").returncode == 2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
-import math
 import os
 import re
 import signal
@@ -13,30 +13,30 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from runner.api import listing as api_listing
-from runner.api import viewer as api_viewer
-from runner.api.leasing import Moved, _moved, dropped, move
-from runner.api.leasing import who as ask_who
-from runner.cli.group import cli
-from runner.errors import HostError, InputError
-from runner.node import leases, procs
-from runner.node.problem import Problem
-from runner.node.serve import listing, runs
-from runner.node.serve.leasing import list_leases
-from runner.profile import parse
-from runner.protocol.leases import LATEST, LinePlace
-from runner.render.leases import moved_line
-from runner.runs.registry import KnownHost, KnownRun, keep
-from runner.runs.remote import Reached
+from disttui.runner.api import leasing as api_leasing
+from disttui.runner.api import listing as api_listing
+from disttui.runner.api import viewer as api_viewer
+from disttui.runner.api.leasing import Moved, dropped, move
+from disttui.runner.api.leasing import who as ask_who
+from disttui.runner.cli.group import cli
+from disttui.runner.errors import HostError, InputError
+from disttui.runner.node import leases, procs
+from disttui.runner.node.problem import Problem
+from disttui.runner.node.serve import listing, runs
+from disttui.runner.node.serve.channel import Sender, Server
+from disttui.runner.node.serve.leasing import list_leases
+from disttui.runner.profile import parse
+from disttui.runner.render.leases import moved_line
+from disttui.runner.runs.registry import KnownHost, KnownRun, keep
+from disttui.runner.runs.remote import Reached
+from disttui.tui.inventory import read_inventory
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
 from tests.unit.waiting import wait_for
-from tui.inventory import read_shelf
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
 
@@ -48,9 +48,17 @@ def cluster(leases_of_the_tests: Path, tmp_path: Path) -> Iterator[Make]:
         path.unlink()
 
 
-def queued(order: float, nodes: int = 1, priority: int = 0, code: Any = None) -> dict[str, Any]:
+def queued(
+    order: float,
+    nodes: int = 1,
+    round_number: int = 0,
+    code: Any = None,
+    any_of: list[int] | None = None,
+    lasts: bool = False,
+) -> dict[str, Any]:
     turns = list(reversed(range(nodes)))
-    return {"queue": {"priority": priority, "order": order, "turns": turns, "code": code}, "by": "alice@laptop"}
+    queue = {"round": round_number, "order": order, "any_of": any_of, "lasts": lasts, "turns": turns, "code": code}
+    return {"queue": queue, "by": "alice@laptop"}
 
 
 def in_line(run: Cluster) -> str:
@@ -146,20 +154,80 @@ def test_after_a_reboot_no_gpu_is_leased_and_a_run_that_was_in_line_says_what_ha
         for file in strangers:
             file.close()
     rows = {str(row["run"]): row for row in listing.list_runs(str(second.run_dir(0)), None)}
-    assert (rows[second.run]["state"], rows[second.run]["dropped"]) == ("lost", "the host was started anew")
+    assert (rows[second.run]["state"], rows[second.run]["dropped"]) == ("lost", "the host was rebooted")
     assert not rows[first.run]["dropped"] and not rows[again.run]["dropped"]
-    said = f"out of line: the host was started anew; queue it again: disttui rerun {second.run} --when-free"
+    said = f"out of line: the host was rebooted; queue it again: disttui rerun {second.run} --when-free"
     environ = {"XDG_DATA_HOME": str(tmp_path / "data")}
     text = "disttui: 1\nhosts: [{name: host0, host: local}]\njob: {script: x.py}\n"
     text += f"launch: {{run_dir: {second.run_dir(0)}}}"
     keep(parse(text, "mine.yaml"), [1], second.run, environ)
-    shown = [CliRunner().invoke(cli, words, env=environ).output for words in (["queue", "host0"], ["ps"])]
+    shown = [CliRunner().invoke(cli, words, env=environ).output for words in (["lease", "queue", "host0"], ["ps"])]
     assert shown[0].splitlines()[-1] == f"{second.run}: {said}"
-    assert shown[1].splitlines()[-1].endswith(f"({said})")
-    assert [row.cause for row in read_shelf(environ, time.time()).runs] == [said], "the home screen"
+    assert shown[1].splitlines()[-1] == f"{second.run}: {said}"
+    assert [row.cause for row in read_inventory(environ, time.time()).runs] == [said], "the home screen"
     assert runs.status(second.folder(0))["exit"] == second.exit(0), "who attaches writes its end"
     (row,) = listing.list_runs(str(second.run_dir(0)), second.run)
-    assert (row["state"], row["dropped"]) == ("failed", "the host was started anew")
+    assert (row["state"], row["dropped"]) == ("failed", "the host was rebooted")
+
+
+def test_hosts_that_only_profiles_name_fail_no_list(
+    leases_of_the_tests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the user names does."""
+    profiles = tmp_path / "config" / "disttui" / "profiles"
+    profiles.mkdir(parents=True)
+    text = "disttui: 1\nhosts: [placeholder.invalid]\njob: {script: x.py}\n"
+    (profiles / "mine.yaml").write_text(text)
+    for name in ("config", "data"):
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
+    for command in ("queue", "list"):
+        shown = CliRunner().invoke(cli, ["lease", command])
+        assert shown.exit_code == 0, shown.output
+        assert "1 host of profiles cannot be reached: placeholder.invalid" in shown.stderr
+    assert CliRunner().invoke(cli, ["lease", "queue", "placeholder.invalid"]).exit_code == 3
+
+
+def test_lists_have_a_line_for_each_queued_run_of_80_columns(leases_of_the_tests: Path) -> None:
+    """A run with a long name that waits behind many others; details of one run on request."""
+    waiting = [
+        leases.take(leases.new_text(f"a-run-with-a-long-name-{n:04x}{'0' * 12}", 0, [0, 1, 2], "alice@laptop",
+                                    state="waiting", order=float(n + 1), round=n))
+        for n in range(46)
+    ]  # fmt: skip
+    shown = CliRunner().invoke(cli, ["lease", "queue", "local"])
+    lines = shown.output.splitlines()
+    assert len(lines) == 47 and max(map(len, lines)) <= 80, shown.output
+    assert "a-run-with-a-long-name-002d " in lines[-1] and " 16+ ahead: " in lines[-1]
+    assert len(CliRunner().invoke(cli, ["lease", "queue", "local", "--json"]).output) < 60_000
+    who = CliRunner().invoke(cli, ["lease", "list", "local"]).output.splitlines()
+    assert len(who) == 3 and "46 runs: disttui lease queue local" in who[-1], who
+    details = CliRunner().invoke(cli, ["lease", "queue", "--verbose", "local"]).output
+    assert "  local: GPUs 0, 1, 2, behind GPUs 0, 1, 2: " in details
+    for one in waiting:
+        one.release()
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+def test_a_list_brings_back_a_queued_run_after_a_reboot(cluster: Make, lasts: bool) -> None:
+    """With its place, unless it has secrets that only its viewer knows; twice changes nothing."""
+    first, waits = cluster(SLEEP, gpus=[0]), cluster(SLEEP, gpus=[0], **queued(7.0, round_number=3, lasts=lasts))
+    for run in (first, waits):
+        run.start()
+    in_line(waits)
+    rebooted(first, waits)
+    holder = cluster(SLEEP, gpus=[0])
+    holder.start()
+    server = Server(str(waits.zip), None, Sender(io.BytesIO()))
+    for _ in range(2):
+        (row,) = server._list({"run_dir": str(waits.run_dir(0)), "run": waits.run})["runs"]
+        assert (row["state"], row["dropped"]) == (("queued", "") if lasts else ("lost", "the host was rebooted"))
+    found = [(one["round"], one["order"]) for one in leases.look().leases if one["run"] == waits.run]
+    assert found == ([(3, 7.0)] if lasts else [])
+    holder.stop()
+    if lasts:
+        waits.wait_event(0, "attempt")
+        waits.stop()
+        assert waits.exit(0)["state"] == "stopped"
 
 
 def test_the_queue_of_a_host_waits_for_no_other_and_shows_no_run_of_another_host_of_its_name(
@@ -192,11 +260,14 @@ def test_the_queue_of_a_host_waits_for_no_other_and_shows_no_run_of_another_host
 class Viewer:
     """A viewer whose hosts are those of runs of `runs_kit`."""
 
-    def __init__(self, run: Cluster) -> None:
+    def __init__(self, *runs: Cluster, environ: dict[str, str]) -> None:
         self.host = "host"
-        self._run = run
+        self.environ = environ
+        self._runs = {run.run: run for run in runs}
+        self._run = runs[0]
 
-    def reach(self, _: object) -> Reached:
+    def reach(self, run: KnownRun) -> Reached:
+        self._run = self._runs[run.run]
         link: Any = self
         return Reached(dict.fromkeys(range(len(self._run.nproc)), link))
 
@@ -206,7 +277,8 @@ class Viewer:
             if op == "leases":
                 done.set_result(list_leases({"gpus": False}))
             else:
-                done.set_result(runs.move(self._run.folder(node_rank), request["priority"], request["order"]))
+                folder = self._runs[request["run"]].folder(node_rank)
+                done.set_result(runs.move(folder, request["round"], request["order"]))
         except Problem as problem:
             done.set_exception(HostError("host", problem.what))
         return done
@@ -215,34 +287,55 @@ class Viewer:
         pass
 
 
-def moved(run: Cluster, **to: Any) -> Moved:
-    viewer: Any = Viewer(run)
-    hosts = tuple(KnownHost(f"host{node}", "local") for node in range(len(run.nproc)))
-    return move(viewer, KnownRun(run.run, run.base, hosts, {}, "", 0.0, "me"), **to)
-
-
-def test_a_run_that_is_moved_to_the_front_on_all_its_hosts_begins_before_those_that_came_before(cluster: Make) -> None:
-    first, second = cluster(SLEEP, gpus=[0]), cluster(SLEEP, gpus=[0], **queued(1.0, priority=3))
-    third = cluster(SLEEP, [1, 1], gpus=[0], **queued(2.0, 2))
+def test_runs_of_one_user_trade_places_on_all_hosts(
+    cluster: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = cluster(SLEEP, gpus=[0]), cluster(SLEEP, gpus=[0], **queued(1.0, round_number=3))
+    third = cluster(SLEEP, [1, 1], gpus=[0], **queued(2.0, 2, round_number=4))
     for run in (first, second, third):
         run.start()
     assert second.run in in_line(third)
     third.wait_event(0, "join", node=1)
-    assert moved(third, to="first") == Moved(LinePlace(-3, 0.999, third.run), True, 0, 1)
-    assert moved(second, to="last") == Moved(LinePlace(-3, 1.0, second.run), False, 1, 0), "it is already"
 
-    def places() -> list[int]:
-        return [one["priority"] for one in leases.look().leases if one["run"] == third.run]
+    def known(run: Cluster) -> KnownRun:
+        hosts = tuple(KnownHost(f"host{node}", "local") for node in range(len(run.nproc)))
+        return KnownRun(run.run, run.base, hosts, {}, "", 0.0, "me")
 
-    wait_for(lambda: places() == [3, 3], "its place on both hosts")
+    viewer: Any = Viewer(second, third, environ={"XDG_DATA_HOME": str(tmp_path)})
+    with pytest.raises(InputError, match="has that place, and was not started from here"):
+        move(viewer, known(third), "first")
+    monkeypatch.setattr(api_leasing, "known_runs", lambda environ: ([known(second), known(third)], []))
+    assert move(viewer, known(third), "first") == Moved(0, second.run)
+    assert move(viewer, known(second), "last") == Moved(1, "")
+
+    def places() -> set[tuple[str, int, float]]:
+        waiting = [one for one in leases.look().leases if one["state"] == "waiting"]
+        return {(one["run"], one["round"], one["order"]) for one in waiting}
+
+    wait_for(lambda: places() == {(third.run, 3, 1.0), (second.run, 4, 2.0)}, "their places on both hosts")
     first.stop()
     third.wait_event(0, "attempt")
     assert not second.events(0, "attempt")
-    with pytest.raises(InputError, match="is not in line"):
-        moved(third, to="last")
-    assert moved(second, priority=-7) == Moved(LinePlace(7, 1.0, second.run), True, 0, 0)
-    with pytest.raises(Problem, match="not in line on this host"):
+    with pytest.raises(InputError, match="is not queued"):
+        move(viewer, known(third), "last")
+    with pytest.raises(Problem, match="not queued on this host"):
         runs.move(first.folder(0), 0, 1.0)
+
+
+def test_a_run_uses_the_gpu_that_is_free_at_its_turn(cluster: Make) -> None:
+    """It was queued for GPU 0 while all were leased, and GPU 1 is released."""
+    holders = [cluster(SLEEP, gpus=[n]) for n in range(2)]
+    environ = {"CUDA_VISIBLE_DEVICES": "0"}
+    waits = cluster(SLEEP, gpus=[0], env=environ, **queued(1.0, any_of=[0, 1]))
+    for run in (*holders, waits):
+        run.start()
+    in_line(waits)
+    holders[1].stop()
+    waits.wait_event(0, "note", text="uses GPU 1")
+    waits.wait_ranks()
+    pid = waits.wait_event(0, "rank")["pid"]
+    assert b"CUDA_VISIBLE_DEVICES=1" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    assert [one["gpus"] for one in leases.look().leases if one["run"] == waits.run] == [[1]]
 
 
 def test_a_queued_run_whose_supervisor_left_no_word_or_that_was_stopped_was_ended_by_no_reboot(tmp_path: Path) -> None:
@@ -253,7 +346,7 @@ def test_a_queued_run_whose_supervisor_left_no_word_or_that_was_stopped_was_ende
         if word is not None:
             (folder / "supervisor.json").write_text(word)
         (row,) = listing.list_runs(str(tmp_path), None)
-        assert (row["state"], row["dropped"]) == ("lost", "its supervisor left no word")
+        assert (row["state"], row["dropped"]) == ("lost", "its supervisor never started")
     (folder / "stop").touch()
     (row,) = listing.list_runs(str(tmp_path), None)
     assert not row["dropped"]
@@ -273,7 +366,7 @@ def test_a_run_that_has_taken_its_first_host_is_in_line_and_a_supervisor_that_is
         runs.move(str(folder), 3, 1.0)
     assert time.monotonic() - before < runs._UP / 2
     mine.release()
-    with pytest.raises(Problem, match="not in line on this host"):
+    with pytest.raises(Problem, match="not queued on this host"):
         runs.move(str(folder), 3, 1.0)
 
 
@@ -316,12 +409,12 @@ def _seconds_used(run: Cluster) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_queued_runs_on_the_cpu_run_one_after_the_other_and_the_more_urgent_first(cluster: Make) -> None:
+def test_queued_runs_on_the_cpu_run_one_after_the_other_by_round(cluster: Make) -> None:
     first = cluster(SLEEP, **queued(1.0))
     first.start()
     first.wait_ranks()
-    late, urgent = cluster("pass", **queued(2.0)), cluster("pass", **queued(3.0, priority=5))
-    for run in (late, urgent):
+    late, early = cluster("pass", **queued(2.0, round_number=2)), cluster("pass", **queued(3.0, round_number=1))
+    for run in (late, early):
         run.start()
         in_line(run)
     beside = cluster(SLEEP)
@@ -331,9 +424,9 @@ def test_queued_runs_on_the_cpu_run_one_after_the_other_and_the_more_urgent_firs
     beside.exit(0)
     first.job.write_text("")
     first.stop()
-    ends = [run.exit(0) for run in (urgent, late)]
+    ends = [run.exit(0) for run in (early, late)]
     assert [end["state"] for end in ends] == ["finished", "finished"]
-    assert urgent.events(0, "verdict")[0]["t"] <= late.events(0, "attempt")[0]["t"]
+    assert early.events(0, "verdict")[0]["t"] <= late.events(0, "attempt")[0]["t"]
 
 
 def test_code_that_has_changed_since_it_was_queued_is_said_and_git_is_not_asked(
@@ -344,7 +437,7 @@ def test_code_that_has_changed_since_it_was_queued_is_said_and_git_is_not_asked(
     (tmp_path / "bin" / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
     (tmp_path / "bin" / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    old = {"script": "0" * 64, "folder": None, "git": None, "nccl_line": None}
+    old = {"file": None, "script": "0" * 64, "folder": None, "git": None, "nccl_line": None, "launcher_line": None}
     run = cluster(SLEEP, **queued(1.0, code=old))
     run.start()
     changed = f"the code in {tmp_path} has changed since this run was queued: it runs as it is now"
@@ -352,72 +445,14 @@ def test_code_that_has_changed_since_it_was_queued_is_said_and_git_is_not_asked(
     assert not (tmp_path / "asked").exists()
 
 
-@pytest.mark.parametrize(
-    ("to", "others", "said"),
-    [
-        ("first", (-100, 0.0), "box-000a is not first: 1 run before it cannot be passed: disttui queue"),
-        ("first", (-100, 1.0), "box-000a is first now, with priority 100: disttui queue"),
-        ("first", (0, 8.0), "box-000a is first already"),
-        ("last", (100, math.nextafter(LATEST, 0)), "box-000a is not last: 1 run behind it cannot be passed: "),
-        ("last", (100, LATEST - 0.0005), "box-000a is last now, with priority -100: disttui queue"),
-        ("last", (0, 6.0), "box-000a is last already"),
-    ],
-)
-def test_a_move_in_the_line_says_whether_the_run_has_its_place_now(
-    to: Literal["first", "last"], others: tuple[int, float], said: str
-) -> None:
-    """Another user's run has the outermost priority and time that there are."""
-    own, other = LinePlace(0, 7.0, "box-000a"), LinePlace(*others, "a" if to == "first" else "z")
-    place = _moved(own, [other], to, None)
-    done = Moved(place, place != own, int(other < place), int(other > place))
-    assert moved_line(own.run, done, to).startswith(said) and 0 <= place.order < LATEST
+def test_a_move_says_how_many_runs_are_before_it() -> None:
+    assert moved_line("box-000a", Moved(3, "box-000b"), "first") == (
+        "box-000a is the first of your runs, traded places with box-000b; 3 runs before it: disttui lease queue"
+    )
+    assert moved_line("box-000a", Moved(1, ""), "last").startswith("box-000a is the last of your runs already; 1 run")
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("move x --first --last", "queue move needs one new place for RUN"),
-        ("move x --last --priority 3", "queue move needs one new place for RUN"),
-        ("move x", "queue move needs one new place for RUN"),
-        (
-            "mvoe x",
-            "queue: mvoe is no command\n  → disttui queue move; or, for a host of this name: disttui queue list",
-        ),
-        ("--json move x", "queue: move is a command, behind options\n  → disttui queue move; or"),
-    ],
-)
-def test_a_command_of_the_queue_that_is_misspelled_names_no_host(words: str, said: str) -> None:
-    result = CliRunner().invoke(cli, ["queue", *words.split()])
-    assert isinstance(result.exception, InputError) and said in str(result.exception)
-
-
-def test_behind_queue_a_shell_offers_its_commands_and_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-
-    def offered(incomplete: str, *before: str) -> list[str]:
-        shell = ShellComplete(cli, {}, "disttui", "_COMPLETE")
-        return [str(one.value) for one in shell.get_completions(["queue", *before], incomplete)]
-
-    assert {"list", "move", "local"} <= set(offered(""))
-    assert (offered("mo"), offered("loc")) == (["move"], ["local"])
-    assert "local" in offered("", "list") and "move" not in offered("", "list")
-    assert "local" in offered("", "box1") and "move" not in offered("", "box1"), "one host more"
-
-
-def test_a_queued_run_whose_lease_was_removed_makes_another_and_still_waits_for_its_turn(
-    cluster: Make, leases_of_the_tests: Path
-) -> None:
-    first, second = cluster(SLEEP, gpus=[0]), cluster(SLEEP, gpus=[0], **queued(1.0))
-    first.start()
-    second.start()
-    in_line(second)
-    next(path for path in leases_of_the_tests.iterdir() if second.run.encode() in path.read_bytes()).unlink()
-
-    def state() -> list[str]:
-        return [one["state"] for one in leases.look().leases if one["run"] == second.run]
-
-    wait_for(lambda: state() == ["waiting"], "its new lease")
-    assert not second.path(0, "attempt-1").exists()
-    first.stop()
-    second.wait_event(0, "attempt")
-    assert state() == ["held"]
+@pytest.mark.parametrize("words", ["--first --last", ""])
+def test_move_needs_one_new_place(words: str) -> None:
+    result = CliRunner().invoke(cli, ["lease", "move", "x", *words.split()])
+    assert isinstance(result.exception, InputError) and "a move needs one new place for RUN" in str(result.exception)

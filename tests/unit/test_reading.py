@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from runner.node.problem import Problem
-from runner.node.serve import reading
-from runner.protocol.limits import READ_LIMIT
-from runner.protocol.requests import FetchRequest
+from disttui.runner.node.problem import Problem
+from disttui.runner.node.serve import reading
+from disttui.runner.protocol.limits import READ_LIMIT
+from disttui.runner.protocol.requests import FetchRequest
 
 NONE = reading.Outputs("/nowhere", [])
 

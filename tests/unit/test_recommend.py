@@ -10,19 +10,17 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.api import preparing
-from runner.api.preparing import Prepared, as_run, weigh
-from runner.api.viewer import Viewer
-from runner.cli.group import cli
-from runner.formatting import plural
-from runner.hosts.facts import with_leases
-from runner.hosts.leases import read_leases
-from runner.node.leases import new_text
-from runner.planning import bytegpt, network
-from runner.planning.interpreter import release
-from runner.planning.processes import free_gpus
-from runner.planning.recommend import recommend
-from runner.profile import Profile, parse
+import disttui
+from disttui.runner.api.preparing import Prepared, as_run, plan_run
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.cli.group import cli
+from disttui.runner.hosts.facts import read_leases, with_leases
+from disttui.runner.node.leases import new_text
+from disttui.runner.planning import bytegpt, network
+from disttui.runner.planning.interpreter import release
+from disttui.runner.planning.processes import free_gpus
+from disttui.runner.planning.recommend import recommend
+from disttui.runner.profile import Profile, parse
 from tests.unit.planning import FOLDER, facts, planned
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -82,14 +80,25 @@ def test_the_plan_of_a_queued_run_names_its_gpus_and_whom_it_would_wait_for(
     file.write_text("disttui: 1\nhosts: [{host: node1, num_processes: 2}]\njob: {builtin: bytegpt}\n")
 
     def prepare(viewer: Viewer, profile: Profile, news: object, *, queued: bool) -> Prepared:
-        return Prepared(weigh(profile, [leased], {}, queued=queued), ())
+        return Prepared(plan_run(profile, [leased], {}, queued=queued), ())
 
-    monkeypatch.setattr(preparing, "prepare", prepare)
-    now = CliRunner().invoke(cli, ["plan", str(file)])
+    monkeypatch.setattr(disttui, "prepare", prepare)
+    now = CliRunner().invoke(cli, ["profile", "plan", str(file)])
     assert now.exit_code == 3 and "none of its GPUs is free" in now.output
-    later = CliRunner().invoke(cli, ["plan", str(file), "--when-free"])
+    later = CliRunner().invoke(cli, ["profile", "plan", str(file), "--when-free"])
     assert "none of its GPUs is free" not in later.output
     assert later.output.splitlines()[-1].startswith("waits for node1 GPUs 0, 1, 2, 3, 4, 5, 6, 7: alice's llama-7f3a")
+    assert "any 2 of 8 when its turn comes; now 0 of 8 GPUs are free; 0, 1, 2, 3, 4, 5, 6 and 7 are" in later.output
+    assert "all free" not in later.output
+    file.write_text(file.read_text().replace("num_processes: 2", ""))
+    (part,) = plan_run(parse(file.read_text(), "mine.yaml"), [leased], {}, queued=True).plan.hosts
+    assert part.reasons["num_processes"] == "8: one for each GPU that will be free (8)"
+    file.write_text(file.read_text().replace("node1, ", "node1, num_processes: 2"))
+    (part,) = plan_run(parse(file.read_text(), "mine.yaml"), [leased], {}, queued=True).plan.hosts
+    assert (part.gpus, part.any_of) == ((0, 1), tuple(range(8)))
+    listed = file.read_text().replace("num_processes: 2", "gpus: [3]")
+    (part,) = plan_run(parse(listed, "mine.yaml"), [leased], {}, queued=True).plan.hosts
+    assert (part.gpus, part.any_of) == ((3,), None)
 
 
 def test_a_host_without_a_free_gpu_turns_all_to_the_cpu() -> None:
@@ -114,7 +123,7 @@ def test_a_torch_without_cuda_turns_to_the_cpu() -> None:
     [
         ("cpu_desk", 8, 1, "8: 8 physical cores"),
         ("cpu_loopback_name", 2, 2, "2: 3.4 GiB of memory at 1.5 GiB for each process; its 4 cores would allow 4"),
-        ("cpu_container", 3, 1, "3: 3 physical cores of 64, the rest kept back by affinity or cgroup"),
+        ("cpu_container", 3, 1, "3: 3 physical cores of 64, the rest excluded by affinity or cgroup"),
     ],
 )
 def test_cpu_processes_follow_cores_and_memory(name: str, processes: int, threads: int, reason: str) -> None:
@@ -149,7 +158,7 @@ def test_what_the_profile_says_wins() -> None:
     assert (first.num_processes, first.gpus) == (2, (3, 1))
     assert (second.num_processes, second.gpus, second.interface, second.omp_num_threads) == (2, (0, 1), "ib0", 5)
     assert (it.strategy, it.precision, it.master) == ("fsdp", "fp32", "10.1.0.11")
-    assert all("the profile says so" in it.reasons[name] for name in ("strategy", "precision", "master"))
+    assert all("set in the profile" in it.reasons[name] for name in ("strategy", "precision", "master"))
 
 
 def test_what_a_sandbox_sets_is_not_said_to_be_the_profiles() -> None:
@@ -184,7 +193,7 @@ def test_bf16_needs_compute_capability_8_on_every_gpu() -> None:
     assert it.recommendation.hosts[0].gpus == (0, 1)
     assert it.recommendation.precision == "fp32"
     assert "GTX 1080 Ti has no bf16 (compute capability 6.1" in it.recommendation.reasons["precision"]
-    assert "node1: GPU 2 is left out: it is held by somebody unseen (3.5 GiB)" in it.advice()
+    assert "node1: GPU 2 is left out: it is held by hidden programs (3.5 GiB)" in it.advice()
     assert "GPUs of different kinds" in it.advice()
     assert planned(mixed, hosts=[{"gpus": [0]}]).recommendation.precision == "bf16"
 
@@ -201,7 +210,7 @@ def test_a_model_too_big_for_a_rank_is_sharded() -> None:
 
 def test_parameters_are_those_of_the_model() -> None:
     torch = pytest.importorskip("torch")
-    from runner.train.model import Architecture, ByteGPT
+    from disttui.runner.train.model import Architecture, ByteGPT
 
     options = bytegpt.read(["--layers", "3", "--width=64"])
     model = ByteGPT(Architecture(layers=3, heads=4, width=64, context=16))
@@ -296,7 +305,6 @@ def test_counts_add_up_and_nobody_elses_gpu_is_taken(names: list[str], counts: l
 
 
 def test_words() -> None:
-    assert [plural(1, "process"), plural(2, "process"), plural(0, "GPU")] == ["1 process", "2 processes", "0 GPUs"]
     assert [release("2.13.0+cpu"), release("8.0"), release("")] == [(2, 13), (8, 0), (0, 0)]
 
 

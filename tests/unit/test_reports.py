@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.node.host import HostPart
-from runner.node.loop import Loop
-from runner.node.observe import stacks
-from runner.node.observe.ranks import Ranks
-from runner.node.observe.reports import launcher_end, report
+from disttui.runner.node.host import HostPart
+from disttui.runner.node.loop import Loop
+from disttui.runner.node.observe import stacks
+from disttui.runner.node.observe.ranks import Ranks
+from disttui.runner.node.observe.reports import launcher_end, report
 from tests.unit.runs_kit import Cluster, Make, making
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
@@ -123,7 +123,7 @@ def test_a_rank_that_reports_without_end_is_heard_a_bounded_number_of_times(tmp_
 
 
 def test_a_pipe_in_the_place_of_a_file_holds_nobody(tmp_path: Path) -> None:
-    from runner.node import journal
+    from disttui.runner.node import journal
 
     os.mkfifo(tmp_path / "stop")
     assert journal.read_json(str(tmp_path / "stop")) is None

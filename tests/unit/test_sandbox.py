@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from runner import private
-from runner.address import Address
-from runner.api.viewer import Viewer
-from runner.errors import InputError
-from runner.runs.registry import KnownHost, KnownRun
-from runner.transport import Connection
-from runner.transport.sandbox import Sandbox
+from disttui.runner import private
+from disttui.runner.address import Address
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import InputError
+from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.transport import Connection
+from disttui.runner.transport.sandbox import Sandbox
 from tests.unit.sshd import wait_for
 
 MEGA = 1024 * 1024

@@ -20,13 +20,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.node import procs
-from runner.node.observe.harvest import Harvest
-from runner.node.observe.scalars import finding
-from runner.node.observe.scalars.crc32c import crc32c, masked
-from runner.node.observe.scalars.finding import ScalarFiles
-from runner.node.observe.scalars.reading import ScalarFile, decoder
-from runner.node.observe.scalars.sample import MalformedFileError, Sample
+from disttui.runner.node import procs
+from disttui.runner.node.observe.harvest import Harvest
+from disttui.runner.node.observe.scalars import finding
+from disttui.runner.node.observe.scalars.finding import ScalarFiles
+from disttui.runner.node.observe.scalars.reading import ScalarFile, decoder
+from disttui.runner.node.observe.scalars.sample import MalformedFileError, Sample
+from disttui.runner.node.observe.scalars.wire import crc32c, masked
 from tests.unit.waiting import wait_for
 
 DATA = Path(__file__).parents[1] / "data" / "foreign"
@@ -397,7 +397,7 @@ def test_a_damaged_file_costs_itself_alone_and_is_said(tmp_path: Path, begin: Ca
             harvest.poll(pids)
     assert records(tmp_path) == [{"loss": 0.5, "step": 1}, {"loss": 0.4, "step": 2}]
     (note,) = harvest.notes
-    assert note.startswith("no more metrics are read from ") and note.endswith("a record whose checksum is wrong")
+    assert note.startswith("stopped reading metrics from ") and note.endswith("a record whose checksum is wrong")
 
 
 def test_lightnings_table_is_found_though_it_is_open_for_a_moment_only(

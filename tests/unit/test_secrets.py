@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import InputError
-from runner.planning.by_hand import shell_command
-from runner.profile import ProfileErrors, parse
-from runner.profile.disclosure import effect_lines
-from runner.profile.leaks import hidden, refuse
-from runner.profile.resolve import LONGEST, SecretValues
-from runner.profile.save import save
-from runner.render.plan import render_plan
-from runner.text import LineMaker, clean, masking
-from runner.text.quoting import quote
+from disttui.runner.errors import InputError
+from disttui.runner.planning.by_hand import shell_command
+from disttui.runner.profile import ProfileErrors, parse
+from disttui.runner.profile.effects import effect_lines
+from disttui.runner.profile.leaks import hidden, refuse
+from disttui.runner.profile.resolve import LONGEST, SecretValues
+from disttui.runner.profile.save import save
+from disttui.runner.render.plan import render_plan
+from disttui.runner.text import LineMaker, clean, masking, quote
 from tests.unit.planning import facts, planned
 
 SECRET = 'pa$$w"ord\\of-the-house-ß'
@@ -84,7 +83,7 @@ def test_a_secret_comes_from_a_file_of_the_user_alone(home: Path) -> None:
     token.unlink()
     assert refused(f"${{file:{token}}}").endswith("cannot be read: No such file or directory")
     os.mkfifo(token, 0o600)
-    assert "is no regular file" in refused(f"${{file:{token}}}")
+    assert "is not a regular file" in refused(f"${{file:{token}}}")
 
 
 def test_a_command_runs_only_where_the_users_config_allows_it(home: Path) -> None:
@@ -110,7 +109,7 @@ def test_what_a_command_prints_is_never_part_of_an_error(home: Path) -> None:
     script.write_text(f"#!/bin/sh\necho '{SECRET}' >&2\necho '{SECRET}'\nexit 3\n")
     script.chmod(0o755)
     environ = allow(home, str(script), "/no/such/program")
-    assert "ended with code 3, run it by hand" in refused(f"${{cmd:{script}}}", **environ)
+    assert "ended with code 3; run it yourself" in refused(f"${{cmd:{script}}}", **environ)
     assert "cannot be started: No such file" in refused("${cmd:/no/such/program}", **environ)
     script.write_text("#!/bin/sh\nyes\n")
     assert "more than 64 KiB" in refused(f"${{cmd:{script}}}", **environ)
@@ -208,7 +207,7 @@ def test_harmless_values_are_saved(tmp_path: Path, line: str) -> None:
 def test_a_secret_that_is_written_out_is_warned_of_and_masked() -> None:
     it = planned(facts("cpu_desk"), job={"command": ["true"], "env": {"HF_TOKEN": HF}})
     text = render_plan(it.plan, it.recommendation, it.findings)
-    assert "'job.env.HF_TOKEN' looks like a token of Hugging Face: it is kept with the run" in text
+    assert "'job.env.HF_TOKEN' looks like a token of Hugging Face: stored with the run" in text
     assert "Export it in your shell and write ${env:HF_TOKEN}" in text and HF not in masking.masked(text)
 
 

@@ -16,18 +16,19 @@ from typing import Any
 
 import pytest
 
-from runner.api.log_lines import LineFilter, LogLines, _Reading, logs
-from runner.api.viewer import Viewer
-from runner.cli.render.live import TextPrinter
-from runner.cli.render.printer import show_update
-from runner.errors import HostError
-from runner.hosts.link import Link
-from runner.node import procs
-from runner.runs.follow import LinkNews
-from runner.runs.registry import KnownHost, KnownRun
-from runner.runs.session import CaughtUp, Session, StopSent, Wishes
-from runner.runs.state import begin
-from runner.transport.local import LocalConnection
+from disttui.runner.api.log_lines import LineFilter, LogLines, _Reading, logs
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.cli.render.live import TextPrinter
+from disttui.runner.cli.render.printer import show_update
+from disttui.runner.errors import HostError
+from disttui.runner.hosts.link import Link
+from disttui.runner.node import procs
+from disttui.runner.runs.follow import LinkNews, LogRead, Notice
+from disttui.runner.runs.following import TICK, CaughtUp, Following, Refresh, StopSent, Wishes
+from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.runs.state import begin
+from disttui.runner.runs.store import HostStore
+from disttui.runner.transport.local import LocalConnection
 from tests.kept import has_been_reached
 from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for
@@ -37,8 +38,13 @@ def _link(node: int = 0) -> Link:
     return Link(LocalConnection("local"), "local", sys.executable)
 
 
-def _followed(session: Session, printer: TextPrinter, links: list[Link]) -> int:
-    for update in session.follow(links):
+def _run(folder: Path, count: int) -> KnownRun:
+    hosts = tuple(KnownHost(f"node{number}", f"node{number}") for number in range(1, count + 1))
+    return KnownRun("r-1", folder / "mirror", hosts, {}, str(folder / "runs"), 1.0, "me")
+
+
+def _followed(session: Following, printer: TextPrinter) -> int:
+    for update in session:
         show_update(printer, session.state, update)
     return session.exit_code
 
@@ -51,15 +57,10 @@ def test_a_removed_run_folder_ends_the_viewer(tmp_path: Path, monkeypatch: pytes
     (folder / "spec.json").write_text("{}")
     err = io.StringIO()
     printer = TextPrinter(io.StringIO(), err, ("node1",), 1, colour=False)
-    session = Session(
-        begin("r-1", ("node1",), (1,)),
-        folder=tmp_path / "mirror",
-        request={"run": "r-1", "run_dir": str(tmp_path / "runs")},
-        reopen=_link,
-    )
+    session = Following(_run(tmp_path, 1), tmp_path / "mirror", _link, [_link()])
     removal = Timer(delay, shutil.rmtree, [folder])
     removal.start()
-    assert _followed(session, printer, [_link()]) == 1
+    assert _followed(session, printer) == 1
     removal.join()
     assert "node1: its run folder is gone" in err.getvalue()
 
@@ -81,15 +82,9 @@ def test_a_stop_that_no_link_could_take_goes_out_with_the_next_one(
         links.append(_link())
         return links[-1]
 
-    session = Session(
-        begin("r-1", ("node1",), (1,)),
-        folder=tmp_path / "mirror",
-        request={"run": "r-1", "run_dir": str(tmp_path / "runs")},
-        reopen=reopen,
-        wishes=wishes,
-    )
+    session = Following(_run(tmp_path, 1), tmp_path / "mirror", reopen, wishes=wishes)
     said, received, deadline = list[StopSent](), 0, time.monotonic() + 60
-    for update in session.follow([None]):
+    for update in session:
         assert time.monotonic() < deadline, (said, received)
         if isinstance(update, StopSent):
             said.append(update)
@@ -114,12 +109,7 @@ def test_a_removed_mirror_is_reported_once_with_how_to_go_on(tmp_path: Path, mon
         log.write_text("first\n")
     out, err = io.StringIO(), io.StringIO()
     printer = TextPrinter(out, err, ("node1", "node2"), 4, colour=False)
-    session = Session(
-        begin("r-1", ("node1", "node2"), (2, 2)),
-        folder=tmp_path / "mirror",
-        request={"run": "r-1", "run_dir": str(tmp_path / "runs")},
-        reopen=_link,
-    )
+    session = Following(_run(tmp_path, 2), tmp_path / "mirror", _link, [_link(0), _link(1)])
 
     def take_away() -> None:
         wait_for(lambda: out.getvalue().count("first") == 4, "the first lines")
@@ -131,11 +121,11 @@ def test_a_removed_mirror_is_reported_once_with_how_to_go_on(tmp_path: Path, mon
 
     taking = Thread(target=take_away)
     taking.start()
-    assert _followed(session, printer, [_link(0), _link(1)]) == 1
+    assert _followed(session, printer) == 1
     taking.join()
     said = err.getvalue()
-    assert said.count("has been removed") == 1 and "Make room" not in said, said
-    assert "the run goes on without this viewer" in said
+    assert said.count("have been removed") == 1 and "Make room" not in said, said
+    assert "the run continues without this viewer" in said
     assert "disttui attach r-1" in said and "disttui stop r-1" in said
 
 
@@ -151,11 +141,11 @@ def test_a_host_that_stays_away_is_reported_once_for_every_reason(tmp_path: Path
         printer.link(state, 1, "not seen", note)
         notices += reading._take(state, LinkNews(1, "not seen", note))
     assert err.getvalue().count("trying again") == len(notices) == 3, (err.getvalue(), notices)
-    assert err.getvalue().count("(no answer); the run goes on") == 1
+    assert err.getvalue().count("(no answer); the run continues") == 1
     err.truncate(err.seek(0))
     printer.link(state, 1, "seen", "")
     printer.link(fold(state, 0, "exit.json", {"state": "failed", "code": 1}), 1, "not seen", "")
-    assert "not seen since" in err.getvalue() and "the run goes on" not in err.getvalue()
+    assert "not seen since" in err.getvalue() and "the run continues" not in err.getvalue()
 
 
 def test_logs_that_are_followed_show_every_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +169,108 @@ def test_logs_that_are_followed_show_every_line_once(tmp_path: Path, monkeypatch
     assert lines == ["first", "second"]
 
 
+_LINE = b"x" * 99 + b"\n"
+_FLOOD = 40_000 * _LINE + b"the last line\n"
+
+
+def _flooded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnownRun:
+    """A run that is still running, with a log that a slow viewer needs long for."""
+    monkeypatch.setenv("HOME", str(has_been_reached(tmp_path)))
+    folder = tmp_path / "runs" / "r-1" / "0"
+    for each in (folder.parent.parent, folder.parent, folder, folder / "attempt-1"):
+        each.mkdir(0o700)
+    (folder / "spec.json").write_text("{}")
+    (folder / "supervisor.json").write_text(json.dumps(procs.identity(os.getpid())))
+    (folder / "attempt-1" / "rank-0.log").write_bytes(_FLOOD)
+    here = KnownHost("here", "local", python=sys.executable)
+    return KnownRun("r-1", tmp_path / "mirror", (here,), {}, str(tmp_path / "runs"), 1.0, "me")
+
+
+def _session(run: KnownRun, wishes: Wishes) -> Following:
+    return Following(run, run.folder, _link, [_link()], wishes=wishes)
+
+
+def test_slow_viewer_sees_the_end_at_once_and_how_far_its_log_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, shown, known, lags = _flooded(tmp_path, monkeypatch), bytearray(), 0, list[Refresh]()
+    session = _session(run, Wishes())
+    for update in session:
+        if isinstance(update, LogRead):
+            shown += update.data
+            time.sleep(0.02)  # a slow terminal
+            (tmp_path / "runs/r-1/0/exit.json").write_text('{"state": "finished", "code": 0, "t": 2.0}')
+        elif isinstance(update, Refresh) and session.state.result is not None and not known:
+            known = len(shown)
+        elif isinstance(update, Refresh) and update.pending:
+            lags.append(update)
+    assert bytes(shown) == _FLOOD, "every byte is shown in the end"
+    assert 0 < known < len(_FLOOD) / 2, "the end did not wait for the log"
+    assert max(lag.pending for lag in lags) > len(_FLOOD) / 2
+    assert sorted(lag.behind for lag in lags) == [lag.behind for lag in lags] and lags[-1].behind > 0.5
+
+
+def test_viewer_that_stalls_at_the_beginning_of_a_log_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, shown = _flooded(tmp_path, monkeypatch), bytearray()
+    (tmp_path / "runs/r-1/0/exit.json").write_text('{"state": "finished", "code": 0, "t": 2.0}')
+    for update in _session(run, Wishes()):
+        if isinstance(update, LogRead):
+            shown += update.data
+        # First until there is more than the news of the log, then longer than its pieces are read for.
+        time.sleep(2 * TICK if isinstance(update, LogRead) and update.restart else 0 if shown else 0.5)
+    assert bytes(shown) == _FLOOD
+
+
+def test_ctrl_c_after_the_end_skips_what_logs_prints_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, wishes, shown, said = _flooded(tmp_path, monkeypatch), Wishes(), bytearray(), list[str]()
+    (tmp_path / "runs/r-1/0/exit.json").write_text('{"state": "finished", "code": 0, "t": 2.0}')
+    session = _session(run, wishes)
+    for update in session:
+        assert not isinstance(update, StopSent), "there is nothing to stop"
+        if isinstance(update, LogRead):
+            shown += update.data
+            time.sleep(0.05)
+            wishes.stops = int(session.state.result is not None)
+        elif isinstance(update, Notice):
+            said.append(update.text)
+    assert session.exit_code == 0
+    assert len(shown) < len(_FLOOD) / 2
+    assert len(said) == 1 and "disttui logs r-1 prints them" in said[0]
+    skipped = float(said[0].partition("MB")[0].removeprefix("skipped "))
+    assert len(_FLOOD) / 2 < skipped * 1e6 < 1.05 * len(_FLOOD), "nothing is counted twice"
+    with Viewer({}) as viewer:
+        lines = [line for item in logs(viewer, run) if isinstance(item, LogLines) for line in item.lines]
+    assert "".join(f"{line}\n" for line in lines).encode() == _FLOOD
+
+
+def test_skipping_leaves_out_what_the_host_has_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, wishes, shown = _flooded(tmp_path, monkeypatch), Wishes(), bytearray()
+    monkeypatch.setattr(HostStore, "write", _slowly(HostStore.write))
+    session = _session(run, wishes)
+    for update in session:
+        if isinstance(update, LogRead):
+            shown += update.data
+        elif isinstance(update, Refresh) and update.pending > len(_FLOOD) / 2:
+            wishes.skips = 1
+        wishes.leave = shown.endswith(b"the last line\n")
+    assert wishes.skips == 1 and len(shown) < len(_FLOOD) / 2
+    monkeypatch.undo()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with Viewer({}) as viewer:
+        lines = [line for item in logs(viewer, run) if isinstance(item, LogLines) for line in item.lines]
+    assert "".join(f"{line}\n" for line in lines).encode() == _FLOOD
+
+
+def _slowly(write: Any) -> Any:
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.05)  # a slow link
+        return write(*arguments)
+
+    return slow
+
+
 def test_a_host_of_a_sandbox_that_is_gone_is_never_looked_for_by_its_name(tmp_path: Path) -> None:
     """The user's own configuration may know a host of that name."""
     config_left = tmp_path / "config"
@@ -194,10 +286,11 @@ def test_a_host_of_a_sandbox_that_is_gone_is_never_looked_for_by_its_name(tmp_pa
 def test_a_dumb_terminal_gets_no_codes(term: str) -> None:
     """As in the shell of an editor: no colours, no line that is redrawn."""
     code = (
-        "import sys, time\nfrom runner.runs.state import begin\nfrom runner.cli.render.live import TextPrinter\n"
+        "import pathlib, sys, time\nfrom disttui.runner.runs.state import begin\n"
+        "from disttui.runner.cli.render.live import TextPrinter\n"
         "printer = TextPrinter(sys.stdout, sys.stderr, ('node1',), 1, colour=True)\n"
         "printer.log('node1', 'attempt-1/rank-0.log', b'line\\n', restart=False)\n"
-        "printer.refresh(begin('r-1', ('node1',), (1,)))\nprinter.end(['over'])\n"
+        "state = begin('r-1', ('node1',), (1,))\nprinter.refresh(state)\nprinter.end(state, pathlib.Path('logs'))\n"
     )
     ours, theirs = pty.openpty()
     done = subprocess.run(
@@ -207,5 +300,5 @@ def test_a_dumb_terminal_gets_no_codes(term: str) -> None:
     os.close(theirs)
     shown = os.read(ours, 10_000)
     os.close(ours)
-    assert done.returncode == 0 and b"over" in shown
+    assert done.returncode == 0 and b"detached" in shown
     assert (b"\x1b" in shown) == (term != "dumb"), shown

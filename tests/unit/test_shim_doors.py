@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from runner.node import procs, sockets
-from runner.node.observe import stacks
-from runner.protocol.files import RankStacks
-from runner.untrusted.decode import decode
+from disttui.runner.diagnose import hang
+from disttui.runner.node import procs, sockets
+from disttui.runner.node.observe import stacks
+from disttui.runner.protocol.files import RankStacks
+from disttui.runner.untrusted.decode import decode
 from tests.kept import node_program
 from tests.unit.waiting import wait_for
 
@@ -37,6 +39,21 @@ load_batch()
 """
 # The regular expression engine keeps the interpreter's lock.
 HOLDING = "import re\nprint('up', flush=True)\nre.match('(a+)+$', 'a' * 60 + 'b')\n"
+
+# Waits for a forked worker that hangs in the user's code, and for another program.
+WAITING = """
+import multiprocessing, subprocess, sys, time
+class Corpus:
+    def __getitem__(self, index):
+        time.sleep(600)
+def work(corpus):
+    corpus[0]
+worker = multiprocessing.get_context("fork").Process(target=work, args=(Corpus(),), daemon=True)
+worker.start()
+other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("up", flush=True)
+worker.join()
+"""
 
 # Goes on into another function as soon as its stack has been printed.
 GOING_ON = """
@@ -176,6 +193,43 @@ def test_a_rank_that_has_ended_and_one_without_instruments(start: Callable[..., 
     assert "not instrumented" in answers["1"]["note"]
 
 
+def test_the_children_of_a_rank_that_waits_for_them_are_looked_at(start: Callable[..., Any], tmp_path: Path) -> None:
+    """The worker was invisible: "rank 0 is at the top level (job0.py:12, inside popen_fork.poll)"."""
+    rank = start(WAITING)
+
+    def seen() -> Any:
+        answer = stacks.collect(str(tmp_path))["0"]
+        return answer if any("__getitem__" in child.get("text", "") for child in answer.get("children", [])) else None
+
+    answer = wait_for(seen)
+    worker, other = answer["children"]
+    try:
+        read = hang.standing(0, "node1", decode(RankStacks, answer))
+        told = hang.sentences([read])
+        assert told[0].startswith("rank 0 is at the top level (job0.py:")
+        assert told[1] == f"rank 0's child process {worker['pid']}: in __getitem__ (job0.py:5)"
+        assert told[2].startswith(f"rank 0's child process {other['pid']} ({sys.executable} -c import time")
+        assert re.search(r"\): no stack, (asleep( in \w+)?|running)$", told[2]), told[2]
+        assert rank.poll() is None and (tmp_path / "attempt-1" / "rank-0.log").read_bytes() == b"up\n"
+    finally:
+        for child in (worker, other):
+            os.kill(child["pid"], signal.SIGKILL)
+
+
+def test_a_child_that_took_over_the_signal_is_not_signalled(start: Callable[..., Any], tmp_path: Path) -> None:
+    """A program of its own may use the same signal for anything."""
+    number = int(signal.SIGRTMIN) + 9
+    program = f"import signal, sys; signal.signal({number}, lambda *_: sys.exit(9)); signal.pause()"
+    lines = f"x = subprocess.Popen([sys.executable, '-c', {program!r}])", "print('up', flush=True)", "x.wait()"
+    start("\n".join(["import subprocess, sys", *lines]))
+    [child] = wait_for(lambda: stacks.collect(str(tmp_path))["0"].get("children"))
+    wait_for(lambda: stacks._catches(child["pid"], number))
+    assert "text" not in stacks.collect(str(tmp_path))["0"]["children"][0]
+    process = procs.read(child["pid"])
+    assert process and not process.dead
+    os.kill(child["pid"], signal.SIGKILL)
+
+
 @pytest.mark.parametrize(
     "answer",
     [b"7", b"[]", b'{"threads": [1], "recorder": {}}', b'{"threads": 7}', b"[" * 100_000,
@@ -198,7 +252,7 @@ def test_a_door_that_answers_nonsense_costs_the_stacks_of_its_rank_alone(answer:
         script.start()
         found = stacks.collect(str(tmp_path))
         script.join()
-    assert [one["note"] for one in found.values()] == ["this rank is not instrumented: it has no door to ask at"] * 2
+    assert [one["note"] for one in found.values()] == ["this rank is not instrumented and cannot be asked"] * 2
 
 
 def test_a_door_that_says_a_byte_at_a_time_is_left(tmp_path: Path) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from runner.profile import ProfileErrors, parse
-from runner.protocol.slurm import Batch, script
-from runner.render.slurm import queue_words
+from disttui.runner.profile import ProfileErrors, parse
+from disttui.runner.protocol.slurm import Batch, script
+from disttui.runner.render.waiting import queue_words
 
 _HEAD = "disttui: 1\nhosts: [login]\nnum_processes: 2\njob: {command: [x]}\n"
 _WRONG = [
     ("slurm: {nodes: 0}\n", "p:5:16: nodes: '0', expected a whole number from 1 to 1,024"),
     ("slurm: {time: soon}\n", "p:5:15: time: 'soon', expected minutes, or like \"1:30:00\" or \"2-12:00\""),
     ("slurm: {partition: a b}\n", "p:5:20: partition: 'a b', expected one word, as Slurm's option takes it"),
-    ("slurm: {options: [--nodes=2]}\n", "p:5:19: options: --nodes has a key of its own, choose it by slurm.nodes"),
+    ("slurm: {options: [--nodes=2]}\n", "p:5:19: options: --nodes has its own key, choose it by slurm.nodes"),
     ("slurm: {options: [--array=1-4]}\n", "p:5:19: options: --array is disttui's to choose, remove it"),
     ("slurm: {options: [--constrain=x]}\n",
-     "p:5:19: options: --constrain is no option of sbatch that is known here, did you mean --constraint?"),
+     "p:5:19: options: --constrain is not a known option of sbatch, did you mean --constraint?"),
     ("slurm: {options: [mem]}\n",
      "p:5:19: options: 'mem', expected --name=value, or --name for an option without a value"),
     ("slurm: {options: [\"--comment=a\\n--uid=0\"]}\n",

@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from runner.errors import HostError
-from runner.hosts.ship import node_parcel
-from runner.node import journal, slurm
-from runner.node.problem import Problem
-from runner.node.serve import runs
-from runner.node.serve import slurm as serve_slurm
-from runner.runs import launch
+from disttui.runner.errors import HostError
+from disttui.runner.hosts.ship import node_parcel
+from disttui.runner.node import journal, slurm
+from disttui.runner.node.problem import Problem
+from disttui.runner.node.serve import runs
+from disttui.runner.node.serve import slurm as serve_slurm
+from disttui.runner.runs import launch
+from disttui.runner.runs.registry import KnownRun
 
 _COMMAND = """#!/bin/sh
 echo "$(basename "$0") $*" >> {log}
@@ -60,7 +61,7 @@ def test_the_jobs_id_comes_after_what_a_site_prints(tmp_path: Path, log: Path) -
 def test_a_submission_without_a_jobs_id_leaves_neither_a_job_nor_secrets(tmp_path: Path, log: Path) -> None:
     does(tmp_path, "sbatch", "echo thank you")
     does(tmp_path, "squeue", "echo 4713")
-    with pytest.raises(Problem, match="not said which job"):
+    with pytest.raises(Problem, match="did not print the id"):
         submit(tmp_path)
     assert log.read_text().splitlines()[-1] == "scancel 4713"
     assert list((tmp_path / "runs").iterdir()) == []
@@ -210,7 +211,7 @@ def test_what_a_site_prints_before_stacks_is_passed_over(tmp_path: Path, log: Pa
     does(tmp_path, "srun", "echo Welcome; echo '{\"ranks\": {}}'")
     assert serve_slurm.stacks(folder, watch) == {"ranks": {}}
     does(tmp_path, "srun", "echo Welcome")
-    with pytest.raises(Problem, match="node 0 of job 4711 has not said where its ranks are"):
+    with pytest.raises(Problem, match="node 0 of job 4711 did not report where its ranks are"):
         serve_slurm.stacks(folder, watch)
 
 
@@ -233,8 +234,9 @@ def test_a_submission_without_an_answer_is_taken_back() -> None:
     login = launch.Reachable(link, lambda: link)
     plan: Any = type("Plan", (), {"hosts": [], "spec": lambda *_: {"run_dir": "~/runs"}})()
     batch: Any = {}
+    known = KnownRun("t-1", Path(), (), {}, "~/runs", 0.0, "ada@desk")
     with pytest.raises(HostError, match="no answer to 'submit'"):
-        launch.submit(plan=plan, batch=batch, login=login, run="t-1", secret_env={})
+        launch.submit(known, plan, batch, login, {})
     assert [(one["op"], one["run"], one["run_dir"], one["node_rank"]) for one in Silent.stopped] == [
         ("stop", "t-1", "~/runs", 0)
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runner.node.rank import stack_server
+from disttui.runner.node.rank import stack_server
 
 
 def test_a_stack_is_whole_although_its_thread_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import textual
 
-import tui
+from disttui import tui
 
 ROOT = Path(__file__).parents[2]
 STARTUP = ("runner/cli/startup.py", "tui/startup.py")
@@ -44,10 +44,10 @@ def test_nothing_but_the_startup_modules_changes_the_process() -> None:
 def test_no_class_of_the_app_overrides_a_private_method_of_textual() -> None:
     """An update of Textual would break it in silence."""
     strays = []
-    for found in pkgutil.walk_packages(tui.__path__, "tui."):
+    for found in pkgutil.walk_packages(tui.__path__, "disttui.tui."):
         module = importlib.import_module(found.name)
         for kind, ours in vars(module).items():
-            if not inspect.isclass(ours) or ours.__module__ != found.name or found.name == "tui.startup":
+            if not inspect.isclass(ours) or ours.__module__ != found.name or found.name == "disttui.tui.startup":
                 continue
             private = {
                 method for method, what in vars(ours).items() if _is_private(method) and inspect.isfunction(what)
@@ -72,7 +72,7 @@ def test_no_file_of_the_app_uses_a_private_attribute_of_textual() -> None:
 def test_a_command_never_imports_invoke() -> None:
     """It doubles the time that paramiko takes to be imported."""
     code = (
-        "import sys\nfrom runner.cli import startup\nstartup.begin()\nimport runner.transport.ssh\n"
+        "import sys\nfrom disttui.runner.cli import startup\nstartup.begin()\nimport disttui.runner.transport.ssh\n"
         "print([name for name in sys.modules if name.split('.')[0] == 'invoke' and sys.modules[name]])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -102,16 +102,24 @@ def _is_private(name: str) -> bool:
 
 def test_a_command_loads_no_other_one_and_nothing_of_runs_before_it_reaches_hosts() -> None:
     code = (
-        "import sys\nfrom runner.cli.group import cli\ncli.commands['probe']\nimport runner.api.probing\n"
-        "print(*(name for name in sys.modules if name.startswith(('runner.cli.', 'runner.runs'))))"
+        "import sys\nfrom disttui.runner.cli.group import cli\n"
+        "cli.commands['probe']\nimport disttui.runner.api.probing\n"
+        "print(*(name for name in sys.modules if name.startswith(('disttui.runner.cli.', 'disttui.runner.runs'))))"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert set(answer.split()) == {"runner.cli.app", "runner.cli.group", "runner.cli.options", "runner.cli.probe"}
+    assert set(answer.split()) == {
+        "disttui.runner.cli.app",
+        "disttui.runner.cli.global_options",
+        "disttui.runner.cli.group",
+        "disttui.runner.cli.options",
+        "disttui.runner.cli.probe",
+    }
 
 
 def test_a_host_that_is_probed_loads_nothing_that_few_probes_need() -> None:
     code = (
-        "import sys\nsys.path.insert(0, sys.argv[1])\nimport runner.node.serve.channel, runner.node.probe.report\n"
+        "import sys\nsys.path.insert(0, sys.argv[1])\n"
+        "import disttui.runner.node.serve.channel, disttui.runner.node.probe.report\n"
         "print(*{'ctypes', 'platform', 'subprocess', 'tempfile', 'traceback'} & set(sys.modules))"
     )
     # Without the packages of this environment, which hosts do not have.

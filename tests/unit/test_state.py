@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.runs.contents import metrics_place
-from runner.runs.state import RunState, begin
+from disttui.runner.runs.contents import metrics_place
+from disttui.runner.runs.state import RunState, begin
 from tests.unit.state_kit import fold
 
 Feed = tuple[int, str, dict[str, Any]]
@@ -138,6 +138,11 @@ def test_stalls_stragglers_and_alarms_last_until_they_are_over() -> None:
         state = fold(state, 0, "events.jsonl", {"t": 9.0 + number, **event, "over": True})
     story = state.hosts[0].story
     assert (story.stall, dict(story.slow), dict(story.alarms)) == (None, {}, {})
+    again: dict[str, object] = {"t": 20.0, "e": "attempt", "attempt": 2, "master": "a", "port": 1, "world_size": 3}
+    fired: dict[str, object] = {"e": "alarm", "kind": "watch", "text": "loss is nan", "value": None}
+    for event in (seen[2], fired, again):
+        state = fold(state, 0, "events.jsonl", {"t": 19.0, **event})
+    assert list(state.hosts[0].story.alarms) == ["full"], "a rule was judged in the attempt before"
     assert [state.host_of(rank) for rank in (0, 1, 2, 3, "x", -1)] == ["a", "b", "b", "?", "?", "?"]
 
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from runner.cli.render.live import TextPrinter
-from runner.cli.render.run_story import _event_words
-from runner.formatting import amount, count, duration, gibibytes, when
-from runner.protocol.events import Death, Error, Stall
-from runner.protocol.slurm import Queued
-from runner.render.signals import code_words
-from runner.render.status import eta, host_words, progress, run_word, status_line
-from runner.render.story import ending
-from runner.render.waiting import stage
-from runner.runs.contents import read_content
-from runner.runs.state import RunState, begin, link, queue_up
+from disttui.runner.cli.render.live import TextPrinter
+from disttui.runner.cli.render.run_story import _event_words
+from disttui.runner.formatting import amount, count, duration, gibibytes, when
+from disttui.runner.protocol.events import Death, Error, Stall
+from disttui.runner.protocol.slurm import Queued
+from disttui.runner.render.status import eta, host_words, progress, status_line
+from disttui.runner.render.story import code_words, ending
+from disttui.runner.render.waiting import stage
+from disttui.runner.runs.condition import run_word
+from disttui.runner.runs.contents import read_content
+from disttui.runner.runs.state import RunState, begin, link, queue_up
+from disttui.tui.run.events import Moment, add, moment
 from tests.unit.state_kit import fold
-from tui.run.events import Moment, add, moment
 
 
 def training(nodes: int = 2) -> RunState:
@@ -136,7 +136,9 @@ def test_a_run_in_line_is_queued_until_its_first_attempt() -> None:
     assert (run_word(state), stage(state)) == ("connecting", "connecting to the hosts"), "it may run for days"
     for node in (0, 1):
         state = link(state, node, "seen")
-    assert (run_word(state), stage(state)) == ("joining", "waiting for the hosts to join")
+    assert (run_word(state), stage(state)) == ("joining", "reading what has happened so far"), "it may run for days"
+    up = {"t": 0.5, "e": "note", "level": "info", "text": "the supervisor is up"}
+    assert stage(fold(state, 0, "events.jsonl", up)) == "waiting for the hosts to join"
     note = {"t": 1.0, "e": "note", "level": "info", "text": "in line: a: bob's x holds GPU 0"}
     waiting = fold(state, 0, "events.jsonl", note)
     assert (run_word(waiting), host_words(waiting)) == ("queued", "a ◌ queued  b ◌ queued")
@@ -360,7 +362,7 @@ def test_the_words_of_a_watchdog_are_no_end_of_the_stall_that_it_ends(end: str, 
 def test_the_story_of_a_signal() -> None:
     cause = {"node": 0, "rank": 0, "kind": "signal", "code": -9}
     lines = ending(finish(training(), {"state": "failed", "code": 1, "cause": cause}), 30, Path("logs"), {})
-    assert "rank 0 on node1 ended with SIGKILL (killed; the kernel's out-of-memory killer" in lines[0]
+    assert "rank 0 on node1 ended with SIGKILL (killed, by the kernel's out-of-memory killer" in lines[0]
     assert code_words(3) == "exit code 3"
     assert code_words(-64) == "SIGRTMAX"
     assert code_words(None) == "an unknown exit code"
@@ -369,7 +371,7 @@ def test_the_story_of_a_signal() -> None:
 def test_a_run_whose_folder_is_gone_is_said_to_be_lost_for_that() -> None:
     state = link(training(1), 0, "gone", "its run folder is gone")
     [line, _] = ending(state, 3, Path("logs"), {})
-    assert line == "✗ demo-1a2b is lost: its run folder on node1 is gone; its ranks there are ended"
+    assert line == "✗ demo-1a2b is lost: its run folder on node1 is gone; its ranks there were ended"
 
 
 def test_a_host_whose_run_folder_is_gone_is_lost() -> None:

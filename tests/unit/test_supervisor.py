@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from runner.node import procs
-from runner.node.problem import Problem
-from runner.node.serve import runs
+from disttui.runner.node import procs
+from disttui.runner.node.problem import Problem
+from disttui.runner.node.serve import runs
 from tests.unit.runs_kit import SLEEP, Make, making
 from tests.unit.waiting import wait_for
 
@@ -168,7 +168,7 @@ def test_a_nasty_tree_leaves_nothing(cluster: Make, tmp_path: Path) -> None:
     run.start()
     log = run.path(0, "attempt-1/rank-0.log")
     wait_for(lambda: log.exists() and "armed" in log.read_text(), "the tree")
-    scrubbed = int(log.read_text().split()[1])
+    scrubbed = int(log.read_text().partition("scrubbed ")[2].split()[0])
     run.stop()
     end = run.exit(0)
     assert end["left"] == []
@@ -263,9 +263,12 @@ def test_full_disk_does_not_end_the_run(cluster: Make, tmp_path: Path) -> None:
 
 
 def test_a_warden_holds_little_in_memory_while_its_run_lasts() -> None:
-    code = "import sys, runner.node.supervise.warden; print(*(name for name in sys.modules if name[:7] == 'runner.'))"
+    code = (
+        "import sys, disttui.runner.node.supervise.warden;"
+        "print(*(name for name in sys.modules if name.startswith('disttui.runner.')))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert set(done.stdout.split()) == {
-        "runner.node", "runner.node.procs", "runner.node.supervise", "runner.node.supervise.spawn",
-        "runner.node.supervise.warden",
+        "disttui.runner.node", "disttui.runner.node.procs", "disttui.runner.node.supervise",
+        "disttui.runner.node.supervise.spawn", "disttui.runner.node.supervise.warden",
     }  # fmt: skip

@@ -8,19 +8,23 @@ import re
 import signal
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runner.diagnose.cause import find
-from runner.node import journal, procs
-from runner.node.serve import listing, runs
-from runner.protocol.events import Death
-from runner.render.story import attempt_words, death_words, others
-from runner.runs.state import begin
-from runner.untrusted.decode import decode
+from disttui.runner.diagnose.cause import find
+from disttui.runner.node import journal, procs
+from disttui.runner.node.folders import user_name
+from disttui.runner.node.problem import Problem
+from disttui.runner.node.serve import listing, runs
+from disttui.runner.node.supervise import stop
+from disttui.runner.protocol.events import Death
+from disttui.runner.render.story import attempt_words, death_words, others
+from disttui.runner.runs.state import begin
+from disttui.runner.untrusted.decode import decode
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making
 from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for
@@ -164,6 +168,84 @@ def test_both_killed_the_next_viewer_tidies_up(cluster: Make) -> None:
     assert run.events(0)[-1]["e"] == "verdict"
 
 
+_FROZEN = {
+    "supervisor": {"supervisor": signal.SIGSTOP},
+    "both": {"warden": signal.SIGSTOP, "supervisor": signal.SIGSTOP},
+    "warden of a dead one": {"warden": signal.SIGSTOP, "supervisor": signal.SIGKILL},
+}
+
+
+@pytest.mark.parametrize("signals", _FROZEN.values(), ids=_FROZEN)
+def test_frozen_supervisor_is_named_by_stop_and_killed_by_now(cluster: Make, signals: dict[str, int]) -> None:
+    run = cluster("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP)
+    run.start()
+    run.wait_ranks()
+    up = run.supervisor(0)
+    for who, number in signals.items():
+        os.kill((up if who == "supervisor" else up["warden"])["pid"], number)
+    with pytest.raises(Problem, match=r"pid \d+\) is frozen by a signal") as raised:
+        run.stop()
+    assert f"disttui stop {run.run} --now" in raised.value.cure
+    assert run.living(), "a stop without --now kills nothing there"
+    assert run.stop(now=True)["stopped"]
+    end = json.loads(run.path(0, "exit.json").read_text())
+    assert (end["state"], end["code"], end["cause"], end["left"]) == ("stopped", 130, None, [])
+    assert run.living() == {} and not procs.alive(up) and not procs.alive(up["warden"])
+
+
+@pytest.mark.parametrize("who", ["warden", "rank", "launcher"])
+def test_frozen_process_is_ended_by_stop(cluster: Make, who: str) -> None:
+    run = cluster(SLEEP, launch={"grace": 1})
+    run.start()
+    run.wait_ranks()
+    warden = run.supervisor(0)["warden"]
+    event = "rank" if who == "rank" else "launch"
+    os.kill(warden["pid"] if who == "warden" else run.events(0, event)[0]["pid"], signal.SIGSTOP)
+    run.stop()
+    assert run.exit(0)["state"] == "stopped"
+    assert run.living() == {}
+    wait_for(lambda: not procs.alive(warden), "the warden's end")
+
+
+def test_run_survives_a_viewer_that_dies_during_the_start(cluster: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reads the line that says that the supervisor is up."""
+    run = cluster("step(1)")
+    with monkeypatch.context() as patch, pytest.raises(Problem, match="did not start"):
+        patch.setattr("disttui.runner.node.serve.runs.select", types.SimpleNamespace(select=lambda *_: ([], [], [])))
+        run.start()
+    assert run.exit(0)["state"] == "finished"
+
+
+def test_start_that_is_given_up_is_stopped_once_it_is_up(cluster: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = cluster(SLEEP)
+    with monkeypatch.context() as patch, pytest.raises(Problem, match="did not start"):
+        patch.setattr("disttui.runner.node.serve.runs.select", types.SimpleNamespace(select=lambda *_: ([], [], [])))
+        run.start()
+    assert run.stop(now=True)["stopped"]
+    assert run.exit(0)["state"] == "stopped"
+
+
+def test_start_that_was_killed_is_settled_later(cluster: Make) -> None:
+    run = cluster(SLEEP)
+    folder = Path(run.folder(0))
+    folder.mkdir(parents=True, mode=0o700)
+    folder.parent.chmod(0o700)
+    journal.write_json(str(folder / "spec.json"), run.spec(0))
+    assert runs.status(str(folder))["exit"] is None, "its supervisor may still come up"
+    os.utime(folder / "spec.json", (0, 0))
+    end: Any = runs.status(str(folder))["exit"]
+    assert (end["state"], end["cause"]["message"]) == ("failed", "its supervisor never started")
+
+
+def test_what_survives_a_kill_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = procs.read(os.getpid())
+    assert own
+    monkeypatch.setattr(procs, "read", lambda _: own._replace(state="D"))
+    assert "state D" in stop._why_left(os.getpid())
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    assert stop._why_left(os.getpid()) == f"it belongs to {user_name(Path('/proc/self').stat().st_uid)}"
+
+
 def test_a_run_that_ends_while_it_is_looked_at_keeps_its_own_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,7 +347,7 @@ def test_no_restart_before_anything_shows_that_it_trains(cluster: Make) -> None:
     assert run.exit(0)["attempt"] == 1
     [text] = [note["text"] for note in run.events(0, "note")]
     assert re.fullmatch(
-        r"no further attempt: this one ended \d+ s after its start, before anything showed that it trains", text
+        r"no further attempt: this attempt ended \d+ s after its start, before it showed any sign of training", text
     )
 
 
@@ -387,6 +469,15 @@ def test_a_module_that_is_not_there_is_named(cluster: Make) -> None:
     run = cluster("", target={"kind": "module", "value": "nosuch.train", "args": []})
     run.start()
     assert "No module named 'nosuch'" in run.exit(0)["cause"]["message"]
+
+
+def test_a_command_at_home_is_found_there(cluster: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "own.sh").write_text("#!/bin/sh\necho it runs\n")
+    (tmp_path / "own.sh").chmod(0o755)
+    run = cluster("", target={"kind": "command", "value": "~/own.sh", "args": []})
+    run.start()
+    assert run.exit(0)["state"] == "finished"
 
 
 def test_a_command_that_is_not_there_is_named(cluster: Make) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.node import system as module
-from runner.node.system import ByProc, ByPsutil, Process, System
+from disttui.runner.node import system as module
+from disttui.runner.node.system import ByProc, ByPsutil, Process, System
 from tests.unit.waiting import wait_for
 
 _WAYS: dict[str, type[System]] = {"psutil": ByPsutil, "proc": ByProc}

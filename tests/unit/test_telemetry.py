@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 
-from runner.node.host import HostPart
-from runner.node.system import ByProc
-from runner.node.telemetry import sampler as telemetry
-from runner.node.telemetry.gpu_nvml import Nvml
-from runner.node.telemetry.gpu_watch import GpuWatch, parse
-from runner.node.telemetry.sampler import Sampler
-from runner.node.telemetry.sampling import Sampling
+from disttui.runner.node.host import HostPart
+from disttui.runner.node.system import ByProc
+from disttui.runner.node.telemetry import sampler as telemetry
+from disttui.runner.node.telemetry.gpu_nvml import Nvml
+from disttui.runner.node.telemetry.sampler import GpuWatch, Sampler, parse
+from disttui.runner.node.telemetry.sampling import Sampling
 from tests.unit.waiting import wait_for
 
 _NVML = r"""
@@ -240,7 +239,7 @@ def test_watch_falls_back_to_one_long_lived_child(library: Callable[..., str], s
 
 
 def test_death_of_the_child_is_survived(smi: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.node.telemetry.gpu_watch._STALE", 0.5)
+    monkeypatch.setattr("disttui.runner.node.telemetry.sampler._STALE", 0.5)
     monkeypatch.setattr(telemetry, "has_device", lambda: True)
     monkeypatch.setattr(telemetry, "GpuWatch", lambda **_: GpuWatch("no-such-library.so.1"))
     sampler = Sampler(str(tmp_path))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.text import LINE_LIMIT, LineMaker, clean, clean_lines
+from disttui.runner.text import LINE_LIMIT, LineMaker, clean, clean_lines
 
 DANGEROUS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f\u2028\u2029\ufeff]")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import runner.cli.render.traceback_buffer as module
-from runner.cli.render.traceback_buffer import TracebackBuffer
+import disttui.runner.cli.render.live as module
+from disttui.runner.cli.render.live import TracebackBuffer
 
 TRACE = ["Traceback (most recent call last):", '  File "t.py", line 1, in <module>', "ValueError: boom"]
 

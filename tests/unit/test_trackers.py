@@ -1,4 +1,4 @@
-"""`disttui metrics` sends a run's metrics to trackers: read back with the trackers' own packages."""
+"""`disttui runs metrics` sends a run's metrics to trackers: read back with the trackers' own packages."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import math
 import os
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runner.node.observe.scalars.reading import ScalarFile
-from runner.trackers.points import MetricPoint, Tracked, points
-from runner.trackers.tensorboard import send
+from disttui.runner.api.tracking import hyperparameters
+from disttui.runner.node.observe.scalars.reading import ScalarFile
+from disttui.runner.text import masking
+from disttui.runner.trackers.points import MetricPoint, Tracked, points
+from disttui.runner.trackers.tensorboard import send
 from tests.frameworks import PYTHON
 from tests.unit.history_kit import command, environ, kept, lines, mirrored
 
@@ -56,9 +59,10 @@ def _by(folder: Path, code: str, **env: str) -> Any:
 
 
 def _sent(folder: Path, env: Mapping[str, str], *words: str, code: int = 0) -> str:
-    """Type `disttui metrics` where the trackers' packages are installed; returns both its streams."""
+    """Type `disttui runs metrics` where the trackers' packages are installed; returns both its streams."""
     done = subprocess.run(
-        [PYTHON, "-c", "from runner.cli import main; main()", "metrics", "two", *words], capture_output=True, text=True,
+        [PYTHON, "-c", "from disttui.runner.cli import main; main()", "runs", "metrics", "two", *words],
+        capture_output=True, text=True,
         timeout=200, check=False, cwd=folder, stdin=subprocess.DEVNULL,
         env={**os.environ, **environ(folder), "HOME": str(folder), "PYTHONPATH": str(ROOT), **env},
     )  # fmt: skip
@@ -124,6 +128,28 @@ def test_an_event_file_that_is_not_finished_is_none_for_tensorboard(tmp_path: Pa
     assert not list((tmp_path / "two-7f3a").iterdir())
 
 
+def test_hyperparameters_are_the_arguments_of_the_job(tmp_path: Path) -> None:
+    """With secrets masked, by the names that every tracker takes."""
+    args = [
+        "--lr",
+        "1e-3",
+        "--steps=300",
+        "--compile",
+        "--shift",
+        "-3",
+        "model.depth=12",
+        "out",
+        "--token",
+        "hunter2hunter2",
+    ]
+    made = replace(kept(tmp_path), profile={"job": {"args": args}, "var": {"seed": "7"}})
+    masking.learn("hunter2hunter2")
+    found = hyperparameters(made)
+    assert found == {
+        "lr": 0.001, "steps": 300, "compile": "true", "shift": -3.0, "model.depth": 12, "token": "***", "seed": 7,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -138,7 +164,7 @@ def test_an_event_file_that_is_not_finished_is_none_for_tensorboard(tmp_path: Pa
 )
 def test_what_cannot_be_sent_is_one_clear_error(tmp_path: Path, words: list[str], problem: str) -> None:
     _run(tmp_path)
-    done = command(tmp_path, "metrics", *([] if "--try" in words else ["two"]), *words)
+    done = command(tmp_path, "runs", "metrics", *([] if "--try" in words else ["two"]), *words)
     assert done.returncode == 2 and problem in done.stderr and "Traceback" not in done.stderr
     assert not done.stdout
 
@@ -147,14 +173,14 @@ def test_a_run_without_metrics_is_not_sent(tmp_path: Path) -> None:
     made = kept(tmp_path)
     for node in (0, 1):
         mirrored(made, node, {"exit.json": lines({"t": 12, "state": "finished", "code": 0})})
-    done = command(tmp_path, "metrics", "two", "--tensorboard", str(tmp_path / "tb"))
+    done = command(tmp_path, "runs", "metrics", "two", "--tensorboard", str(tmp_path / "tb"))
     assert done.returncode == 1 and "no metrics yet" in done.stderr and not (tmp_path / "tb").exists()
 
 
 @pytest.mark.frameworks
 def test_tensorboard_shows_the_metrics_of_a_run(tmp_path: Path) -> None:
     _run(tmp_path)
-    done = command(tmp_path, "metrics", "two", "--tensorboard", str(tmp_path / "tb"))
+    done = command(tmp_path, "runs", "metrics", "two", "--tensorboard", str(tmp_path / "tb"))
     assert done.stdout.splitlines() == [
         f"attempt 1: 3 metrics, 2 steps → {tmp_path}/tb/two-7f3a",
         f"attempt 2: 1 metric, 2 steps → {tmp_path}/tb/two-7f3a.2",
@@ -168,6 +194,15 @@ print(json.dumps({
     for run, tags in found.Runs().items() for tag in tags["scalars"]
 }))
 """)  # fmt: skip
+    assert _by(tmp_path, """
+import json
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+found = EventMultiplexer().AddRunsFromDirectory("tb").Reload()
+content = found.PluginRunToTagToContent("hparams")["two-7f3a"]["_hparams_/session_start_info"]
+session = HParamsPluginData.FromString(content).session_start_info
+print(json.dumps({name: value.number_value or value.string_value for name, value in session.hparams.items()}))
+""") == {"disttui_run": "two-7f3a", "attempt": 1, "processes": 3}  # fmt: skip
     assert seen == {
         "two-7f3a loss": [[1000.5, 1, "3.0"], [1001.0, 2, "nan"]],
         "two-7f3a lr": [[1000.5, 1, "0.001"], [1001.0, 2, "0.001"]],
@@ -183,7 +218,7 @@ def test_wandb_has_an_offline_run_for_each_attempt(tmp_path: Path) -> None:
     assert said.count("wandb sync wandb/offline-run-") == 2
     first, second = sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: len(path.name))
     assert (first.name, second.name) == ("run-two-7f3a.wandb", "run-two-7f3a.2.wandb")
-    tried = command(tmp_path, "metrics", "--try", str(first), "--json").stdout
+    tried = command(tmp_path, "runs", "metrics", "--try", str(first), "--json").stdout
     assert [json.loads(line)["record"] for line in tried.splitlines()] == [
         {"step": 1, "loss": 3.0, "lr": 0.001, "rank_0_loss": 4.0, "rank_1_loss": 2.0, "rank_0_lr": 0.001},
         {"step": 2, "loss": "nan", "lr": 0.001, "eval_f1": 0.5, "rank_0_loss": "nan", "rank_0_lr": 0.001,

@@ -1,9 +1,8 @@
-"""Checkpoints of the built-in job: distributed ones, what harms them, and what loads where."""
+"""Checkpoints of the built-in job: what harms them, and what loads where."""
 
 from __future__ import annotations
 
 import json
-import pickle
 import re
 import shutil
 import signal
@@ -20,9 +19,9 @@ pytest.importorskip("torch")
 
 import torch
 
-from runner.train import checkpoint, sharded
-from runner.train.problem import Problem
-from runner.train.state import Box, HeldTensor
+from disttui.runner.train import checkpoint
+from disttui.runner.train.problem import Problem
+from disttui.runner.train.state import Box, HeldTensor
 from tests.unit.test_train_run import SAME, TINY, Job, close
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
@@ -36,46 +35,54 @@ LAYOUT = {
 
 
 def write(folder: Path, step: int, attempt: int = 1) -> Path:
-    """A distributed checkpoint of two ranks, as they write it."""
+    """A checkpoint of two ranks, as they write it."""
     unfinished = checkpoint.path_of(folder, step, attempt).with_suffix(".tmp")
     entries = []
     for rank, (part, tensor) in enumerate([(TOP, WHOLE[:3]), (BOTTOM, WHOLE[3:])]):
         mine: dict[tuple[str, Box], Any] = {("a/weight", part): tensor.clone() + step}
         if rank == 0:
             mine["b/weight", Box((0,), (2,))] = torch.ones(2)
-        entries.append(sharded.write_parts(unfinished, rank, mine))
-    sharded.finish(
+        entries.append(checkpoint.write_parts(unfinished, rank, mine))
+    checkpoint.finish(
         unfinished, LAYOUT, entries, {"step": step, "samples": 8 * step, "recipe": {}, "scaling": {}, "token": ""}
     )
-    checkpoint.complete(folder, step, attempt)
     return checkpoint.path_of(folder, step, attempt)
 
 
 def test_any_part_of_a_tensor_is_put_together_from_the_parts_that_ranks_wrote(tmp_path: Path) -> None:
-    read = checkpoint.open_checkpoint(write(tmp_path, 0)).read
+    read = checkpoint.OpenCheckpoint(write(tmp_path, 0)).read
     assert read("a/weight", Box((0, 0), (4, 6))).equal(WHOLE)
     assert read("a/weight", Box((2, 1), (2, 4))).equal(WHOLE[2:, 1:5])
     assert read("a/weight", Box((3, 5), (1, 1))).equal(WHOLE[3:, 5:])
 
 
-def test_torchs_own_tools_read_a_distributed_checkpoint(tmp_path: Path) -> None:
-    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
-
-    dcp_to_torch_save(write(tmp_path, 0), tmp_path / "whole.pt")
-    assert torch.load(tmp_path / "whole.pt", weights_only=True)["a/weight"].equal(WHOLE)
-
-
-def test_the_newest_two_of_either_form_are_kept(tmp_path: Path) -> None:
+def test_the_newest_two_are_kept(tmp_path: Path) -> None:
     for step in (100, 200, 300):
         write(tmp_path, step)
-    checkpoint.write(tmp_path, 400, 1, {"tensors": {}, "step": 400, "samples": 1, "recipe": {}})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000300-a1", "step-000400-a1.pt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000200-a1", "step-000300-a1"]
+
+
+def test_the_newest_attempt_comes_before_later_steps_of_one_given_up(tmp_path: Path) -> None:
+    write(tmp_path, 300, attempt=1)
+    path = write(tmp_path, 200, attempt=2)
+    found, _ = checkpoint.newest(tmp_path)
+    assert found is not None
+    assert found.path == path
+    assert checkpoint.prepare(tmp_path, None) == 3
+    assert checkpoint.prepare(tmp_path / "new", None) == 1
+    assert checkpoint.prepare(tmp_path, 2) == 2
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Problem, match="DISTTUI_CHECKPOINTS"):
+        checkpoint.prepare(tmp_path / "file" / "sub", 1)
 
 
 def test_what_killed_processes_left_unfinished_is_removed_by_the_next_attempt(tmp_path: Path) -> None:
-    sharded.write_parts(tmp_path / "step-000010-a1.tmp", 0, {})
-    (tmp_path / "step-000020-a2.tmp").touch()
-    sharded.write_parts(tmp_path / "step-000010-a3.tmp", 0, {})
+    checkpoint.write_parts(tmp_path / "step-000010-a1.tmp", 0, {})
+    checkpoint.write_parts(tmp_path / "step-000020-a2.tmp", 1, {})
+    checkpoint.write_parts(tmp_path / "step-000010-a3.tmp", 0, {})
     assert checkpoint.prepare(tmp_path, 2) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["step-000010-a3.tmp"]
 
@@ -87,11 +94,9 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "harm", "named"),
     [
-        ("__1_0.distcp", cut, r"__1_0.distcp has [\d,]+ bytes of [\d,]+"),
-        ("__1_0.distcp", Path.unlink, "__1_0.distcp: No such file"),
-        (".metadata", Path.unlink, ".metadata: No such file"),
-        (".metadata", cut, ".metadata is damaged"),
-        ("bytegpt.json", Path.unlink, "no checkpoint of bytegpt: it has no bytegpt.json"),
+        ("rank-1.bin", cut, r"rank-1.bin has [\d,]+ bytes of [\d,]+"),
+        ("rank-1.bin", Path.unlink, "rank-1.bin: No such file"),
+        ("bytegpt.json", Path.unlink, "not a checkpoint of bytegpt: it has no bytegpt.json"),
         ("bytegpt.json", cut, "bytegpt.json is damaged"),
     ],
 )
@@ -106,36 +111,22 @@ def test_a_broken_one_is_passed_over_and_named(tmp_path: Path, file: str, harm: 
 
 
 def test_one_of_another_version_is_refused(tmp_path: Path) -> None:
-    state = {"tensors": {}, "step": 1, "samples": 1, "recipe": {}}
-    torch.save(state, tmp_path / "step-000001-a1.pt")
-    progress = write(tmp_path, 2) / "bytegpt.json"
-    progress.write_text(progress.read_text().replace('"format": 2', '"format": 1'))
-    found, notes = checkpoint.newest(tmp_path)
+    index = write(tmp_path, 2) / "bytegpt.json"
+    index.write_text(index.read_text().replace('"format": 3', '"format": 2'))
+    found, (note,) = checkpoint.newest(tmp_path)
     assert found is None
-    assert ["written by another version of bytegpt" in note for note in notes] == [True, True]
+    assert "written by another version of bytegpt" in note
 
 
 def test_a_flipped_bit_is_found_when_its_part_is_read(tmp_path: Path) -> None:
     path = write(tmp_path, 0)
-    content = bytearray((path / "__1_0.distcp").read_bytes())
+    content = bytearray((path / "rank-1.bin").read_bytes())
     content[content.index(bytes(WHOLE[3].view(torch.uint8).tolist()))] ^= 1
-    (path / "__1_0.distcp").write_bytes(content)
-    read = checkpoint.open_checkpoint(path).read
+    (path / "rank-1.bin").write_bytes(content)
+    read = checkpoint.OpenCheckpoint(path).read
     assert read("a/weight", TOP).equal(WHOLE[:3])
-    with pytest.raises(Problem, match=r"a/weight in __1_0\.distcp is damaged"):
+    with pytest.raises(Problem, match=r"a/weight in rank-1\.bin is damaged"):
         read("a/weight", BOTTOM)
-
-
-def test_code_in_an_index_is_not_run(tmp_path: Path) -> None:
-    class Trap:
-        def __reduce__(self) -> tuple[object, tuple[Path]]:
-            return (Path.touch, (tmp_path / "sprung",))
-
-    path = write(tmp_path, 0)
-    (path / ".metadata").write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(Problem, match="has no place in an index"):
-        checkpoint.open_checkpoint(path)
-    assert not (tmp_path / "sprung").exists()
 
 
 @pytest.fixture(scope="module")
@@ -153,18 +144,16 @@ def test_ranks_that_share_a_disk_save_their_parts_and_one_process_goes_on(saved:
         "step-000012-a1",
     ]
     files = {path.name for path in (saved.folder / "checkpoints" / "step-000008-a1").iterdir()}
-    assert files == {".metadata", "__0_0.distcp", "__1_0.distcp", "bytegpt.json"}
+    assert files == {"bytegpt.json", "rank-0.bin", "rank-1.bin"}
     job = Job(tmp_path)
     shutil.copy(saved.folder / "text.txt", tmp_path)
     done = job.alone(*SAME, "--resume", str(saved.folder / "checkpoints" / "step-000008-a1"))
     assert done.returncode == 0, done.stderr
-    assert "will not be the one" not in done.stdout
+    assert "will differ" not in done.stdout
     assert close(job.curve(), saved.curve()[8:], 1e-4)
 
 
-def test_without_a_shared_disk_all_go_on_from_rank_0s_checkpoint_and_it_writes_one_file(
-    saved: Job, tmp_path: Path
-) -> None:
+def test_without_a_shared_disk_all_go_on_from_rank_0s_checkpoint_and_it_writes_all(saved: Job, tmp_path: Path) -> None:
     """The host of rank 1 has another run's checkpoint at the same path: nothing of it gets into the model."""
     job = Job(tmp_path)
     shutil.copy(saved.folder / "text.txt", tmp_path)
@@ -173,8 +162,9 @@ def test_without_a_shared_disk_all_go_on_from_rank_0s_checkpoint_and_it_writes_o
     ranks = job.ranks(2, *SAME, "--strategy", "fsdp", "--checkpoint-interval", "4", "--resume", "before", apart=True)
     outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], outputs
-    assert "is not the same folder on all hosts: rank 0 gathers each checkpoint and writes it as one file" in outputs[0]
-    assert [path.name for path in (tmp_path / "host-0" / "checkpoints").iterdir()] == ["step-000012-a1.pt"]
+    assert "is not the same folder on all hosts: rank 0 gathers each checkpoint and writes it alone" in outputs[0]
+    (path,) = (tmp_path / "host-0" / "checkpoints").iterdir()
+    assert sorted(one.name for one in path.iterdir()) == ["bytegpt.json", "rank-0.bin"]
     assert not (tmp_path / "host-1" / "checkpoints").exists()
     assert close(job.curve(), saved.curve()[8:], 1e-4)
 
@@ -192,8 +182,22 @@ def test_sigterm_is_answered_with_a_checkpoint_of_the_last_step(job: Job) -> Non
     assert said, output
     assert len(job.metrics()) == int(said[1])
     (path,) = (job.folder / "checkpoints").iterdir()
-    found = checkpoint.open_checkpoint(path)
+    found = checkpoint.OpenCheckpoint(path)
     assert found.progress["step"] == int(said[1])
+
+
+@pytest.mark.parametrize("interval", ["1", "4"])
+def test_sigusr1_is_answered_with_a_checkpoint_and_the_training_continues(job: Job, interval: str) -> None:
+    course = ["--steps", "60", "--batch-size", "4", "--val-interval", "0", "--checkpoint-interval", "100000"]
+    ranks = job.ranks(2, *course, *(["--sync-interval", interval] if interval != "1" else []))
+    while len(job.metrics()) < 5 and ranks[0].poll() is None:
+        time.sleep(0.02)
+    for rank in ranks:
+        rank.send_signal(signal.SIGUSR1)
+    output, *_ = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], output
+    steps = sorted(checkpoint.OpenCheckpoint(path).progress["step"] for path in (job.folder / "checkpoints").iterdir())
+    assert len(steps) == 2 and 5 <= steps[0] < steps[1] == 60
 
 
 def test_sigterm_ends_a_rank_whose_peers_are_gone(job: Job) -> None:
@@ -219,7 +223,7 @@ ON_FOUR = {
 }  # fmt: skip
 
 
-def test_every_layout_saves_the_same_and_goes_on_from_a_file_and_a_folder(tmp_path: Path) -> None:
+def test_every_layout_saves_the_same_and_goes_on_from_one_file_and_several(tmp_path: Path) -> None:
     """Saved by four ranks after step 4, the fifth step of two or four is the one of those that went on.
 
     What all save in the same names and boxes is the same, so that each can go on from each.
@@ -241,7 +245,7 @@ def test_every_layout_saves_the_same_and_goes_on_from_a_file_and_a_folder(tmp_pa
     course += ["--steps", "5", "--data", str(tmp_path / "text.txt")]
     train(tmp_path, {"4": {name: [*course, "--checkpoint-interval", "4", *how] for name, how in ON_FOUR.items()}})
     paths = {name: next((tmp_path / f"{name}.checkpoints").glob("step-000004-a1*")) for name in ON_FOUR}
-    assert [path.is_dir() for path in paths.values()] == [
+    assert [len([*path.glob("rank-*.bin")]) > 1 for path in paths.values()] == [
         name not in ("ddp", "cp") and "file" not in name for name in paths
     ]
     contents = {name: whole(path) for name, path in paths.items()}
@@ -262,8 +266,9 @@ def test_every_layout_saves_the_same_and_goes_on_from_a_file_and_a_folder(tmp_pa
 
 def whole(path: Path) -> dict[str, Any]:
     """Every tensor of a checkpoint."""
-    opened = checkpoint.open_checkpoint(path)
-    return {name: opened.read(name, Box((0,) * len(shape), shape)) for name, shape in opened.shapes.items()}
+    opened = checkpoint.OpenCheckpoint(path)
+    shapes = {name: stored.shape for name, stored in opened.tensors.items()}
+    return {name: opened.read(name, Box((0,) * len(shape), shape)) for name, shape in shapes.items()}
 
 
 def far(tensor: Any, other: Any) -> float:

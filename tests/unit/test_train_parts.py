@@ -1,7 +1,8 @@
-"""The parts of the built-in job that need no process group: schedule, order of samples, text, checkpoint files."""
+"""The parts of the built-in job that need no process group: schedule, order of samples, text."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from pathlib import Path
@@ -10,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.train.batching import BatchPlan, SampleOrder, plan_batches
-from runner.train.options import parse
-from runner.train.place import RankIdentity
-from runner.train.problem import Problem
-from runner.train.schedule import lr_at, scale_lr
+from disttui.runner.train.batching import BatchPlan, SampleOrder, plan_batches
+from disttui.runner.train.layout import RankIdentity
+from disttui.runner.train.loop import lr_at, scale_lr
+from disttui.runner.train.options import parse
+from disttui.runner.train.problem import Problem
 
 
 def rate(step: int) -> float:
@@ -140,22 +141,28 @@ class TestText:
         pytest.importorskip("torch")
 
     def test_a_folder_is_its_text_files_in_order(self, tmp_path: Path) -> None:
-        from runner.train.corpus import read_text
+        from disttui.runner.train.corpus import read_text
 
         (tmp_path / "sub").mkdir()
         for name, content in {"b.txt": b"B", "a.txt": b"A", "sub/c.txt": b"C", "x.bin": b"\0X", ".git": b"G"}.items():
             (tmp_path / name).write_bytes(content)
         assert read_text(str(tmp_path)).data == b"ABC"
 
-    def test_the_default_is_pythons_library_up_to_a_limit(self) -> None:
-        from runner.train.corpus import LIBRARY_LIMIT, read_text
+    def test_the_default_corpus_is_the_same_everywhere(self) -> None:
+        from disttui.runner.train.corpus import BUILTIN_SHA256, read_text
 
         text = read_text(None)
-        assert 2**20 < len(text.data) <= LIBRARY_LIMIT
-        assert b"import" in text.data
+        assert (hashlib.sha256(text.data).hexdigest(), len(text.data)) == (BUILTIN_SHA256, 590_169)
+
+    def test_a_damaged_default_corpus_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from disttui.runner.train.corpus import read_text
+
+        monkeypatch.setattr("pkgutil.get_data", lambda *_: b"In the beginning")
+        with pytest.raises(Problem, match="damaged"):
+            read_text(None)
 
     def test_missing_data_is_named(self, tmp_path: Path) -> None:
-        from runner.train.corpus import read_text
+        from disttui.runner.train.corpus import read_text
 
         with pytest.raises(Problem, match=r"--data .*nothing: No such file"):
             read_text(str(tmp_path / "nothing"))
@@ -164,7 +171,7 @@ class TestText:
     def test_too_little_is_refused(self, size: int, named: str) -> None:
         import torch
 
-        from runner.train.corpus import Corpus
+        from disttui.runner.train.corpus import Corpus
 
         with pytest.raises(Problem, match=named):
             Corpus(torch.zeros(size, dtype=torch.uint8), context=8).require(12, "a.txt")
@@ -172,7 +179,7 @@ class TestText:
     def test_blocks_do_not_overlap_and_targets_are_the_next_bytes(self) -> None:
         import torch
 
-        from runner.train.corpus import Corpus
+        from disttui.runner.train.corpus import Corpus
 
         data = torch.arange(201, dtype=torch.uint8)
         corpus = Corpus(data, context=4)
@@ -181,77 +188,3 @@ class TestText:
         inputs, targets = corpus.batch([0, 10, 49])
         assert inputs.tolist() == [[0, 1, 2, 3], [40, 41, 42, 43], [196, 197, 198, 199]]
         assert targets.tolist() == [[1, 2, 3, 4], [41, 42, 43, 44], [197, 198, 199, 200]]
-
-
-@pytest.mark.torch
-class TestCheckpointFiles:
-    """Files written whole, and chosen with care."""
-
-    @pytest.fixture(autouse=True)
-    def _torch(self) -> None:
-        pytest.importorskip("torch")
-
-    @staticmethod
-    def write(folder: Path, step: int, attempt: int = 1) -> Path:
-        import torch
-
-        from runner.train.checkpoint import write
-
-        tensors = {"a/weight": torch.full((1000,), float(step))}
-        return write(folder, step, attempt, {"tensors": tensors, "step": step, "samples": step, "recipe": {}})
-
-    def test_the_newest_two_are_kept(self, tmp_path: Path) -> None:
-        for step in (100, 200, 300):
-            self.write(tmp_path, step)
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000200-a1.pt", "step-000300-a1.pt"]
-
-    def test_the_newest_attempt_comes_before_later_steps_of_one_given_up(self, tmp_path: Path) -> None:
-        from runner.train.checkpoint import newest, prepare
-
-        self.write(tmp_path, 300, attempt=1)
-        path = self.write(tmp_path, 200, attempt=2)
-        found, _ = newest(tmp_path)
-        assert found is not None
-        assert found.path == path
-        assert prepare(tmp_path, None) == 3
-        assert prepare(tmp_path / "new", None) == 1
-        assert prepare(tmp_path, 2) == 2
-
-    @pytest.mark.parametrize("harm", ["cut", "bit", "empty", "text"])
-    def test_a_broken_one_is_passed_over(self, tmp_path: Path, harm: str) -> None:
-        from runner.train.checkpoint import newest
-
-        good, bad = self.write(tmp_path, 100), self.write(tmp_path, 200)
-        content = bytearray(bad.read_bytes())
-        middle = content.index(b"\0\0\x48\x43" * 20) + 40  # inside the tensor: 200.0 as fp32
-        content[middle] ^= 1
-        harmed = {"cut": content[: len(content) // 2], "bit": content, "empty": b"", "text": b"no zip"}
-        bad.write_bytes(bytes(harmed[harm]))
-        found, notes = newest(tmp_path)
-        assert found is not None
-        assert found.path == good
-        assert found.progress["step"] == 100
-        assert len(notes) == 1
-        assert bad.name in notes[0]
-
-    def test_code_in_a_checkpoint_is_not_run(self, tmp_path: Path) -> None:
-        import torch
-
-        from runner.train.checkpoint import newest
-
-        class Trap:
-            def __reduce__(self) -> tuple[object, tuple[str]]:
-                return (Path.touch, (tmp_path / "sprung",))  # type: ignore[return-value]
-
-        torch.save({"tensors": Trap(), "step": 1, "samples": 1, "recipe": {}}, tmp_path / "step-000001-a1.pt")
-        found, notes = newest(tmp_path)
-        assert found is None
-        assert "cannot be read" in notes[0]
-        assert not (tmp_path / "sprung").exists()
-
-    def test_a_folder_that_cannot_be_made_is_named(self, tmp_path: Path) -> None:
-        from runner.train.checkpoint import prepare
-
-        (tmp_path / "file").touch()
-        with pytest.raises(Problem, match="DISTTUI_CHECKPOINTS"):
-            prepare(tmp_path / "file" / "sub", 1)

@@ -9,7 +9,6 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,26 +21,12 @@ import torch
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from runner.train import (
-    background,
-    checkpoint,
-    clip,
-    index,
-    job,
-    keeper,
-    loop,
-    model,
-    slow_links,
-    strategy,
-    termination,
-)
-from runner.train.division import divide
-from runner.train.group import TIMEOUT
-from runner.train.layout import Layout
-from runner.train.options import parse
-from runner.train.place import RankIdentity
-from runner.train.problem import Problem
-from runner.train.state import Box
+from disttui.runner.train import checkpoint, clip, index, job, keeper, loop, model, strategy, termination
+from disttui.runner.train.group import TIMEOUT
+from disttui.runner.train.layout import Layout, RankIdentity
+from disttui.runner.train.options import divide, parse
+from disttui.runner.train.problem import Problem
+from disttui.runner.train.state import Box
 from tests.unit.test_train_run import TINY, Job
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
@@ -75,13 +60,13 @@ def saved(folder: Path) -> list[str]:
 
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = checkpoint.write
+    write = checkpoint.write_parts
 
-    def slowly(*arguments: Any) -> Path:
+    def slowly(*arguments: Any) -> list[checkpoint.Entry]:
         time.sleep(SLOW_DISK)
         return write(*arguments)
 
-    monkeypatch.setattr(checkpoint, "write", slowly)
+    monkeypatch.setattr(checkpoint, "write_parts", slowly)
 
 
 @pytest.mark.usefixtures("slow_disk")
@@ -100,7 +85,7 @@ def test_sigterm_waits_for_a_disk_that_is_slow(folder: Path, monkeypatch: pytest
 
     monkeypatch.setattr(keeper.Keeper, "save", asked_to_end)
     run(folder, "--steps", "2")
-    assert saved(folder) == ["step-000001-a1.pt", "step-000002-a1.pt"]
+    assert saved(folder) == ["step-000001-a1", "step-000002-a1"]
     assert not ended
 
 
@@ -168,7 +153,7 @@ def test_a_checkpoint_that_rank_0_has_begun_outlives_a_peer_and_a_ctrl_c(
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
-    assert saved(folder) == ["step-000001-a1.pt"]
+    assert saved(folder) == ["step-000001-a1"]
 
 
 def test_a_rank_that_still_trains_is_not_ended_before_all_agree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,16 +186,20 @@ def test_a_gradient_without_bounds_gets_into_no_checkpoint(
             self.parameters["norm.weight"].grad[0] = math.inf
         return loss
 
-    def at_once(self: background.Background, work: Callable[[], None]) -> None:
-        work()
+    class AtOnce(threading.Thread):
+        start = threading.Thread.run
 
-    monkeypatch.setattr(background.Background, "start", at_once)
+        def join(self, timeout: float | None = None) -> None:
+            """It has ended."""
+
+    monkeypatch.setattr(keeper, "threading", SimpleNamespace(Thread=AtOnce))
     monkeypatch.setattr(strategy.Replicated, "gradients", without_bounds)
     with pytest.raises(Problem, match=f"the norm of the gradient is {value} at step {step}: lower --lr"):
         run(folder, "--steps", "20", "--precision", precision)
     newest, notes = checkpoint.newest(folder / "checkpoints")
     assert newest is not None and not notes
-    weights = {name: newest.read(name, Box((0,) * len(shape), shape)) for name, shape in newest.shapes.items()}
+    shapes = {name: stored.shape for name, stored in newest.tensors.items()}
+    weights = {name: newest.read(name, Box((0,) * len(shape), shape)) for name, shape in shapes.items()}
     assert newest.progress["step"] == step - 1
     assert all(weight.isfinite().all() for weight in weights.values())
 
@@ -240,19 +229,20 @@ def test_a_flipped_bit_in_a_folder_costs_what_came_after_the_checkpoint_before(
     capsys.readouterr()
     run(folder, *resumed, "auto")
     said = [line for line in capsys.readouterr().out.splitlines() if "step-00000" in line]
-    assert re.fullmatch(rf"note: checkpoint {second}: \S+ in __0_0.distcp is damaged: skipped", said[0])
+    assert re.fullmatch(rf"note: checkpoint {second}: \S+ in rank-0.bin is damaged: skipped", said[0])
     assert said[1:] == [f"note: resumed from {first} after step 1"]
     flip_a_bit(first)
     with pytest.raises(Problem, match=rf"{second}.* damaged: skipped.*{first}.* damaged: skipped\. .*no complete"):
         run(folder, *resumed, "auto")
-    with pytest.raises(Problem, match=rf"^checkpoint {first}: \S+ in __0_0.distcp is damaged$"):
+    with pytest.raises(Problem, match=rf"^checkpoint {first}: \S+ in rank-0.bin is damaged$"):
         run(folder, *resumed, str(first))
 
 
 def flip_a_bit(path: Path) -> None:
-    """In the middle of the largest tensor of a distributed checkpoint."""
-    part = max((part for one in index.read(path).values() for part in one.parts), key=lambda part: part.length)
-    with (path / part.file).open("r+b") as file:
+    """In the middle of the largest tensor of a checkpoint."""
+    parts = [part for one in index.read(path)[1].values() for part in one.parts]
+    part = max(parts, key=lambda part: part.length)
+    with part.path.open("r+b") as file:
         file.seek(part.begin + part.length // 2)
         byte = file.read(1)[0]
         file.seek(-1, 1)
@@ -303,13 +293,13 @@ def test_an_infinite_gradient_of_one_rank_is_known_to_all(monkeypatch: pytest.Mo
     """This rank's own is finite; what it adds up to with the other's is not."""
 
     def all_reduce(totals: Any) -> None:
-        totals += torch.tensor([2.0, math.inf, 1.0])
+        totals += torch.tensor([2.0, math.inf, 1.0, 0.0])
 
     monkeypatch.setattr(clip, "dist", SimpleNamespace(all_reduce=all_reduce))
     weight = torch.nn.Parameter(torch.ones(4))
     weight.grad = torch.ones(4)
     found = clip.reduce_and_clip({"w": weight}, torch.tensor(6.0), 1.0, Layout(dp_replicate=2))
-    assert found == (5.0, math.inf, True)
+    assert found == (5.0, math.inf, True, False)
 
 
 def test_an_average_of_many_small_tensors_is_few_messages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,16 +310,16 @@ def test_an_average_of_many_small_tensors_is_few_messages(monkeypatch: pytest.Mo
         sent.append(tensor.numel())
         tensor.mul_(3)  # this rank's 1 and the other's 2
 
-    monkeypatch.setattr(slow_links, "dist", SimpleNamespace(all_reduce=all_reduce, get_world_size=lambda: 2))
-    monkeypatch.setattr(slow_links, "_BUCKET", 4 * 1000)
+    monkeypatch.setattr(strategy, "dist", SimpleNamespace(all_reduce=all_reduce, get_world_size=lambda: 2))
+    monkeypatch.setattr(strategy, "_BUCKET", 4 * 1000)
     weights = [torch.nn.Parameter(torch.full((size, 2), 1.0)) for size in [5] * 99 + [600, 7]]
     optimizer = torch.optim.AdamW(weights)
     for weight in weights[1:]:
         moments = {key: torch.ones(weight.shape) for key in ("exp_avg", "exp_avg_sq")}
         optimizer.state[weight] = {"step": torch.tensor(3.0), **moments}
-    slow_links.average_state(weights, optimizer, moments=False)
+    strategy.average_state(weights, optimizer, moments=False)
     assert sent == [990 + 1200, 14]
-    slow_links.average_state(weights, optimizer, moments=True)
+    strategy.average_state(weights, optimizer, moments=True)
     assert sum(sent) == 2204 * 4 and len(sent) < 10
     assert all((weight == 2.25).all() for weight in weights)
     assert [float(optimizer.state[weight]["exp_avg"].mean()) for weight in weights] == [0.0] + [1.5] * 100

@@ -15,11 +15,10 @@ pytest.importorskip("torch")
 
 import torch
 
-from runner.train import memory, slow_links
-from runner.train.division import divide
-from runner.train.options import parse
-from runner.train.problem import Problem
-from runner.train.scaling import LossScale
+from disttui.runner.train import strategy
+from disttui.runner.train.clip import LossScale
+from disttui.runner.train.options import divide, parse
+from disttui.runner.train.problem import Problem
 from tests import frameworks
 from tests.unit.test_train_checkpoints import train
 from tests.unit.test_train_run import TINY, Job, close
@@ -92,7 +91,7 @@ def test_powersgd_follows_once_the_warm_up_is_over(tmp_path: Path) -> None:
 def test_powersgd_without_numpy_is_refused_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
     with pytest.raises(Problem, match="needs numpy beside torch: install it, or take bf16"):
-        slow_links.compress(SimpleNamespace(), "powersgd", 4)
+        strategy.compress(SimpleNamespace(), "powersgd", 4)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +128,7 @@ def test_recomputed_blocks_run_again_in_the_backward_pass() -> None:
         return (x * x).sum()
 
     block = SimpleNamespace(forward=forward)
-    memory.recompute_activations([block])
+    strategy.recompute_activations([block])
     x = torch.ones(3, requires_grad=True)
     block.forward(x).backward()
     assert runs == 2

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
-import pickle
 import resource
+import shutil
 import subprocess
 import sys
-import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,14 +21,15 @@ pytest.importorskip("torch")
 import torch
 from click.testing import CliRunner
 
-from runner.api.pulling import PulledFile
-from runner.api.weights import fetch_weights
-from runner.cli.group import cli
-from runner.errors import InputError
-from runner.train import checkpoint, index, sharded
-from runner.train.problem import Problem
-from runner.train.state import Box, HeldTensor
-from runner.train.weights import Weight, _pickled, export
+from disttui.runner.api.pulling import PulledFile
+from disttui.runner.api.questions import HostNotice
+from disttui.runner.api.weights import fetch_weights
+from disttui.runner.cli.group import cli
+from disttui.runner.errors import InputError
+from disttui.runner.train import checkpoint, index
+from disttui.runner.train.problem import Problem
+from disttui.runner.train.state import Box, HeldTensor
+from disttui.runner.train.weights import export
 from tests import frameworks
 from tests.unit.liar_kit import liar, lied, viewer
 from tests.unit.test_train_run import Job
@@ -53,7 +53,7 @@ CUTS = {
 
 
 def cut(folder: Path) -> Path:
-    """A distributed checkpoint of three ranks, with rows, columns and boxes of the tensors."""
+    """A checkpoint of three ranks, with rows, columns and boxes of the tensors."""
     layout: dict[str, HeldTensor] = {}
     shares: list[dict[tuple[str, Box], Any]] = [{}, {}, {}]
     for name, tensor in WEIGHTS.items():
@@ -63,22 +63,13 @@ def cut(folder: Path) -> Path:
             for rank, part in enumerate(CUTS[name]):
                 shares[rank][f"{name}/{key}", part] = whole[part.slices].clone()
     unfinished = checkpoint.path_of(folder, 5, 1).with_suffix(".tmp")
-    entries = [sharded.write_parts(unfinished, rank, mine) for rank, mine in enumerate(shares)]
-    sharded.finish(unfinished, layout, entries, {"step": 5, "samples": 40, "recipe": {}, "scaling": {}, "token": ""})
-    checkpoint.complete(folder, 5, 1)
+    entries = [checkpoint.write_parts(unfinished, rank, mine) for rank, mine in enumerate(shares)]
+    checkpoint.finish(unfinished, layout, entries, {"step": 5, "samples": 40, "recipe": {}, "scaling": {}, "token": ""})
     return checkpoint.path_of(folder, 5, 1)
 
 
-def whole(folder: Path) -> Path:
-    """The same as one file."""
-    tensors = {f"{name}/weight": tensor for name, tensor in WEIGHTS.items()}
-    tensors |= {f"{name}/exp_avg": torch.zeros_like(tensor) for name, tensor in WEIGHTS.items()}
-    return checkpoint.write(folder, 5, 1, {"tensors": tensors, "step": 5, "samples": 40, "recipe": {}})
-
-
-@pytest.mark.parametrize("make", [cut, whole])
-def test_torch_reads_the_weights_of_either_form(tmp_path: Path, make: Any) -> None:
-    make(tmp_path)
+def test_torch_reads_the_weights(tmp_path: Path) -> None:
+    cut(tmp_path)
     done = export(tmp_path, tmp_path / "model.pt")
     assert (done.tensors, done.parameters) == (5, 24 + 30 + 60 + 1 + 6)
     for mapped in (False, True):
@@ -99,7 +90,7 @@ def test_each_file_of_parts_is_opened_once_for_a_tensor(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(index, "open_regular", counted)
     export(tmp_path, tmp_path / "model.pt")
-    assert opened.count(".distcp") == 2 * sum(map(len, CUTS.values())), "to find the bytes, and to copy them"
+    assert opened.count(".bin") == 2 * sum(map(len, CUTS.values())), "to compare the bytes, and to copy them"
 
 
 @pytest.mark.frameworks
@@ -122,27 +113,16 @@ def test_safetensors_reads_them_too(tmp_path: Path) -> None:
     assert done.stdout == "True\n", done.stderr
 
 
-def test_a_checkpoint_of_another_program_keeps_its_names(tmp_path: Path) -> None:
-    import torch.distributed.checkpoint as dcp
-
-    dcp.save({"model.a": WEIGHTS["rows.weight"], "model.b": WEIGHTS["norm.weight"]}, checkpoint_id=tmp_path / "theirs")
-    export(tmp_path / "theirs", tmp_path / "model.pt")
-    read = torch.load(tmp_path / "model.pt", weights_only=True)
-    assert read["model.a"].equal(WEIGHTS["rows.weight"])
-    assert read.keys() == {"model.a", "model.b"}
-
-
 def test_a_large_tensor_is_never_in_memory_whole(tmp_path: Path) -> None:
     """64 MB in columns, exported by the job's zip without torch within 40 MB."""
     half = Box((0, 0), (4096, 2048)), Box((0, 2048), (4096, 2048))
     layout = {"large.weight/weight": HeldTensor((4096, 4096), "float32", {half[0]: [0], half[1]: [1]})}
     unfinished = checkpoint.path_of(tmp_path, 1, 1).with_suffix(".tmp")
     entries = [
-        sharded.write_parts(unfinished, rank, {("large.weight/weight", part): torch.full(part.sizes, float(rank))})
+        checkpoint.write_parts(unfinished, rank, {("large.weight/weight", part): torch.full(part.sizes, float(rank))})
         for rank, part in enumerate(half)
     ]
-    sharded.finish(unfinished, layout, entries, {"step": 1, "samples": 1, "recipe": {}, "scaling": {}, "token": ""})
-    checkpoint.complete(tmp_path, 1, 1)
+    checkpoint.finish(unfinished, layout, entries, {"step": 1, "samples": 1, "recipe": {}, "scaling": {}, "token": ""})
     Job(tmp_path).command()
     done = subprocess.run(
         [sys.executable, "train.zip", "export", ".", "--to", "model.safetensors"], cwd=tmp_path, capture_output=True,
@@ -150,7 +130,7 @@ def test_a_large_tensor_is_never_in_memory_whole(tmp_path: Path) -> None:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (40 << 20, 40 << 20)),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "model.safetensors: 1 tensors, 16,777,216 numbers of step-000001-a1\n"
+    assert done.stdout == "model.safetensors: 1 tensors, 16,777,216 parameters of step-000001-a1\n"
     with (tmp_path / "model.safetensors").open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         begin = file.tell()
@@ -169,7 +149,7 @@ if op == "files":
     files = [{"name": str(path.relative_to(folder)), "size": path.stat().st_size, "mtime": 1.0} for path in paths]
     yield {"ok": {"files": files}}
 elif op == "fetch":
-    data = (folder / NAME).read_bytes()
+    data = (folder / request["name"]).read_bytes()
     yield pack_data(0, 0, 0, data)
     yield {"ok": {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}}
 """
@@ -180,46 +160,67 @@ def test_weights_of_a_run_are_those_of_its_newest_checkpoint(tmp_path: Path) -> 
     far, here = tmp_path / "far" / "checkpoints", tmp_path / "here"
     here.mkdir()
     far.mkdir(parents=True)
-    whole(far)
-    (far / "step-000004-a1.pt").write_bytes(b"broken")
-    (far / "step-000009-a1.tmp").write_bytes(b"unfinished")
-    body = SERVED.replace("FOLDER", repr(str(far.parent))).replace("NAME", repr("checkpoints/step-000005-a1.pt"))
+    shutil.copytree(cut(far), far / "step-000004-a1")
+    (far / "step-000004-a1" / "bytegpt.json").write_bytes(b"broken")
+    shutil.copytree(far / "step-000005-a1", far / "step-000009-a1.tmp")
+    body = SERVED.replace("FOLDER", repr(str(far.parent)))
     run = lied(tmp_path, liar(tmp_path, "n1", body))
     said: list[object] = []
     done = fetch_weights(viewer(), run, here / "model.pt", said.append)
-    assert [str(one.path) for one in said if isinstance(one, PulledFile)] == [str(done.checkpoint)]
-    assert (str(done.checkpoint), done.tensors) == ("checkpoints/step-000005-a1.pt", 5)
+    fetched = {str(one.path) for one in said if isinstance(one, PulledFile)}
+    assert fetched == {f"{done.checkpoint}/{path.name}" for path in (far / "step-000005-a1").iterdir()}
+    assert (str(done.checkpoint), done.tensors) == ("checkpoints/step-000005-a1", 5)
     assert torch.load(here / "model.pt", weights_only=True)["rows.weight"].equal(WEIGHTS["rows.weight"])
     assert [path.name for path in here.iterdir()] == ["model.pt"]
 
 
+def test_weights_of_a_resumed_run_without_a_step_are_those_it_resumed(tmp_path: Path) -> None:
+    """It names the run that they are of; that one may be forgotten here."""
+    far = tmp_path / "far" / "checkpoints"
+    far.mkdir(parents=True)
+    cut(far)
+    body = SERVED.replace("FOLDER", repr(str(far.parent)))
+    none = 'if request["run"] != "first-0001":\n    yield {"ok": {"files": []}}\n'
+    known = lied(tmp_path, liar(tmp_path, "n1", none + body), run="third-0003")
+    resumed = replace(known, resume_from="~/.disttui/runs/second-0002/checkpoints")
+    replace(
+        known, run="second-0002", folder=known.folder.with_name("second-0002"),
+        resume_from="~/.disttui/runs/first-0001/checkpoints",
+    ).save()  # fmt: skip
+    said: list[object] = []
+    fetch_weights(viewer(), resumed, tmp_path / "model.pt", said.append)
+    told = [news.text for news in said if isinstance(news, HostNotice)]
+    assert told[-1] == "third-0003 has saved no checkpoint: taking the one of first-0001, which it resumes"
+    assert torch.load(tmp_path / "model.pt", weights_only=True)["rows.weight"].equal(WEIGHTS["rows.weight"])
+
+
 def test_weights_of_a_run_without_a_checkpoint(tmp_path: Path) -> None:
     run = lied(tmp_path, liar(tmp_path, "n1", 'yield {"ok": {"files": []}}'))
-    with pytest.raises(InputError, match="has saved no checkpoint: looked on n1"):
+    with pytest.raises(InputError, match="has saved no checkpoint: searched n1"):
         fetch_weights(viewer(), run, tmp_path / "model.pt")
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("weights-")]
 
 
 def test_the_command_writes_the_weights_of_a_folder_here(tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli, ["weights", str(cut(tmp_path)), "--to", str(tmp_path / "model.safetensors")])
+    done = CliRunner().invoke(cli, ["runs", "weights", str(cut(tmp_path)), "--to", str(tmp_path / "model.safetensors")])
     assert (done.exit_code, done.output) == (
         0,
-        f"{tmp_path / 'model.safetensors'}: 5 tensors, 121 numbers of {tmp_path / 'step-000005-a1'}\n",
+        f"{tmp_path / 'model.safetensors'}: 5 tensors, 121 parameters of {tmp_path / 'step-000005-a1'}\n",
     )
-    (tmp_path / "step-000005-a1" / "__1_0.distcp").unlink()
-    done = CliRunner().invoke(cli, ["weights", str(tmp_path), "--to", str(tmp_path / "model.pt")])
+    (tmp_path / "step-000005-a1" / "rank-1.bin").unlink()
+    done = CliRunner().invoke(cli, ["runs", "weights", str(tmp_path), "--to", str(tmp_path / "model.pt")])
     assert isinstance(done.exception, InputError)
-    assert "is incomplete: __1_0.distcp: No such file" in str(done.exception)
+    assert "is incomplete: rank-1.bin: No such file" in str(done.exception)
 
 
 @pytest.mark.parametrize(
     ("harm", "named"),
     [
-        (lambda path: (path / "__2_0.distcp").unlink(), "is incomplete: __2_0.distcp: No such file"),
-        (lambda path: (path / "__1_0.distcp").write_bytes(b"PK"), "is incomplete: __1_0.distcp has 2 bytes of"),
+        (lambda path: (path / "rank-2.bin").unlink(), "is incomplete: rank-2.bin: No such file"),
+        (lambda path: (path / "rank-1.bin").write_bytes(b"PK"), "is incomplete: rank-1.bin has 2 bytes of"),
         (
-            lambda path: flip(path / "__0_0.distcp"),
-            r"columns.weight/weight in __0_0.distcp is (incomplete or )?damaged",
+            lambda path: flip(path / "rank-0.bin"),
+            r"columns.weight/weight in rank-0.bin is damaged",
         ),
     ],
 )
@@ -237,172 +238,93 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def archived(path: Path, shape: tuple[int, ...], packed: bytes = b"") -> None:
-    """A file of one tensor as torch.save writes it; `packed` is a compressed record of it."""
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("a/data.pkl", _pickled({"x": Weight(shape, "float32", ())}))
-        file.writestr("a/data/0", bytes(64))
-        if packed:
-            file.writestr("a/byteorder", packed, compress_type=zipfile.ZIP_DEFLATED)
-
-
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda path: archived(path, (0, 2**70)), "no numbers of a tensor"),
-        (lambda path: archived(path, (1,) * 1000), "no numbers of a tensor"),
-        (lambda path: archived(path, (4,), bytes(1 << 20)), "its records are compressed, or overlap"),
-        (lambda path: torch.save({"\ud800": torch.ones(1)}, path), "surrogates not allowed"),
-    ],
-)
-def test_a_file_that_a_stranger_made_gives_one_line_and_takes_neither_memory_nor_disk(
-    tmp_path: Path, make: Any, named: str
-) -> None:
-    make(tmp_path / "step-000005-a1.pt")
-    with pytest.raises(Problem, match=f"is incomplete or damaged .*{named}"):
-        export(tmp_path, tmp_path / "model.pt")
-    assert [path.name for path in tmp_path.iterdir()] == ["step-000005-a1.pt"]
-
-
-def test_a_tensor_with_many_names_is_written_for_each_but_not_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a layer that is used 24 times; as a .pt file with 400 names, or with a full disk, nothing is written."""
-    source, target = tmp_path / "step-000005-a1.pt", tmp_path / "model.safetensors"
-    torch.save(dict.fromkeys(map(str, range(24)), torch.ones(4096)), source)
-    assert export(source, target).parameters == 24 * 4096
-    target.unlink()
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(total=10**6, free=10**5))
-    with pytest.raises(Problem, match=r"the tensors are 393,216 bytes, and 100,000 are free"):
-        export(source, target)
-    torch.save(dict.fromkeys(map(str, range(400)), torch.ones(4096)), source)
-    with pytest.raises(Problem, match=r"400 tensors share their bytes, and would be 6,553,600 as a file, more than"):
-        export(source, target)
-    assert [path.name for path in tmp_path.iterdir()] == [source.name]
-
-
 def test_no_tensor_takes_the_place_of_the_header_of_safetensors(tmp_path: Path) -> None:
-    source = tmp_path / "step-000005-a1.pt"
-    torch.save({"__metadata__": torch.ones(2)}, source)
+    forge(cut(tmp_path), lambda index: index["tensors"].update({"__metadata__/weight": index["tensors"].popitem()[1]}))
     with pytest.raises(Problem, match="safetensors has no tensor of the name __metadata__"):
-        export(source, tmp_path / "model.safetensors")
-    assert export(source, tmp_path / "model.pt").parameters == 2
+        export(tmp_path, tmp_path / "model.safetensors")
 
 
-def test_a_tensor_without_numbers_has_no_rows_to_copy(tmp_path: Path) -> None:
-    archived(tmp_path / "step-000005-a1.pt", (2**60, 2, 0))
-    assert export(tmp_path, tmp_path / "model.safetensors").parameters == 0
+def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut(tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(total=10**6, free=100))
+    with pytest.raises(Problem, match=r"the tensors are 364 bytes, and 100 are free"):
+        export(tmp_path, tmp_path / "model.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000005-a1"]
 
 
-def _rename(index: Any, name: str) -> None:
-    for place in index.storage_data.values():
-        place.relative_path = name
+def forge(path: Path, change: Callable[[Any], object]) -> None:
+    """Change the index of a checkpoint."""
+    index = json.loads((path / "bytegpt.json").read_text())
+    change(index)
+    (path / "bytegpt.json").write_text(json.dumps(index))
 
 
-def _flatten(index: Any) -> None:
-    for described in index.state_dict_metadata.values():
-        described.size = torch.Size((5,))
+def forged(**values: Any) -> Callable[[Any], object]:
+    """Change a field of `rows.weight/weight`."""
+    return lambda index: index["tensors"]["rows.weight/weight"].update(values)
 
 
-def _repeat(index: Any) -> None:
-    index.state_dict_metadata |= {f"{name}{at}": one for at in range(99) for name, one in _tensors(index)}
-    index.storage_data |= {
-        replace(key, fqn=f"{key.fqn}{at}"): place for at in range(99) for key, place in [*index.storage_data.items()]
-    }
-
-
-def _enlarge(index: Any) -> None:
-    for described in index.state_dict_metadata.values():
-        described.size, described.chunks = torch.Size((0, 2**62, 2**62)), []
-
-
-def _rename_tensor(index: Any) -> None:
-    described = next(described for described in index.state_dict_metadata.values() if hasattr(described, "chunks"))
-    described.chunks = []
-    index.state_dict_metadata["\ud800"] = described
-
-
-def _share(index: Any) -> None:
-    for _, described in _tensors(index):
-        described.chunks = 2 * getattr(described, "chunks", [])
-
-
-def _name_by_numbers(index: Any) -> None:
-    index.state_dict_metadata = {(at, at): described for at, (_, described) in enumerate(_tensors(index))}
-
-
-def _tensors(index: Any) -> list[tuple[str, Any]]:
-    return [*index.state_dict_metadata.items()]
+def misplaced(file: Any) -> Callable[[Any], object]:
+    """Change the file of its first part."""
+    return lambda index: index["tensors"]["rows.weight/weight"]["parts"][0].__setitem__(0, file)
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda index: _rename(index, "a\0b"), "lies outside"),
-        (lambda index: _rename(index, "../b"), "lies outside"),
-        (lambda index: _rename(index, "\ud800"), "is incomplete"),
-        (_flatten, "has other dimensions"),
-        (_repeat, "its tensors are larger than its files"),
-        (_share, "its tensors have more parts than there are"),
-        (_name_by_numbers, "the name of a tensor is no text"),
-        (_enlarge, "is larger than any tensor"),
-        (_rename_tensor, "surrogates not allowed"),
+        (misplaced("../b"), r"a part lies in '\.\./b'"),
+        (misplaced("rank-0.bin/../x"), "a part lies in"),
+        (misplaced(7), "is damaged"),
+        (misplaced("rank-99.bin"), "is incomplete: rank-99.bin: No such file"),
+        (forged(shape=[4, 6, 1]), "other dimensions"),
+        (forged(shape=[4, 7]), "the parts of a tensor are not the whole"),
+        (forged(shape=[0, 2**62, 2**62], parts=[]), "a tensor is larger than any"),
+        (forged(shape=[2**70]), "not the sizes of a tensor"),
+        (forged(shape=[1] * 1000), "not the sizes of a tensor"),
+        (forged(shape=[True, 24]), "not the sizes of a tensor"),
+        (forged(shape=24), "is damaged"),
+        (forged(dtype="complex"), "is damaged"),
+        (forged(dtype=["float32"]), "is damaged"),
+        (forged(parts=None), "is damaged"),
+        (lambda index: index.update(tensors=[]), "is damaged"),
+        (lambda index: index.update(tensors={"\ud800": index["tensors"].popitem()[1]}), "surrogates not allowed"),
+        (lambda index: index.update(scaling={"factor": "x"}), "is damaged"),
+        (lambda index: index.update(step=-1), "is damaged"),
+        (
+            lambda index: index["tensors"].update(
+                {f"{name}{at}": one for at in range(99) for name, one in [*index["tensors"].items()]}
+            ),
+            "its tensors are larger than its files",
+        ),
     ],
 )
-def test_an_index_that_a_stranger_made_gives_one_line(tmp_path: Path, change: Any, named: str) -> None:
-    path = cut(tmp_path) / ".metadata"
-    index = pickle.loads(path.read_bytes())
-    change(index)
-    path.write_bytes(pickle.dumps(index))
-    with pytest.raises(Problem, match=named):
+def test_an_index_that_a_stranger_made_gives_one_line(
+    tmp_path: Path, change: Callable[[Any], object], named: str
+) -> None:
+    forge(cut(tmp_path), change)
+    with pytest.raises(Problem, match=named) as raised:
         export(tmp_path, tmp_path / "model.pt")
+    assert "\n" not in str(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000005-a1"]
 
 
-def test_garbage_is_collected_again_after_an_index_is_read(tmp_path: Path) -> None:
-    path = cut(tmp_path) / ".metadata"
-    export(tmp_path, tmp_path / "model.pt")
-    assert gc.isenabled()
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(Problem):
-        export(tmp_path, tmp_path / "other.pt")
-    assert gc.isenabled()
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", ["step-000009-a1.pt", "step-000005-a1/.metadata"])
-def test_a_pipe_in_a_strangers_checkpoint_is_not_waited_for(tmp_path: Path, name: str) -> None:
-    cut(tmp_path)
-    (tmp_path / name).unlink(missing_ok=True)
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(Problem, match="this is no regular file"):
-        export(tmp_path, tmp_path / "model.pt")
-
-
-_TWICE = b")" + 60 * b"2\x86"
-"""A tuple that holds another one twice, which holds another one twice …"""
-_REMEMBERED = b")" + b"".join(b"\x94h%c\x86" % number for number in range(60))
-_KEY = b"ctorch.distributed.checkpoint.metadata\nMetadataIndex\n)\x81}(X\x03\0\0\0fqnX\x01\0\0\0wX\x06\0\0\0offset"
-
-
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("pickled", "named"),
-    [
-        (b"\x80\x02}" + _TWICE + b"K\x01s.", "has no place in a checkpoint"),
-        (b"\x80\x04}" + _REMEMBERED + b"K\x01s.", "a key is no text, number or short list"),
-        (b"\x80\x04}(" + _REMEMBERED + b"K\x01u.", "a key is no text, number or short list"),
-        (b"\x80\x04(" + _REMEMBERED + b"\x91.", "a key is no text, number or short list"),
-        (b"\x80\x04}" + _KEY + _REMEMBERED + b"ubK\x01s.", "no numbers of a tensor"),
-    ],
-    ids=["twice", "remembered", "several", "set", "record"],
+    "content", [b"", b"[]", b"\xff", b"[" * 100_000, b'{"format": 3}', b'{"format": ' + b"9" * 5000]
 )
-def test_a_few_bytes_whose_key_nests_without_end_take_no_time(tmp_path: Path, pickled: bytes, named: str) -> None:
-    (cut(tmp_path) / ".metadata").write_bytes(pickled)
-    with pytest.raises(Problem, match=f"is damaged .*{named}"):
+def test_what_is_no_index_gives_one_line(tmp_path: Path, content: bytes) -> None:
+    (cut(tmp_path) / "bytegpt.json").write_bytes(content)
+    with pytest.raises(Problem, match=r"bytegpt\.json is damaged"):
         export(tmp_path, tmp_path / "model.pt")
-    with zipfile.ZipFile(tmp_path / "step-000009-a1.pt", "w") as file:
-        file.writestr("a/data.pkl", pickled)
-    with pytest.raises(Problem, match="is incomplete or damaged"):
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["bytegpt.json", "rank-0.bin"])
+def test_a_pipe_in_a_strangers_checkpoint_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    path = cut(tmp_path) / name
+    size = path.stat().st_size
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(Problem, match="not a regular file" if name == "bytegpt.json" else f"has 0 bytes of {size}"):
         export(tmp_path, tmp_path / "model.pt")
 
 

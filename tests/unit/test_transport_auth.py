@@ -11,11 +11,11 @@ import paramiko
 import pytest
 from paramiko.common import AUTH_FAILED, AUTH_PARTIALLY_SUCCESSFUL, AUTH_SUCCESSFUL
 
-from runner.address import Address
-from runner.errors import HostError
-from runner.transport import RefusePrompts
-from runner.transport.sandbox_server import LoginSession, LoopbackServer
-from runner.transport.ssh import SshConnector
+from disttui.runner.address import Address
+from disttui.runner.errors import HostError
+from disttui.runner.transport import RefusePrompts
+from disttui.runner.transport.sandbox import LoginSession, LoopbackServer
+from disttui.runner.transport.ssh import SshConnector
 from tests.unit.sshd import USER, Answers, Place, new_key, public, ssh_keygen, wait_for
 
 
@@ -137,7 +137,9 @@ def test_too_many_keys(place: Place, agent: Path) -> None:
         add(agent, new_key(place.folder / f"key{index}"))
     server = place.sshd("one", extra="MaxAuthTries 2")
     config = place.write(server.block("alias", f"  IdentityAgent {agent}\n  IdentitiesOnly no"))
-    with pytest.raises(HostError, match=r"agent key key0 SHA256:.*; agent key key1 SHA256:.*the server hung up"):
+    with pytest.raises(
+        HostError, match=r"agent key key0 SHA256:.*; agent key key1 SHA256:.*the server closed the connection"
+    ):
         login(config)
 
 
@@ -204,7 +206,8 @@ def test_password_is_asked_for_once(place: Place, guarded: GuardedServer) -> Non
 def test_questions_of_the_server(place: Place, guarded: GuardedServer) -> None:
     prompts = Answers("sesame", "wrong", "sesame", "123")
     login(guarded_config(place, guarded, "code"), prompts)
-    assert prompts.questions == ["alias: Password:", "alias: Code:"] * 2
+    assert prompts.questions == ["alias: password:", "alias: your answer:"] * 2
+    assert prompts.said == ["", "│ Code:"] * 2
 
 
 def test_key_and_then_password(place: Place, guarded: GuardedServer) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pexpect  # type: ignore[import-untyped]
 import pytest
 
-from runner.address import Address
-from runner.transport import RefusePrompts
-from runner.transport.connector import HostConnector
+from disttui.runner.address import Address
+from disttui.runner.errors import HostError
+from disttui.runner.transport import RefusePrompts
+from disttui.runner.transport.connector import HostConnector
 from tests.unit.sshd import Place
 
 ROOT = Path(__file__).parents[2]
@@ -39,17 +40,33 @@ def test_local_and_ssh(place: Place) -> None:
         connector.close()
 
 
+def test_a_proxy_command_is_left_to_ssh(place: Place) -> None:
+    gate, last = place.sshd("gate"), place.sshd("last")
+    place.write(gate.block("gate"))
+    proxy = f"  ProxyCommand ssh -F {place.folder}/config -W %h:%p gate"
+    blocks = gate.block("gate") + last.block("last", proxy)
+    config = place.write(f"{blocks}Host lost\n  ProxyCommand sh -c 'echo no such tunnel >&2; false'\n")
+    connector = HostConnector(config, RefusePrompts())
+    try:
+        assert connector.connect(Address("last")).run("echo through").read(100, 30) == b"through\n"
+        assert gate.logins == 1
+        with pytest.raises(HostError, match="ssh: no such tunnel"):
+            connector.connect(Address("lost")).run("true")
+    finally:
+        connector.close()
+
+
 def test_local_alone_needs_no_paramiko() -> None:
     code = (
-        "import sys\nfrom runner.address import Address\nfrom runner.transport import RefusePrompts\n"
-        "from runner.transport.connector import HostConnector\n"
+        "import sys\nfrom disttui.runner.address import Address\nfrom disttui.runner.transport import RefusePrompts\n"
+        "from disttui.runner.transport.connector import HostConnector\n"
         "HostConnector(None, RefusePrompts()).connect(Address('local')).run('true').read(1, 20)\n"
         "sys.exit('paramiko' in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
 
 
-ASK = "from runner.transport.prompts import TerminalPrompts; asked = TerminalPrompts()\n"
+ASK = "from disttui.runner.cli.viewing import TerminalPrompts; asked = TerminalPrompts()\n"
 
 
 def terminal(code: str) -> pexpect.spawn[str]:
@@ -62,6 +79,24 @@ def test_secret_is_asked_for_without_echo() -> None:
     child.sendline("sesame")
     child.expect(pexpect.EOF)
     assert child.before.split() == ["'sesame'"]
+
+
+def test_words_of_a_host_stand_above_the_question() -> None:
+    child = terminal(
+        "asked.tell('node1', '│ wait\x1b[2J'); asked.secret('node1', 'your answer:', '│ 1. Push\\n│ Code:')"
+    )
+    child.expect_exact("node1 says:\r\n│ wait\r\nnode1 says:\r\n│ 1. Push\r\n│ Code:\r\nnode1: your answer: ")
+    child.sendline("1")
+    child.expect(pexpect.EOF)
+
+
+@pytest.mark.parametrize(("others", "words"), [(1, "the other host,"), (15, "the other 15 hosts,")])
+def test_sharing_a_password_needs_a_yes(others: int, words: str) -> None:
+    child = terminal(f"print(asked.share_password('node1', {others}))")
+    child.expect_exact(f"Use it for {words}")
+    child.expect_exact("[y/N] ")
+    child.sendline("")
+    child.expect_exact("False")
 
 
 def test_empty_answer_gives_up() -> None:

@@ -28,15 +28,15 @@ from paramiko.common import (
     cMSG_USERAUTH_INFO_REQUEST,
 )
 
-from runner.address import Address
-from runner.errors import HostError
-from runner.hosts import link as links
-from runner.hosts.link import Link
-from runner.transport import RefusePrompts
-from runner.transport import auth as auth_module
-from runner.transport import ssh as ssh_module
-from runner.transport.sandbox_server import LoginSession, LoopbackServer
-from runner.transport.ssh import SshConnector
+from disttui.runner.address import Address
+from disttui.runner.errors import HostError
+from disttui.runner.hosts import link as links
+from disttui.runner.hosts.link import Link
+from disttui.runner.transport import RefusePrompts
+from disttui.runner.transport import auth as auth_module
+from disttui.runner.transport import ssh as ssh_module
+from disttui.runner.transport.sandbox import LoginSession, LoopbackServer
+from disttui.runner.transport.ssh import SshConnector
 from tests.unit.sshd import Answers, Place, new_key, public
 
 MEGA = 1024 * 1024
@@ -122,8 +122,8 @@ def unknown_message() -> bytes:
     [
         (flood(b"x" * 4096), r"bytes and no SSH greeting; it began with 'xxxx"),
         (flood(b"hello there\r\n"), r"no SSH handshake with .*; it began with 'hello there"),
-        (drip(b""), r"has not come to an end in 2 s"),
-        (drip(GREETING), r"has not come to an end in 2 s|no SSH handshake"),
+        (drip(b""), r"did not finish in 2 s"),
+        (drip(GREETING), r"did not finish in 2 s|no SSH handshake"),
         (four_gigabytes, r"announces a packet of \d{10} bytes"),
         (say(GREETING + kexinit(b"\xff\xfe,\x80")), r"no SSH handshake"),
         (say(GREETING + kexinit(b"")), r"no SSH handshake"),
@@ -255,7 +255,7 @@ def villain(place: Place) -> Iterator[Callable[[str], str]]:
     ("kind", "says"),
     [
         ("banner", r"announces a packet of 104\d+ bytes"),
-        ("banners", r"sends more than 1024 KiB before it lets anybody in"),
+        ("banners", r"sends more than 1024 KiB before the login"),
         ("extensions", r"announces 4294967295 extensions at once"),
         ("questions", r"announces 2147483647 questions at once"),
         ("type", r"login as .* refused"),
@@ -280,7 +280,7 @@ def test_a_login_that_never_ends_is_given_up(
     lines = "".join(f"  IdentityFile {key}\n" for key in keys)
     config.write_text(config.read_text().replace("Host *\n", f"Host *\n{lines}"))
     connector = SshConnector(str(config), RefusePrompts())
-    with pytest.raises(HostError, match=r"the server has taken more than 1 s over it"):
+    with pytest.raises(HostError, match=r"the server took more than 1 s for the login"):
         connector.connect(Address("alias"))
     connector.close()
 
@@ -315,7 +315,7 @@ def test_a_server_that_sends_more_than_was_asked_for_is_cut_off(villain: Callabl
 
 
 class Scripted:
-    """A connection whose one command is played by `script`, which yields what it prints."""
+    """A connection whose loader is played by `script`, which yields what it prints; its login scripts are in order."""
 
     name = "scripted"
 
@@ -326,7 +326,7 @@ class Scripted:
         self._closed = False
 
     def run(self, command: str) -> Any:
-        return self
+        return PlainShell(command) if command.startswith("echo ") else self
 
     def write(self, data: bytes) -> None:
         if self._closed:
@@ -353,6 +353,17 @@ class Scripted:
         self._closed = True
 
 
+class PlainShell(Scripted):
+    """What a login shell makes of `echo TOKEN ran $SHELL; head -n 1`."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__(lambda marker: iter([]))
+        self._said = f"{command.split()[1]} ran /bin/sh\n".encode()
+
+    def write(self, data: bytes) -> None:
+        self._output = iter([self._said, data])
+
+
 def endless(piece: bytes, pause: float = 0.0) -> Callable[[bytes], Iterator[bytes]]:
     def script(marker: bytes) -> Iterator[bytes]:
         while True:
@@ -375,12 +386,12 @@ def never_ending_answer(marker: bytes) -> Iterator[bytes]:
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        (endless(b"motd\n" * 1000), "print without end"),
+        (endless(b"motd\n" * 1000), "print too much"),
         (endless(b".", 0.1), "did not start in 1 s"),
         (never_ending_answer, "not disttui's loader"),
         (after_marker(b"[" * 4000 + b"\n"), "not disttui's loader"),
         (after_marker(b"[1]\n"), "not disttui's loader"),
-        (after_marker(b"garbage \x1b[31m\n"), r"not disttui's loader: it said 'garbage"),
+        (after_marker(b"garbage \x1b[31m\n"), r"not disttui's loader: it printed 'garbage"),
     ],
 )
 def test_a_host_whose_loader_lies(

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.address import Address
-from runner.transport import Connection, RefusePrompts, Stream
-from runner.transport.local import LocalConnection
-from runner.transport.ssh import SshConnector
+from disttui.runner.address import Address
+from disttui.runner.transport import Connection, RefusePrompts, Stream
+from disttui.runner.transport.local import LocalConnection
+from disttui.runner.transport.ssh import SshConnector
+from disttui.runner.transport.ssh_config_files import ssh_home
+from disttui.runner.transport.system_ssh import SystemSshConnector
 from tests.unit.sshd import Place, Sshd, children, wait_for
 
 MEGA = 1024 * 1024
@@ -41,10 +43,15 @@ def over_ssh(place: Place, server: Sshd) -> Iterator[Connection]:
     connector.close()
 
 
-@pytest.fixture(params=["ssh", "local"])
+@pytest.fixture(params=["ssh", "local", "program"])
 def connection(request: pytest.FixtureRequest) -> Iterator[Connection]:
     if request.param == "ssh":
         yield request.getfixturevalue("over_ssh")
+    elif request.param == "program":
+        place, server = request.getfixturevalue("place"), request.getfixturevalue("server")
+        connector = SystemSshConnector(place.write(server.block("host")), RefusePrompts())
+        yield connector.connect(Address("host"))
+        connector.close()
     else:
         local = LocalConnection()
         yield local
@@ -114,7 +121,8 @@ def test_timeout_then_data(connection: Connection) -> None:
 
 def test_status_and_end(connection: Connection) -> None:
     stream = connection.run("echo said >&2; pwd; exec >&- 2>&-; sleep 0.3; exit 7")
-    assert read_all(stream) == f"{Path.home()}\n".encode()
+    home = Path.home() if isinstance(connection, LocalConnection) else ssh_home()
+    assert read_all(stream) == f"{home}\n".encode()
     assert stream.read(10, 1) == b""
     wait_for(lambda: stream.exit_status() == 7)
     assert stream.errors() == "said\n"
@@ -240,6 +248,8 @@ def test_local_commands_have_their_own_session() -> None:
     local.close()
 
 
+# The ssh program has no second channel without a second login: it ends the command by the end of its input.
+@pytest.mark.parametrize("connection", ["ssh", "local"], indirect=True)
 def test_a_killed_command_leaves_no_child(connection: Connection) -> None:
     stream = connection.run("sh -c 'sleep 600 & echo $!; wait; : marked'")
     child = int(stream.read(100, 30))

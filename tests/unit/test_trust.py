@@ -10,24 +10,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
-from runner.api import library
-from runner.api.library import DistrustError, load_profile, read_profile
-from runner.api.questions import Doubt, Unattended
-from runner.api.rerunning import Again
-from runner.cli import startup
-from runner.cli.group import cli
-from runner.errors import InputError
-from runner.library.git import Repository, _ssh
-from runner.profile import Profile, ProfileText, parse, read
-from runner.profile.changes import Change, bounded, difference
-from runner.text import masking
+from disttui.runner.api import library
+from disttui.runner.api.library import DistrustError, load_profile, read_profile
+from disttui.runner.api.questions import Doubt, Unattended
+from disttui.runner.api.rerunning import Again
+from disttui.runner.cli import startup
+from disttui.runner.cli.group import cli
+from disttui.runner.errors import InputError
+from disttui.runner.library.git import Repository, _ssh
+from disttui.runner.profile import Profile, ProfileText, parse, read
+from disttui.runner.profile.changes import Change, bounded, difference
+from disttui.runner.text import masking
+from disttui.tui.dialogs.prompts import TrustScreen
+from disttui.tui.run.again import consequence
 from tests.unit.history_kit import kept
 from tests.unit.test_effects import asked, command
-from tui.dialogs.confirm import TrustScreen
-from tui.run.again import consequence
 
 HF = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7" + "yZ"
 TEAM = """
@@ -78,8 +79,12 @@ def asks(answer: bool | None = None, **how: Any) -> Doubt | None:
 
 
 def test_each_command_that_runs_a_profile_takes_trust() -> None:
-    for name in ("run", "plan", "export", "sweep"):
-        [option] = [each for each in cli.commands[name].params if each.name == "trust_profile"]
+    group = cli.commands["profile"]
+    assert isinstance(group, click.Group)
+    for name, one in {**group.commands, **cli.commands}.items():
+        if name not in ("run", "plan", "export", "sweep"):
+            continue
+        [option] = [each for each in one.params if each.name == "trust_profile"]
         assert option.opts == ["--trust-profile", "--trust"], name
 
 
@@ -88,7 +93,7 @@ def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> 
         done = command(home, *words)
         assert done.returncode == 2 and "it is new to you, from the library team" in done.stderr
         assert "it is not used without a yes" in done.stderr and "or add --trust." in done.stderr
-    shown = asked(home, b"n\n", ["plan", "team/train"])
+    shown = asked(home, b"n\n", ["profile", "plan", "team/train"])
     assert "  + job.command: on local: true\n  + hosts: local\n" in shown and "  + job.env.MODE: fast\n" in shown
     assert asks(True), "a no is no yes"
     assert asks() is None and asks(overrides=("job.env.MODE=slow",)) is None, "an override is the user's own"
@@ -214,7 +219,7 @@ def test_signatures_are_checked_by_the_program_of_the_users_settings_wherever_gi
     subprocess.run(["git", "init", "-q", clone], env=environ, check=True)
     subprocess.run(["git", "-C", clone, "config", "gpg.program", "/bin/false"], check=True)
     made = Repository(clone, environ)
-    commit = made.commit(None, {"a.yaml": made.store(b"disttui: 1\n")}, "one")
+    commit = made.commit(None, {"a.yaml": made.store(b"disttui: 1\n")[0]}, "one")
     assert (tmp_path / "given").read_bytes().endswith(b"\n\none") and made.commit_of(commit) == commit
     if place != "included":
         assert _ssh(environ) == {"GIT_SSH_COMMAND": "my-ssh"}
@@ -447,7 +452,7 @@ def test_validate_shows_a_command_that_the_author_made_look_like_a_secret(home: 
     for name in ("train", "other"):
         text = TEAM.replace('"true"', f"sh, -c, '{evil}', {HF}").replace("MODE: fast", f"A_PASSWORD: '{evil}'")
         (home / "team" / f"{name}.yaml").write_text(text.replace("WORK", str(home / "work")))
-    done = command(home, "validate", "team/train", "team/other")
+    done = command(home, "profile", "validate", "team/train", "team/other")
     assert done.stdout.count(f"job.command: on local: sh -c '{evil}' {HF}\n") == 2
     assert "'job.env.A_PASSWORD' looks like a secret" in done.stderr
 
@@ -458,7 +463,7 @@ def test_the_app_asks_about_a_found_run_with_every_word_of_its_commands(tmp_path
     masking.suspect(evil)  # as the opening of the run does
     masking.suspect("evil-host1")
     made = Again(run="two-7f3a", profile=found, source=None, sandbox=False, ssh_config=None, foreign=True)
-    lines = consequence(kept(tmp_path), made, None)
+    lines = consequence(kept(tmp_path), made)
     assert "hosts: evil-host1" in lines and f"job.command: on evil-host1: sh -c '{evil}'" in lines
     shown = TrustScreen(f"Run on {lines[0]}?", "\n".join(lines), "run")
     assert evil in shown._consequence and "***" not in shown._question + shown._consequence
@@ -493,7 +498,7 @@ def test_what_an_earlier_version_made_look_like_a_secret_is_shown_at_the_termina
     startup._mask(sys.stdout)
     monkeypatch.setattr(sys, "argv", ["disttui"])
     with pytest.raises(SystemExit, match="0"):
-        cli(["validate", "team/train"])
+        cli(["profile", "validate", "team/train"])
     print(evil)
     shown = capsys.readouterr().out
     assert f"curl {evil} ***\n" in shown and shown.endswith("***\n"), "only what is read before a yes"

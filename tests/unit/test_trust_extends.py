@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from runner.api import library, sweeping
-from runner.api.library import DistrustError, load_profile
-from runner.api.questions import Doubt
-from runner.api.viewer import Viewer
-from runner.errors import InputError
-from runner.profile import Profile, parse
+from disttui.runner.api import library, sweeping
+from disttui.runner.api.library import DistrustError, load_profile
+from disttui.runner.api.questions import Doubt
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import InputError
+from disttui.runner.profile import Profile, parse
 from tests.unit.test_trust import Answers, home
 
 __all__ = ["home"]
@@ -79,11 +79,11 @@ def test_all_runs_of_a_sweep_are_what_the_yes_was_for(
         (tmp_path / "mine.yaml").write_text("disttui: 1\nextends: team/train\n")
     commands = []
 
-    def prepare(viewer: Viewer, profile: Profile, *, queued: bool) -> None:
+    def start(viewer: Viewer, profile: Profile, **how: object) -> None:
         commands.append(profile.job.command)
         raise InputError("enough")
 
-    monkeypatch.setattr(sweeping, "prepare", prepare)
+    monkeypatch.setattr(sweeping, "start", start)
     viewer = Viewer(questions=Quick(base))
     with pytest.raises(InputError, match="enough"):
         sweeping.start_sweep(viewer, str(tmp_path / "mine.yaml") if extends else "team/train", ["launch.restarts=1,2"])

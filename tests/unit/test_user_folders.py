@@ -8,7 +8,7 @@ import pytest
 from platformdirs.macos import MacOS
 from platformdirs.unix import Unix
 
-from runner.user.folders import Kind, user_folder
+from disttui.runner.user.folders import Kind, user_folder
 
 LINUX: dict[Kind, str] = {
     "config": ".config/disttui",
@@ -34,7 +34,7 @@ def test_files_live_where_the_system_keeps_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = f"XDG_{kind.upper()}_HOME"
-    monkeypatch.setattr("runner.user.folders.PlatformDirs", system)
+    monkeypatch.setattr("disttui.runner.user.folders.PlatformDirs", system)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv(name, raising=False)
     default = tmp_path / places[kind]

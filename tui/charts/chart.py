@@ -11,18 +11,14 @@ from textual.events import Click, Leave, MouseEvent, MouseMove
 from textual.message import Message
 from textual.strip import Strip
 
-from runner.render.waiting import stage
-from runner.text import clean
-from tui.charts.axes import Axis, StepAxis, TimeAxis
-from tui.charts.axes import AxisInterval as At
-from tui.charts.plot import Canvas, Scale, longest_bridge, scale, smooth
-from tui.keys import MOVE, VIEW, bind
-from tui.run.feed import Snapshot
-from tui.run.metrics import Metric, available, charted, plain
-from tui.run.series import Bucket, Place, Track
-from tui.theme import SERIES
-from tui.widgets.drawn import Drawn, Piece, cells, line
-from tui.widgets.wrap import wrapped
+from disttui.runner.render.waiting import stage
+from disttui.runner.text import clean
+from disttui.tui.charts.plot import AxisInterval, Canvas, Scale, StepAxis, TimeAxis, longest_bridge, scale, smooth
+from disttui.tui.keys import MOVE, VIEW, bind
+from disttui.tui.run.feed import Snapshot
+from disttui.tui.run.series import Bucket, Metric, Place, Track, available, charted, plain
+from disttui.tui.theme import SERIES
+from disttui.tui.widgets.drawn import Drawn, Piece, cells, line, wrapped
 
 LINES = SERIES
 """The most lines with distinct colours; more are drawn as a band."""
@@ -35,6 +31,14 @@ LABELS = 10
 """Cells left of the axis."""
 
 
+LOOK_KEYS = (
+    bind("chart.steps", "b", "steps", "by step", "from left to right by step, or by time"),
+    bind("chart.log", "l", "log", "log", "logarithmic scale, or linear"),
+    bind("chart.smooth", "m", "smooth", "smooth", "a moving mean, or the values themselves"),
+)
+"""Keys that change how lines are drawn."""
+
+
 class ChartLine(NamedTuple):
     """One line of a chart."""
 
@@ -42,6 +46,14 @@ class ChartLine(NamedTuple):
     """The number of its colour, or BAND or BESIDE."""
     name: str
     track: Track
+
+
+class Sought(Message):
+    """Requests the cursor of a replay at a time."""
+
+    def __init__(self, moment: float) -> None:
+        super().__init__()
+        self.moment = moment
 
 
 class Chart(Drawn):
@@ -65,11 +77,10 @@ class Chart(Drawn):
         bind("chart.left", "left", "cursor(-1)", "left", "the values a cell to the left", group=MOVE, show=False),
         bind("chart.right", "right", "cursor(1)", "values", "the values at a cursor; left and right move it"),
         bind("chart.no_cursor", "escape", "no_cursor", "no cursor", "the newest values again", show=False),
-        bind("chart.steps", "b", "steps", "by step", "from left to right by step, or by time"),
+        LOOK_KEYS[0],
         bind("chart.closer", "plus,equals_sign", "zoom(0.5)", "closer", "only the last half of what is shown"),
         bind("chart.wider", "minus", "zoom(2)", "wider", "twice as much"),
-        bind("chart.log", "l", "log", "log", "logarithmic scale, or linear"),
-        bind("chart.smooth", "m", "smooth", "smooth", "a moving mean, or the values themselves"),
+        *LOOK_KEYS[1:],
         bind("chart.each", "a", "each", "per rank", "a line for each rank, host or GPU, or their mean"),
     ]
 
@@ -79,13 +90,6 @@ class Chart(Drawn):
         def __init__(self, chart: Chart) -> None:
             super().__init__()
             self.chart = chart
-
-    class Sought(Message):
-        """Requests the cursor of a replay at a time."""
-
-        def __init__(self, time: float) -> None:
-            super().__init__()
-            self.time = time
 
     def __init__(self, index: int, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -105,13 +109,12 @@ class Chart(Drawn):
         """A rank whose line is highlighted."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show a snapshot."""
         self._snapshot = snapshot
         self.redraw()
 
     def redraw(self) -> None:
         """Redraw; set the title before, because a change during painting is too late for the border."""
-        self._say()
+        self._show_title()
         super().redraw()
 
     @property
@@ -169,7 +172,7 @@ class Chart(Drawn):
         quiet = self.component("chart--label")
         return [Strip([]), *(line([(text, quiet)]) for text in wrapped([f"  {words}"], max(10, width)))]
 
-    def _axis(self, snapshot: Snapshot, room: int) -> Axis:
+    def _axis(self, snapshot: Snapshot, room: int) -> TimeAxis:
         return (StepAxis if self._by_step else TimeAxis)(snapshot, self._window, max(1, room) * 2)
 
     @property
@@ -177,19 +180,19 @@ class Chart(Drawn):
         """Cells between the left axis and the right border."""
         return self.size.width - LABELS - 1
 
-    def _cell(self, axis: Axis, room: int) -> int | None:
+    def _cell(self, axis: TimeAxis, room: int) -> int | None:
         """The column of the cursor; None if it is not in the part shown."""
         place = self._cursor if self._pointer is None else self._pointer
         share = -1.0 if place is None else axis.share(place)
         return min(room - 1, int(share * room)) if 0 <= share <= 1 else None
 
-    def _at(self, axis: Axis) -> At | None:
+    def _at(self, axis: TimeAxis) -> AxisInterval | None:
         """The values at the cursor; None without a cursor."""
         room = axis.count // 2
         cell = self._cell(axis, room)
         return None if cell is None else axis.between(axis.at(cell / room), axis.at((cell + 1) / room))
 
-    def _value(self, track: Track, axis: Axis, at: At) -> float | None:
+    def _value(self, track: Track, axis: TimeAxis, at: AxisInterval) -> float | None:
         """The value of a line at the cursor; None if it has none there."""
         cell = self._cell(axis, axis.count // 2) or 0
         for piece in axis.pieces(track):
@@ -213,7 +216,7 @@ class Chart(Drawn):
             found.append(ChartLine(2, f"rank {self.rank}", each[self.rank]))
         return found
 
-    def _legend(self, lines: list[ChartLine], width: int, labels: int, axis: Axis) -> Strip:
+    def _legend(self, lines: list[ChartLine], width: int, labels: int, axis: TimeAxis) -> Strip:
         pieces: list[Piece] = [" " * (labels + 1)]
         at, metric = self._at(axis), self.metric
         for place, one in enumerate(lines):
@@ -241,18 +244,13 @@ class Chart(Drawn):
             if number == BAND:
                 canvas.band(BAND, columns, limits)
         for number, columns in drawn:
-            canvas.curve(0 if number == BAND else number, columns, limits, lambda column: column.mean, breaks)
+            canvas.curve(0 if number == BAND else number, columns, limits, breaks)
         return limits
 
     def _line(self, canvas: Canvas, y: int, tick: str, labels: int) -> Strip:
         axis, label = self.component("chart--axis"), self.component("chart--label")
         pieces: list[Piece] = [(f"{tick:>{labels - 1}} ", label), ("┤" if tick else "│", axis)]
-        row, lines = canvas.text(y), canvas.lines[y]
-        start = 0
-        for x in range(1, canvas.width + 1):
-            if x == canvas.width or lines[x] != lines[start]:
-                pieces.append((row[start:x], self._colour(lines[start])))
-                start = x
+        pieces += [(text, self._colour(number)) for number, text in canvas.pieces(y)]
         return line(pieces)
 
     def _colour(self, number: int) -> Style:
@@ -260,7 +258,7 @@ class Chart(Drawn):
             return self.component(_QUIET[number])
         return self.component(f"series--{1 if number == BESIDE else number % SERIES}") if number >= 0 else Style.null()
 
-    def _labels(self, width: int, labels: int, axis: Axis, snapshot: Snapshot) -> list[Strip]:
+    def _labels(self, width: int, labels: int, axis: TimeAxis, snapshot: Snapshot) -> list[Strip]:
         room = width - labels - 1
         ruler, words, free = ["─"] * room, [" "] * room, 0
         for tick in axis.ticks(room):
@@ -280,7 +278,7 @@ class Chart(Drawn):
             line([(" " * (labels + 1) + "".join(words), label)]),
         ]
 
-    def _say(self) -> None:
+    def _show_title(self) -> None:
         metric, snapshot = self.metric, self._snapshot
         if metric is None or snapshot is None:
             self.set_title("")
@@ -322,14 +320,12 @@ class Chart(Drawn):
             self._cursor = place
             self.redraw()
         elif (moment := self._axis(snapshot, self._room).moment(place)) is not None:
-            self.post_message(self.Sought(moment))
+            self.post_message(Sought(moment))
 
     def on_mouse_move(self, event: MouseMove) -> None:
-        """Show the values under the pointer."""
         self._point(self._pointed(event))
 
     def on_leave(self, event: Leave) -> None:
-        """Show the values at the cursor again."""
         self._point(None)
 
     def _point(self, place: float | None) -> None:
@@ -365,18 +361,15 @@ class Chart(Drawn):
         self.redraw()
 
     def action_steps(self) -> None:
-        """Switch the axis between steps and time."""
         self._by_step = not self._by_step
         self._window = self._cursor = self._pointer = None
         self.refresh_bindings()
         self.redraw()
 
     def action_pick(self) -> None:
-        """Ask the screen to list the metrics."""
         self.post_message(self.PickRequested(self))
 
     def action_next(self, by: int) -> None:
-        """Take the next metric."""
         if self._snapshot is None:
             return
         names = [one.name for one in available(self._snapshot.history)]
@@ -386,7 +379,6 @@ class Chart(Drawn):
             self.redraw()
 
     def action_zoom(self, by: float) -> None:
-        """Show a shorter or longer part."""
         if self._snapshot is None:
             return
         axis = self._axis(self._snapshot, self._room)
@@ -395,17 +387,14 @@ class Chart(Drawn):
         self.redraw()
 
     def action_log(self) -> None:
-        """Switch between a linear and a logarithmic scale."""
         self._log = not self._log
         self.redraw()
 
     def action_smooth(self) -> None:
-        """Switch smoothing on or off."""
         self._smooth = not self._smooth
         self.redraw()
 
     def action_each(self) -> None:
-        """Switch between a line for each and one for all."""
         self._each = not self._each
         self.redraw()
 

@@ -1,14 +1,16 @@
-"""Lines in braille dots with axes: two columns and four rows of dots in every cell. Pure."""
+"""Lines in braille dots, two columns and four rows in every cell, and their axes by time or by step. Pure."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from typing import ClassVar, NamedTuple
 
-from tui.run.series import Bucket
+from disttui.runner.formatting import duration
+from disttui.tui.run.feed import Snapshot
+from disttui.tui.run.series import Bucket, Track
 
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 SPANS = (
@@ -151,6 +153,20 @@ class Canvas:
             chr(0x2800 + dots) if dots else under for dots, under in zip(self._dots[y], self._under[y], strict=True)
         )
 
+    def pieces(self, y: int) -> Iterator[tuple[int, str]]:
+        """The text of a row of cells in parts of one line each, -1: of none."""
+        row = self.text(y)
+        start = 0
+        for number, part in groupby(self.lines[y]):
+            end = start + len(list(part))
+            yield number, row[start:end]
+            start = end
+
+    def letter(self, line: int, x: int, value: float, to: Scale, letter: str) -> None:
+        """Write a letter in place of the dots of a column at a value."""
+        y = self.height - 1 - self._row(to, value) // 4
+        self._dots[y][x // 2], self._under[y][x // 2], self.lines[y][x // 2] = 0, letter, line
+
     def rule(self, line: int, x: int, over: int) -> None:
         """Draw a vertical line behind all lines except `over`."""
         for y in range(self.height):
@@ -180,15 +196,8 @@ class Canvas:
             if column and column.high > column.low:
                 self._stroke(line, x, self._row(to, column.low), self._row(to, column.high))
 
-    def curve(
-        self,
-        line: int,
-        columns: Sequence[Bucket | None],
-        to: Scale,
-        value: Callable[[Bucket], float],
-        breaks: Sequence[int] = (),
-    ) -> None:
-        """Draw a line through the columns, with a break where values are missing for much longer than usual.
+    def curve(self, line: int, columns: Sequence[Bucket | None], to: Scale, breaks: Sequence[int] = ()) -> None:
+        """Draw a line through the means, with a break where values are missing for much longer than usual.
 
         Args:
             breaks: Columns, rising, after which the line breaks in any case.
@@ -198,7 +207,7 @@ class Canvas:
         for x, column in enumerate(columns):
             if column is None:
                 continue
-            row = self._row(to, value(column))
+            row = self._row(to, column.mean)
             joined = before is not None and bisect_left(breaks, before[0]) == bisect_left(breaks, x)
             if before is not None and joined and x - before[0] <= bridge:
                 self._join(line, *before, x, row)
@@ -240,3 +249,180 @@ def smooth(columns: Sequence[Bucket | None], weight: float = 0.85) -> list[Bucke
         norm = norm * weight + (1 - weight)
         found.append(Bucket(column.low, column.high, total / norm))
     return found
+
+
+class Tick(NamedTuple):
+    """A label of the axis."""
+
+    share: float
+    """0 at the left end, 1 at the right."""
+    words: str
+
+
+class AxisInterval(NamedTuple):
+    """The interval between two places of the axis."""
+
+    end: float
+    """Unix time: the values shown are the newest before it."""
+    words: str
+    """`0:35, step 420`."""
+
+
+class TimeAxis:
+    """From `begin` to `end`, in its own unit: here in seconds since the run began.
+
+    Args:
+        window: Length of the part shown, up to its end; None: all of it.
+        count: Number of columns.
+    """
+
+    SHORTEST: ClassVar[float] = 15.0
+    """The least length that is shown."""
+
+    def __init__(self, snapshot: Snapshot, window: float | None, count: int) -> None:
+        self._snapshot = snapshot
+        self.count = count
+        self.whole = max(self.SHORTEST, self._length())
+        if window is None:
+            self.begin, self.end = 0.0, self.whole if snapshot.over else self.rounded(self.whole)
+        else:
+            # Columns keep their places while a chart grows: it moves by whole columns only.
+            column = window / max(1, count)
+            self.end = -(-self._length() // column) * column
+            self.begin = self.end - window
+
+    def share(self, place: float) -> float:
+        """The share of a place: 0 at the left end, 1 at the right."""
+        return (place - self.begin) / (self.end - self.begin)
+
+    def at(self, share: float) -> float:
+        """The place at a share."""
+        return self.begin + share * (self.end - self.begin)
+
+    @property
+    def _began(self) -> float:
+        began = self._snapshot.began
+        return self._snapshot.now if began is None else began
+
+    def _length(self) -> float:
+        """The length of the run so far, in this axis' unit."""
+        snapshot = self._snapshot
+        return (snapshot.playback.end if snapshot.playback else snapshot.now) - self._began
+
+    @staticmethod
+    def rounded(length: float) -> float:
+        """A length that stays the same for a while as the run grows."""
+        return span(length)
+
+    def pieces(self, track: Track) -> list[list[Bucket | None]]:
+        """The columns of a track, one list per line."""
+        began = self._began
+        return [track.columns(began + self.begin, began + self.end, self.count, self._snapshot.now)]
+
+    def place(self, time: float) -> float | None:
+        """The place of a time, in this axis' unit; None if it has none."""
+        return time - self._began
+
+    def between(self, first: float, last: float) -> AxisInterval | None:
+        """The interval between two places; None if it has no values yet."""
+        snapshot = self._snapshot
+        begin, end = self._began + first, min(self._began + last, math.nextafter(snapshot.now, math.inf))
+        if begin >= end:
+            return None
+        attempt = max((number for number, begun in snapshot.history.begun.copy().items() if begun < end), default=1)
+        steps = snapshot.history.steps.get(attempt)
+        step = steps.at(math.nextafter(end, -math.inf)) if steps is not None else None
+        words = duration(min((first + last) / 2, snapshot.now - self._began))
+        return AxisInterval(end, words if step is None else f"{words}, step {step:,.0f}")
+
+    def moment(self, place: float) -> float | None:
+        """The unix time of a place, even after the time shown; None if it has none."""
+        return self._began + place
+
+    def begun(self) -> dict[int, float]:
+        """Attempt → the place where it begins, without the first attempt."""
+        snapshot = self._snapshot
+        return {
+            attempt: begun - self._began
+            for attempt, begun in sorted(snapshot.history.begun.copy().items())
+            if attempt > 1 and begun <= snapshot.now
+        }
+
+    def ticks(self, room: int) -> list[Tick]:
+        """Labels for `room` cells."""
+        most = max(1, room // max(10, len(duration(self.end)) * 3 // 2 + 2))
+        return [Tick(self.share(tick), duration(tick)) for tick in clock_ticks(self.begin, self.end, most)]
+
+    @staticmethod
+    def words(length: float) -> str:
+        """A length of this axis as text."""
+        return duration(length)
+
+
+class StepAxis(TimeAxis):
+    """Steps; each attempt is a line of its own, because it may repeat steps of an earlier one."""
+
+    SHORTEST = 10.0
+
+    def _length(self) -> float:
+        return max((steps.last or 0.0 for steps in self._snapshot.history.steps.copy().values()), default=0.0)
+
+    @staticmethod
+    def rounded(length: float) -> float:
+        return round_above(length)
+
+    def _attempts(self) -> list[tuple[int, Track, float]]:
+        """(attempt, its steps, when the next one begins) of every attempt that has begun at the time shown."""
+        history, now = self._snapshot.history, self._snapshot.now
+        known = [
+            (attempt, steps) for attempt, steps in sorted(history.steps.copy().items()) if steps.at(now) is not None
+        ]
+        ends = [*(history.begun.get(attempt, math.inf) for attempt, _ in known[1:]), math.inf]
+        # Before the first step there is an end, and no attempt.
+        return [(attempt, steps, end) for (attempt, steps), end in zip(known, ends, strict=False)]
+
+    def pieces(self, track: Track) -> list[list[Bucket | None]]:
+        """A line for each attempt."""
+        edges = [self.at(column / self.count) for column in range(self.count)]
+        return [
+            track.between([*(steps.when(edge, end) for edge in edges), end], self._snapshot.now)
+            for _, steps, end in self._attempts()
+        ]
+
+    def place(self, time: float) -> float | None:
+        """The step that was reached then."""
+        for _, steps, _ in reversed(self._attempts()):
+            step = steps.at(time)
+            if step is not None:
+                return step
+        return None
+
+    def between(self, first: float, last: float) -> AxisInterval | None:
+        """The interval in the newest attempt that has reached it."""
+        now = self._snapshot.now
+        for _, steps, until in reversed(self._attempts()):
+            reached = steps.at(now)
+            if steps.first is None or steps.first >= last or reached is None or reached < first:
+                continue
+            end = min(steps.when(last, until), math.nextafter(now, math.inf))
+            return AxisInterval(end, f"step {steps.at(math.nextafter(end, -math.inf)) or 0:,.0f}")
+        return None
+
+    def moment(self, place: float) -> float | None:
+        """When the newest attempt that has reached the step reached it."""
+        for _, steps in sorted(self._snapshot.history.steps.copy().items(), reverse=True):
+            if steps.first is not None and steps.first <= place <= (steps.last or 0.0):
+                return steps.when(place, 0.0)
+        return None
+
+    def begun(self) -> dict[int, float]:
+        """Attempt → the first step that it logs, without the first attempt."""
+        return {attempt: first for attempt, steps, _ in self._attempts() if attempt > 1 and (first := steps.first)}
+
+    def ticks(self, room: int) -> list[Tick]:
+        most = max(1, room // max(10, len(f"{self.end:,.0f}") * 3 // 2 + 2))
+        return [Tick(self.share(tick), f"{tick:,.0f}") for tick in step_ticks(self.begin, self.end, most)]
+
+    @staticmethod
+    def words(length: float) -> str:
+        return f"{length:,.0f} steps"

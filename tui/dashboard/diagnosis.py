@@ -1,4 +1,4 @@
-"""What every rank of a run is doing now, or why the run has failed: a text over the dashboard."""
+"""The dialog with the state of every rank, or why the run has failed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
-from textual.message import Message
 from textual.widgets import Static
 
-from runner.api.diagnosing import diagnose
-from runner.errors import DisttuiError
-from runner.render.diagnosis import diagnosis_text, told_before
-from runner.runs.registry import KnownRun
-from runner.text import clean_lines
-from tui.keys import bind
-from tui.screen import DisttuiModal
-from tui.widgets.hints import Hints, Key
-from tui.widgets.wrap import wrapped
+from disttui.runner.api.diagnosing import diagnose
+from disttui.runner.errors import DisttuiError
+from disttui.runner.render.diagnosis import diagnosis_text, told_before
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.text import clean_lines
+from disttui.tui.keys import bind
+from disttui.tui.screen import DisttuiModal
+from disttui.tui.widgets.bars import Hints, Key
+from disttui.tui.widgets.drawn import wrapped
 
 
 class DiagnosisText(Static):
@@ -37,7 +36,6 @@ class DiagnosisText(Static):
         self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Number of lines at this width."""
         return len(self._rows(width))
 
     def render(self) -> Content:
@@ -50,13 +48,6 @@ class DiagnosisText(Static):
 
 class DiagnosisScreen(DisttuiModal[None]):
     """Asks the hosts in a thread; shows a notice until they answer."""
-
-    class Answered(Message):
-        """The hosts have answered, or could not be asked."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("diagnosis.close", "escape,q,d", "close", "close", "back to the run"),
@@ -75,11 +66,10 @@ class DiagnosisScreen(DisttuiModal[None]):
     def compose(self) -> ComposeResult:
         """Yield the text, which its keys scroll."""
         with VerticalScroll(classes="box wide"):
-            yield DiagnosisText("asking the hosts …")
+            yield DiagnosisText("querying the hosts …")
         yield Hints(Key("y", "y", "copy"), Key("escape", "esc", "close"), classes="hint")
 
     def on_mount(self) -> None:
-        """Ask."""
         self._ask()
 
     @work(thread=True, group="diagnose", exit_on_error=False)
@@ -91,18 +81,16 @@ class DiagnosisScreen(DisttuiModal[None]):
         except DisttuiError as error:
             # Earlier reports of lost hosts are still shown.
             text = "\n".join([str(error), *told_before(self._run.folder)])
-        self.post_message(self.Answered(text))
+        self.call_later(self.show, text)
 
-    def on_diagnosis_screen_answered(self, event: Answered) -> None:
-        """Show the answer."""
-        self._text = clean_lines(event.text)
+    def show(self, text: str) -> None:
+        """Show the answer of the hosts, or why they could not be asked."""
+        self._text = clean_lines(text)
         self.query_one(DiagnosisText).show(self._text)
 
     def action_copy(self) -> None:
-        """Copy the text."""
         if self._text:
             self.disttui.copy(self._text)
 
     def action_close(self) -> None:
-        """Return to the run."""
         self.dismiss(None)

@@ -1,32 +1,26 @@
-"""What can be done with a run that has ended: again, from its checkpoint, the line that failed, its story."""
+"""Actions on a run that has ended: rerun, resume, edit the failing line, copy the summary."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
 from textual.app import App
-from textual.message import Message
 
-from runner.api.rerunning import Checkpoint
-from runner.diagnose.cause import find
-from runner.diagnose.frames import Frame
-from runner.errors import DisttuiError, InputError
-from runner.render.story import ending
-from runner.runs.registry import KnownRun
-from runner.runs.store import host_folder
-from tui.dashboard.source import failing_frame, on_this_machine
-from tui.run.again import saved_on_hosts
-from tui.run.feed import Snapshot
-from tui.terminal.editor import open_editor
-
-
-class CheckpointFound(Message):
-    """An ended run has saved a checkpoint."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        super().__init__()
-        self.checkpoint = checkpoint
+from disttui.runner.diagnose.cause import RootCause, find
+from disttui.runner.diagnose.frames import Frame, own
+from disttui.runner.diagnose.traceback import frames
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.paths import PathError, inside
+from disttui.runner.render.story import ending
+from disttui.runner.runs.notes import Checkpoint
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.store import host_folder
+from disttui.runner.text import clean
+from disttui.tui.run.again import saved_on_hosts
+from disttui.tui.run.feed import Snapshot
+from disttui.tui.terminal import open_editor
 
 
 class Ended:
@@ -37,12 +31,12 @@ class Ended:
         self._looked = False
         self._failing: tuple[object, Frame | None] = (None, None)
 
-    def look(self, run: KnownRun, ssh_config: str | None, tell: Callable[[CheckpointFound], object]) -> None:
-        """Look for a checkpoint on the hosts, once, in a thread; it calls `tell` if it finds one."""
+    def look(self, run: KnownRun, ssh_config: str | None, tell: Callable[[Checkpoint], object]) -> None:
+        """Search the hosts for a checkpoint, once, in a thread; calls `tell` if there is one."""
 
         def looking() -> None:
             if found := saved_on_hosts(run, ssh_config):
-                tell(CheckpointFound(found))
+                tell(found[0])
 
         if not self._looked:
             self._looked = True
@@ -57,26 +51,26 @@ class Ended:
         return self._failing[1]
 
     def edit(self, app: App[None], environ: Mapping[str, str], snapshot: Snapshot, run: KnownRun | None) -> None:
-        """Open the user's editor at that line, or say why this machine does not have it."""
+        """Open the user's editor at that line, or report why it is not on this machine."""
         frame, cause = self.frame(snapshot), find(snapshot.state)
         if frame is None or cause is None:
             return
         try:
             workdir = _workdir(snapshot, cause.failure.node)
-            place = on_this_machine(run, cause.failure.node, workdir, frame, cause.failure.traceback)
-            open_editor(app, environ, place.path, place.line)
+            path = on_this_machine(run, cause.failure.node, workdir, frame, cause.failure.traceback)
+            open_editor(app, environ, path, frame.line)
         except DisttuiError as error:
             app.notify(str(error), severity="warning", timeout=12)
 
 
 def story(snapshot: Snapshot, run: KnownRun | None) -> str:
-    """How a run ended, as `disttui show` prints it."""
+    """How a run ended, as `disttui runs show` prints it."""
     folder = run.folder if run is not None else snapshot.mirror
     return "\n".join(ending(snapshot.state, snapshot.state.elapsed, folder, {}, len(snapshot.state.attempts)))
 
 
 def _workdir(snapshot: Snapshot, node: int) -> str:
-    from runner.runs.registry import read_object
+    from disttui.runner.runs.registry import read_object
 
     try:
         spec = read_object(host_folder(snapshot.mirror, node) / "spec.json") or {}
@@ -84,3 +78,95 @@ def _workdir(snapshot: Snapshot, node: int) -> str:
         spec = {}
     workdir = spec.get("workdir")
     return workdir if isinstance(workdir, str) else ""
+
+
+_MOST = 4 << 20
+"""The largest file to search, in bytes: source files are not longer."""
+_UP = 3
+"""How many folders to search for the job's folder, from the profile's own upwards."""
+
+
+def failing_frame(cause: RootCause | None) -> Frame | None:
+    """The innermost frame of the user's own code in the traceback of the failure; None without one."""
+    found = own(frames(cause.failure.traceback)) if cause else None
+    return found if found and found.file and found.line > 0 and not found.library else None
+
+
+def on_this_machine(run: KnownRun | None, node: int, workdir: str, frame: Frame, traceback: str) -> Path:
+    """The file of this machine where a host's frame is.
+
+    If the host is another machine, a file with the same path, or at the same place below the profile's folder, counts
+    as the same only if the line is the same as well.
+
+    Args:
+        workdir: The job's folder on the host, from its spec; may be empty.
+        traceback: The traceback that the frame is from.
+
+    Raises:
+        InputError: This machine has no such file, or another version of it.
+    """
+    text = _text_of(traceback, frame)
+    local = run is None or run.sandbox or run.hosts[node].host == "local"
+    differs = None
+    for path in _candidates(run, workdir, frame.file):
+        line = _line_of(path, frame.line)
+        if line is None:
+            continue
+        if line.strip() == text or (local and not text):
+            return path
+        differs = path
+    where = "" if run is None else f"{clean(run.hosts[node].name)}: "
+    if differs:
+        raise InputError(
+            f"{where}{clean(frame.file)}:{frame.line}: {clean(str(differs))} on this machine differs there",
+            "It was changed since, or is another version.",
+        )
+    raise InputError(
+        f"{where}{clean(frame.file)}:{frame.line}: no such file on this machine",
+        "" if local else "Searched there, and in the folder of the profile.",
+    )
+
+
+def _candidates(run: KnownRun | None, workdir: str, file: str) -> Iterator[Path]:
+    """Yield regular files that may be copies of the host's file, the most likely first."""
+    there = PurePosixPath(file)
+    relative = there
+    if there.is_absolute():
+        yield from _file(Path("/"), str(there.relative_to("/")))
+        try:
+            relative = there.relative_to(PurePosixPath(workdir))
+        except ValueError:
+            relative = PurePosixPath(there.name)
+    elif workdir:
+        yield from _file(Path(workdir).expanduser(), str(there))
+    if run is not None and run.source:
+        folder = Path(run.source).parent
+        for base in (folder, *list(folder.parents)[:_UP]):
+            yield from _file(base, str(relative))
+
+
+def _file(folder: Path, name: str) -> Iterator[Path]:
+    try:
+        path = inside(folder, name)
+        if path.is_file() and path.stat().st_size <= _MOST:
+            yield path
+    except (PathError, OSError, RuntimeError):
+        return
+
+
+def _line_of(path: Path, number: int) -> str | None:
+    try:
+        lines = path.read_bytes()[:_MOST].decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    return lines[number - 1] if number <= len(lines) else ""
+
+
+def _text_of(traceback: str, frame: Frame) -> str:
+    """The source line that a traceback shows below a frame; empty without one."""
+    head = f'File "{frame.file}", line {frame.line}, in '
+    lines = traceback.splitlines()
+    for at in range(len(lines) - 2, -1, -1):
+        if lines[at].strip().startswith(head) and not lines[at + 1].strip().startswith("File "):
+            return lines[at + 1].strip()
+    return ""

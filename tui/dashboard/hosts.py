@@ -10,17 +10,17 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from runner.formatting import duration, number
-from runner.render.status import host_word
-from runner.runs.state import HostState
-from runner.text import clean
-from tui.keys import MOVE, OPEN, VIEW, bind
-from tui.run.feed import Snapshot
-from tui.run.names import short_names
-from tui.run.ranks import blamed
-from tui.theme import FULL, look
-from tui.widgets.drawn import Piece
-from tui.widgets.row_list import RowList, Sort
+from disttui.runner.formatting import duration, number
+from disttui.runner.runs.condition import host_word
+from disttui.runner.runs.state import HostState
+from disttui.runner.text import clean
+from disttui.tui.keys import MOVE, OPEN, VIEW, bind
+from disttui.tui.load import meters
+from disttui.tui.run.feed import Snapshot
+from disttui.tui.run.ranks import blamed, short_names
+from disttui.tui.theme import FULL, look
+from disttui.tui.widgets.drawn import Piece
+from disttui.tui.widgets.row_list import RowList, Sort
 
 KEEP = 6.0
 """Seconds after which the last telemetry of a host is stale."""
@@ -42,7 +42,7 @@ class HostStatusRow(NamedTuple):
     name: str
     """Its name, without a domain that all hosts share."""
     word: str
-    """A word that `tui.theme.look` knows."""
+    """A word that `disttui.tui.theme.look` knows."""
 
 
 class HostColumns(NamedTuple):
@@ -102,26 +102,19 @@ class HostsPane(RowList[HostStatusRow]):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("hosts.open", "enter", "open", "its ranks", "show the log of this host's ranks", group=OPEN),
         bind("hosts.top", "t", "top", "top", "what this host is doing now", group=OPEN),
-        bind("hosts.sort", "o", "sort(1)", "order", "trouble first, the busiest first, as in the profile", group=VIEW),
-        bind("hosts.down", "j,down", "cursor_down", "down", "one row down", group=MOVE, show=False),
-        bind("hosts.up", "k,up", "cursor_up", "up", "one row up", group=MOVE, show=False),
-        bind("hosts.page_down", "ctrl+d,pagedown", "page_down", "page down", group=MOVE, show=False),
-        bind("hosts.page_up", "ctrl+u,pageup", "page_up", "page up", group=MOVE, show=False),
-        bind("hosts.first", "g", "first", "first", "to the first row", group=MOVE, show=False),
-        bind("hosts.last", "G", "last", "last", "to the last row", group=MOVE, show=False),
+        bind("hosts.sort", "o", "sort(1)", "order", "by trouble, by load, or as in the profile", group=VIEW),
+        bind("hosts.down", "j,down", "move(1)", "down", "one row down", group=MOVE, show=False),
+        bind("hosts.up", "k,up", "move(-1)", "up", "one row up", group=MOVE, show=False),
+        bind("hosts.page_down", "ctrl+d,pagedown", "page(1)", "page down", group=MOVE, show=False),
+        bind("hosts.page_up", "ctrl+u,pageup", "page(-1)", "page up", group=MOVE, show=False),
+        bind("hosts.first", "g", "edge(False)", "first", "to the first row", group=MOVE, show=False),
+        bind("hosts.last", "G", "edge(True)", "last", "to the last row", group=MOVE, show=False),
     ]
     COLUMNS: ClassVar[tuple[tuple[str, int, int], ...]] = (
         ("ranks", 8, 6), ("cpu", 7, 2), ("mem", 10, 3), ("gpu", 7, 1), ("gpu mem", 10, 5), ("power", 8, 7),
         ("rx/s", 10, 8), ("tx/s", 10, 9), ("seen", 10, 4),
     )  # fmt: skip
     """Name, width, and rank: with too little room the highest rank is left out first."""
-
-    class HostChosen(Message):
-        """Requests the logs of a host's ranks."""
-
-        def __init__(self, node: int) -> None:
-            super().__init__()
-            self.node = node
 
     class TopWanted(Message):
         """Requests the view of what a host does now."""
@@ -150,7 +143,6 @@ class HostsPane(RowList[HostStatusRow]):
         return self.here.host.node if self.here is not None else None
 
     def key_of(self, item: HostStatusRow) -> str:
-        """Its node rank."""
         return f"{item.host.node}"
 
     def ordered(self) -> list[HostStatusRow]:
@@ -183,18 +175,16 @@ class HostsPane(RowList[HostStatusRow]):
         return super().draw(width, height)
 
     def head(self, width: int) -> list[Piece]:
-        """The headings."""
         names, wide, shown = self._columns
         heads = "".join(f"{name:>{cells}}" for name, cells, _ in shown)
         return [(f"{'host':<{names}} {'':<{wide}} {heads}", self.component("rows--quiet"))]
 
     def row(self, item: HostStatusRow, width: int) -> list[Piece]:
-        """A host."""
         if self._snapshot is None:
             return []
         names, wide, shown = self._columns
         host, seen, quiet = item.host, look(item.word), self.component("rows--quiet")
-        pieces: list[Piece] = [f"{_fitted(item.name, names):<{names}} "]
+        pieces: list[Piece] = [f"{meters.fit(item.name, names)} "]
         pieces.append((f"{seen.glyph} {item.word:<{wide - 2}} ", self.component(seen.css)))
         values, stale = self._values(host, self._snapshot), is_stale(host, self._snapshot)
         for name, cells, _ in shown:
@@ -240,13 +230,7 @@ class HostsPane(RowList[HostStatusRow]):
         """Offer `top` only for a live run."""
         return action != "top" or (self._snapshot is not None and self._snapshot.playback is None)
 
-    def action_open(self) -> None:
-        """Show its ranks."""
-        if self.node is not None:
-            self.post_message(self.HostChosen(self.node))
-
     def action_top(self) -> None:
-        """Request the view of what the host does now."""
         if self.node is not None:
             self.post_message(self.TopWanted(self.node))
 
@@ -255,14 +239,10 @@ class HostsPane(RowList[HostStatusRow]):
         self.action_sort(1)
 
 
-def _fitted(name: str, width: int) -> str:
-    return name if len(name) <= width else f"{name[: width - 1]}…"
-
-
 def _words(snapshot: Snapshot) -> dict[int, str]:
-    """The state of every host in a word; in a failed run, "failed" only for the host where the failure began.
+    """The state of every host; in a failed run, "failed" only for the host where the failure began.
 
-    In a stall, hosts of ranks that others wait for are "awaited", the others "waiting".
+    In a stall, hosts of ranks that others wait for are "blocking", the others "waiting".
     """
     state = snapshot.state
     words = {host.node: host_word(host, state) for host in state.hosts}
@@ -270,10 +250,10 @@ def _words(snapshot: Snapshot) -> dict[int, str]:
         first = 0
         for host in state.hosts:
             if words[host.node] == "running":
-                words[host.node] = "waiting" if culprits.isdisjoint(range(first, first + host.nproc)) else "awaited"
+                words[host.node] = "waiting" if culprits.isdisjoint(range(first, first + host.nproc)) else "blocking"
             first += host.nproc
     if "failed" in words.values() and (began := blamed(snapshot).node) is not None:
-        words |= {node: "pulled down" for node, word in words.items() if word == "failed" and node != began}
+        words |= {node: "interrupted" for node, word in words.items() if word == "failed" and node != began}
     return words
 
 

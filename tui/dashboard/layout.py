@@ -1,25 +1,25 @@
-"""Which panes of a run's screen are shown, and where: by the size of the terminal, zoomed, or stacked."""
+"""The layout of a run's panes: by the size of the terminal, zoomed, or stacked."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tui.charts.chart import Chart
-from tui.dashboard.hosts import HostsPane
-from tui.dashboard.load import LoadPane
-from tui.dashboard.rank_grid import RankGrid
-from tui.dashboard.story import StoryPane
+from disttui.tui.charts.chart import Chart
+from disttui.tui.dashboard.hosts import HostsPane
+from disttui.tui.dashboard.load import LoadPane
+from disttui.tui.dashboard.rank_grid import RankGrid
+from disttui.tui.dashboard.story import StoryPane
 
 if TYPE_CHECKING:
-    from tui.screen import DisttuiScreen
+    from disttui.tui.screen import DisttuiScreen
 
 CHARTS = 6
 MANY = 128
-"""From this many ranks on, their grid takes the room of the events."""
+"""From this number of ranks on, their grid replaces the events."""
 STACKED = (80, 20)
 """Columns and rows below which the panes are stacked, the most important first."""
 ROOMY = 30
-"""From this many rows on, all panes fit below the story of a failure."""
+"""From this number of rows on, all panes fit below the story of a failure."""
 LEAST = 4
 """The least rows of a pane that shows more than its title."""
 EVENTS = 9
@@ -32,11 +32,11 @@ class PaneLayout:
     def __init__(self, screen: DisttuiScreen) -> None:
         self._screen = screen
         self.pane = "ranks"
-        """Id of the pane that has the focus, or had it last."""
+        """Id of the pane that has or last had the focus."""
         self.zoomed = False
         """Whether that pane is shown alone."""
         self._charts = 1
-        """How many charts have something to show; the first is shown in any case."""
+        """Number of charts with data; the first is always shown."""
 
     @property
     def stacked(self) -> bool:
@@ -45,7 +45,7 @@ class PaneLayout:
         return width < STACKED[0] or height < STACKED[1]
 
     def tell(self, *, story: bool, charts: int) -> None:
-        """Set whether the story has a text to show, and how many charts have numbers."""
+        """Set whether the story has text, and how many charts have data."""
         charts = max(1, min(CHARTS, charts))
         if story != self._screen.has_class("-story") or charts != self._charts:
             self._screen.set_class(story, "-story")

@@ -1,19 +1,19 @@
-"""The load of every host and GPU, now as bars and over time as areas: for a large terminal and few hosts."""
+"""The load of every host and GPU, as bars and as areas over time: for large terminals and few hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
 from textual.strip import Strip
 
-from runner.runs.state import HostState
-from runner.text import clean
-from tui.dashboard.hosts import is_stale
-from tui.run.feed import Snapshot
-from tui.run.series import Track
-from tui.top import meters
-from tui.widgets.drawn import Drawn, Piece, line
+from disttui.runner.runs.state import HostState
+from disttui.runner.text import clean
+from disttui.tui.dashboard.hosts import is_stale
+from disttui.tui.load import meters
+from disttui.tui.run.feed import Snapshot
+from disttui.tui.run.series import Track
+from disttui.tui.widgets.drawn import Drawn, Piece, line
 
 NAME = 14
 """Cells of a host's name."""
@@ -24,7 +24,7 @@ BAR = 14
 TALL = 4
 """The most rows for one number."""
 HELD = 4.0
-"""Seconds for which a number is taken to stay as it was; hosts send theirs once a second."""
+"""Seconds for which a value is held; hosts send one per second."""
 
 
 class Measure(NamedTuple):
@@ -61,7 +61,6 @@ class LoadPane(Drawn):
         self._each = 1
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show a snapshot."""
         self._snapshot = snapshot
         self.fit(self.room)
         self.redraw()
@@ -71,7 +70,7 @@ class LoadPane(Drawn):
         before = self.rows(0)
         self.room = room
         snapshot = self._snapshot
-        offered = (way(snapshot) for way in (_all, _gpus, _sums, _hosts)) if snapshot is not None and room else ()
+        offered = _offered(snapshot) if snapshot is not None and room else ()
         self._measures = next((found for found in offered if 0 < len(found) <= room), ())
         self._each = max(1, min(TALL, room // len(self._measures))) if self._measures else 1
         self.display = bool(self._measures)
@@ -79,7 +78,6 @@ class LoadPane(Drawn):
             self.refresh(layout=True)
 
     def rows(self, width: int) -> int:
-        """Number of rows shown."""
         return self._each * len(self._measures)
 
     def draw(self, width: int, height: int) -> list[Strip]:
@@ -105,7 +103,7 @@ class LoadPane(Drawn):
         values = [value / one.per for value in known if value is not None]
         stale = is_stale(snapshot.state.hosts[one.node], snapshot)
         now = sum(values) / len(values) if values and not stale else None
-        # The upper quarter of a row stays empty, so that a full one does not touch the row above.
+        # The upper quarter of a row stays empty, so that rows do not touch.
         top = 100.0 * self._each / (self._each - 0.25)
         rows = meters.area(_means(one, snapshot, room), room, self._each, top) if room else [""] * self._each
         head: list[Piece] = [title, (f" {one.kind:<{KIND}} ", quiet), *meters.bar(now, BAR, self.component), "  "]
@@ -128,7 +126,7 @@ def _means(one: Measure, snapshot: Snapshot, count: int) -> list[float | None]:
 def held(values: Sequence[float | None], most: int) -> list[float | None]:
     """The values, each repeated in up to `most` columns after it that have none of their own.
 
-    At the beginning of a run a column is shorter than the time from one sample to the next: there is no gap to show.
+    At the beginning of a run a column is shorter than the interval between samples, which is not a gap.
     """
     found: list[float | None] = []
     last, left = None, 0
@@ -151,7 +149,7 @@ def _memory(host: HostState, snapshot: Snapshot) -> list[Measure]:
 
 def _gpu_tracks(host: HostState, snapshot: Snapshot) -> list[tuple[int, Track]]:
     known = snapshot.history.each.get("gpu.use", {})
-    # A copy: the feed's thread may add another GPU meanwhile.
+    # A copy: the feed's thread may add another GPU.
     gpus = sorted(snapshot.history.gpus.get(host.node, {}).copy())
     return [(index, track) for index in gpus if (track := known.get((host.node, index))) is not None]
 
@@ -165,22 +163,9 @@ def _mean_gpu(host: HostState, snapshot: Snapshot) -> list[Measure]:
     return [Measure(host.node, f"{len(tracks)} gpus" if len(tracks) > 1 else "gpu", tracks)] if tracks else []
 
 
-def _all(snapshot: Snapshot) -> list[Measure]:
-    return _of(snapshot, _each_gpu, _cpu, _memory)
-
-
-def _gpus(snapshot: Snapshot) -> list[Measure]:
-    return _of(snapshot, _each_gpu, _cpu)
-
-
-def _sums(snapshot: Snapshot) -> list[Measure]:
-    return _of(snapshot, _mean_gpu, _cpu)
-
-
-def _hosts(snapshot: Snapshot) -> list[Measure]:
-    """One measure per host: of its GPUs if it has any."""
-    return [one for host in snapshot.state.hosts for one in (_mean_gpu(host, snapshot) or _cpu(host, snapshot))[:1]]
-
-
-def _of(snapshot: Snapshot, *kinds: Callable[[HostState, Snapshot], list[Measure]]) -> list[Measure]:
-    return [one for host in snapshot.state.hosts for kind in kinds for one in kind(host, snapshot)]
+def _offered(snapshot: Snapshot) -> Iterator[list[Measure]]:
+    """Yield what can be shown, the most detailed first; the last is one measure per host, of its GPUs if it has any."""
+    hosts = snapshot.state.hosts
+    for kinds in ((_each_gpu, _cpu, _memory), (_each_gpu, _cpu), (_mean_gpu, _cpu)):
+        yield [one for host in hosts for kind in kinds for one in kind(host, snapshot)]
+    yield [one for host in hosts for one in (_mean_gpu(host, snapshot) or _cpu(host, snapshot))[:1]]

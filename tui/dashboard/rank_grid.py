@@ -11,16 +11,16 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
 
-from runner.text import clean
-from tui.dashboard.hosts import TROUBLE
-from tui.keys import MOVE, OPEN, bind
-from tui.run.feed import Snapshot
-from tui.run.ranks import RankNow, pace_name, ranks_now
-from tui.theme import RAMP, look
-from tui.widgets.drawn import Drawn, Piece, line
+from disttui.runner.text import clean
+from disttui.tui.dashboard.hosts import TROUBLE
+from disttui.tui.keys import MOVE, OPEN, bind
+from disttui.tui.run.feed import Snapshot
+from disttui.tui.run.ranks import RankNow, pace_name, ranks_now
+from disttui.tui.theme import RAMP, look
+from disttui.tui.widgets.drawn import Drawn, Piece, line
 
-CALM = 0.1
-"""Ranks whose pace differs less than this share from the median are drawn alike: steps always vary a little."""
+NOISE = 0.1
+"""Ranks whose pace differs less than this share from the median are drawn alike, because steps always vary a little."""
 
 
 _ORDER = (*TROUBLE, "running", "stopped", "done")
@@ -54,9 +54,9 @@ class RankGrid(Drawn):
         bind("grid.right", "l,right", "move(1, 0)", "right", "one rank on", group=MOVE, show=False),
         bind("grid.up", "k,up", "move(0, -1)", "up", "one row up", group=MOVE, show=False),
         bind("grid.down", "j,down", "move(0, 1)", "down", "one row down", group=MOVE, show=False),
-        bind("grid.slowest", "w", "slowest", "worst",
-             "to the line in which the rank failed that brought the run down, or to the last of one that others wait "
-             "for; once more: to those that suffer from it; else to the slowest rank", group=MOVE),
+        bind("grid.slowest", "w", "slowest", "culprit",
+             "to the line where the culprit failed, or to the last line of a rank that blocks others; again: to the "
+             "ranks affected by it; without a culprit, to the slowest rank", group=MOVE),
         bind("grid.open", "enter", "open", "its log", "show the log of this rank", group=OPEN),
     ]  # fmt: skip
 
@@ -78,19 +78,18 @@ class RankGrid(Drawn):
         super().__init__(id=id)
         self.border_title = "Ranks"
         self.cursor: int | None = None
-        """The chosen rank."""
+        """The selected rank."""
         self._snapshot: Snapshot | None = None
         self._ranks: list[RankNow] = []
         self._top = 0
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show a snapshot."""
         first = self._snapshot is None
         self._snapshot = snapshot
         self._ranks = ranks_now(snapshot)
         if first:
             self.refresh(layout=True)
-        self._say()
+        self._show_title()
         self.redraw()
 
     def rows(self, width: int) -> int:
@@ -107,11 +106,10 @@ class RankGrid(Drawn):
         """Put the cursor on a rank; None: remove it."""
         self.cursor = None if rank is None or not self._ranks else max(0, min(rank, len(self._ranks) - 1))
         self._keep_in_sight()
-        self._say()
+        self._show_title()
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Draw the visible rows."""
         if not self._ranks or width < 4:
             return []
         plan = self._layout(width, height)
@@ -165,8 +163,8 @@ class RankGrid(Drawn):
                 pieces += [(number, quiet), (text, style), gap]
         return line(pieces)
 
-    def _say(self) -> None:
-        """Show in the border the chosen rank, or how many are slow or failed."""
+    def _show_title(self) -> None:
+        """Show the chosen rank in the border, or how many are slow or failed."""
         name = pace_name(self._snapshot).replace("_", " ") if self._snapshot else ""
         if self.cursor is not None and self.cursor < len(self._ranks) and self._snapshot:
             one = self._ranks[self.cursor]
@@ -188,7 +186,7 @@ class RankGrid(Drawn):
         self.set_title(f"Ranks · {name}" if paced else "Ranks", said)
 
     def _hidden(self, plan: GridLayout) -> Iterable[str]:
-        """How to see the ranks that are not in sight; nothing where all are."""
+        """How to show the hidden ranks; nothing if all are visible."""
         count, page = len(self._ranks), plan.columns * self.size.height
         if not 0 < page < count:
             return
@@ -208,7 +206,6 @@ class RankGrid(Drawn):
         self._top = max(row - height + 1, min(self._top, row))
 
     def action_move(self, x: int, y: int) -> None:
-        """Move the cursor."""
         if self.cursor is None:
             self.choose(0)
             return
@@ -221,24 +218,21 @@ class RankGrid(Drawn):
         by_pace = sorted(self._ranks, key=lambda one: -one.ratio)
         culprits = [one.rank for one in by_pace if one.culprit]
         if culprits:
-            turns = [*culprits, *(one.rank for one in self._ranks if one.victim)]
-            at = turns.index(self.cursor) + 1 if self.cursor in turns else 0
-            self.choose(turns[at % len(turns)])
-            self.post_message(self.RankBlamed(turns[at % len(turns)]))
+            order = [*culprits, *(one.rank for one in self._ranks if one.victim)]
+            at = order.index(self.cursor) + 1 if self.cursor in order else 0
+            self.choose(order[at % len(order)])
+            self.post_message(self.RankBlamed(order[at % len(order)]))
         elif by_pace:
             self.choose(by_pace[0].rank)
 
     def action_open(self) -> None:
-        """Show the chosen rank's log."""
         if self.cursor is not None:
             self.post_message(self.RankChosen(self.cursor))
 
     def on_resize(self, event: events.Resize) -> None:
-        """Fit the title, too."""
-        self._say()
+        self._show_title()
 
     def on_click(self, event: events.Click) -> None:
-        """Choose the rank under the pointer."""
         offset = event.get_content_offset(self)
         if offset is None or not self._ranks:
             return
@@ -251,7 +245,7 @@ class RankGrid(Drawn):
 
 
 def _css(one: RankNow) -> str:
-    if one.word != "running" or one.pace is None or abs(one.ratio - 1) < CALM:
+    if one.word != "running" or one.pace is None or abs(one.ratio - 1) < NOISE:
         return look(one.word).css
     # Blue at half the median, orange at one and a half.
     return f"ramp--{max(0, min(RAMP - 1, int((one.ratio - 0.5) * RAMP)))}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from textual import work
+from textual import on, work
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
@@ -17,34 +19,32 @@ from textual.widget import Widget
 from textual.widgets import Input
 from textual.worker import Worker
 
-from runner.api.rerunning import Checkpoint
-from runner.formatting import duration
-from runner.render.status import run_word
-from runner.runs.registry import KnownRun
-from runner.text import clean
-from tui.charts.chart import Chart
-from tui.dashboard.ended import CheckpointFound, Ended, story
-from tui.dashboard.hosts import HostsPane
-from tui.dashboard.layout import CHARTS, MANY, PaneLayout
-from tui.dashboard.load import LoadPane
-from tui.dashboard.log_place import LogPlace
-from tui.dashboard.progress import ProgressLine, facts
-from tui.dashboard.rank_grid import RankGrid
-from tui.dashboard.story import StoryPane
-from tui.dashboard.timeline import TimelinePane
-from tui.dialogs.pick import PickScreen
-from tui.keys import APP, CHANGE, MOVE, VIEW, bind
-from tui.log import LogView, Older
-from tui.log.blame import Blame
-from tui.run.again import run_again
-from tui.run.events import Moment
-from tui.run.feed import Snapshot
-from tui.run.metrics import available, charted
-from tui.run.names import short_names
-from tui.run.ranks import blamed
-from tui.screen import DisttuiScreen
-from tui.startup import settle, unsettle
-from tui.widgets.footer import FooterBar
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.formatting import duration
+from disttui.runner.runs.condition import run_word
+from disttui.runner.runs.notes import Checkpoint
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.text import clean
+from disttui.tui.charts.chart import Chart
+from disttui.tui.dashboard.ended import Ended, story
+from disttui.tui.dashboard.hosts import HostsPane
+from disttui.tui.dashboard.layout import CHARTS, MANY, PaneLayout
+from disttui.tui.dashboard.load import LoadPane
+from disttui.tui.dashboard.rank_grid import RankGrid
+from disttui.tui.dashboard.story import ProgressLine, StoryPane, facts
+from disttui.tui.dashboard.timeline import TimelinePane
+from disttui.tui.dialogs.prompts import PickScreen
+from disttui.tui.keys import APP, CHANGE, MOVE, VIEW, bind
+from disttui.tui.log import LogSources, LogView, Older
+from disttui.tui.run.again import run_again
+from disttui.tui.run.events import Moment
+from disttui.tui.run.feed import Snapshot
+from disttui.tui.run.ranks import blamed, short_names
+from disttui.tui.run.series import available, charted
+from disttui.tui.screen import DisttuiScreen
+from disttui.tui.startup import freeze_objects, unfreeze_objects
+from disttui.tui.terminal import open_pager
+from disttui.tui.widgets.bars import FooterBar
 
 PACE = 1.0
 """Seconds between two drawings of the large panes: grid, charts, table."""
@@ -53,11 +53,7 @@ TYPING = 0.8
 
 
 class RunScreen(DisttuiScreen):
-    """The common base of the live dashboard and the replay.
-
-    Args:
-        fetch: Fetches beginnings of logs into the mirror; called in a thread. Raises DisttuiError.
-    """
+    """The common base of the live dashboard and the replay."""
 
     SCOPED_CSS = False
     CSS = """
@@ -103,30 +99,31 @@ class RunScreen(DisttuiScreen):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("dash.back", "q", "back", "back", "back to the screen before, which stops no run", group=APP),
-        bind("dash.before", "shift+tab", "pane(-1)", "pane before", "to the pane before", group=MOVE, show=False),
+        bind("dash.back", "q", "back", "back", "leave the zoom, then the rank, then this screen", group=APP),
+        bind("dash.before", "shift+tab", "pane(-1)", "previous pane", "to the previous pane", group=MOVE, show=False),
         bind("dash.filter", "ampersand", "log('filter')", "filter", "filter the log", group=VIEW, show=False),
         *(
             bind(f"dash.rank_{digit}", str(digit), f"rank({digit})", f"rank {digit}",
-                 f"choose rank {digit}; more digits within a moment make a larger number", group=MOVE, show=False)
+                 f"choose rank {digit}; type more digits for a larger number", group=MOVE, show=False)
             for digit in range(10)
         ),
-        bind("dash.blamed", "w", "blamed", "to blame", "to the rank that is to blame, as in the ranks", group=MOVE,
+        bind("dash.blamed", "w", "blamed", "culprit", "to the rank that caused it, as in the ranks", group=MOVE,
              show=False),
-        bind("dash.all", "A", "all_ranks", "all ranks", "the log of all ranks again", show=False),
-        bind("ended.again", "r", "again", "run again", "run it once more, with the same profile", group=CHANGE),
-        bind("ended.resume", "R", "resume", "from checkpoint", "run it again from its newest checkpoint", group=CHANGE),
-        bind("ended.story", "y", "copy_story", "copy story", "copy how it ended, as `disttui show` tells it"),
+        bind("dash.all", "A", "all_ranks", "all ranks", "show the log of all ranks", show=False),
+        bind("ended.again", "r", "again", "rerun", "rerun it: a form shows its arguments and settings", group=CHANGE),
+        bind("ended.resume", "R", "resume", "resume", "resume it from a checkpoint, by the same form", group=CHANGE),
+        bind("ended.pull", "p", "pull", "pull", "copy its checkpoints and results to here", group=CHANGE),
+        bind("ended.story", "y", "copy_story", "copy summary", "copy how it ended, as `disttui runs show` prints it"),
     ]  # fmt: skip
     AUTO_FOCUS = "#ranks"
 
-    def __init__(self, fetch: Callable[[Sequence[Older]], None]) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.snapshot: Snapshot | None = None
         self.known: KnownRun | None = None
         """The run in this machine's registry; None if it is not there."""
         self.arrangement = PaneLayout(self)
-        self.log_place = LogPlace(fetch, id="log", classes="pane")
+        self.log_pane = Vertical(id="log", classes="pane")
         self._ended = Ended()
         self._drawn_at = 0.0
         self._turn: Worker[None] | None = None
@@ -149,7 +146,7 @@ class RunScreen(DisttuiScreen):
                     with Horizontal(classes="row", id=f"row{row}"):
                         yield self._classed(Chart(2 * row, f"chart{2 * row}"))
                         yield self._classed(Chart(2 * row + 1, f"chart{2 * row + 1}"), "-last")
-        yield self.log_place
+        yield self.log_pane
 
     @staticmethod
     def _classed(pane: Widget, *more: str) -> Widget:
@@ -159,7 +156,7 @@ class RunScreen(DisttuiScreen):
     @property
     def log_view(self) -> LogView | None:
         """The run's log; None before it is opened."""
-        return self.log_place.view
+        return next(iter(self.query(LogView)), None)
 
     # Showing
 
@@ -167,18 +164,21 @@ class RunScreen(DisttuiScreen):
         """Show a snapshot: texts at once, large panes once per PACE."""
         first, ended = self.snapshot is None, self.over
         self.snapshot = snapshot
-        self.log_place.set_clocks(snapshot.state.hosts[0].story.offsets)
+        if (view := self.log_view) is not None:
+            if view.sources.set_offsets(snapshot.state.hosts[0].story.offsets):
+                view.call_later(view.read_anew)  # not before it is mounted
+            view.show_lag(snapshot.lag)
         self.query_one(ProgressLine).show(snapshot)
         self.query_one(TimelinePane).show(snapshot)
         story = self.query_one(StoryPane).show(snapshot)
         self.arrangement.tell(story=story, charts=len(charted(snapshot.history)))
         if first:
             self.set_class(snapshot.state.world_size > MANY, "-many")
-            self.call_after_refresh(settle)
+            self.call_after_refresh(freeze_objects)
         if first or at_once or snapshot.state.result:
             self._show_large(snapshot)
-            if first:
-                self.arrangement.arrange()
+            if first or snapshot.state.result:
+                self.arrangement.arrange()  # by the rows that the panes have now
         elif time.monotonic() - self._drawn_at >= PACE - 0.05 and (self._turn is None or self._turn.is_finished):
             self._turn = self._show_large_in_turn(snapshot)
         self._show_head()
@@ -187,11 +187,11 @@ class RunScreen(DisttuiScreen):
                 self.query_one(FooterBar).changed_by_itself()
             self.refresh_bindings()
         if self.over and self.known is not None and not self.disttui.read_only:
-            self._ended.look(self.known, self.disttui.ssh_config, self.post_message)
+            self._ended.look(self.known, self.disttui.ssh_config, partial(self.call_later, self._offer_resume))
 
     def on_unmount(self) -> None:
         """Let the collector free the objects of this screen."""
-        unsettle()
+        unfreeze_objects()
 
     def _show_head(self) -> None:
         snapshot = self.snapshot
@@ -200,14 +200,15 @@ class RunScreen(DisttuiScreen):
             numbers = facts(snapshot, self._charted or snapshot)
             if self.disttui.read_only:
                 numbers = ["read-only", *numbers]
-            self.header.show(snapshot.state.run, numbers, run_word(snapshot.state), elapsed)
+            word = "incomplete" if snapshot.cut_off else run_word(snapshot.state)
+            self.header.show(snapshot.state.run, numbers, word, elapsed)
 
     def _large(self) -> list[HostsPane | RankGrid | LoadPane | Chart]:
         return [self.query_one(HostsPane), self.query_one(RankGrid), self.query_one(LoadPane), *self.query(Chart)]
 
     def _show_large(self, snapshot: Snapshot) -> None:
         if self._turn is not None:
-            self._turn.cancel()  # it would draw the panes that are left as the run was before
+            self._turn.cancel()  # it would draw the remaining panes with the old snapshot
         self._drawn_at = time.monotonic()
         self._charted = snapshot
         for pane in self._large():
@@ -216,18 +217,18 @@ class RunScreen(DisttuiScreen):
 
     def show_log(self, mirror: Path, names: Sequence[str], offsets: Mapping[int, float]) -> None:
         """Open the run's log in its pane, with the known failures marked."""
-        self.log_place.open(mirror, short_names(names), offsets)
+        self.log_pane.border_title = "Log"
+        sources = LogSources(mirror, short_names(names), offsets)
+        self.log_pane.mount(LogView(sources, read_only=self.disttui.read_only))
         if self.snapshot is not None:
             self._blame(self.snapshot)
 
     def _blame(self, snapshot: Snapshot) -> None:
         """Mark the log lines of the ranks that the ranks' pane blames."""
         if self.log_view is not None:
-            roles = blamed(snapshot)
-            blame = Blame(snapshot.state.attempt, roles.culprits, roles.victims, roles.said, roles.stalled)
-            self.log_view.blame(blame)
+            self.log_view.blame(blamed(snapshot))
 
-    @work(group="large", description="large panes")  # else of the whole snapshot's repr: 50 ms
+    @work(group="large", description="large panes")  # the default is the repr of the whole snapshot: 50 ms
     async def _show_large_in_turn(self, snapshot: Snapshot) -> None:
         """Draw the large panes one by one, so that a key waits for one of them at most."""
         self._drawn_at = time.monotonic()
@@ -241,7 +242,6 @@ class RunScreen(DisttuiScreen):
     # Panes
 
     def on_mount(self) -> None:
-        """Lay the panes out."""
         if self.arrangement.stacked:
             self.query_one("#chart0").focus()
         self.arrangement.arrange()
@@ -253,7 +253,6 @@ class RunScreen(DisttuiScreen):
             self.arrangement.arrange()
 
     def action_pane(self, by: int) -> None:
-        """Focus another pane."""
         names = self.arrangement.names()
         at = names.index(self.arrangement.pane) if self.arrangement.pane in names else 0
         self.go_to(names[(at + by) % len(names)])
@@ -269,7 +268,6 @@ class RunScreen(DisttuiScreen):
             pane.focus()
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """Remember the pane."""
         for widget in event.widget.ancestors_with_self:
             if isinstance(widget, Widget) and widget.has_class("pane") and widget.id and widget.id != "story":
                 moved, self.arrangement.pane = self.arrangement.pane != widget.id, widget.id
@@ -299,7 +297,7 @@ class RunScreen(DisttuiScreen):
             await super().action_back()
 
     def leaving(self) -> None:
-        """Say that the run continues, if it does; called on leaving."""
+        """Called on leaving: reports that the run continues, if it does."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the actions on an ended run only after its end, and no prompt of the log in another."""
@@ -307,6 +305,9 @@ class RunScreen(DisttuiScreen):
             return False
         if action in ("again", "resume"):
             usable = self.over and self.known is not None and (action == "again" or self._ended.checkpoint is not None)
+            return usable and super().check_action(action, parameters) is True
+        if action == "pull":
+            usable = self.over and self.known is not None and not self.known.sandbox
             return usable and super().check_action(action, parameters) is True
         if action == "copy_story":
             return self.over
@@ -317,7 +318,6 @@ class RunScreen(DisttuiScreen):
     # Ranks and logs
 
     def action_rank(self, digit: int) -> None:
-        """Choose a rank by its digits."""
         typed, when = self._typed
         now = self.disttui.typed_at
         number = (typed if now - when < TYPING else "") + str(digit)
@@ -333,33 +333,30 @@ class RunScreen(DisttuiScreen):
             chart.rank = rank
         if self.log_view is not None:
             self.log_view.show_ranks(None if rank is None else [rank])
-        self.log_place.border_title = "Log" if rank is None else f"Log · rank {rank}"
+        self.log_pane.border_title = "Log" if rank is None else f"Log · rank {rank}"
 
     def action_all_ranks(self) -> None:
-        """Show all ranks again."""
         self.choose_rank(None)
 
     def action_log(self, kind: str) -> None:
-        """Open the log's prompt."""
         if self.log_view is not None:
             # Not go_to: it sets the focus later, and would take it from the prompt.
             self.arrangement.pane = "log"
             self.arrangement.arrange()
             self.log_view.action_ask(kind)
 
-    def on_hosts_pane_host_chosen(self, event: HostsPane.HostChosen) -> None:
-        """Show the logs of its ranks."""
+    @on(HostsPane.Opened)
+    def _show_log_of(self, event: HostsPane.Opened) -> None:
         if self.snapshot is None or self.log_view is None:
             return
-        hosts = self.snapshot.state.hosts
-        first = sum(host.nproc for host in hosts[: event.node])
+        node, hosts = int(event.key), self.snapshot.state.hosts
+        first = sum(host.nproc for host in hosts[:node])
         self.choose_rank(first)
-        self.log_view.show_ranks(list(range(first, first + hosts[event.node].nproc)))
-        self.log_place.border_title = Content(f"Log · {clean(hosts[event.node].name)}")
+        self.log_view.show_ranks(list(range(first, first + hosts[node].nproc)))
+        self.log_pane.border_title = Content(f"Log · {clean(hosts[node].name)}")
         self.go_to("log")
 
     def on_rank_grid_rank_chosen(self, event: RankGrid.RankChosen) -> None:
-        """Show its log."""
         self.choose_rank(event.rank)
         self.go_to("log")
 
@@ -368,11 +365,10 @@ class RunScreen(DisttuiScreen):
         self.choose_rank(event.rank)
 
     def on_rank_grid_rank_blamed(self, event: RankGrid.RankBlamed) -> None:
-        """Show its log where it stopped."""
         self.choose_rank(event.rank)
         if self.log_view is not None:
             self.log_view.go_to_failing(event.rank)
-            if self.log_place.has_class("-off"):
+            if self.log_pane.has_class("-off"):
                 self.go_to("log")
 
     def action_blamed(self) -> None:
@@ -380,7 +376,6 @@ class RunScreen(DisttuiScreen):
         self.query_one(RankGrid).action_slowest()
 
     def on_timeline_pane_moment_chosen(self, event: TimelinePane.MomentChosen) -> None:
-        """Show the log where it happened."""
         self.show_moment(event.moment)
 
     def show_moment(self, moment: Moment) -> None:
@@ -391,7 +386,6 @@ class RunScreen(DisttuiScreen):
 
     @work(group="pick")
     async def on_chart_pick_requested(self, event: Chart.PickRequested) -> None:
-        """List the metrics to choose from."""
         if self.snapshot is None:
             return
         now = event.chart.metric
@@ -402,6 +396,42 @@ class RunScreen(DisttuiScreen):
                 event.chart.chosen = chosen
                 event.chart.show(self.snapshot)
 
+    # The log
+
+    @abstractmethod
+    def fetch_earlier(self, wanted: Sequence[Older]) -> None:
+        """Fetch beginnings of logs into the mirror; called in a thread. Raises DisttuiError."""
+
+    def on_log_view_older_requested(self, event: LogView.OlderRequested) -> None:
+        self._fetch_older(event.wanted)
+
+    @work(thread=True, group="earlier", exit_on_error=False)
+    def _fetch_older(self, wanted: Sequence[Older]) -> None:
+        problem = None
+        try:
+            self.fetch_earlier(wanted)
+        except DisttuiError as error:
+            problem = error
+        self.call_later(self._show_older, problem)
+
+    def _show_older(self, problem: DisttuiError | None) -> None:
+        """Show the new lines, and say which are missing."""
+        if (view := self.log_view) is None:
+            return
+        if problem is not None:
+            self.notify(str(problem), title="cannot fetch earlier lines", severity="warning")
+            view.older_refused()
+        view.read_anew()
+
+    def on_log_view_yanked(self, event: LogView.Yanked) -> None:
+        self.disttui.copy(event.text)
+
+    def on_log_view_pager_requested(self, event: LogView.PagerRequested) -> None:
+        try:
+            open_pager(self.app, self.disttui.environ, event.path, event.line)
+        except InputError as error:
+            self.notify(str(error), severity="error")
+
     # The end of the run
 
     @property
@@ -409,27 +439,29 @@ class RunScreen(DisttuiScreen):
         """Whether the run has ended at the time that is shown."""
         return self.snapshot is not None and self.snapshot.state.result is not None
 
-    def on_checkpoint_found(self, event: CheckpointFound) -> None:
-        """Offer to continue from the checkpoint."""
-        self._ended.checkpoint = event.checkpoint
+    def _offer_resume(self, checkpoint: Checkpoint) -> None:
+        self._ended.checkpoint = checkpoint
         self.refresh_bindings()
 
     def action_again(self) -> None:
-        """Ask, then check the hosts and run it again."""
-        self._run_again(None)
+        """Show the form, then check the hosts and run it again."""
+        self._run_again(resume=False)
 
     def action_resume(self) -> None:
-        """Ask, then check the hosts and continue from the newest checkpoint."""
-        if self._ended.checkpoint is not None:
-            self._run_again(self._ended.checkpoint)
+        """The same, from the newest checkpoint unless another is chosen."""
+        self._run_again(resume=True)
 
     @work(group="ask", exclusive=True)
-    async def _run_again(self, checkpoint: Checkpoint | None) -> None:
+    async def _run_again(self, *, resume: bool) -> None:
         if self.known is not None:
-            await run_again(self.disttui, self.known, checkpoint)
+            await run_again(self.disttui, self.known, resume=resume)
+
+    def action_pull(self) -> None:
+        if self.known is not None:
+            self.disttui.router.open_pull(self.known.run)
 
     def action_copy_story(self) -> None:
-        """Copy the end as `disttui show` prints it."""
+        """Copy the end as `disttui runs show` prints it."""
         if self.snapshot is not None and self.over:
             self.disttui.copy(story(self.snapshot, self.known))
 

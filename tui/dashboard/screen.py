@@ -14,20 +14,22 @@ from textual import work
 from textual.binding import BindingType
 from textual.message import Message
 
-from runner.errors import DisttuiError
-from runner.ids import short
-from runner.render.status import run_word
-from runner.runs.hooks import tell_later
-from runner.runs.registry import KnownRun
-from runner.runs.state import RunState
-from runner.user.notices import Notices
-from tui.dashboard.hosts import HostsPane
-from tui.dashboard.run_screen import RunScreen
-from tui.keys import CHANGE, PANE_KEYS, VIEW, bind
-from tui.log import Older
-from tui.run.attach import attached
-from tui.run.feed import FeedFailed, LiveFeed, RunChanged, Snapshot
-from tui.screen import Command
+from disttui.runner.api.finding import find_run
+from disttui.runner.api.following import TAIL, follow
+from disttui.runner.errors import DisttuiError
+from disttui.runner.formatting import amount
+from disttui.runner.ids import short
+from disttui.runner.runs.condition import run_word
+from disttui.runner.runs.hooks import tell_later
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.state import RunState
+from disttui.runner.user.notices import Notices
+from disttui.tui.dashboard.hosts import HostsPane
+from disttui.tui.dashboard.run_screen import RunScreen
+from disttui.tui.keys import APP, CHANGE, PANE_KEYS, VIEW, bind
+from disttui.tui.log import Older
+from disttui.tui.run.feed import FeedFailed, LiveFeed, RunChanged, Snapshot
+from disttui.tui.screen import Command
 
 
 class RunFound(Message):
@@ -48,19 +50,27 @@ class DashboardScreen(RunScreen):
     """
 
     HELP = (
-        "A run as it goes on: its hosts, what every rank does and how fast, its numbers over time, what has happened, "
-        "and the ranks' output. Leaving this screen leaves the run alone. Colours go from blue (little, quick) to "
-        "orange (much, slow); a rank is called slow from 1.5 times the median on."
+        "A live run: its hosts, the state and speed of every rank, metrics over time, events, and the ranks' logs. "
+        "Leaving this screen does not stop the run. Colours go from blue (low, fast) to orange (high, slow); a rank "
+        "counts as slow from 1.5 times the median."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("dash.stop", "s", "stop", "stop", "stop the run on all hosts; once more: kill it", group=CHANGE),
-        bind("dash.diagnose", "d", "diagnose", "diagnose", "ask every rank what it is doing", group=VIEW),
-        bind("dash.edit", "e,v", "edit_failure", "edit line", "open $EDITOR at the line that failed", group=VIEW),
+        bind(
+            "dash.back",
+            "q",
+            "back",
+            "back",
+            "leave the zoom, then the chosen rank, then this screen; the run continues",
+            group=APP,
+        ),
+        bind("dash.stop", "s", "stop", "stop", "stop the run on all hosts; press again to kill it", group=CHANGE),
+        bind("dash.diagnose", "d", "diagnose", "diagnose", "show what every rank is doing", group=VIEW),
+        bind("dash.edit", "e,v", "edit_failure", "edit line", "open $EDITOR at the failing line", group=VIEW),
         *PANE_KEYS,
     ]
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(self._fetch_earlier)
+        super().__init__()
         self.run_id = run_id
         self._feed: LiveFeed | None = None
         self._stops = 0
@@ -73,10 +83,9 @@ class DashboardScreen(RunScreen):
         return f"disttui attach {short(self.run_id)}"
 
     def on_mount(self) -> None:
-        """Follow the run."""
         self.header.show(self.run_id, state="connecting")
         self.set_interval(1.0, self._tick)
-        # Not earlier: a screen gets no unmount event if the app ends while the screen is being opened.
+        # Not earlier: a screen gets no unmount event if the app ends while it opens.
         self.call_later(self._follow)
 
     def on_unmount(self) -> None:
@@ -87,34 +96,35 @@ class DashboardScreen(RunScreen):
 
     @work(thread=True, group="end", exit_on_error=False, description="end")
     def _tell_end(self, state: RunState) -> None:
-        """Run the profile's command for the end of a run; the user may leave the screen meanwhile."""
+        """Run the profile's command for the end of a run; the user may leave the screen before it ends."""
         if self.known:
             tell_later(self.known, state, self.app.notify)
 
     @work(thread=True, group="feed", exit_on_error=False)
     def _follow(self) -> None:
         try:
-            with attached(self.disttui, self.run_id) as following:
-                feed = LiveFeed(self, following)
-                self.post_message(RunFound(following.run, feed, following.mirror))
-                feed.start()
-                self._left.wait()
-                feed.close()
-                feed.wait(1.0)
+            # A viewer of its own, because closing it also ends a connect that hangs.
+            with self.disttui.new_viewer() as viewer:
+                known = find_run(viewer, self.run_id)
+                with follow(viewer, known, tail=TAIL, only_look=self.disttui.read_only) as following:
+                    feed = LiveFeed(self, following)
+                    self.post_message(RunFound(following.run, feed, following.mirror))
+                    feed.start()
+                    self._left.wait()
+                    feed.close()
+                    feed.wait(1.0)
         except DisttuiError as error:
             self.post_message(FeedFailed(error))
 
     def on_run_found(self, event: RunFound) -> None:
-        """Open its log from the mirror."""
         self.known, self._feed = event.known, event.feed
         self.run_id = event.known.run
         self.show_log(event.mirror, [host.name for host in event.known.hosts], {})
 
     def on_run_changed(self, event: RunChanged) -> None:
-        """Show it."""
         self.show(event.snapshot)
         if self.over and self._stops:
-            # What was said of the stop is no longer so.
+            # The notices about the stop are outdated.
             self._stops = 0
             self.app.clear_notifications()
         self._tell_terminal(event.snapshot)
@@ -126,13 +136,21 @@ class DashboardScreen(RunScreen):
             self._notices = Notices(self.disttui.send, self.disttui.settings, self.disttui.environ)
         self._notices.tell(short(snapshot.state.run), run_word(snapshot.state), over=snapshot.state.result is not None)
 
+    def on_log_view_skip_requested(self) -> None:
+        if self._feed:
+            self._feed.skip()
+
+    def on_logs_cut(self) -> None:
+        if self.log_view is not None:
+            self.log_view.read_anew()
+
     def on_feed_failed(self, event: FeedFailed) -> None:
         """Show the error; the screen keeps its content."""
         self.app.notify(str(event.error), severity="error", timeout=15)
         if self.snapshot is None:
             self.header.show(self.run_id, state="failed")
 
-    def _fetch_earlier(self, wanted: Sequence[Older]) -> None:
+    def fetch_earlier(self, wanted: Sequence[Older]) -> None:
         """Fetch over separate links, beside those that follow the run."""
         if self._feed:
             self._feed.earlier(wanted)
@@ -150,7 +168,6 @@ class DashboardScreen(RunScreen):
             self.show(self.snapshot)
 
     def commands(self) -> Iterator[Command]:
-        """Ranks for the palette."""
         count = self.snapshot.state.world_size if self.snapshot else 0
         for rank in range(min(count, 256)):
             yield Command(f"Rank {rank}", "Its log and its line in the charts", partial(self.choose_rank, rank))
@@ -169,34 +186,33 @@ class DashboardScreen(RunScreen):
         count, hosts = snapshot.state.world_size, len(snapshot.state.hosts)
         if self._stops == 0:
             question = f"Stop {short(snapshot.state.run)}?"
-            where = f"{hosts} host{'s' if hosts > 1 else ''}"
             will = (
-                f"{count} rank{'s' if count > 1 else ''} on {where} get SIGTERM and time to save a checkpoint; "
-                "what is left after that is killed. Logs, metrics and checkpoints stay."
+                f"{amount(count, 'rank')} on {amount(hosts, 'host')} get SIGTERM and time to save a checkpoint; "
+                "what remains is killed. Logs, metrics and checkpoints are kept."
             )
         else:
             question = f"Kill {short(snapshot.state.run)} now?"
-            will = "Every process of the run is killed at once; nothing more is saved."
+            will = "Kills every process of the run immediately; nothing more is saved."
         if await self.disttui.ask(question, will, "kill" if self._stops else "stop"):
             feed.stop()
             self._stops += 1
-            words = "killing" if self._stops > 1 else "stopping; s again kills at once"
+            words = "killing" if self._stops > 1 else "stopping; press s again to kill now"
             if self.snapshot and all(host.link != "seen" for host in self.snapshot.state.hosts):
-                words += "; no host is reached now: it goes out once one is"
+                words += "; no host is reachable now: it is sent when one is"
             self.app.notify(words)
 
     @work(group="diagnose", exclusive=True)
     async def action_diagnose(self) -> None:
         """Ask every rank for its stack, and show the diagnosis."""
-        from tui.dashboard.diagnosis import DiagnosisScreen
+        from disttui.tui.dashboard.diagnosis import DiagnosisScreen
 
         if self.known is not None and self.snapshot is not None:
             await self.app.push_screen(DiagnosisScreen(self.known))
 
     def leaving(self) -> None:
-        """Say that the run continues."""
+        """Report that the run continues."""
         snapshot = self.snapshot
         if snapshot is not None and snapshot.state.result is None and run_word(snapshot.state) != "not seen":
             self.app.notify(
-                f"{short(snapshot.state.run)} goes on; disttui attach {short(snapshot.state.run)} shows it again"
+                f"{short(snapshot.state.run)} keeps running. To return: disttui attach {short(snapshot.state.run)}"
             )

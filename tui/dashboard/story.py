@@ -1,25 +1,109 @@
-"""Why a run failed, stalls, waits in a queue, or is not seen: a pane that is shown only in these cases."""
+"""A run in words: its progress, and why it failed, stalls, is queued, or is not seen, in a pane only in these cases."""
 
 from __future__ import annotations
 
 import time
+from itertools import chain
 from typing import ClassVar
 
 from rich.style import Style
 from textual.strip import Strip
 
-from runner.diagnose.hang import sentences, standings
-from runner.formatting import duration
-from runner.ids import short
-from runner.protocol.events import Stall
-from runner.render.story import ending, stall_lines
-from runner.render.waiting import waits_for
-from runner.runs.state import RunState
-from runner.text import clean
-from tui.run.feed import Snapshot
-from tui.theme import look
-from tui.widgets.drawn import Drawn, line
-from tui.widgets.wrap import wrapped
+from disttui.runner.diagnose.doubts import doubts
+from disttui.runner.diagnose.hang import sentences, standings
+from disttui.runner.formatting import amount, duration
+from disttui.runner.ids import short
+from disttui.runner.protocol.events import Stall
+from disttui.runner.render.status import eta, metric_words, progress
+from disttui.runner.render.story import ending, stall_lines
+from disttui.runner.render.waiting import stage, waits_for
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import clean
+from disttui.tui.run.feed import Snapshot
+from disttui.tui.theme import look
+from disttui.tui.widgets.drawn import Drawn, Piece, cells, line, wrapped
+
+
+class ProgressLine(Drawn):
+    """`step 1,240 / 5,000 ━━━━━╸───── 25 %  eta 0:37:40  attempt 1 of 3`."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"progress--done", "progress--rest", "progress--quiet"}
+    DEFAULT_CSS = """
+    ProgressLine {
+        height: 1; padding: 0 1; text-style: none;
+        & > .progress--done { color: $accent; }
+        & > .progress--rest { color: $rule; }
+        & > .progress--quiet { color: $muted; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._snapshot: Snapshot | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """Draw the texts, and a bar in the remaining room."""
+        if self._snapshot is None:
+            return []
+        snapshot, quiet = self._snapshot, self.component("progress--quiet")
+        state = snapshot.state
+        state_done, left_time = progress(state), time_left(state)
+        ends: list[list[Piece]] = []
+        if left_time is not None:
+            ends.append([("  eta ", quiet), f"{duration(left_time):>5}"])
+        if state.attempt and (snapshot.setup.attempts > 1 or state.attempt > 1):
+            most = max(snapshot.setup.attempts, state.attempt)
+            ends.append([("  attempt ", quiet), f"{state.attempt}", (f" of {most}", quiet)])
+        if state_done is None:
+            words = "the local records end before its first step" if snapshot.cut_off else stage(state)
+            return [line([(words, quiet), *chain(*ends)])]
+        step, steps = state_done
+        share = max(0.0, min(1.0, step / steps))
+        total = f"{steps:,.0f}"
+        left: list[Piece] = [("step ", quiet), f"{step:>{len(total)},.0f}", (f" / {total}  ", quiet)]
+        ends.insert(0, [f" {share * 100:3.0f} %"])
+        room = width - cells(left) - sum(map(cells, ends))
+        while room < 8 and len(ends) > 1:
+            room += cells(ends.pop())
+        return [line([*left, *self._bar(share, max(0, room)), *chain(*ends)])]
+
+    def _bar(self, share: float, width: int) -> list[Piece]:
+        full = int(share * width)
+        head = "╸" if full < width else ""
+        rest = "─" * (width - full - len(head))
+        return [("━" * full + head, self.component("progress--done")), (rest, self.component("progress--rest"))]
+
+
+def time_left(state: RunState) -> float | None:
+    """Estimated seconds left; None if it is not running."""
+    attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
+    ending = state.result is not None or any(attempt and attempt.stopping for attempt in attempts)
+    return None if ending or state.hosts[0].story.stall is not None else eta(state)
+
+
+def facts(snapshot: Snapshot, charted: Snapshot) -> list[str]:
+    """The facts beside a run's name, the most important first.
+
+    Args:
+        charted: The snapshot that the charts show; the numbers are taken from it, as means of the ranks.
+    """
+    state = snapshot.state
+    found = [amount(len(state.hosts), "host"), amount(state.world_size, "rank")]
+    found += [f"job {clean(state.queued['job'])}"] if state.queued is not None else []
+    found += [word for word in (snapshot.setup.backend, snapshot.setup.strategy) if word]
+    tracks, metrics = charted.history.all, dict(charted.state.metrics)
+    for name in metrics:
+        mean = tracks[name].at(charted.now) if name in tracks else None
+        if mean is not None:
+            metrics[name] = mean
+    words = metric_words(metrics)
+    if len(charted.history.each.get("loss", ())) > 1:
+        words = [f"mean {one}" if one.startswith("loss ") else one for one in words]
+    return found + words
 
 
 class StoryPane(Drawn):
@@ -48,17 +132,16 @@ class StoryPane(Drawn):
         return bool(lines)
 
     def rows(self, width: int) -> int:
-        """Number of rows of the story at a width."""
         return len(wrapped(self._lines, max(10, width)))
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Draw as much as fits: the beginning, and the last lines, which contain the exception."""
+        """Draw what fits: the beginning, and the last lines, which contain the exception."""
         lines = wrapped(self._lines, max(10, width))
         bold = len(wrapped(self._lines[:1], max(10, width)))
         if len(lines) > height > 3:
             lines, bold = [*lines[:2], "  …", *lines[-(height - 3) :]], min(bold, 2)
         elif len(lines) > height == 3 and self._kind == "failed" and bold < 3:
-            # What was raised; its first row has the type.
+            # The exception; its first row has the type.
             lines, bold = [*lines[:2], *wrapped(self._lines[-1:], max(10, width))], min(bold, 2)
         if 0 < height < len(lines):
             lines = [*lines[: height - 1], f"{lines[height - 1][: width - 2]} …"]
@@ -74,7 +157,9 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
         texts = ending(state, state.elapsed, snapshot.mirror, {})
         head, *rest = (clean(text) for text in texts if text and not text.startswith("logs: "))
         # The header has the run's name.
-        return [head.replace(f"{short(state.run)} ", "", 1), *rest], "failed"
+        return [head.replace(f"{short(state.run)} ", "", 1), *_lacking(snapshot), *rest], "failed"
+    if snapshot.cut_off:
+        return ["◇ the rest of this run is not on this machine", *_lacking(snapshot)], "not seen"
     stall = state.hosts[0].story.stall
     if result is None and stall is not None:
         return _stall(state, stall, snapshot), "warning"
@@ -91,22 +176,28 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
             lines.append(f"◇ {clean(host.name)} not seen{since}{note}")
         if len(unseen) > len(shown):
             lines.append(f"◇ and {len(unseen) - len(shown)} more hosts")
-        # The last line is never cut out.
-        lines.append("  A lost link ends no run; what goes on there is not known until it is back.")
+        # The last line is never cut.
+        lines.append("  A lost connection does not stop the run; its state is unknown until the link is back.")
         return lines, "not seen"
+    if (result is None or result.get("state") == "finished") and (lines := doubts(state)):
+        return [f"▲ {line}" for line in lines], "warning"
     if waits := waits_for(state):
-        then = ["  It begins by itself in its turn."] if snapshot.playback is None else []
+        then = ["  It starts automatically when its turn comes."] if snapshot.playback is None else []
         return [f"◌ {waits}", *then], "queued"
     return [], "running"
 
 
+def _lacking(snapshot: Snapshot) -> list[str]:
+    return [f"  {clean(line)}" for line in snapshot.playback.lacking] if snapshot.playback else []
+
+
 def _stall(state: RunState, stall: Stall, snapshot: Snapshot) -> list[str]:
-    """What is known of a stall: it lasts since it was seen; where the ranks are was asked then, and only then."""
+    """The facts about a stall. Where the ranks are was queried once, when it was detected."""
     longest = max(stall.get("silent", {}).values(), default=None)
     since = max(0.0, snapshot.now - stall["t"])
     lasted = f" has made a step for {duration(longest + since)}" if longest is not None else " makes steps"
     texts = sentences(standings(state))
     asked = [f"asked {duration(since)} ago"] if texts else []
     if snapshot.playback is None:
-        asked.append("d asks every rank again" if texts else "d asks every rank")
+        asked.append("d queries every rank again" if texts else "d queries every rank")
     return [f"▲ no rank{lasted}", *(f"  {clean(text)}" for text in [*texts, "; ".join(asked)] if text)]

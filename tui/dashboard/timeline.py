@@ -1,4 +1,4 @@
-"""What has happened in a run, newest last: attempts, joins, stalls, failures."""
+"""The events of a run, newest last: attempts, joins, stalls, failures."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from runner.formatting import duration
-from tui.keys import MOVES, OPEN, bind
-from tui.run.events import Moment
-from tui.run.feed import Snapshot
-from tui.theme import look
-from tui.widgets.drawn import Drawn, line
-from tui.widgets.wrap import wrapped
+from disttui.runner.formatting import duration
+from disttui.tui.keys import MOVES, OPEN, bind
+from disttui.tui.run.events import Moment
+from disttui.tui.run.feed import Snapshot
+from disttui.tui.theme import look
+from disttui.tui.widgets.drawn import Drawn, line, wrapped
 
 
 class TimelinePane(Drawn):
-    """One line per moment; the newest are in sight until the reader goes back."""
+    """One line per moment; the newest are visible until the user scrolls back."""
 
     can_focus = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {"timeline--quiet", "timeline--cursor"}
@@ -31,18 +30,12 @@ class TimelinePane(Drawn):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *MOVES,
-        bind(
-            "timeline.open",
-            "enter",
-            "open",
-            "go there",
-            "show the log of that rank; in a replay, go to that time",
-            group=OPEN,
-        ),
-    ]
+        bind("timeline.open", "enter", "open", "go there", "show the log of that rank; in a replay, go to that time",
+             group=OPEN),
+    ]  # fmt: skip
 
     class MomentChosen(Message):
-        """A moment is to be shown."""
+        """Requests a moment."""
 
         def __init__(self, moment: Moment) -> None:
             super().__init__()
@@ -56,10 +49,9 @@ class TimelinePane(Drawn):
         self._several = False
         """Whether the run has several hosts."""
         self._cursor: int | None = None
-        """None: the newest, and each new one."""
+        """None: follow the newest."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show another moment."""
         self._moments, self._began = snapshot.moments, snapshot.began
         self._several = len(snapshot.state.hosts) > 1
         if self._cursor is not None and self._cursor >= len(self._moments) - 1:
@@ -67,9 +59,8 @@ class TimelinePane(Drawn):
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """The moments in sight."""
         if not self._moments:
-            return [line([("nothing has happened yet", self.component("timeline--quiet"))])]
+            return [line([("no events yet", self.component("timeline--quiet"))])]
         last = len(self._moments) - 1
         cursor = last if self._cursor is None else self._cursor
         top = max(0, min(last - height + 1, cursor - height // 2))
@@ -117,40 +108,22 @@ class TimelinePane(Drawn):
     def _at(self) -> int:
         return len(self._moments) - 1 if self._cursor is None else self._cursor
 
-    def action_cursor_down(self) -> None:
-        """One on."""
-        self._go(self._at() + 1)
+    def action_move(self, by: int) -> None:
+        self._go(self._at() + by)
 
-    def action_cursor_up(self) -> None:
-        """One back."""
-        self._go(self._at() - 1)
+    def action_page(self, by: int) -> None:
+        self._go(self._at() + by * self.size.height)
 
-    def action_page_down(self) -> None:
-        """A page on."""
-        self._go(self._at() + self.size.height)
-
-    def action_page_up(self) -> None:
-        """A page back."""
-        self._go(self._at() - self.size.height)
-
-    def action_first(self) -> None:
-        """The first."""
-        self._go(0)
-
-    def action_last(self) -> None:
-        """The newest, and each new one."""
-        self._cursor = None
-        self.redraw()
+    def action_edge(self, last: bool) -> None:
+        """Go to the first, or to the newest, and follow."""
+        self._go(len(self._moments) - 1 if last else 0)
 
     def action_open(self) -> None:
-        """Go to the chosen one."""
         if self._moments:
             self.post_message(self.MomentChosen(self._moments[self._at()]))
 
     def on_focus(self, event: events.Focus) -> None:
-        """Show the cursor."""
         self.redraw()
 
     def on_blur(self, event: events.Blur) -> None:
-        """Hide it."""
         self.redraw()

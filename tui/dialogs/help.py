@@ -18,17 +18,16 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from runner.text import clean
-from runner.user.config import config_file
-from tui.keys import GROUPS, VIEW, bind
-from tui.screen import DisttuiModal
-from tui.shell_commands import SHELL_COMMANDS
-from tui.theme import LOOKS
-from tui.widgets.hints import Hints, Key
+from disttui.runner.text import clean
+from disttui.runner.user.config import config_file
+from disttui.tui.keys import GROUPS, SHELL_COMMANDS, VIEW, bind
+from disttui.tui.screen import DisttuiModal
+from disttui.tui.theme import LOOKS
+from disttui.tui.widgets.bars import Hints, Key
 
 _MEANINGS = {
     "running": "running", "waiting": "waiting", "slow": "slow", "failed": "failed or lost",
-    "unseen": "not seen: the link is down, the run may go on", "done": "finished", "stopped": "stopped",
+    "unseen": "not seen: connection lost, the run may continue", "done": "finished", "stopped": "stopped",
 }  # fmt: skip
 
 _WIDEST = 92
@@ -46,7 +45,7 @@ class HelpScreen(DisttuiModal[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("help.close", "escape,q,question_mark,f1,enter", "close", "close"),
-        bind("help.search", "slash", "search", "search", "show only what has these words"),
+        bind("help.search", "slash", "search", "search", "show only matching keys"),
         bind("help.down", "j,down", "scroll(1)", "down", show=False, priority=True),
         bind("help.up", "k,up", "scroll(-1)", "up", show=False, priority=True),
     ]
@@ -66,7 +65,7 @@ class HelpScreen(DisttuiModal[None]):
         with VerticalScroll(classes="box wide"):
             if purpose := self._over.HELP:
                 yield Static(Content(" ".join(purpose.split())), classes="prose")
-            yield Input(placeholder="/ looks for words or a key", id="help-search")
+            yield Input(placeholder="/ searches words and keys", id="help-search")
             with Horizontal(classes="keys"):
                 yield Static(classes="words")
                 yield Static(classes="ids")
@@ -74,23 +73,21 @@ class HelpScreen(DisttuiModal[None]):
             yield Static(_legend(), id="help-signs")
             home = self.disttui.environ.get("HOME") or "~"
             path = str(config_file(self.disttui.environ)).replace(f"{home}/", "~/", 1)
-            yield Static(Content.styled(f"\nOther keys for an id: `keys:` in {path}", "$muted"), id="help-config")
+            yield Static(
+                Content.styled(f"\nTo remap a key, set its id under `keys:` in {path}", "$muted"), id="help-config"
+            )
         yield Hints(classes="hint")
 
     def on_mount(self) -> None:
-        """Show all keys."""
         self._show("")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave keys to the input while it has the focus."""
         return not (action in ("scroll", "search") and isinstance(self.focused, Input))
 
     def action_scroll(self, rows: int) -> None:
-        """Scroll by rows."""
         self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
 
     def action_search(self) -> None:
-        """Focus the input."""
         self.query_one(Input).focus()
 
     @on(Input.Submitted)
@@ -133,7 +130,7 @@ class HelpScreen(DisttuiModal[None]):
         typed = _commands(looked_for.casefold().split(), self._room(0))
         self.query_one("#help-shell", Static).update(typed)
         if not fits and not typed:
-            words.append(("no key has these words", "$muted"))
+            words.append(("no matching key", "$muted"))
         self.query_one(".words", Static).update(Content.assemble(*words))
         self.query_one(".ids", Static).update(Content.styled("\n".join(ids), "$muted"))
         self.set_class(bool(looked_for.strip()), "-searching")
@@ -295,17 +292,17 @@ def _commands(wanted: Sequence[str], room: int) -> Content:
     fits = [one for one in SHELL_COMMANDS if _has(" ".join(one), wanted)]
     if not fits:
         return Content()
-    widest = max(len(one.words) for one in SHELL_COMMANDS)
+    widest = max(len(one.words) for one in fits)
     parts: list[Any] = [("On the command line\n", "bold")]
     for one in fits:
         name = f"  disttui {one.words:<{widest}}  "
-        first, *more = wrap(one.purpose, max(16, room - len(name)))
+        first, *more = wrap(one.purpose, max(8, room - len(name)))
         parts += [(name, "$accent"), f"{first}\n", *(" " * len(name) + f"{rest}\n" for rest in more)]
     return Content.assemble(*parts)
 
 
 def _legend() -> Content:
-    parts: list[Any] = [("Signs\n", "bold")]
+    parts: list[Any] = [("Symbols\n", "bold")]
     for kind, words in _MEANINGS.items():
         parts += ["  ", (LOOKS[kind].glyph, LOOKS[kind].style), f" {words}\n"]
     return Content.assemble(*parts)

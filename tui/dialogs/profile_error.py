@@ -13,12 +13,13 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from runner.errors import InputError
-from runner.text import clean
-from tui.keys import CHANGE, MOVE, VIEW, bind
-from tui.screen import DisttuiScreen
-from tui.terminal.editor import open_editor
-from tui.widgets.points import Point, Points
+from disttui.runner.errors import InputError
+from disttui.runner.formatting import amount
+from disttui.runner.text import clean
+from disttui.tui.keys import CHANGE, MOVE, VIEW, bind
+from disttui.tui.screen import DisttuiScreen
+from disttui.tui.terminal import open_editor
+from disttui.tui.widgets.points import Point, Points
 
 _MOST = 256 * 1024
 """Bytes of a file that are shown."""
@@ -29,16 +30,16 @@ class ProfileErrorScreen(DisttuiScreen):
 
     Args:
         path: The file.
-        error: The error that `runner.profile.load` raised.
+        error: The error that `disttui.runner.profile.load` raised.
         launch: As for `Router.open_wizard`, which opens the file once it is valid.
     """
 
-    HELP = "This profile cannot be used as it is. Every error stands under its line; correct them, and it opens."
+    HELP = "This profile has errors. Each is shown below its line; once they are fixed, the profile opens."
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("error.edit", "e,enter", "edit", "edit", "open it in $EDITOR at the error, then check it", group=CHANGE),
-        bind("error.check", "r", "check", "check", "check the file as it is now", group=VIEW),
+        bind("error.check", "r", "check", "check", "check the file again", group=VIEW),
         bind("error.next", "n", "next(1)", "next", "to the next error", group=MOVE),
-        bind("error.before", "N", "next(-1)", "before", "to the error before", group=MOVE, show=False),
+        bind("error.before", "N", "next(-1)", "before", "to the previous error", group=MOVE, show=False),
         bind("error.down", "j", "scroll(1)", "down", group=MOVE, show=False),
         bind("error.up", "k", "scroll(-1)", "up", group=MOVE, show=False),
     ]
@@ -58,19 +59,17 @@ class ProfileErrorScreen(DisttuiScreen):
         """The indices of the points that are errors."""
 
     def body(self) -> Iterable[Widget]:
-        """The text."""
         with VerticalScroll(classes="pane") as pane:
             yield Static(id="text")
         pane.border_title = Content(f" {clean(self._path.name)} ")
 
     def on_mount(self) -> None:
-        """Go to the first error."""
-        self._tell()
+        self._show_errors()
 
-    def _tell(self) -> None:
+    def _show_errors(self) -> None:
         problems = getattr(self._error, "problems", ())
         number = len(problems) or 1
-        self.header.show(str(self._path.name), [f"{number} error{'s' if number > 1 else ''}"], state="error")
+        self.header.show(str(self._path.name), [amount(number, "error")], state="error")
         self._points = Points(list(self._marked(problems)))
         self.query_one("#text", Static).update(self._points)
         self.query_one(VerticalScroll).focus()
@@ -110,13 +109,11 @@ class ProfileErrorScreen(DisttuiScreen):
         return (action != "next" or len(self._wrong) > 1) and super().check_action(action, parameters)
 
     def action_next(self, by: int) -> None:
-        """Go to another error."""
         if self._wrong:
             self._at = (self._at + by) % len(self._wrong)
             self._show()
 
     def action_scroll(self, rows: int) -> None:
-        """Scroll by rows."""
         self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
 
     def action_edit(self) -> None:
@@ -128,16 +125,12 @@ class ProfileErrorScreen(DisttuiScreen):
         except InputError as error:
             self.disttui.notify(str(error), severity="error")
             return
-        self.check()
-
-    def action_check(self) -> None:
-        """Check the file as it is now."""
-        self.check()
+        self.action_check()
 
     @work(thread=True, exclusive=True, group="check")
-    def check(self) -> None:
+    def action_check(self) -> None:
         """Load the file; open the wizard if it is valid, else show the remaining errors."""
-        from runner.profile import load
+        from disttui.runner.profile import load
 
         try:
             load(self._path)
@@ -149,10 +142,10 @@ class ProfileErrorScreen(DisttuiScreen):
     def _still(self, error: InputError) -> None:
         if self.is_attached:
             self._error, self._at = error, 0
-            self._tell()
+            self._show_errors()
 
     def _good(self) -> None:
-        self.disttui.notify(f"{self._path.name} is good now")
+        self.disttui.notify(f"{self._path.name} is valid now")
         if self.app.screen is not self:
             return  # closed, or below another screen: the user checks again after coming back
         self.dismiss()

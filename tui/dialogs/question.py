@@ -2,34 +2,107 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from math import inf
+from time import monotonic
+from typing import Any, ClassVar
 
+from textual.app import App
 from textual.message import Message
 from textual.screen import ScreenResultType
+from textual.widgets import Input, TextArea
 
-from tui.dialogs.calm import CALM, Calm
-from tui.screen import DisttuiModal
+from disttui.tui.key_queue import Typed
+from disttui.tui.screen import DisttuiModal
+
+READING_TIME = 0.5
+"""Seconds without a key press after which an unrequested text counts as read."""
 
 
 class Question(DisttuiModal[ScreenResultType]):
     """Ignores keys and clicks from before it was shown."""
 
-    UNINVITED: ClassVar[bool] = False
-    """Whether no key of the user opens it. The user may be typing then: keys of the first moment are ignored, too."""
+    UNREQUESTED: ClassVar[bool] = False
+    """Whether it opens without a key press. The user may be typing, so early keys are ignored as well."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._calm = Calm(CALM if self.UNINVITED else 0.0)
+        self._answers_from = inf
+        """When an answer begins to count (monotonic clock, s): its text could be read."""
 
     def on_mount(self) -> None:
         """Accept answers after it is painted."""
-        self.call_after_refresh(self._calm.begin)
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        self._answers_from = monotonic() + (READING_TIME if self.UNREQUESTED else 0.0)
 
     @property
     def ready(self) -> bool:
         """Whether a key typed now counts."""
-        return self._calm.ready
+        return monotonic() >= self._answers_from
 
-    def heeds(self, event: Message) -> bool:
-        """Whether a key or click is an answer to this question."""
-        return self._calm.heeds(event.time)
+    def accepts(self, event: Message) -> bool:
+        """Whether a key or click is an answer to this question; if not, the waiting time starts again."""
+        if event.time >= self._answers_from:
+            return True
+        if self._answers_from < inf:
+            self._answers_from = max(self._answers_from, event.time + READING_TIME)
+        return False
+
+
+class QuestionGate:
+    """Delays questions while the user types.
+
+    A question never comes up over an input that has the focus, nor over another question. It waits until the input
+    loses the focus, or until the user presses the key that the footer shows.
+    """
+
+    def __init__(self, app: App[None]) -> None:
+        self._app = app
+        self._waiting: dict[Question[Any], str] = {}
+        """Waiting question → the host that it is about."""
+        self._called = False
+
+    def put(self, host: str, question: Question[Any], answer: Callable[[Any], None]) -> bool:
+        """Show a question; return False if it has to wait, and call this again a moment later.
+
+        Args:
+            host: The host that the question is about.
+            question: The dialog to show.
+            answer: Called with the answer.
+        """
+        if isinstance(self._app.screen, Question) or (self._typing and not self._called):
+            if question not in self._waiting:
+                self._waiting[question] = host
+                if self._typing:
+                    self._app.notify(f"{self._how()} to answer", title=f"{host} has a question")
+                self._app.screen.refresh_bindings()
+            return False
+        self._called = False
+        if self._waiting.pop(question, None):
+            self._app.clear_notifications()  # the notice of the question would cover it
+        self._app.push_screen(question, answer)
+        return True
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a question waits."""
+        return bool(self._waiting)
+
+    def call(self) -> None:
+        """Show the waiting question now."""
+        self._called = self.waiting
+
+    def ignores(self, event: Typed) -> bool:
+        """Whether a key would answer a question that could not be read yet when it was typed."""
+        return isinstance(self._app.screen, Question) and not self._app.screen.accepts(event)
+
+    def _how(self) -> str:
+        bindings = (active.binding for active in self._app.screen.active_bindings.values())
+        key = next((self._app.get_key_display(one) for one in bindings if one.id == "app.answer"), None)
+        return f"Press {key}, or leave the input," if key else "Leave the input"
+
+    @property
+    def _typing(self) -> bool:
+        return isinstance(self._app.focused, Input | TextArea)

@@ -3,95 +3,206 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import ClassVar
 
-from runner.errors import DisttuiError, InputError
-from runner.formatting import amount
-from runner.ids import short
-from tui.home import rows
-from tui.inventory import ProfileRow, RunRow
-from tui.screen import DisttuiScreen
-from tui.terminal.editor import open_editor
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Input, Static
 
-if TYPE_CHECKING:
-    from tui.shell import Shell
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.formatting import amount, duration
+from disttui.runner.ids import short
+from disttui.runner.runs.notes import Notes, notes_of
+from disttui.runner.text import clean
+from disttui.tui.home import rows
+from disttui.tui.inventory import ProfileRow, RunRow
+from disttui.tui.keys import bind
+from disttui.tui.screen import DisttuiModal, DisttuiScreen
+from disttui.tui.terminal import open_editor
+from disttui.tui.widgets.bars import LEAVE, Hints, Key
 
-AGES = (("7d", "more than a week ago"), ("30d", "more than 30 days ago"), ("90d", "more than 90 days ago"))
-"""Ages of ended runs that can be cleaned up, as `disttui gc --older` accepts them."""
 
+class NotesScreen(DisttuiModal[Notes | None]):
+    """Asks for tags and a note; starts with those that all the runs share."""
 
-class Manager:
-    """Asks the user, does it, and reports the result.
-
-    Args:
-        screen: Its workers do the work, its app asks.
-        changed: Called after runs or profiles have changed.
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("notes.cancel", "escape", "cancel", "cancel"),
+        bind("notes.other", "tab,down,up", "app.focus_next", "next", show=False),
+        bind("notes.save", "enter", "save", "save"),
+    ]
+    AUTO_FOCUS = "#tags"
+    DEFAULT_CSS = """
+    NotesScreen Input { margin: 1 0 0 0; }
+    NotesScreen #wrong { color: $state-failed; }
     """
 
-    def __init__(self, screen: DisttuiScreen, changed: Callable[[], object]) -> None:
-        self._screen = screen
-        self._changed = changed
+    def __init__(self, title: str, before: Notes) -> None:
+        super().__init__()
+        self._title = clean(title)
+        self._before = before
+
+    def compose(self) -> ComposeResult:
+        """Yield the inputs, and the line for errors in them."""
+        with VerticalScroll(classes="box wide", can_focus=False):
+            yield Static(Content.styled(self._title, "bold"))
+            yield Static(Content("Kept on this machine; the filter of the home screen searches both."), classes="quiet")
+            tags = " ".join(self._before.tags)
+            yield Input(tags, placeholder="tags, for example: baseline lr3e-4", id="tags", select_on_focus=False)
+            yield Input(self._before.note, placeholder="a note", id="note", select_on_focus=False)
+            yield Static(id="wrong")
+            yield Hints(Key("enter", "enter", "save"), Key("tab", "tab", "next field"), LEAVE)
+
+    @on(Input.Submitted)
+    def action_save(self) -> None:
+        """Return the notes, or show what is wrong with them."""
+        try:
+            self.dismiss(notes_of(self.query_one("#tags", Input).value, self.query_one("#note", Input).value))
+        except InputError as error:
+            self.query_one("#wrong", Static).update(Content(f"{error.what}. {error.cure or ''}"))
+
+    def action_cancel(self) -> None:
+        """Close without a change."""
+        self.dismiss(None)
+
+
+def shared(noted: Sequence[Notes]) -> Notes:
+    """The tags and the note that several runs have in common."""
+    first = noted[0]
+    tags = tuple(tag for tag in first.tags if all(tag in one.tags for one in noted))
+    return Notes(tags, first.note if all(one.note == first.note for one in noted) else "")
+
+
+def changed(one: Notes, before: Notes, after: Notes) -> Notes:
+    """The new notes of one of several runs, after their shared notes were edited from `before` to `after`."""
+    kept = tuple(tag for tag in one.tags if tag not in before.tags or tag in after.tags)
+    added = tuple(tag for tag in after.tags if tag not in kept)
+    return Notes(kept + added, one.note if after.note == before.note else after.note)
+
+
+AGES = (("7d", "more than a week ago"), ("30d", "more than 30 days ago"), ("90d", "more than 90 days ago"))
+"""Ages of ended runs that can be cleaned up, as `disttui runs gc --older` accepts them."""
+
+
+class ManagingScreen(DisttuiScreen):
+    """The actions of the home screen that change runs and profiles: each asks the user, does it, reports the result."""
 
     @property
-    def _shell(self) -> Shell:
-        return self._screen.disttui
+    @abstractmethod
+    def chosen(self) -> Sequence[RunRow]:
+        """The runs to act on."""
 
-    def edit(self, profile: ProfileRow) -> None:
-        """Open a profile in the user's editor; afterwards show its errors at their lines."""
+    @property
+    @abstractmethod
+    def chosen_profile(self) -> ProfileRow | None:
+        """The profile to act on."""
+
+    @abstractmethod
+    def read(self, anew: bool = False) -> object:
+        """Show what has changed."""
+
+    def action_edit(self) -> None:
+        """Open the profile in the user's editor; afterwards show its errors at their lines."""
+        if self.chosen_profile is None:
+            return
         try:
-            open_editor(self._screen.app, self._shell.environ, profile.path)
+            open_editor(self.app, self.disttui.environ, self.chosen_profile.path)
         except InputError as error:
-            self._shell.notify(str(error), severity="error")
+            self.notify(str(error), severity="error")
         else:
-            self._screen.run_worker(partial(self._check, profile.path), thread=True, group="check", exclusive=True)
+            self._check(self.chosen_profile.path)
 
+    @work(thread=True, group="check", exclusive=True)
     def _check(self, path: Path) -> None:
-        from runner.profile import load
+        from disttui.runner.profile import load
 
-        app = self._shell
+        app = self.disttui
         try:
             load(path)
         except InputError:
-            self._screen.app.call_from_thread(app.router.open_wizard, path)  # which shows the errors first
+            self.app.call_from_thread(app.router.open_wizard, path)  # which shows the errors first
         else:
-            app.notify(f"{path.name} is good")
-        self._screen.app.call_from_thread(self._changed)
+            app.notify(f"{path.name} is valid")
+        self.app.call_from_thread(self.read, True)
 
-    async def notes(self, chosen: Sequence[RunRow]) -> None:
+    @work(group="ask")
+    async def action_notes(self) -> None:
         """Ask for tags and a note, and keep them."""
-        from runner.runs.notes import Notes, write_notes
-        from tui.home.notes import NotesScreen, changed, shared
+        from disttui.runner.runs.notes import Notes, write_notes
 
+        if not (chosen := self.chosen):
+            return
         noted = [Notes(row.tags, row.note) for row in chosen]
         title = f"Tags and a note for {_named(chosen)}"
         before = shared(noted)
-        after = await self._screen.app.push_screen_wait(NotesScreen(title, before))
+        after = await self.app.push_screen_wait(NotesScreen(title, before))
         if after is None:
             return
         try:
             for row, one in zip(chosen, noted, strict=True):
                 await asyncio.to_thread(write_notes, row.folder, changed(one, before, after))
         except InputError as error:
-            self._shell.notify(str(error), severity="error")
-        self._changed()
+            self.disttui.notify(str(error), severity="error")
+        self.read(True)
 
-    async def delete(self, chosen: Sequence[RunRow]) -> None:
-        """Ask, then delete runs on their hosts and here."""
-        home = self._shell.environ.get("HOME", "")
-        if await self._shell.ask(f"Delete {_named(chosen)}?", rows.delete_consequence(chosen, home), "delete"):
-            delete = partial(self._delete, chosen)
-            self._screen.run_worker(delete, thread=True, group="delete", exit_on_error=False)
+    @work(group="ask")
+    async def action_stop(self) -> None:
+        """Ask, then stop the chosen runs on all their hosts."""
+        chosen = [row for row in self.chosen if not row.over]
+        consequence = "\n".join(map(rows.stop_consequence, chosen))
+        if chosen and await self.disttui.ask(f"Stop {_named(chosen)}?", consequence, "stop"):
+            for row in chosen:
+                self._stop(row.run)
 
+    @work(thread=True, group="stop", exit_on_error=False)
+    def _stop(self, run_id: str) -> None:
+        """Stop a run and complete its mirror."""
+        from disttui.runner.api.ending import StopAsked, catch_up, stop
+        from disttui.runner.api.finding import find_run
+        from disttui.runner.api.questions import HostNotice
+        from disttui.runner.render.stopping import stopped_lines
+
+        app, began = self.disttui, monotonic()
+
+        def tell(news: HostNotice | StopAsked) -> None:
+            if isinstance(news, HostNotice):
+                app.notify(f"{news.host}: {news.text}")
+
+        try:
+            viewer = app.viewer()
+            run = find_run(viewer, run_id)
+            for line in stopped_lines(stop(viewer, run, tell=tell)):
+                app.notify(line)
+            catch_up(viewer, run)
+        except DisttuiError as error:
+            app.notify(str(error), title=f"{short(run_id)} was not stopped", severity="error", timeout=15)
+        else:
+            app.notify(f"{short(run_id)} stopped after {duration(monotonic() - began)}")
+        self.app.call_from_thread(self.read, True)
+
+    @work(group="ask")
+    async def action_delete(self) -> None:
+        """Ask, then delete the chosen runs on their hosts and here."""
+        chosen, home = self.chosen, self.disttui.environ.get("HOME", "")
+        if not chosen or not all(row.may_go for row in chosen):
+            return
+        if await self.disttui.ask(f"Delete {_named(chosen)}?", rows.delete_consequence(chosen, home), "delete"):
+            self._delete(chosen)
+
+    @work(thread=True, group="delete", exit_on_error=False)
     def _delete(self, chosen: Sequence[RunRow]) -> None:
-        """Delete runs one after another; say how many were deleted, and why the others were not."""
-        from runner.api.ending import forget
-        from runner.api.finding import find_run
+        """Delete runs one after another; report how many were deleted, and why others were not."""
+        from disttui.runner.api.ending import forget
+        from disttui.runner.api.finding import find_run
 
-        app, done = self._shell, []
+        app, done = self.disttui, []
         viewer = app.viewer()
         for row in chosen:
             try:
@@ -101,49 +212,47 @@ class Manager:
                 app.notify(str(error), title=f"{short(row.run)} was not deleted", severity="error", timeout=15)
         if done:
             app.notify(f"{_named(done)} deleted")
-        with suppress(RuntimeError):  # the app has ended meanwhile
-            self._screen.app.call_from_thread(self._changed)
+        with suppress(RuntimeError):  # the app has ended
+            self.app.call_from_thread(self.read, True)
 
-    def sync(self, libraries: Sequence[str]) -> None:
-        """Bring libraries together with their repositories, and say what came of each."""
-        self._shell.notify(f"syncing {', '.join(libraries)}")
-        sync = partial(self._sync, libraries)
-        self._screen.run_worker(sync, thread=True, group="sync", exclusive=True, exit_on_error=False)
+    @work(thread=True, group="sync", exclusive=True, exit_on_error=False)
+    def action_sync(self) -> None:
+        """Sync all libraries that are shared by a repository, and report each result."""
+        from disttui.runner.api.libraries import sync_libraries
+        from disttui.runner.render.library import synced_lines
 
-    def _sync(self, libraries: Sequence[str]) -> None:
-        from runner.api.libraries import sync_libraries
-        from runner.render.library import synced_lines
-
-        app = self._shell
-        for name in libraries:
+        app = self.disttui
+        app.notify(f"syncing {', '.join(app.inventory.remotes)}")
+        for name in app.inventory.remotes:
             try:
                 for library, done in sync_libraries(app.environ, name):
                     words = "\n".join(synced_lines(library.name, done))
                     app.notify(words, severity="warning" if done.left or done.kept else "information", timeout=12)
             except (DisttuiError, OSError) as error:
-                app.notify(str(error), title=f"{name} is not synced", severity="error", timeout=15)
-        with suppress(RuntimeError):  # the app has ended meanwhile
-            self._screen.app.call_from_thread(self._changed)
+                app.notify(str(error), title=f"cannot sync {name}", severity="error", timeout=15)
+        with suppress(RuntimeError):  # the app has ended
+            self.app.call_from_thread(self.read, True)
 
-    async def clean_up(self) -> None:
-        """Ask for an age, find older runs on the hosts, list them, and delete them after a yes."""
-        from runner.api.old import old_runs, remove
-        from runner.profile.numbers import age as seconds
-        from runner.render.old import forgotten, old_table
-        from tui.dialogs.pick import PickScreen
+    @work(group="ask")
+    async def action_clean_up(self) -> None:
+        """Ask for an age, find older runs on the hosts, list them, and delete them once confirmed."""
+        from disttui.runner.api.old import old_runs, remove
+        from disttui.runner.profile.fields import span as seconds
+        from disttui.runner.render.stopping import forgotten, old_table
+        from disttui.tui.dialogs.prompts import PickScreen
 
-        app = self._shell
-        age = await self._screen.app.push_screen_wait(PickScreen("Delete runs that have ended", AGES, "30d"))
+        app = self.disttui
+        age = await self.app.push_screen_wait(PickScreen("Delete runs that ended", AGES, "30d"))
         if age is None:
             return
-        app.notify("looking on the hosts for what is old")
+        app.notify("looking for old runs on the hosts")
         found, problems = await asyncio.to_thread(lambda: old_runs(app.viewer(), older=seconds(age)))
         for problem in problems[:3]:
             app.notify(problem, severity="warning")
         if not found:
             app.notify("nothing to remove")
             return
-        will = f"{old_table(found)}\nLogs, metrics and checkpoints go, there and here. Nothing brings them back."
+        will = f"{old_table(found)}\nDeletes logs, metrics and checkpoints, there and here. This cannot be undone."
         if await app.ask(f"Delete {amount(len(found), 'run')}?", will, "delete"):
             removed = await asyncio.to_thread(lambda: list(remove(app.viewer(), found)))
             said = [
@@ -151,7 +260,7 @@ class Manager:
             ]
             failed = any(error for _, error in removed)
             app.notify("\n".join(said[-5:]), severity="warning" if failed else "information")
-            self._changed()
+            self.read(True)
 
 
 def _named(chosen: Sequence[RunRow]) -> str:

@@ -5,55 +5,89 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from textual import events
 from textual.content import Content
+from textual.widgets import Static
 
-from runner.formatting import count, duration
-from runner.ids import short
-from runner.text import clean
-from tui.inventory import ENDED, HostRow, ProfileRow, RunRow, Shelf
-from tui.theme import look, state_words
-from tui.widgets.points import Point
-from tui.widgets.table import Cell, Column, Row, state_cell
+from disttui.runner.formatting import amount, duration, rough
+from disttui.runner.hosts.load import GpuLoad
+from disttui.runner.ids import short
+from disttui.runner.protocol.leases import Lease
+from disttui.runner.protocol.metrics import NOT_FINITE
+from disttui.runner.protocol.names import RUN
+from disttui.runner.text import clean
+from disttui.tui.inventory import ENDED, HostRow, Inventory, ProfileRow, RunRow, thinned
+from disttui.tui.load import meters
+from disttui.tui.load.feed import percent
+from disttui.tui.theme import look, state_words
+from disttui.tui.widgets.points import Point
+from disttui.tui.widgets.table import Cell, Column, Row, state_cell
+
+if TYPE_CHECKING:
+    from disttui.runner.runs.watch import HostNow
 
 COLUMNS: Mapping[str, Sequence[Column]] = {
     "runs": (
-        Column("state"), Column("run", grows=True, least=40), Column("hosts", rank=4, most=24, least=12),
-        Column("ranks", "right", rank=3),
-        Column("step", "right", rank=1), Column("loss", "right", rank=2), Column("took", "right", rank=2),
-        Column("when", "right", rank=1), Column("by", rank=5, most=20),
+        Column("state"), Column("run"), Column("trend", rank=3), Column("loss", "right", rank=2),
+        Column("step", "right", rank=6), Column("took", "right", rank=4), Column("when", "right", rank=1),
+        Column("hosts", rank=5, most=24, least=12), Column("ranks", "right", rank=7), Column("by", rank=8, most=20),
+        Column("progress", rank=2, most=120, least=21, grows=True),
     ),
     "profiles": (
         Column("name"), Column("hosts", rank=2, most=28), Column("processes", rank=3), Column("from", rank=1),
         Column("description", rank=4, most=80, grows=True),
     ),
     "hosts": (
-        Column("host"), Column("running", rank=1, most=60, least=16), Column("profiles", rank=2, most=60, grows=True),
+        Column("host"), Column("GPUs", rank=1, most=16), Column("free", "right", rank=2),
+        Column("use", "right", rank=3), Column("memory", "right", rank=3), Column("hottest", "right", rank=4),
+        Column("running", rank=1, most=60, least=16), Column("profiles", rank=5, most=60, grows=True),
     ),
 }  # fmt: skip
 
+LOOKED_AT = ("failed", "stopped", "done")
+"""Kinds of ends, the most important first."""
 _SHOWN = 8
 """The most runs that a question names."""
-_BARS = "▁▂▃▄▅▆▇█"
+_BAR = 5
+"""Cells of a bar that shows how far a run is."""
+CURVE = 24
+"""Cells of a curve of losses, where there is room."""
 
 
-def empty(shelf: Shelf, pane: str, *, read_only: bool) -> str:
-    """The words in place of a pane's rows where there are none."""
-    if not shelf.read:
+def news(runs: Sequence[RunRow], since: float, now: float) -> Content:
+    """What has happened to runs since a moment, failures first; empty if nothing has."""
+    ended = [row for row in runs if row.over and (row.ended or 0.0) > since]
+    ended.sort(key=lambda row: (LOOKED_AT.index(look(row.state).kind), -(row.ended or 0.0)))
+    if not ended:
+        return Content()
+    words = [Content.styled(f"since {_when(since, now)}", "$muted")]
+    for row in ended:
+        seen, cause = look(row.state), f": {row.cause}" if row.cause else ""
+        words.append(Content.assemble((f"{seen.glyph} ", seen.style), f"{short(row.run)} {row.state}{cause}"))
+    return Content("  ").join(words)
+
+
+def empty(inventory: Inventory, pane: str, *, read_only: bool) -> str:
+    """Text shown in a pane without rows."""
+    if not inventory.read:
         return "reading"
     if pane != "runs":
         return ""
-    return "none yet" if read_only else "none yet; r runs the profile under the cursor"
+    return "none yet" if read_only else "none yet; r runs the selected profile"
 
 
-def facts(shelf: Shelf) -> list[str]:
-    """The numbers of running, of queued and of unseen runs, in words."""
-    states = [row.state for row in shelf.runs if not row.over]
+def facts(inventory: Inventory, live: Mapping[str, HostNow]) -> list[str]:
+    """Numbers of running, queued and unseen runs, and of free GPUs."""
+    states = [row.state for row in inventory.runs if not row.over]
     others = {state: states.count(state) for state in ("queued", "not seen")}
     alive = len(states) - sum(others.values())
-    words = [f"{alive} running" if alive else "nothing running"] if shelf.read else []
-    return [*words, *(f"{number} {state}" for state, number in others.items() if number)]
+    words = [f"{alive} running" if alive else "nothing running"] if inventory.read else []
+    words += [f"{number} {state}" for state, number in others.items() if number]
+    gpus = sum(len(host.load.gpus) for host in live.values() if host.load and host.state == "seen")
+    free = gpus - sum(meters.leased(host) for host in live.values() if host.state == "seen")
+    return [*words, *([f"{free} of {gpus} GPUs free"] if gpus else [])]
 
 
 ORDERS: Mapping[str, Callable[[RunRow, float], Any]] = {
@@ -68,50 +102,88 @@ HEADS = {"state": "state", "run": "name", "took": "duration", "when": "newest"}
 _TAGS = Column("tags", rank=3, most=24)
 
 
-def run_columns(shelf: Shelf) -> Sequence[Column]:
-    """The columns of the runs; with tags only if a run has any."""
-    state, run, *others = COLUMNS["runs"]
-    return [state, run, *([_TAGS] if any(row.tags for row in shelf.runs) else []), *others]
+def run_columns(inventory: Inventory, curve: int = CURVE) -> Sequence[Column]:
+    """The columns of the runs; with tags only if a run has any.
+
+    Args:
+        curve: Cells for the curve of the losses.
+    """
+    state, run, trend, *others = COLUMNS["runs"]
+    tags = [_TAGS] if any(row.tags for row in inventory.runs) else []
+    return [state, run, *tags, trend._replace(most=curve), *others]
 
 
-def runs(shelf: Shelf, now: float, order: str = "newest") -> list[Row]:
-    """The runs in one of the ORDERS; equal ones with the newest first."""
-    ordered = sorted(shelf.runs, key=lambda row: ORDERS[order](row, now))
+def host_columns(live: Mapping[str, HostNow]) -> Sequence[Column]:
+    """The columns of the hosts; those of GPUs only if a watched host has any."""
+    host, *gpus, running, profiles = COLUMNS["hosts"]
+    return [host, *(gpus if any(one.load and one.load.gpus for one in live.values()) else ()), running, profiles]
+
+
+def runs(inventory: Inventory, now: float, order: str = "newest", curve: int = CURVE) -> list[Row]:
+    """The runs in one of the ORDERS; equal ones with the newest first.
+
+    Args:
+        curve: Cells for the curve of the losses.
+    """
+    ordered = sorted(inventory.runs, key=lambda row: ORDERS[order](row, now))
     ids = [row.run for row in ordered]
     tagged = any(row.tags for row in ordered)
     found = []
     for row in ordered:
-        cells = _run_cells(row, now, short(row.run, ids))
+        cells = _run_cells(row, now, short(row.run, ids), curve)
         tags: list[Cell] = [[(" ".join(row.tags), "table--muted")]] if tagged else []
         found.append(Row(row.run, [*cells[:2], *tags, *cells[2:]]))
     return found
 
 
-def _run_cells(row: RunRow, now: float, run: str) -> list[Cell]:
+def _run_cells(row: RunRow, now: float, run: str, curve: int) -> list[Cell]:
     return [
         state_cell(row.state),
         run,
-        _names(row.hosts),
-        f"{row.processes}",
+        [(sparkline(row.losses, curve) if len(row.losses) > 1 else "", "ramp--0")],
+        [(_loss(row.loss), "state--slow" if row.loss in NOT_FINITE else "")],
         _step(row),
-        _loss(row.loss),
         _span(took) if (took := _took(row, now)) is not None else "",
         [(_when(row.started, now), "table--muted")],
+        _names(row.hosts),
+        f"{row.processes}" if row.processes else "",
         [(row.by, "table--muted")],
+        _progress(row, now),
     ]
 
 
+def _progress(row: RunRow, now: float) -> Cell:
+    """How far it is and how long it will take; what it waits for; or why it failed."""
+    if row.cause:
+        return [(row.cause, "state--failed")]
+    if row.state == "not seen":
+        return [(f"no data for {rough(now - row.seen)}", "state--unseen")]
+    if row.doubt or row.waits:
+        return [(row.doubt or row.waits, "state--slow" if row.doubt else "table--muted")]
+    if row.over or not row.step or not row.steps:
+        return [(row.saved if row.over else "", "table--muted")]
+    share = min(1.0, row.step / row.steps)
+    full = round(share * _BAR)
+    pace = row.pace or max(0.0, row.seen - (row.began or row.started)) / row.step
+    left = max(0.0, pace * (row.steps - row.step) - max(0.0, now - row.seen))
+    return [
+        (f"{100 * share:2.0f} % ", ""),
+        ("━" * full, "state--running"), ("─" * (_BAR - full), "table--muted"),
+        (f" {_span(left)} left" if row.steps > row.step else "", ""),
+    ]  # fmt: skip
+
+
 def _took(row: RunRow, now: float) -> float | None:
-    """The seconds that it has run, as far as known; None: it has only waited."""
+    """Seconds that it has run, as far as known; None if it has only waited."""
     if row.waited:
         return None
     until = row.ended or (now if row.state not in ENDED and row.state != "not seen" else row.seen)
     return max(0.0, until - (row.began or row.started))
 
 
-def profiles(shelf: Shelf) -> list[Row]:
+def profiles(inventory: Inventory) -> list[Row]:
     """The profiles in the order of their libraries, which decides what a name means."""
-    return [Row(str(row.path), _profile_cells(row)) for row in shelf.profiles]
+    return [Row(str(row.path), _profile_cells(row)) for row in inventory.profiles]
 
 
 def _profile_cells(row: ProfileRow) -> list[Cell]:
@@ -121,25 +193,87 @@ def _profile_cells(row: ProfileRow) -> list[Cell]:
         return [name, [("✗ has errors", "state--failed")], "", origin, [(row.problem, "state--failed")]]
     said = [f"shadowed by {row.shadowed_by}"] if row.shadowed_by else []
     words = " · ".join([*said, *([row.description] if row.description else [])])
-    return [name, _names(row.hosts), processes(row), origin, [(words, "table--muted")]]
+    return [name, _hosts_of(row), processes(row), origin, [(words, "table--muted")]]
 
 
-def hosts(shelf: Shelf) -> list[Row]:
-    """Rows of the hosts, by name; this machine comes last."""
+def _hosts_of(row: ProfileRow) -> str:
+    return f"{len(row.hosts)} of yours" if row.example else _names(row.hosts)
+
+
+def hosts(inventory: Inventory, live: Mapping[str, HostNow]) -> list[Row]:
+    """Rows of the hosts, by name; this machine comes last.
+
+    Args:
+        live: The hosts that are watched.
+    """
+    found, columns = [], host_columns(live)
+    for row in inventory.hosts:
+        host = live.get(row.name)
+        name, *gpus = _load(row.name, host)
+        profiles = ", ".join(row.profiles) if row.used else "in your ssh config"
+        found.append(Row(row.name, [name, *gpus[: len(columns) - 3], _running(row, host), profiles]))
+    return found
+
+
+def _load(name: str, host: HostNow | None) -> list[Cell]:
+    """Whether a host is reachable, and what its GPUs do."""
+    shown = "this machine" if name == "local" else name
+    if host is None:
+        return [f"  {shown}", "", "", "", "", ""]
+    seen = look(meters.STATES[host.state])
+    load = host.load if host.state == "seen" else None
+    gpus = load.gpus if load else ()
+    strip = [("·", "table--muted") if gpu.use is None else meters.level_of(gpu.use) for gpu in gpus]
+    figures = (meters.mean(load, "use"), "%"), (meters.gpu_memory(load), "%"), (meters.hottest(load), "°C")
     return [
-        Row(
-            row.name, ["this machine" if row.name == "local" else row.name, _running(row.runs), ", ".join(row.profiles)]
-        )
-        for row in shelf.hosts
+        [(f"{seen.glyph} ", seen.css), (shown, "")],
+        strip or [("none" if load else "", "table--muted")],
+        f"{len(gpus) - meters.leased(host)} of {len(gpus)}" if gpus else "",
+        *("" if value is None else f"{value:.0f} {unit}" for value, unit in figures),
     ]
 
 
-def _running(alive: Sequence[RunRow]) -> Cell:
+def _running(row: HostRow, host: HostNow | None) -> Cell:
+    """The runs on a host, and what others have leased there; or why it cannot be reached."""
     parts: list[tuple[str, str]] = []
-    for row in alive:
-        seen = look(row.state)
-        parts += [(f"{'  ' if parts else ''}{seen.glyph} ", seen.css), (short(row.run), "")]
+    for run in row.runs:
+        seen = look(run.state)
+        parts += [(f"{'  ' if parts else ''}{seen.glyph} ", seen.css), (short(run.run), "")]
+    mine = {run.run for run in row.runs}
+    others = {holder(one) for one in (host.leases or () if host else ()) if one["run"] not in mine}
+    parts += [(f"{'  ' * bool(parts or at)}{words}", "table--muted") for at, words in enumerate(sorted(others))]
+    if host is not None and host.state in ("failed", "not seen"):
+        parts.insert(0, (host.problem + "  " * bool(parts), look(meters.STATES[host.state]).css))
     return parts or ""
+
+
+def holder(lease: Lease) -> str:
+    """`bob's llama-7f3a`, `bob by hand`, `bob's llama-7f3a queued`."""
+    if lease["kind"] == "hand":
+        return f"{lease['user']} by hand"
+    return f"{lease['user']}'s {short(lease['run'])}" + " queued" * (lease["state"] == "waiting")
+
+
+def others(inventory: Inventory, live: Mapping[str, HostNow], now: float) -> tuple[RunRow, ...]:
+    """The runs that the leases of the watched hosts name and this machine does not know, with what those tell."""
+    known = {row.run for row in inventory.runs}
+    found: dict[str, RunRow] = {}
+    for host in live.values():
+        for lease in host.leases or ():
+            run, waits = lease["run"], lease["state"] == "waiting"
+            if lease["kind"] != "run" or run in known or not RUN.fullmatch(run):
+                continue
+            before = found.get(run)
+            names = dict.fromkeys((*(before.hosts if before else ()), host.name))
+            heard = max(before.seen if before else 0.0, now if host.state == "seen" else host.heard or host.since)
+            state = "not seen" if heard < now else "queued" if waits else "running"
+            found[run] = RunRow(
+                run=run, state=state, hosts=tuple(names),
+                processes=0, step=lease["step"], steps=lease["steps"], loss=None, started=lease["since"],
+                began=None if waits else lease["since"], ended=None, seen=heard, by=lease["user"], folder=Path(),
+                profile=run.rpartition("-")[0], source=None, problem="", waited=waits, foreign=True,
+            )  # fmt: skip
+    return tuple(found.values())
 
 
 def processes(row: ProfileRow) -> str:
@@ -157,76 +291,125 @@ def processes(row: ProfileRow) -> str:
     return f"{' + '.join(map(str, known[:4]))}{' …' if len(known) > 4 else ''} = {sum(known)}"
 
 
-def details(row: RunRow | ProfileRow | HostRow, now: float, home: str, silent: str = "") -> list[Point]:
-    """All that is known about a row, one item per point; paths under `home` begin with ~.
+def details(
+    row: RunRow | ProfileRow | HostRow,
+    now: float,
+    home: str,
+    silent: str = "",
+    host: HostNow | None = None,
+    chart: tuple[int, int] = (CURVE, 1),
+) -> list[Point]:
+    """Everything known about a row, one item per point; paths under `home` begin with ~.
 
     Args:
-        silent: Why the hosts of a run gave no answer when they were last asked.
+        silent: Why the hosts of a run gave no answer when last queried.
+        host: The state of a host.
+        chart: Columns and rows for the losses of a run.
     """
     if isinstance(row, HostRow):
-        lines = _host_details(row)
+        lines = _host_details(row, host)
     else:
-        lines = _run_details(row, now, home, silent) if isinstance(row, RunRow) else _profile_details(row, home)
+        lines = _run_details(row, now, home, silent, chart) if isinstance(row, RunRow) else _profile_details(row, home)
     width = max(len(name) for name, _ in lines)
     return [Point(value, mark=name.ljust(width) + "  ", mark_style="$muted") for name, value in lines]
 
 
-def _run_details(row: RunRow, now: float, home: str, silent: str) -> list[tuple[str, Content | str]]:
+def _run_details(
+    row: RunRow, now: float, home: str, silent: str, chart: tuple[int, int]
+) -> list[tuple[str, Content | str]]:
     lines: list[tuple[str, Content | str]] = [
         ("run", Content.assemble(state_words(row.state), f"  {short(row.run)}  from {row.profile}, by {row.by}")),
-        ("hosts", f"{', '.join(row.hosts)}  {_count(row.processes, 'rank')}"),
-        ("begun", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(row.started))}, last heard {_ago(row.seen, now)}"),
-        ("files", _short(row.folder, home)),
+        ("hosts", f"{', '.join(row.hosts)}  {amount(row.processes, 'rank') if row.processes else ''}"),
+        (
+            "started",
+            f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(row.started))}, last update {_ago(row.seen, now)}",
+        ),
+        ("files", "on its hosts: enter reads them" if row.foreign else _short(row.folder, home)),
     ]
     if row.waits:
         lines.insert(1, ("waits", row.waits))
     if len(row.losses) > 1:
-        bars = Content.styled(sparkline(row.losses), "$accent")
-        ends = f"  {_loss(row.losses[0])} to {_loss(row.loss)}" + (", rank 0" if row.processes > 1 else "")
-        lines.insert(1, ("loss", Content.assemble(bars, (ends, "$muted"))))
+        width, height = chart
+        ends = f"{_loss(row.losses[0])} to {_loss(row.loss)}" + (", rank 0" if row.processes > 1 else "")
+        if height == 1:
+            bars = Content.styled(sparkline(row.losses, width), "$accent")
+            lines.insert(1, ("loss", Content.assemble(bars, (f"  {ends}", "$muted"))))
+        else:
+            lines.insert(1, ("loss", Content.styled(ends, "$muted")))
+            lines += _chart(row.losses, width, height)
+    if row.doubt:
+        lines.insert(1, ("warning", Content.styled(row.doubt, "$state-slow")))
     if row.cause:
         lines.insert(1, ("cause", Content.styled(row.cause, "$state-failed")))
+    if row.saved_as:
+        lines.append(("saved", f"{row.saved_as}: p copies it to here"))
     if row.tags:
         lines.append(("tags", " ".join(row.tags)))
     if row.note:
         lines.append(("note", row.note))
     if silent and not row.over:
-        lines.append(("asked", Content.styled(silent, "$state-unseen")))
+        lines.append(("no reply", Content.styled(silent, "$state-unseen")))
     if row.problem:
         lines.append(("problem", Content.styled(row.problem, "$state-failed")))
     return lines
 
 
-def sparkline(values: Sequence[float]) -> str:
-    """One bar per value, scaled from the lowest to the highest."""
-    low, high = min(values), max(values)
-    steps = len(_BARS) - 1
-    return "".join(_BARS[round((value - low) / (high - low) * steps) if high > low else 0] for value in values)
+def _chart(losses: Sequence[float], width: int, height: int) -> list[tuple[str, Content]]:
+    """The losses as an area over several lines, with the highest and the lowest at its side."""
+    shown, low, high = thinned(losses, width), min(losses), max(losses)
+    # Halves: the difference of two floats may be beyond every float.
+    lines = meters.area([loss / 2 - low / 2 for loss in shown], len(shown), height, high / 2 - low / 2 or 1.0)
+    labels = [_loss(high), *[""] * (height - 2), _loss(low)]
+    return [(label, Content.styled(line, "$accent")) for label, line in zip(labels, lines, strict=True)]
+
+
+def sparkline(values: Sequence[float], most: int = CURVE) -> str:
+    """One bar per value of at most so many, scaled from the lowest to the highest."""
+    values = thinned(values, most)
+    low, high = min(values) / 2, max(values) / 2
+    steps = len(meters.LEVELS) - 1
+    return "".join(
+        meters.LEVELS[round((value / 2 - low) / (high - low) * steps) if high > low else 0] for value in values
+    )
 
 
 def _profile_details(row: ProfileRow, home: str) -> list[tuple[str, Content | str]]:
     lines: list[tuple[str, Content | str]] = [
         ("profile", f"{row.name}  {row.description}"),
-        ("file", "comes with disttui" if row.origin == "built in" else _short(row.path, home)),
+        ("file", "built in" if row.origin == "built in" else _short(row.path, home)),
     ]
     if row.problem:
         return [*lines, ("error", Content.styled(row.problem, "$state-failed"))]
     return [
         *lines,
-        ("hosts", ", ".join(row.hosts)),
+        ("hosts", f"{_hosts_of(row)}: enter asks which" if row.example else ", ".join(row.hosts)),
         ("processes", processes(row)),
-        ("by hand", f"disttui run {row.name}"),
+        ("command", f"disttui run {row.name}" + (" --sandbox, or --set 'hosts=[HOST, …]'" if row.example else "")),
     ]
 
 
-def _host_details(row: HostRow) -> list[tuple[str, Content | str]]:
+def _host_details(row: HostRow, host: HostNow | None) -> list[tuple[str, Content | str]]:
     alive = [Content.assemble(state_words(run.state), f" {short(run.run)}") for run in row.runs]
-    return [
-        ("host", "this machine" if row.name == "local" else row.name),
-        ("running", Content("  ").join(alive) if alive else "nothing that is known here"),
-        ("profiles", ", ".join(row.profiles) or "none"),
-        ("by hand", f"disttui top {row.name}"),
+    name = "this machine" if row.name == "local" else row.name
+    state = state_words(meters.STATES[host.state]) if host else Content()
+    lines: list[tuple[str, Content | str]] = [
+        ("host", Content.assemble(name, "  ", "● reachable" if host and host.state == "seen" else state)),
+        ("running", Content("  ").join(alive) if alive else "no known runs"),
+        ("profiles", ", ".join(row.profiles) or ("none" if row.used else "none; it is in your ssh config")),
+        ("command", f"disttui top {row.name}"),
     ]
+    if host and host.problem:
+        lines.insert(1, ("problem", " ".join(filter(None, (host.problem, host.cure)))))
+    if host and host.load:
+        lines += ((f"GPU {gpu.index}", _gpu_words(host, gpu)) for gpu in host.load.gpus)
+    return lines
+
+
+def _gpu_words(host: HostNow, gpu: GpuLoad) -> str:
+    lease = meters.lease_of(host, gpu.index)
+    figures = (gpu.use, "%"), (percent(gpu.mem_used, gpu.mem_total), "% memory"), (gpu.temp, "°C")
+    words = [f"{value:3.0f} {unit}" for value, unit in figures if value is not None]
+    return "  ".join([*words, meters.lease_words(host, lease) if lease else "free"])
 
 
 def run_consequence(row: ProfileRow) -> str:
@@ -234,8 +417,8 @@ def run_consequence(row: ProfileRow) -> str:
     shown = processes(row)
     number = {"auto": "as many processes as fit", "1": "1 process"}.get(shown, f"{shown} processes")
     here = row.hosts == ("local",)
-    where = "this machine first" if here else f"{_count(len(row.hosts), 'host')} first: {', '.join(row.hosts)}"
-    return f"Checks {where}. If nothing stands in the way, starts {number} there."
+    where = "this machine first" if here else f"{amount(len(row.hosts), 'host')} first: {', '.join(row.hosts)}"
+    return f"Checks {where}. If no check fails, starts {number} there."
 
 
 def delete_consequence(chosen: Sequence[RunRow], home: str) -> str:
@@ -246,9 +429,9 @@ def delete_consequence(chosen: Sequence[RunRow], home: str) -> str:
         where = "" if row.sandbox else f"on {_names(row.hosts)}, and "
         lines.append(f"{row.run}: {where}here {_short(row.folder, home)}{by}")
     if len(chosen) > _SHOWN:
-        lines.append(f"and {_count(len(chosen) - _SHOWN, 'run')} more")
+        lines.append(f"and {amount(len(chosen) - _SHOWN, 'run')} more")
     return "\n".join(
-        [*lines, "Logs, metrics and checkpoints there go, with tags and notes here. Nothing brings them back."]
+        [*lines, "Deletes logs, metrics and checkpoints there, and tags and notes here. This cannot be undone."]
     )
 
 
@@ -256,18 +439,14 @@ def stop_consequence(row: RunRow) -> str:
     """What stopping it will do."""
     at = f" at step {row.step:,}" if row.step is not None else ""
     return (
-        f"Ends all {row.processes} processes on {', '.join(row.hosts)}{at}: TERM first, so that they can save, "
-        "then KILL. What they wrote stays."
+        f"Stops all {row.processes} processes on {', '.join(row.hosts)}{at}: SIGTERM first, so that they can save "
+        "a checkpoint, then SIGKILL. Logs, metrics and checkpoints are kept."
     )
 
 
 def _short(path: Path, home: str) -> str:
     text = clean(str(path))
     return f"~{text[len(home) :]}" if home and text.startswith(f"{home}/") else text
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -287,20 +466,58 @@ def _loss(value: float | str | None) -> str:
 
 
 def _span(seconds: float) -> str:
-    return duration(seconds) if seconds < 3600 else _rough(seconds)
-
-
-def _rough(seconds: float) -> str:
-    if seconds < 60:
-        return "moments"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{count(round(seconds / 86400))} days"
+    return duration(seconds) if seconds < 3600 else rough(seconds)
 
 
 def _ago(then: float, now: float) -> str:
-    return f"{_rough(now - then)} ago" if then else "never"
+    return f"{rough(now - then)} ago" if then else "never"
 
 
 def _when(then: float, now: float) -> str:
-    return f"{_rough(now - then)} ago" if now - then < 7 * 86400 else time.strftime("%d %b %Y", time.localtime(then))
+    return f"{rough(now - then)} ago" if now - then < 7 * 86400 else time.strftime("%d %b %Y", time.localtime(then))
+
+
+class WelcomeLine(NamedTuple):
+    """A line of the welcome."""
+
+    shown: str
+    """The key."""
+    does: str
+    action: str
+    """What the key does, as an action that the screen runs."""
+
+
+STEPS = (
+    WelcomeLine("s", "train now, on this machine", "sandbox"),
+    WelcomeLine("n", "describe your hosts and job", "new"),
+    WelcomeLine("enter", "start from a profile below", "begin"),
+    WelcomeLine("e", "watch a recorded run", "example"),
+    WelcomeLine("t", "see what this machine is doing", "top"),
+    WelcomeLine("?", "list all keys", "app.help"),
+)
+
+
+class Welcome(Static):
+    """A line for each step; a click on a line takes the step.
+
+    Args:
+        steps: The number of steps shown.
+        head: A title above them.
+    """
+
+    DEFAULT_CSS = "Welcome { pointer: pointer; }"
+    ALLOW_SELECT = False
+
+    def __init__(self, steps: int = len(STEPS), *, head: str = "", id: str | None = None) -> None:
+        self._steps = STEPS[:steps]
+        self._above = 2 if head else 0
+        lines = [Content.assemble((f"{step.shown:<7}", "bold $accent"), step.does) for step in self._steps]
+        if head:
+            lines[:0] = [Content.styled(head, "bold"), Content()]
+        super().__init__(Content("\n").join(lines), id=id)
+
+    async def on_click(self, event: events.Click) -> None:
+        offset = event.get_content_offset(self)
+        row = -1 if offset is None else offset.y - self._above
+        if 0 <= row < len(self._steps):
+            await self.screen.run_action(self._steps[row].action)

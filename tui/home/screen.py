@@ -3,74 +3,139 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from time import monotonic
 from time import time as now
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on, work
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widget import Widget
+from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from runner.errors import DisttuiError, InputError
-from runner.formatting import amount, duration
-from runner.ids import short
-from tui.home import rows
-from tui.home.manage import Manager
-from tui.home.messages import HostsAsked, ShelfRead
-from tui.home.news import ask_hosts
-from tui.home.welcome import Welcome
-from tui.inventory import HostRow, ProfileRow, RunRow, Shelf, fingerprint, read_shelf
-from tui.keys import APP, CHANGE, MOVE, OPEN, VIEW, bind
-from tui.screen import DisttuiScreen
-from tui.widgets.filter_line import FilterLine
-from tui.widgets.points import Pages
-from tui.widgets.table import Table
-from tui.widgets.tabs import Tabs
+from disttui.runner import private
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.ids import short
+from disttui.runner.paths import inside
+from disttui.runner.user.folders import user_folder
+from disttui.tui.home import rows
+from disttui.tui.home.manage import ManagingScreen
+from disttui.tui.home.rows import Welcome
+from disttui.tui.inventory import POINTS, HostRow, Inventory, ProfileRow, RunRow, fingerprint, read_inventory
+from disttui.tui.keys import APP, CHANGE, MOVE, OPEN, VIEW, bind
+from disttui.tui.load.feed import TopChanged, TopFeed
+from disttui.tui.widgets.choices import Tabs
+from disttui.tui.widgets.filter_line import FilterLine
+from disttui.tui.widgets.points import Pages
+from disttui.tui.widgets.table import Table
+
+if TYPE_CHECKING:
+    from disttui.runner.api.viewer import Viewer
+    from disttui.runner.runs.watch import HostNow
+
+NEWEST = 12
+"""The most runs whose hosts are asked."""
+
+
+def ask_hosts(environ: Mapping[str, str], ssh_config: str | None, asked: set[str]) -> Mapping[str, str]:
+    """Ask as `disttui ps` does, and keep the answers; call it in a thread. Returns run → why there is no new state.
+
+    Args:
+        asked: Ended runs whose hosts were asked for their newest checkpoint; grows.
+    """
+    from disttui.runner.runs.registry import known_runs
+
+    newest = sorted(known_runs(environ)[0], key=lambda run: -run.started)
+    runs = [run for run in newest if not run.settled][:NEWEST]
+    ended = [run for run in newest[:NEWEST] if run.settled and not run.sandbox and run.run not in asked]
+    if not runs and not ended:
+        return {}
+    from disttui.runner.api.listing import refresh
+    from disttui.runner.api.rerunning import keep_newest
+    from disttui.runner.api.viewer import Viewer
+    from disttui.runner.runs.notes import KEPT
+
+    with Viewer(environ, ssh_config=ssh_config, runs_bring_theirs=True) as viewer:
+        try:
+            silent = refresh(viewer, runs) if runs else {}
+        except DisttuiError as error:
+            silent = {run.run: error.sentence for run in runs}
+        for run in ended:
+            asked.add(run.run)
+            with suppress(DisttuiError):
+                if not inside(run.folder, KEPT).exists():
+                    keep_newest(viewer, run)
+    return silent
+
+
+def visit(environ: Mapping[str, str]) -> float:
+    """When the app was last in use before, 0: never; note that it is now."""
+    path, last = user_folder("state", environ) / "visited", 0.0
+    with suppress(OSError):
+        last = path.stat().st_mtime
+    with suppress(OSError):
+        private.make_folder(path.parent)
+        private.write(path, "")
+        os.utime(path, (now(), now()))
+    return last
+
 
 LOOK_AGAIN = 4.0
-"""Seconds between two checks for changes on the disk."""
+"""Seconds between two checks for changes on disk."""
 ASK_AGAIN = 20.0
-"""Seconds between two requests to the hosts of running runs; after 30 s without data a run is "not seen"."""
+"""Seconds between two queries of the hosts of running runs; after 30 s without data a run is "not seen"."""
+WATCHED = 16
+"""The most hosts that are watched, each over a connection that is open while this screen is shown."""
+PACE = 5.0
+"""Seconds between two reports of a watched host."""
 PANES = ("runs", "profiles", "hosts")
 
 
-class HomeScreen(DisttuiScreen):
+class HomeScreen(ManagingScreen):
     """Runs, profiles and hosts, each in a pane; on request the details of the row under the cursor."""
 
-    HELP = """Runs that this machine has started or looked at, the profiles that can be run, and the hosts that either
-    names. A run goes on without this screen; the hosts of the newest are asked how they are every 20 seconds."""
+    HELP = """Runs that this machine has started or attached to, the profiles that it can run, and the hosts that they
+    name, with their GPUs and the runs of others. Runs continue without this screen. While it is shown, the hosts report
+    every 5 seconds, and those of the newest runs are queried every 20 seconds."""
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("home.new", "n", "new", "new", "describe hosts and job in the wizard", group=OPEN),
-        bind("home.run", "r", "run", "run", "run this profile, or this run's again", group=CHANGE),
-        bind("home.stop", "x", "stop", "stop", "stop this run on all its hosts", group=CHANGE),
-        bind("home.top", "t", "top", "top", "what all hosts are doing now", group=OPEN),
-        bind("home.details", "d", "details", "details", "more about what the cursor is on", group=VIEW),
-        bind("home.filter", "slash", "filter", "filter", "show only rows with these words", group=VIEW),
-        bind("home.edit", "e", "edit", "edit", "open this profile in $EDITOR, then check it", group=CHANGE),
-        bind("home.mark", "space", "mark", "mark", "mark this run; stop, delete and tags take all marked",
-             group=CHANGE),
-        bind("home.sort", "o", "sort", "order", "by age, name, state or how long they took", group=VIEW),
-        bind("home.notes", "a", "notes", "tags", "tags and a note for this run, kept on this machine", group=CHANGE),
-        bind("home.delete", "D", "delete", "delete", "delete this run, on its hosts and here", group=CHANGE),
-        bind("home.sync", "S", "sync", "sync", "get what others have saved in team libraries, and send yours",
-             group=CHANGE),
-        bind("home.gc", "C", "clean_up", "clean up", "delete runs that ended long ago", group=CHANGE),
-        bind("home.example", "e", "example", "example", "watch a recorded run: disttui replay example", group=OPEN,
+        bind("home.run", "r", "run", "run", "run this profile, or rerun this run with other arguments", group=CHANGE),
+        bind("home.resume", "R", "resume", "resume", "resume this run from a checkpoint", group=CHANGE, show=False),
+        bind("home.stop", "x", "stop", "stop", "stop this run on all hosts", group=CHANGE),
+        bind("home.pull", "p", "pull", "pull", "copy the checkpoints and results of this run to here", group=CHANGE,
              show=False),
-        bind("home.refresh", "R", "refresh", "refresh", "read everything again", group=VIEW, show=False),
+        bind("home.top", "t", "top", "top", "what all hosts are doing now", group=OPEN),
+        bind("home.details", "d", "details", "details", "show details of the selected row", group=VIEW),
+        bind("home.filter", "slash", "filter", "filter", "show only matching rows", group=VIEW),
+        bind("home.edit", "e", "edit", "edit", "open this profile in $EDITOR, then check it", group=CHANGE),
+        bind("home.mark", "space", "mark", "mark", "mark this run; compare, stop, delete and tags apply to all marked"),
+        bind("home.compare", "v", "compare", "compare", "compare the marked runs: losses, and all that differs",
+             group=OPEN),
+        bind("home.sort", "o", "sort", "order", "order by age, name, state or duration", group=VIEW),
+        bind("home.notes", "a", "notes", "tags", "tags and a note for this run, kept on this machine", group=CHANGE),
+        bind("home.delete", "D", "delete", "delete", "delete this run on its hosts and on this machine", group=CHANGE),
+        bind("home.sync", "S", "sync", "sync", "pull and push team libraries",
+             group=CHANGE),
+        bind("home.gc", "C", "clean_up", "clean up", "delete old runs", group=CHANGE),
+        bind("home.sandbox", "s", "sandbox", "sandbox", "train something now, on simulated hosts on this machine",
+             group=CHANGE, show=False),
+        bind("home.example", "e", "example", "example", "watch a recorded run: disttui runs replay example", group=OPEN,
+             show=False),
+        bind("home.refresh", "f5", "refresh", "refresh", "reload everything", group=VIEW, show=False),
         bind("home.next", "tab,l,right", "pane(1)", "next pane", "to the next pane", group=MOVE, show=False),
-        bind("home.previous", "shift+tab,h,left", "pane(-1)", "pane before", group=MOVE, show=False),
+        bind("home.previous", "shift+tab,h,left", "pane(-1)", "previous pane", group=MOVE, show=False),
         bind("home.runs", "1", "show_pane('runs')", "runs", "to the runs", group=MOVE, show=False),
         bind("home.profiles", "2", "show_pane('profiles')", "profiles", "to the profiles", group=MOVE, show=False),
         bind("home.hosts", "3", "show_pane('hosts')", "hosts", "to the hosts", group=MOVE, show=False),
-        bind("home.quit", "q", "app.quit", "quit", "leave disttui; runs go on", group=APP),
-        bind("home.clear", "escape", "clear", "clear", "show all rows again, then: mark none", group=VIEW, show=False),
+        bind("home.quit", "q", "app.quit", "quit", "quit disttui; runs keep running", group=APP),
+        bind("home.clear", "escape", "clear", "clear", "clear the filter, then the marks", group=VIEW, show=False),
     ]  # fmt: skip
     DEFAULT_CSS = """
     HomeScreen {
@@ -82,7 +147,10 @@ class HomeScreen(DisttuiScreen):
                    border-title-color: $muted; }
         #welcome, #brief { display: none; height: auto; padding: 1 2; }
         #tabs { display: none; }
+        #news { display: none; height: 1; padding: 0 2; text-wrap: nowrap; text-overflow: ellipsis; }
+        #news.-some { display: block; }
     }
+    HomeScreen.-short #news { display: none; }
     HomeScreen.-newcomer {
         #welcome { display: block; }
         #runs { display: none; }
@@ -94,11 +162,11 @@ class HomeScreen(DisttuiScreen):
     HomeScreen.-details.-medium #hosts.-current, HomeScreen.-details.-medium.-wide #hosts { display: block; }
     HomeScreen.-details.-short #details { max-height: 5; }
     HomeScreen.-wide {
-        #panes { grid-size: 2; grid-columns: 3fr 2fr; grid-rows: 1fr 1fr; grid-gutter: 0 1; }
-        #runs { row-span: 2; }
+        #panes { grid-size: 2; grid-columns: 1fr 1fr; grid-rows: 3fr 2fr; grid-gutter: 0 1; }
+        #runs { column-span: 2; }
         #profiles, #hosts { height: 1fr; max-height: 100%; }
     }
-    HomeScreen.-wide.-tall #details { display: block; }
+    HomeScreen.-wide.-tall #details { display: block; max-height: 16; }
     HomeScreen.-wide.-tall.-details #details { display: none; }
     HomeScreen.-wide.-newcomer { #panes { grid-size: 1; grid-columns: 1fr; grid-rows: auto 1fr 1fr; } }
     HomeScreen.-short {
@@ -123,11 +191,18 @@ class HomeScreen(DisttuiScreen):
         self._print: tuple[tuple[str, int], ...] | None = None
         self._reported: set[str] = set()
         self._silent: Mapping[str, str] = {}
-        """Run → why its hosts gave no answer when they were last asked."""
+        """Run → why its hosts gave no answer when last queried."""
         self._asking = False
+        self._asked_for_saved: set[str] = set()
         self._order = "newest"
         self._any_runs = True
-        self._manager = Manager(self, partial(self.read, True))
+        self._since: float | None = None
+        """When this screen was last left, before; None: not yet read. 0: what happened since then was shown."""
+        self._news = Content()
+        self._feed: TopFeed | None = None
+        self._viewer: Viewer | None = None
+        self._watched: Sequence[str] = ()
+        self._live: Mapping[str, HostNow] = {}
 
     def body(self) -> Iterable[Widget]:
         """Yield welcome, panes, details and filter."""
@@ -135,8 +210,9 @@ class HomeScreen(DisttuiScreen):
         for table in tables:
             table.add_class("pane")
             table.set_class(table.id == "runs", "-current")
-        # Where there is little room, the footer has the other keys.
+        # With little room, the other keys are in the footer.
         welcome = Welcome(head="PyTorch on several machines, over SSH", id="welcome"), Welcome(3, id="brief")
+        yield Static(id="news")
         yield Vertical(*welcome, Tabs(), *tables, id="panes")
         yield Pages(id="details")
         yield FilterLine()
@@ -145,7 +221,7 @@ class HomeScreen(DisttuiScreen):
         """Read the runs, profiles and hosts, and again whenever they change."""
         details = self.query_one("#details", Pages)
         details.border_title, details.can_focus = " details ", False
-        self._show(self.disttui.shelf)
+        self._show(self.disttui.inventory)
         self.query_one("#runs").focus()
         self._again = [self.set_interval(LOOK_AGAIN, self.read), self.set_interval(ASK_AGAIN, self._ask)]
 
@@ -153,6 +229,10 @@ class HomeScreen(DisttuiScreen):
         """Stop the checks while another screen is shown: a change of a hidden screen repaints the shown one."""
         for timer in self._again:
             timer.pause()
+        if not self.app.screen.is_modal:
+            self._watch(())
+            self._since = self._since and 0.0
+            self._show_news()
 
     def on_screen_resume(self) -> None:
         """Start the checks after this screen is painted: at first, and after another screen was left."""
@@ -160,6 +240,46 @@ class HomeScreen(DisttuiScreen):
             timer.resume()
         self.call_after_refresh(self.read)
         self.call_after_refresh(self._ask)
+        self.call_after_refresh(self._watch_hosts)
+
+    def on_unmount(self) -> None:
+        self._watch(())
+
+    def _watch_hosts(self) -> None:
+        """Watch the hosts in the list, those with runs first."""
+        if self.disttui.inventory.read and self.app.screen is self:
+            used = [row for row in self.disttui.inventory.hosts if row.used]
+            self._watch([row.name for row in sorted(used, key=lambda row: not row.runs)[:WATCHED]])
+
+    def _watch(self, names: Sequence[str]) -> None:
+        """Watch these hosts instead of those before."""
+        if set(names) == set(self._watched):
+            return
+        if self._feed is not None:
+            self._feed.close()
+        self._watched = names
+        self._feed = self.make_feed(names) if names else None
+        if self._feed is not None:
+            self._feed.start()
+
+    def make_feed(self, names: Sequence[str]) -> TopFeed:
+        """Make the source of the hosts' states."""
+        return TopFeed(self, names, None, self._quiet, PACE)
+
+    def _quiet(self) -> Viewer:
+        """A viewer that asks nothing; called in a thread."""
+        from disttui.runner.api.viewer import Viewer
+
+        if self._viewer is None:
+            app = self.disttui
+            self._viewer = Viewer(app.environ, ssh_config=app.ssh_config, runs_bring_theirs=True)
+            app.at_end.append(self._viewer.close)
+        return self._viewer
+
+    def on_top_changed(self, message: TopChanged) -> None:
+        """Show the states of the watched hosts."""
+        self._live = {host.name: host for host in message.hosts if host.name in self._watched}
+        self._show(self.disttui.inventory)
 
     def _ask(self) -> None:
         """Ask the hosts of the newest runs, in a daemon thread."""
@@ -171,82 +291,91 @@ class HomeScreen(DisttuiScreen):
         app = self.disttui
         silent: Mapping[str, str] = {}
         try:
-            silent = ask_hosts(app.environ, app.ssh_config)
+            silent = ask_hosts(app.environ, app.ssh_config, self._asked_for_saved)
         finally:
-            self.post_message(HostsAsked(silent))  # otherwise the hosts would never be asked again
+            self.call_later(self._asked, silent)  # otherwise the hosts would never be queried again
 
-    def on_hosts_asked(self, message: HostsAsked) -> None:
-        """Read the new states, or show why there are none."""
-        self._asking, self._silent = False, message.silent
+    def _asked(self, silent: Mapping[str, str]) -> None:
+        """Read the new states, or show why they are missing."""
+        self._asking, self._silent = False, silent
         self._show_details()
         self.read()
 
-    @work(thread=True, exclusive=True, group="shelf")
+    @work(thread=True, exclusive=True, group="inventory")
     def read(self, anew: bool = False) -> None:
-        """Read the shelf if something on the disk has changed."""
+        """Read the inventory if something on the disk has changed."""
         environ = self.disttui.environ
         seen = fingerprint(environ)
-        if anew or seen != self._print or self.disttui.shelf.stale(now()):
-            shelf = read_shelf(environ, now())
+        if anew or seen != self._print or self.disttui.inventory.stale(now()):
+            inventory = read_inventory(environ, now(), self.disttui.ssh_config)
+            if self._since is None:
+                self._since = visit(environ)
+                self.disttui.at_end.append(partial(visit, environ))
             if not get_current_worker().is_cancelled:
                 self._print = seen
-                if shelf != self.disttui.shelf:
-                    self.post_message(ShelfRead(shelf))
+                if inventory != self.disttui.inventory:
+                    self.call_later(self._take, inventory)
 
-    def on_shelf_read(self, message: ShelfRead) -> None:
-        """Show what was read."""
-        self.disttui.shelf = message.shelf
-        self._show(message.shelf)
+    def _take(self, inventory: Inventory) -> None:
+        self.disttui.inventory = inventory
+        self._show(inventory)
+        self.refresh_bindings()
+        self._watch_hosts()
 
-    def _show(self, shelf: Shelf) -> None:
-        facts = rows.facts(shelf)
+    def _show(self, inventory: Inventory) -> None:
+        facts = rows.facts(inventory, self._live)
         self.header.show("disttui", facts, right="read-only" if self.disttui.read_only else "")
-        self.set_class(shelf.newcomer, "-newcomer")
+        self.set_class(inventory.newcomer, "-newcomer")
         for pane in PANES:
-            self._table(pane).say_where_empty(rows.empty(shelf, pane, read_only=self.disttui.read_only))
-        self._show_runs(shelf)
-        self._table("profiles").show(rows.profiles(shelf))
-        self._table("hosts").show(rows.hosts(shelf))
-        self._show_titles(shelf)
-        self._share_width()
-        if shelf.read and self._any_runs != bool(shelf.runs):
-            self._any_runs = bool(shelf.runs)
+            self._table(pane).say_where_empty(rows.empty(inventory, pane, read_only=self.disttui.read_only))
+        self._show_runs(inventory)
+        self._table("profiles").show(rows.profiles(inventory))
+        self._table("hosts").show(rows.hosts(inventory, self._live), rows.host_columns(self._live))
+        self._show_titles(inventory)
+        self._show_news()
+        if inventory.read and self._any_runs != bool(inventory.runs):
+            self._any_runs = bool(inventory.runs)
             if isinstance(self.focused, Table):
-                self._table("runs" if shelf.runs else "profiles").focus()
+                self._table("runs" if inventory.runs else "profiles").focus()
         self._show_details()
-        for problem in shelf.problems:
+        for problem in inventory.problems:
             if problem not in self._reported:
                 self._reported.add(problem)
                 self.notify(problem, severity="warning")
 
+    def _show_news(self) -> None:
+        """Show what has happened since the last visit."""
+        words = rows.news(self.disttui.inventory.runs, self._since, now()) if self._since else Content()
+        if words != self._news:
+            self._news = words
+            self.query_one("#news", Static).set_class(bool(words), "-some").update(words)
+
     def on_resize(self, event: events.Resize) -> None:
-        """Share the new width between the panes."""
         super().on_resize(event)
-        self._share_width()
+        self._show_runs(self.disttui.inventory)
 
-    def _share_width(self) -> None:
-        """Where panes are side by side, leave to the others what the runs have no use for."""
-        panes, runs = self.query_one("#panes"), self._table("runs")
-        wanted = max(self.size.width // 2, runs.full_width)
-        if self.has_class("-wide") and not self.has_class("-newcomer") and wanted < self.size.width * 3 // 5:
-            panes.styles.grid_columns = f"{wanted} 1fr"
-        else:
-            panes.styles.clear_rule("grid_columns")
+    def _show_runs(self, inventory: Inventory) -> None:
+        curve = 8 if self.size.width < 120 else rows.CURVE
+        shown = replace(inventory, runs=self._runs)
+        self._table("runs").show(rows.runs(shown, now(), self._order, curve), rows.run_columns(shown, curve))
 
-    def _show_runs(self, shelf: Shelf) -> None:
-        self._table("runs").show(rows.runs(shelf, now(), self._order), rows.run_columns(shelf))
+    @property
+    def _runs(self) -> tuple[RunRow, ...]:
+        """The runs that are known here, and the others on the watched hosts."""
+        inventory = self.disttui.inventory
+        return (*inventory.runs, *rows.others(inventory, self._live, now()))
 
-    def _show_titles(self, shelf: Shelf) -> None:
+    def _show_titles(self, inventory: Inventory) -> None:
         tabs: list[tuple[str, str, bool]] = []
         for number, pane in enumerate(PANES, 1):
             table = self._table(pane)
             counted = f"{table.count} of {table.all}" if table.words else f"{table.all}"
-            title = [pane.capitalize(), *([counted] if shelf.read else [])]
+            title = [pane.capitalize(), *([counted] if inventory.read else [])]
             if pane == "runs":
                 title += [f"by {self._order}"] if self._order != "newest" else []
                 title += [f"{len(table.marked)} marked"] if table.marked else []
             label = f"[{number}] {' · '.join(title)}"
-            table.border_title = Content(f" {label} ")
+            table.set_title(f" {label} ")
             if pane in self._visitable:
                 tabs.append((pane, label, table is self._here))
         self.query_one(Tabs).show(tabs)
@@ -260,7 +389,7 @@ class HomeScreen(DisttuiScreen):
         """The marked runs, or else the one under the cursor; none in another pane."""
         table = self._here
         keys = (table.marked or {table.key}) if table.id == "runs" else set()
-        return [row for row in self.disttui.shelf.runs if row.run in keys]
+        return [row for row in self.disttui.inventory.runs if row.run in keys]
 
     @property
     def chosen_profile(self) -> ProfileRow | None:
@@ -271,24 +400,26 @@ class HomeScreen(DisttuiScreen):
     def action_mark(self) -> None:
         """Mark or unmark the run under the cursor, and go to the next."""
         self._table("runs").mark()
-        self._show_titles(self.disttui.shelf)
+        self._show_titles(self.disttui.inventory)
         self.refresh_bindings()
 
+    def action_compare(self) -> None:
+        self.disttui.router.open_compare([row.run for row in reversed(self.chosen)])  # the oldest first
+
     def action_sort(self) -> None:
-        """Order the runs by the next of the ORDERS."""
         orders = list(rows.ORDERS)
         self._sort(orders[(orders.index(self._order) + 1) % len(orders)])
 
     @on(Table.HeadClicked, "#runs")
     def _head_clicked(self, message: Table.HeadClicked) -> None:
-        title = rows.run_columns(self.disttui.shelf)[message.column].title
+        title = rows.run_columns(self.disttui.inventory)[message.column].title
         if title in rows.HEADS:
             self._sort(rows.HEADS[title])
 
     def _sort(self, order: str) -> None:
         self._order = order
-        self._show_runs(self.disttui.shelf)
-        self._show_titles(self.disttui.shelf)
+        self._show_runs(self.disttui.inventory)
+        self._show_titles(self.disttui.inventory)
 
     def _table(self, pane: str) -> Table:
         return self.query_one(f"#{pane}", Table)
@@ -300,19 +431,18 @@ class HomeScreen(DisttuiScreen):
 
     @property
     def _row(self) -> RunRow | ProfileRow | HostRow | None:
-        shelf, table = self.disttui.shelf, self._here
+        inventory, table = self.disttui.inventory, self._here
         if table.id == "runs":
-            return next((row for row in shelf.runs if row.run == table.key), None)
+            return next((row for row in self._runs if row.run == table.key), None)
         if table.id == "hosts":
-            return next((row for row in shelf.hosts if row.name == table.key), None)
-        return next((row for row in shelf.profiles if str(row.path) == table.key), None)
+            return next((row for row in inventory.hosts if row.name == table.key), None)
+        return next((row for row in inventory.profiles if str(row.path) == table.key), None)
 
     def on_descendant_focus(self) -> None:
-        """Remember which pane last had the focus."""
         if isinstance(self.focused, Table):
             for table in self.query(Table):
                 table.set_class(table is self.focused, "-current")
-            self._show_titles(self.disttui.shelf)
+            self._show_titles(self.disttui.inventory)
             self._show_details()
             self.refresh_bindings()
 
@@ -322,7 +452,15 @@ class HomeScreen(DisttuiScreen):
             chosen = self.chosen
             return bool(chosen) and not all(row.over for row in chosen) and not self.disttui.read_only
         if action == "run":
-            return isinstance(self._row, RunRow | ProfileRow) and not self.disttui.read_only
+            row = self._row
+            usable = not row.foreign if isinstance(row, RunRow) else isinstance(row, ProfileRow) and not row.example
+            return usable and not self.disttui.read_only
+        if action in ("resume", "pull"):
+            row = self._row
+            usable = isinstance(row, RunRow) and not row.sandbox and not row.foreign and (row.over or action == "pull")
+            return usable and not self.disttui.read_only
+        if action == "compare":
+            return len(self.chosen) > 1
         return self._usable(action, *parameters) and super().check_action(action, parameters)
 
     def _usable(self, action: str, *parameters: object) -> bool:
@@ -335,12 +473,12 @@ class HomeScreen(DisttuiScreen):
             profile = self.chosen_profile
             return profile is not None and profile.origin != "built in"
         if action == "sync":
-            return self._here.id == "profiles" and bool(self.disttui.shelf.remotes)
+            return self._here.id == "profiles" and bool(self.disttui.inventory.remotes)
         if action in ("notes", "delete"):
             chosen = self.chosen
             return bool(chosen) and (action == "notes" or all(row.may_go for row in chosen))
         if action == "clean_up":
-            return any(row.over for row in self.disttui.shelf.runs) and bool(self.chosen)
+            return any(row.over for row in self.disttui.inventory.runs) and bool(self.chosen)
         if action == "details":
             return self._row is not None
         return action not in ("mark", "sort") or bool(self.chosen)
@@ -354,16 +492,35 @@ class HomeScreen(DisttuiScreen):
     @on(Table.Opened)
     def _opened(self, message: Table.Opened) -> None:
         row = self._row
-        if isinstance(row, RunRow):
-            opened = self.disttui.router.open_replay if row.over else self.disttui.router.open_run
-            opened(row.run)
+        if isinstance(row, RunRow) and row.foreign:
+            self._open_foreign(row)
+        elif isinstance(row, RunRow) and row.over:
+            self.disttui.router.open_replay(row.run)
+        elif isinstance(row, RunRow):
+            self.disttui.router.open_run(row.run)
         elif isinstance(row, ProfileRow):
             self.disttui.router.open_wizard(row.path)
         else:
             self.disttui.router.open_top([message.key])
 
+    @work(thread=True, group="adopt", exclusive=True, exit_on_error=False)
+    def _open_foreign(self, row: RunRow) -> None:
+        """Store a run that was started elsewhere and open it; of a run that may not be read, show the hosts."""
+        from disttui.runner.api.finding import adopt
+        from disttui.runner.runs.places import chosen
+
+        app = self.disttui
+        try:
+            # Two words: a single one may be a profile.
+            place, *_ = chosen((row.hosts[0], "local"), None, app.environ)
+            run = adopt(app.viewer(), row.run, place.host.label()).run
+        except DisttuiError as error:
+            app.notify(str(error), title=f"{short(row.run)} of {row.by} cannot be read", severity="warning")
+            app.call_from_thread(app.router.open_top, row.hosts)
+        else:
+            app.call_from_thread(app.router.open_run, run)
+
     def action_new(self) -> None:
-        """Open the wizard with an empty profile."""
         self.disttui.router.open_wizard()
 
     def action_begin(self) -> None:
@@ -372,12 +529,13 @@ class HomeScreen(DisttuiScreen):
         self._table("profiles").action_open()
 
     def action_top(self) -> None:
-        """Open the view of all hosts."""
         self.disttui.router.open_top()
 
+    def action_sandbox(self) -> None:
+        self.disttui.router.open_sandbox()
+
     def action_example(self) -> None:
-        """Open the replay of the recorded run."""
-        self.disttui.router.open_replay("example")
+        self.disttui.router.open_replay("example", playing=True)
 
     @work(group="ask")
     async def action_run(self) -> None:
@@ -390,88 +548,46 @@ class HomeScreen(DisttuiScreen):
         ):
             self.disttui.router.open_wizard(row.path, launch=True)
 
-    async def _run_again(self, run: str) -> None:
-        from runner.runs.registry import find_run  # slow to import, like the next ones
-        from tui.run.again import run_again
+    @work(group="ask")
+    async def action_resume(self) -> None:
+        """Show the form of an ended run, with its newest checkpoint chosen."""
+        if isinstance(self._row, RunRow):
+            await self._run_again(self._row.run, resume=True)
+
+    def action_pull(self) -> None:
+        if isinstance(self._row, RunRow):
+            self.disttui.router.open_pull(self._row.run)
+
+    async def _run_again(self, run: str, *, resume: bool = False) -> None:
+        from disttui.runner.runs.registry import find_run  # slow to import, like the next ones
+        from disttui.tui.run.again import run_again
 
         try:
             known = await asyncio.to_thread(find_run, run, self.disttui.environ)
         except InputError as error:
             self.notify(str(error), severity="error")
         else:
-            await run_again(self.disttui, known)
-
-    @work(group="ask")
-    async def action_stop(self) -> None:
-        """Ask, then stop the run on all its hosts."""
-        going = [row for row in self.chosen if not row.over]
-        if not going:
-            return
-        name = short(going[0].run) if len(going) == 1 else amount(len(going), "run")
-        will = "\n".join(rows.stop_consequence(row) for row in going)
-        if await self.disttui.ask(f"Stop {name}?", will, "stop"):
-            for row in going:
-                self._stop(row.run)
-
-    @work(thread=True, group="stop", exit_on_error=False)
-    def _stop(self, run: str) -> None:
-        from tui.run.stopping import end
-
-        app = self.disttui
-        began = monotonic()
-        try:
-            end(app, run)
-        except DisttuiError as error:
-            app.notify(str(error), title=f"{short(run)} was not stopped", severity="error", timeout=15)
-        else:
-            app.notify(f"{short(run)} stopped after {duration(monotonic() - began)}")
-        self.app.call_from_thread(self.read, True)
-
-    def action_edit(self) -> None:
-        """Open the profile in the user's editor."""
-        if self.chosen_profile is not None:
-            self._manager.edit(self.chosen_profile)
-
-    def action_sync(self) -> None:
-        """Sync all libraries that are shared by a repository."""
-        self._manager.sync(self.disttui.shelf.remotes)
-
-    @work(group="ask")
-    async def action_notes(self) -> None:
-        """Ask for tags and a note."""
-        if chosen := self.chosen:
-            await self._manager.notes(chosen)
-
-    @work(group="ask")
-    async def action_delete(self) -> None:
-        """Ask, then delete the chosen runs."""
-        if (chosen := self.chosen) and all(row.may_go for row in chosen):
-            await self._manager.delete(chosen)
-
-    @work(group="ask")
-    async def action_clean_up(self) -> None:
-        """Ask how old, then delete runs that have ended."""
-        await self._manager.clean_up()
+            await run_again(self.disttui, known, resume=resume)
 
     def action_details(self) -> None:
-        """Show or hide the details."""
         self.toggle_class("-details")
 
     def _show_details(self) -> None:
         row = self._row
         home = self.disttui.environ.get("HOME", "")
         silent = self._silent.get(row.run, "") if isinstance(row, RunRow) else ""
-        self.query_one("#details", Pages).show(rows.details(row, now(), home, silent) if row else ())
+        live = self._live.get(row.name) if isinstance(row, HostRow) else None
+        chart = (POINTS, 8) if self.has_class("-wide", "-tall") else (rows.CURVE, 1)
+        self.query_one("#details", Pages).show(rows.details(row, now(), home, silent, live, chart) if row else ())
 
     def action_filter(self) -> None:
-        """Open the filter."""
         self.query_one(FilterLine).open()
 
     @on(FilterLine.Changed)
     def _filtered(self, message: FilterLine.Changed) -> None:
         for table in self.query(Table):
             table.filter(message.words)
-        self._show_titles(self.disttui.shelf)
+        self._show_titles(self.disttui.inventory)
 
     @on(FilterLine.Left)
     def _filter_left(self) -> None:
@@ -481,12 +597,11 @@ class HomeScreen(DisttuiScreen):
         """Clear the filter; without one, the marks."""
         if not self.query_one(FilterLine).drop():
             self._table("runs").unmark()
-            self._show_titles(self.disttui.shelf)
+            self._show_titles(self.disttui.inventory)
             self.refresh_bindings()
         self._here.focus()
 
     def action_refresh(self) -> None:
-        """Read everything again."""
         self.read(True)
 
     def action_pane(self, by: int) -> None:

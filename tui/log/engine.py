@@ -1,17 +1,21 @@
-"""The thread behind a log view: reads and searches new lines, and reports a few times per second at most."""
+"""The thread behind a log view: reads and searches new lines, and reports a few times per second at most.
+
+Also the lines that a mirror lacks before the start of a log, and how a view keeps its position when they arrive.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tui.log.merge import LogSource
-from tui.log.regexes import TRIALS, SearchFailed
-from tui.log.rows import Rows
-from tui.log.sources import AttemptLog
+from disttui.tui.log.merge import LINE, SHIFT, LogSource
+from disttui.tui.log.rows import LogFilter, Rows
+from disttui.tui.log.search import TRIALS, SearchFailed
+from disttui.tui.log.sources import AttemptLog, LogSources
+from disttui.tui.log.view import TAIL, LogViewState
 
 SLICE = 0.02
 """The most seconds for one kind of work before the next kind."""
@@ -75,7 +79,7 @@ class Engine:
         self._wake.set()
 
     def wake(self) -> None:
-        """Look for new lines and files at once."""
+        """Look for new lines and files immediately."""
         self._work.log.refresh()
         self._wake.set()
 
@@ -151,3 +155,138 @@ class Engine:
         with suppress(SearchFailed):
             return [tail for tail in tails if all(pattern.has_raw(tail[1]) for pattern in choice.patterns)][:TAILS]
         return []
+
+
+class Reading:
+    """Keeps the engine's work equal to what a view wants.
+
+    Args:
+        tell: Takes reports; called in the engine's thread.
+    """
+
+    def __init__(self, sources: LogSources, tell: Callable[[SearchProgress], None]) -> None:
+        self.sources = sources
+        log = sources.open()
+        self.work = Work(log, Rows(log, LogFilter()))
+        self.engine = Engine(self.work, tell)
+
+    @property
+    def log(self) -> AttemptLog:
+        """The attempt that is read."""
+        return self.work.log
+
+    @property
+    def nothing_yet(self) -> SearchProgress:
+        """The report before anything is read."""
+        return SearchProgress(self.work, 0, 0, 0, complete=False, searched=True)
+
+    def set(self, view: LogViewState, *, start: int | None = None, log: AttemptLog | None = None) -> None:
+        """Read what a view needs.
+
+        Args:
+            start: The place where a new search begins; None: continue the present search.
+            log: Another attempt.
+        """
+        was = self.work
+        log = log or was.log
+        same = log is was.log and view.choice == was.rows.choice
+        rows = was.rows if same else Rows(log, view.choice)
+        find = was.find
+        if not same or start is not None:
+            begin = start if start is not None else find.start if find and log is was.log else 0
+            find = _finder(view, log, begin)
+        if not same or find is not was.find:
+            # Otherwise the engine's last report, on the same work, would count as the answer to another request.
+            self._take(Work(log, rows, find))
+
+    def replace(self, view: LogViewState, new: Work) -> None:
+        """Continue with work that another thread has done, and with the view's search in it."""
+        self._take(Work(new.log, new.rows, _finder(view, new.log, 0)))
+
+    def _take(self, work: Work) -> None:
+        self.work = work
+        self.engine.set(work)
+
+    def lacking(self, ranks: frozenset[int] | None) -> list[LogSource]:
+        """The logs of these ranks (None: of all) whose beginnings are only on their hosts."""
+        return [one for one in self.log.sources if one.index.base and (ranks is None or one.rank in ranks)]
+
+
+def _finder(view: LogViewState, log: AttemptLog, begin: int) -> Rows | None:
+    """The search for the view's pattern, from a place on."""
+    if view.find is None:
+        return None
+    patterns = (*view.choice.patterns, view.find)
+    return Rows(log, LogFilter(view.choice.ranks, patterns), min(begin, len(log.order)))
+
+
+LEAST = 4 << 20
+"""The least bytes of all logs together per request; more if more is held, so that each request doubles that."""
+NEAR = 50_000
+"""Lines around the expected place that are searched first."""
+
+
+@dataclass(frozen=True)
+class Older:
+    """Bytes of one log that its host has, and the mirror lacks."""
+
+    node: int
+    name: str
+    """Its name on the host: `attempt-1/rank-0.log`."""
+    start: int
+    """Offset of the first byte in the mirror."""
+    upto: int
+    """Fetch from here on."""
+
+
+def wanted(lacking: Sequence[LogSource]) -> tuple[Older, ...]:
+    """The next parts to request of logs whose beginnings are only on their hosts."""
+    held = sum(source.index.size - source.index.base for source in lacking)
+    each = max(LEAST, held) // len(lacking)
+    return tuple(_older(source, each) for source in lacking)
+
+
+def _older(source: LogSource, length: int) -> Older:
+    path, start = source.index.path, source.index.base
+    return Older(source.node, f"{path.parent.name}/{path.name}", start, max(0, start - length))
+
+
+def read_anew(log: AttemptLog, choice: LogFilter, cancelled: Callable[[], bool]) -> SearchProgress | None:
+    """Read all of a log as it is now, and filter it; None if cancelled."""
+    rows = Rows(log, choice)
+    while not log.settled or rows.step():
+        if cancelled():
+            return None
+        if not log.settled:
+            log.poll(time.monotonic() + SLICE)
+    return SearchProgress(Work(log, rows), len(log.order), len(rows), 0, complete=True, searched=True,
+                    attempts=tuple(log.attempts))  # fmt: skip
+
+
+def moved(view: LogViewState, old: AttemptLog, new: AttemptLog) -> LogViewState:
+    """The view of the same lines in `new`, which contains more lines than `old`."""
+
+    def place(at: int) -> int:
+        return at if at >= TAIL else _place(at, old, new)
+
+    seen = place(view.seen - 1) + 1 if 0 < view.seen <= len(old.order) else view.seen
+    mark = None if view.mark is None else place(view.mark)
+    return replace(view, top=place(view.top), cursor=place(view.cursor), mark=mark, seen=seen)
+
+
+def _place(at: int, old: AttemptLog, new: AttemptLog) -> int:
+    guess = max(0, at + len(new.order) - len(old.order))
+    if at >= len(old.order):
+        return guess
+    entry = old.order.items[at]
+    index = old.sources[entry >> SHIFT].index
+    source = next((one for one in new.sources if one.index.path == index.path), None)
+    if source is None:
+        return guess
+    wanted = source.number << SHIFT | source.index.line_at(index.starts[entry & LINE])
+    for first, last in ((max(0, guess - NEAR), guess + NEAR), (0, len(new.order))):
+        try:
+            return new.order.items.index(wanted, first, last)
+        except ValueError:
+            continue
+    return guess

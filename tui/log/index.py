@@ -10,8 +10,8 @@ from itertools import accumulate, count, pairwise
 from operator import add
 from pathlib import Path
 
-from runner.protocol.regular import regular
-from runner.text import LINE_LIMIT
+from disttui.runner.protocol.regular import regular
+from disttui.runner.text import LINE_LIMIT
 
 CHUNK = 256 * 1024
 """Bytes read at once: small enough that no step holds the interpreter for long."""
@@ -39,7 +39,7 @@ class LineIndex:
         self.starts = array("Q", [base])
         """Start of every whole line, then that of the unfinished one."""
         self.scanned = base
-        """Up to here the bytes were looked at."""
+        """Offset up to which the bytes were scanned."""
         self.size = 0
         self._special: list[tuple[int, int]] = []
         self._tail = ((0, 0), b"")
@@ -51,11 +51,11 @@ class LineIndex:
 
     @property
     def behind(self) -> bool:
-        """Whether bytes are known that have not been looked at."""
+        """Whether there are bytes that have not been scanned."""
         return self.scanned < self.size
 
     def look(self) -> bool:
-        """Take the file's present size; False where another file stands in its place now."""
+        """Update the file's size; False if the file was replaced."""
         try:
             found = self.path.stat()
         except OSError:
@@ -68,14 +68,14 @@ class LineIndex:
         return True
 
     def grow(self) -> bool:
-        """Look at one more chunk; False when there was none."""
+        """Scan one more chunk; False if there was none."""
         data = self._read(self.scanned, CHUNK)
         if not data:
             self.size = self.scanned
             return False
         *lines, _ = data.split(b"\n")
         ends = array("Q", map(add, accumulate(map(len, lines)), count(self.scanned + 1)))
-        # The sum of a chunk's first line and what was unfinished before it can pass the limit as well.
+        # A chunk's first line together with the unfinished one before it can also exceed the limit.
         if ends and ends[0] - self.starts[-1] <= LINE_LIMIT and max(map(len, lines)) <= LINE_LIMIT:
             self.starts.extend(ends)
         else:
@@ -98,7 +98,7 @@ class LineIndex:
         return not any(low < end and high > begin for low, high in self._special[max(0, near - 1) : near + 1])
 
     def finish(self) -> None:
-        """Make a line of the unfinished one: the file will not grow any more."""
+        """Make a line of the unfinished one: the file will not grow."""
         if self.scanned > self.starts[-1]:
             self.starts.append(self.scanned)
 
@@ -122,7 +122,7 @@ class LineIndex:
         return [data[a:b].removesuffix(b"\n") for a, b in pairwise(bounds)]
 
     def tail(self) -> bytes:
-        """The unfinished line, empty where the last one is whole."""
+        """The unfinished line, empty if the last one is whole."""
         span = (self.starts[-1], self.scanned)
         if self._tail[0] != span:
             self._tail = (span, self._read(span[0], span[1] - span[0]))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from time import thread_time
 from typing import ClassVar
 
+from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
@@ -13,36 +16,36 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui.log.blame import Blame
-from tui.log.contents import Contents
-from tui.log.engine import SearchProgress
-from tui.log.row_painter import RowPainter
-from tui.log.view import TAIL, Lines, LogViewState, chosen, follow, go, move, on_screen, page, pause, scroll
-from tui.theme import label_colours
+from disttui.tui.log.contents import Contents, PaintedLine
+from disttui.tui.log.engine import SearchProgress
+from disttui.tui.log.search import Pattern
+from disttui.tui.log.sources import Blame
+from disttui.tui.log.view import TAIL, Lines, LogViewState, chosen, follow, go, move, on_screen, page, pause, scroll
+from disttui.tui.theme import label_colours, look
 
 WHEEL = 3
 """Screen rows that one step of the mouse wheel moves."""
+MARKING = 0.1
+"""Seconds of CPU time per drawing for marking hits; hits beyond that stay unmarked."""
+_LEVEL = re.compile(
+    r"(?P<error>\b(?:CRITICAL|FATAL|ERROR)\b|^(?:\w+\.)*\w*(?:Error|Exception)(?=:)|^Traceback \(most recent call)"
+    r"|(?P<warning>\b(?:WARN|WARNING)\b|\b\w*Warning(?=:))|(?P<debug>\b(?:DEBUG|TRACE)\b)"
+)
+_HEAD = 160
+"""Characters of a line in which its level stands."""
 SIDEWAYS = 8
 """Cells that one key press scrolls to the side."""
 
 
 class LogBody(Widget, can_focus=True):
-    """The part of a log view that shows lines: a `LogViewState` of `Contents`, drawn by a `RowPainter`."""
+    """The part of a log view that shows lines: a `LogViewState` of `Contents`."""
 
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "log-lines--cursor",
-        "log-lines--range",
-        "log-lines--gutter",
-        "log-lines--match",
-        "log-lines--count",
-        "log-lines--bar",
-        "log-lines--thumb",
-        "log-lines--empty",
-        "log-lines--failed",
-        "log-lines--awaited",
-        "log-lines--victim",
-    }
+        "log-lines--cursor", "log-lines--range", "log-lines--gutter", "log-lines--match", "log-lines--count",
+        "log-lines--bar", "log-lines--thumb", "log-lines--empty", "log-lines--failed", "log-lines--blocking",
+        "log-lines--victim", "log-lines--error", "log-lines--warning", "log-lines--debug",
+    }  # fmt: skip
     DEFAULT_CSS = """
     LogBody {
         height: 1fr;
@@ -56,44 +59,43 @@ class LogBody(Widget, can_focus=True):
         & > .log-lines--thumb { color: $foreground 50%; }
         & > .log-lines--empty { color: $text-muted; }
         & > .log-lines--failed { color: $text-error; text-style: bold; }
-        & > .log-lines--awaited { color: $text-warning; text-style: bold; }
+        & > .log-lines--blocking { color: $text-warning; text-style: bold; }
         & > .log-lines--victim { color: $text-muted; }
+        & > .log-lines--error { color: $text-error; }
+        & > .log-lines--warning { color: $text-warning; }
+        & > .log-lines--debug { color: $text-muted; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f,G,end", "follow", "follow", id="log.follow", tooltip="show the end, and stay there"),
+        Binding("f,G,end", "follow", "follow", id="log.follow", tooltip="follow the end of the log"),
         Binding("down,j", "move(1)", "down", show=False, id="log.down", tooltip="next line"),
-        Binding("up,k", "move(-1)", "up", show=False, id="log.up", tooltip="line before"),
+        Binding("up,k", "move(-1)", "up", show=False, id="log.up", tooltip="previous line"),
         Binding("pagedown,space,ctrl+f", "page(1)", "page down", show=False, id="log.page_down"),
         Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, id="log.page_up"),
         Binding("ctrl+d", "page(0.5)", "half a page down", show=False, id="log.half_down"),
         Binding("ctrl+u", "page(-0.5)", "half a page up", show=False, id="log.half_up"),
-        Binding("g,home", "begin", "begin", show=False, id="log.begin", tooltip="first line"),
+        Binding("g,home", "begin", "first", show=False, id="log.begin", tooltip="first line"),
         Binding("left,h", "sideways(-1)", "left", show=False, id="log.left", tooltip="scroll to the left"),
         Binding("right,l", "sideways(1)", "right", show=False, id="log.right", tooltip="scroll to the right"),
         Binding("w", "wrap", "wrap", show=False, id="log.wrap", tooltip="wrap long lines, or scroll them sideways"),
-        Binding("v", "mark", "range", show=False, id="log.range", tooltip="begin or end a range of lines"),
+        Binding("v", "mark", "range", show=False, id="log.range", tooltip="start or end a range of lines"),
     ]
 
     class Moved(Message):
         """What is shown, or the cursor, or following changed by key or mouse."""
 
-        def __init__(self, lines: LogBody) -> None:
-            super().__init__()
-            self.lines = lines
-
-        @property
-        def control(self) -> LogBody:
-            """The lines."""
-            return self.lines
-
-    def __init__(self, progress: SearchProgress, *, name: str | None = None, id: str | None = None) -> None:
-        super().__init__(name=name, id=id)
+    def __init__(self, progress: SearchProgress) -> None:
+        super().__init__()
         self.view = LogViewState()
         self.nothing = ""
         """The text shown without lines."""
         self.contents = Contents(progress, self._height_at)
-        self._painter = RowPainter(self.contents, self.get_component_rich_style, self._label_styles)
+        self._base = Style()
+        self._styles: dict[str, Style] = {}
+        self._inks: dict[str, Style] = {}
+        self._labels: list[Style] = []
+        self._marking = MARKING
+        self._unmarked: Pattern | None = None
         self._page: list[tuple[int, int]] = []
         self._drawn: object = None
         self._cursor = 0
@@ -126,7 +128,7 @@ class LogBody(Widget, can_focus=True):
         changed, self.contents.until = time != self.contents.until, time
         self.take(self.progress)
         if changed:
-            self.post_message(self.Moved(self))
+            self.post_message(self.Moved())
 
     def take(self, progress: SearchProgress) -> None:
         """Show a report of the engine."""
@@ -136,11 +138,10 @@ class LogBody(Widget, can_focus=True):
             self.refresh()
 
     def show(self, view: LogViewState) -> None:
-        """Change what is shown."""
         if view != self.view:
             self.view = view
             self.refresh()
-            self.post_message(self.Moved(self))
+            self.post_message(self.Moved())
 
     def _steer(self, view: LogViewState) -> None:
         """Change what is shown by a key or the mouse."""
@@ -199,36 +200,125 @@ class LogBody(Widget, can_focus=True):
         self._page = page(self.view, self.lines, self.size.height)
         self._thumbs = self._thumb(self._page)
         self._drawn = self._looks()
-        self._painter.begin(self.rich_style)
+        if self.rich_style != self._base:
+            self._forget_styles()
+            self._base = self.rich_style
+        self._marking = MARKING
         here = self.paused()
         self._cursor = self.lines.row(here.cursor)
         self._chosen = range(0) if here.mark is None else chosen(here, self.lines)
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
-        """Draw one screen row."""
-        width, painter = self.size.width, self._painter
+        width = self.size.width
         if not self.lines:
-            words, rest = painter.words(self._said_of_nothing() if y == min(1, self.size.height - 1) else "")
-            return Strip([words]).adjust_cell_length(width, rest)
-        bar = painter.bar(thumb=y in self._thumbs)
+            style = self._base + self._ink("empty")
+            words = self._said_of_nothing() if y == min(1, self.size.height - 1) else ""
+            return Strip([Segment(f"  {words}", style)]).adjust_cell_length(width, style)
+        thumb = y in self._thumbs
+        bar = Segment("┃" if thumb else " ", self._base + self._ink("thumb" if thumb else "bar"))
         if y >= len(self._page):
-            return Strip([painter.blank(width - 1), bar])
-        row, _ = at = self._page[y]
-        segments = painter.row(self.view, at, width, cursor=row == self._cursor, ranged=row in self._chosen)
-        return Strip([*segments, bar], width)
+            return Strip([Segment(" " * (width - 1), self._base), bar])
+        return Strip([*self._row(*self._page[y]), bar], width)
+
+    def _row(self, row: int, part: int) -> list[Segment]:
+        """One screen row, without its bar."""
+        base, cursor, ranged = self._base, row == self._cursor, row in self._chosen
+        if cursor or ranged:
+            base += Style(bgcolor=self._style("cursor" if cursor else "range").bgcolor)
+        place = self.lines.place(row)
+        if not part and self.contents.fails_at(place):
+            sign = Segment("▶", self._ink(self.contents.role(place)))
+        else:
+            sign = Segment("▌" if cursor else "┃" if ranged else " ", self._ink("gutter"))
+        segments = [sign, *self._prefix(row, part), *self._text(place, part)]
+        return list(Segment.apply_style(segments, base))
+
+    def _text(self, place: int, part: int) -> list[Segment]:
+        line = self.contents.line(place)
+        marks = [*self._marks(self.view.find, line.text), *self._level(line)]
+        if self.view.wrap:
+            return line.wrapped(part, self.text_width, marks)
+        return line.scrolled(self.view.x, self.text_width, marks)
+
+    def _marks(self, find: Pattern | None, text: str) -> list[tuple[int, int, Style]]:
+        if find is None or find is self._unmarked:
+            return []
+        begun = thread_time()
+        try:
+            spans = find.spans(text, max(0.001, self._marking))
+        except TimeoutError:
+            self._unmarked = find
+            return []
+        self._marking -= thread_time() - begun
+        style = self._style("match")
+        return [(begin, end, style) for begin, end in spans]
+
+    def _level(self, line: PaintedLine) -> list[tuple[int, int, Style]]:
+        """The level that a line names, in its colour, unless the line has colours of its own."""
+        if any(style for _, style in line.runs) or (found := _LEVEL.search(line.text[:_HEAD])) is None:
+            return []
+        return [(*found.span(), self._ink(str(found.lastgroup)))]
+
+    def _prefix(self, row: int, part: int) -> list[Segment]:
+        """Host and rank of a line, and how many lines a folded row stands for."""
+        contents, width = self.contents, self._prefix_width
+        if not width:
+            return []
+        lines = contents.lines
+        count = lines.rows.count(row) if contents.choice.fold and row < lines.count else 1
+        place = lines.place(row)
+        source, role = contents.source(place), contents.role(place)
+        label = "" if part else source.label
+        if len(label) > width - 3 - self._count_width:
+            label = "…" + label[-(width - 4 - self._count_width) :]
+        self._labels = self._labels or [
+            Style(color=colour.rich_color) for colour in label_colours(self.app.theme_variables)
+        ]
+        node = self._ink(role) if role else self._labels[source.node % len(self._labels)]
+        mark = look(role).glyph if role in ("failed", "blocking") and not part else " "
+        times = f" ×{count}" if count > 1 and not part else ""
+        return [
+            Segment(label.ljust(width - 3 - self._count_width), node),
+            Segment(times.ljust(self._count_width), self._ink("count")),
+            Segment(f"{mark}│ ", self._ink("bar") if mark == " " else node),
+        ]
+
+    @property
+    def _count_width(self) -> int:
+        return 1 + len(f"×{len(self.contents.progress.work.log.sources)}") if self.contents.choice.fold else 0
+
+    @property
+    def _prefix_width(self) -> int:
+        if not self.contents.prefixed:
+            return 0
+        return min(self.contents.label_width, max(4, self.size.width // 4)) + self._count_width + 3
+
+    def _style(self, part: str) -> Style:
+        """A part's colours, blended with its background."""
+        if part not in self._styles:
+            self._styles[part] = self.get_component_rich_style(f"log-lines--{part}")
+        return self._styles[part]
+
+    def _ink(self, part: str) -> Style:
+        if part not in self._inks:
+            style = self._style(part)
+            self._inks[part] = Style(color=style.color, bold=style.bold)
+        return self._inks[part]
 
     def notify_style_update(self) -> None:
-        """Draw in the new colours."""
         super().notify_style_update()
-        self._painter.forget_styles()
+        self._forget_styles()
 
-    def _label_styles(self) -> list[Style]:
-        return [Style(color=colour.rich_color) for colour in label_colours(self.app.theme_variables)]
+    def _forget_styles(self) -> None:
+        # Cached, because Textual computes them again after every refresh, which takes longer than drawing lines.
+        self._styles.clear()
+        self._inks.clear()
+        self._labels.clear()
 
     def _said_of_nothing(self) -> str:
         filtered = self.contents.choice.patterns and self.progress.total
-        return "No line fits; esc drops the filter." if filtered else self.nothing
+        return "No matches; esc clears the filter." if filtered else self.nothing
 
     def _looks(self) -> object:
         """All that determines the drawing besides the view: if it changes, draw again."""
@@ -236,7 +326,8 @@ class LogBody(Widget, can_focus=True):
         rows = page(self.view, lines, self.size.height)
         places = tuple((lines.place(row), part, lines.rows.count(row)) for row, part in rows)
         tails = self.progress.tails if rows and rows[-1][0] >= lines.count else ()
-        return self.contents.choice, self.contents.prefixed, places, tails, self._thumb(rows)
+        attempt = self.progress.work.log.attempt
+        return attempt, self.contents.choice, self.contents.prefixed, places, tails, self._thumb(rows)
 
     def _thumb(self, rows: list[tuple[int, int]]) -> range:
         """The rows of the scroll bar's thumb; none if all lines are shown."""
@@ -249,7 +340,7 @@ class LogBody(Widget, can_focus=True):
     @property
     def text_width(self) -> int:
         """Cells for the text of a line."""
-        return self._painter.text_width(self.size.width)
+        return max(2, self.size.width - 2 - self._prefix_width)
 
     def _height_at(self, place: int) -> int:
         return self.contents.line(place).height(self.text_width) if self.view.wrap else 1
@@ -266,19 +357,16 @@ class LogBody(Widget, can_focus=True):
             self._steer(move(self.paused(), self.lines, self.size.height, by))
 
     def action_page(self, pages: float) -> None:
-        """Move by pages."""
         if not (self.view.following and pages > 0):
             by = int(pages * max(1, self.size.height - 1))
             view = scroll(self.paused(), self.lines, self.size.height, by)
             self._steer(move(view, self.lines, self.size.height, by))
 
     def action_begin(self) -> None:
-        """Go to the first line."""
         if self.lines:
             self._steer(go(self.paused(), self.lines, self.size.height, self.lines.place(0)))
 
     def action_sideways(self, by: int) -> None:
-        """Scroll to the side."""
         if not self.view.wrap:
             widest = max((self.contents.line(self.lines.place(row)).cells for row, _ in self._page), default=0)
             most = max(0, widest - self.text_width)
@@ -299,13 +387,11 @@ class LogBody(Widget, can_focus=True):
     # Mouse
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Scroll down."""
         event.stop()
         if not self.view.following:
             self._steer(scroll(self.view, self.lines, self.size.height, WHEEL))
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Scroll up."""
         event.stop()
         if len(self._page) < self.size.height:
             return
@@ -331,7 +417,6 @@ class LogBody(Widget, can_focus=True):
             self._drag(event.y)
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
-        """End the drag."""
         self._dragging = ""
         self.release_mouse()
 

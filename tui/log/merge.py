@@ -1,15 +1,124 @@
-"""All ranks' lines in one order that only grows at its end: a line's place in it never changes."""
+"""All ranks' lines in one order that only grows at its end: a line's place in it never changes.
+
+They are sorted by the sizes of the logs that the supervisor recorded (docs/formats.md, growth.jsonl).
+"""
 
 from __future__ import annotations
 
+import json
 import time
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from tui.log.index import LineIndex
-from tui.log.timeline import Timeline
+from disttui.runner.protocol.regular import open_regular
+from disttui.tui.log.index import LineIndex
+
+STEP = 0.25
+"""Seconds between two records of a growing file."""
+
+
+class Timeline:
+    """Sizes of one log over time. Times are unix seconds, sizes bytes of the local file."""
+
+    def __init__(self) -> None:
+        self._times = array("d")
+        self._sizes = array("Q")
+
+    @property
+    def covered(self) -> int:
+        """Bytes whose time is known."""
+        return self._sizes[-1] if self._sizes else 0
+
+    @property
+    def last(self) -> float:
+        """Time of the latest record; 0 without one."""
+        return self._times[-1] if self._times else 0.0
+
+    def add(self, time: float, size: int) -> None:
+        """Record that the file had `size` bytes at `time`; a record that does not increase is dropped."""
+        if size > self.covered:
+            self._times.append(max(time, self.last))
+            self._sizes.append(size)
+
+    def times_of(self, offsets: Sequence[int]) -> list[float]:
+        """The times of bytes at rising `offsets`, spread evenly over the step in which they came."""
+        times: list[float] = []
+        done = 0
+        while done < len(offsets):
+            note = bisect_right(self._sizes, offsets[done])
+            if note == len(self._sizes):
+                return times + [self.last] * (len(offsets) - done)
+            upto = bisect_left(offsets, self._sizes[note], done)
+            end, low = self._times[note], self._sizes[note - 1] if note else 0
+            begin = max(end - STEP, self._times[note - 1]) if note else end - STEP
+            pace = (end - begin) / (self._sizes[note] - low)
+            times += [begin + (offset - low) * pace for offset in offsets[done:upto]]
+            done = upto
+        return times
+
+
+class GrowthReader:
+    """Follows one `growth.jsonl`: the timelines of every rank's log of one host.
+
+    Args:
+        offset: Seconds that the host's clock is ahead of the leader's.
+    """
+
+    def __init__(self, path: Path, offset: float = 0.0) -> None:
+        self._path = path
+        self._offset = offset
+        self._read = 0
+        self._sizes: dict[int, int] = {}
+        self._notes: dict[int, list[list[tuple[float, int]]]] = {}
+        self.found = False
+
+    def look(self) -> bool:
+        """Read new records; True if there were any."""
+        try:
+            with open_regular(self._path) as file:
+                file.seek(self._read)
+                data = file.read()
+        except OSError:
+            return False
+        self.found = True
+        whole = data.rpartition(b"\n")[0]
+        self._read += len(whole) + bool(whole)
+        for line in whole.split(b"\n"):
+            self._take(line)
+        return bool(whole)
+
+    def copy_into(self, rank: int, newer: int, base: int, into: Timeline) -> None:
+        """Copy new records of a rank's log into a timeline.
+
+        Args:
+            newer: How many files of this rank are younger than this one (a shrunk size begins a new file).
+            base: Offset of the first byte that is held.
+        """
+        files = self._notes.get(rank, [])
+        if newer < len(files):
+            for time, size in files[-1 - newer]:
+                if size > base:
+                    into.add(time, size)
+            files[-1 - newer] = []
+
+    def _take(self, line: bytes) -> None:
+        try:
+            record = json.loads(line)
+            time = float(record["t"]) - self._offset
+            sizes = {int(rank): int(size) for rank, size in record["sizes"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return
+        for rank, size in sizes.items():
+            files = self._notes.setdefault(rank, [[]])
+            if size < self._sizes.get(rank, 0):
+                files.append([])
+            self._sizes[rank] = size
+            files[-1].append((time, size))
+
 
 SHIFT = 40
 """An entry of the order is `source << SHIFT | line`."""
@@ -71,7 +180,9 @@ class MergedOrder:
         if len(ready) == 1:
             ((source, limit),) = ready
             limit = min(limit, source.merged + BATCH)
-            self._append(range(source.merged, limit), source)
+            mark = source.number << SHIFT
+            self.items.extend(range(mark + source.merged, mark + limit))
+            source.merged = limit
         else:
             self._sort(ready)
         for first in range(len(self._spans) * BLOCK, len(self.items) - BLOCK + 1, BLOCK):
@@ -94,11 +205,6 @@ class MergedOrder:
         while len(self._waiting) > 1 and self._waiting[1][0] <= now - HOLD:
             self._waiting.popleft()
         return self._waiting[0][1] if self._waiting[0][0] <= now - HOLD else []
-
-    def _append(self, lines: range, source: LogSource) -> None:
-        mark = source.number << SHIFT
-        self.items.extend(range(mark + lines.start, mark + lines.stop))
-        source.merged = lines.stop
 
     def _sort(self, ready: list[tuple[LogSource, int]]) -> None:
         share = max(16, BATCH // len(ready))

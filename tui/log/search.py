@@ -1,20 +1,164 @@
-"""Search patterns: compiled once, tried on many lines at a time."""
+"""Search patterns: compiled once, tried on many lines at a time. A slow one must not block the app.
+
+Python's `re` cannot be interrupted in a thread, and blocks the interpreter while it matches. So a child process with
+limited CPU time matches lines; in the main thread, where a signal can interrupt it, a timer limits it.
+"""
 
 from __future__ import annotations
 
+import marshal
 import re
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+import threading
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress, count
+from itertools import compress, count, repeat
+from operator import contains
+from pathlib import Path
 from typing import AnyStr
 
-from runner.errors import InputError
-from runner.text import clean
-from tui.log.ansi import safe_text
-from tui.log.index import LineIndex
-from tui.log.literal import Literal
-from tui.log.regexes import TRIALS, limited
+from disttui.runner.errors import InputError
+from disttui.runner.text import clean
+from disttui.tui.log.ansi import safe_text
+from disttui.tui.log.index import LineIndex
+
+_PROGRAM = Path(__file__).with_name("trial.py")
+
+
+class SearchFailed(Exception):
+    """The matching lines could not be found; the message gives the reason."""
+
+
+class Trials:
+    """The child process, started when it is first needed. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def matching(self, expression: re.Pattern[AnyStr], text: AnyStr) -> list[int]:
+        """The numbers, from 0, of the lines of a text that match. Raises SearchFailed."""
+        with self._lock:
+            try:
+                return self._ask((expression.pattern, int(expression.flags & re.IGNORECASE), text))
+            except OSError as error:
+                raise SearchFailed(f"cannot be tried: {error.strerror}") from None
+
+    def close(self) -> None:
+        """End the child, until it is needed again."""
+        with self._lock:
+            self._end()
+
+    def _ask(self, question: tuple[str | bytes, int, str | bytes]) -> list[int]:
+        if self._child is None:
+            self._child = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_PROGRAM)], start_new_session=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        to, back = self._child.stdin, self._child.stdout
+        assert to and back
+        with suppress(BrokenPipeError, EOFError):  # it has ended: of an answer there is a part, or nothing
+            marshal.dump(question, to)
+            to.flush()
+            return array("I", marshal.load(back)).tolist()  # noqa: S302 the child runs our own program
+        raise SearchFailed("takes too long" if self._end() == -signal.SIGPROF else "could not be tried")
+
+    def _end(self) -> int:
+        child, self._child = self._child, None
+        if child is None:
+            return 0
+        child.terminate()
+        for pipe in (child.stdin, child.stdout):
+            with suppress(OSError):  # closing flushes the rest of a request
+                assert pipe
+                pipe.close()
+        return child.wait()
+
+
+TRIALS = Trials()
+
+
+@contextmanager
+def limited(seconds: float | None) -> Iterator[None]:
+    """Raise TimeoutError in the block after that much CPU time; only in the main thread. None: no limit."""
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    within = True
+
+    def interrupt(number: int, frame: object) -> None:
+        if within:
+            raise TimeoutError
+
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        within = False
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+MANY = 200
+"""Hits after which it is clear whether most lines match: then trying each line separately is faster."""
+_FOLDED = b"iks"
+"""Letters that also match non-ASCII characters when case is ignored: İ, K (Kelvin sign), ſ."""
+
+
+class Literal:
+    """A text to search for.
+
+    Args:
+        case: Whether case matters.
+    """
+
+    def __init__(self, text: str, *, case: bool) -> None:
+        self._case = case
+        self._needle = (text if case else text.lower()).encode()
+        letters = [letter for letter in dict.fromkeys(self._needle) if case or letter not in _FOLDED]
+        self._letters = [{bytes([letter])} | (set() if case else {bytes([letter]).upper()}) for letter in letters]
+
+    def absent(self, data: bytes) -> bool:
+        """Quick test: True if `data` lacks one of its letters, so that no line can match.
+
+        Searching one byte is more than ten times as fast as searching a text.
+        """
+        for place, forms in enumerate(self._letters):
+            if not any(form in data for form in forms):
+                # The next data probably lacks the same letter.
+                self._letters.insert(0, self._letters.pop(place))
+                return True
+        return False
+
+    def within(self, data: bytes) -> bool:
+        """Whether it is in `data`."""
+        return not self.absent(data) and self._needle in (data if self._case else data.lower())
+
+    def lines(self, index: LineIndex, first: int, last: int, data: bytes) -> list[int]:
+        """Which of the lines `first` to `last` have it; `data` is their chunk, and of nothing but printable ASCII."""
+        if not self._case:
+            data = data.lower()
+        needle, starts = self._needle, index.starts
+        begin = starts[first]
+        found: list[int] = []
+        at = data.find(needle)
+        while at >= 0:
+            line = index.line_at(begin + at)
+            found.append(line)
+            if line + 1 >= last:
+                break
+            if len(found) == MANY and line - first < 4 * MANY:
+                rest = index.split(data[starts[line + 1] - begin :], line + 1, last)
+                found += compress(count(line + 1), map(contains, rest, repeat(needle)))
+                break
+            at = data.find(needle, starts[line + 1] - begin)
+        return found
 
 
 @dataclass(frozen=True)
@@ -76,32 +220,19 @@ class Pattern:
         with limited(seconds if self.unknown else None):
             return [match.span() for match in self.expression.finditer(text) if match.end() > match.start()]
 
-    def lines(self, index: LineIndex, first: int, last: int, chunk: Callable[[], bytes]) -> list[int]:
-        """The numbers of the hits among lines `first` to `last`; `chunk` reads their bytes.
+    def lines(self, index: LineIndex, first: int, last: int, data: bytes) -> list[int]:
+        """The numbers of the hits among lines `first` to `last`; `data` is their chunk. Raises SearchFailed."""
+        found = self._found(index, first, last, data)
+        return sorted(set(range(first, last)).difference(found)) if self.inverse else found
 
-        Raises SearchFailed.
-        """
-        plain = self._bytes is not None and index.plain(first, last)
-        found = self._found_apart(index, first, last) if plain else None
-        if found is None:
-            found = self._found_here(index, first, last, chunk(), plain=plain)
-        if not self.inverse:
-            return found
-        return sorted(set(range(first, last)).difference(found))
-
-    def _found_apart(self, index: LineIndex, first: int, last: int) -> list[int] | None:
-        """The same by the child process, for expressions that may never end; None if it cannot be done there."""
-        if self._bytes is None or not self.unknown:
-            return None
-        begin, end = index.starts[first], index.starts[last]
-        found = TRIALS.matching_in(self._bytes, index.path, begin, end - begin, last - first)
-        return None if found is None else [first + at for at in found]
-
-    def _found_here(self, index: LineIndex, first: int, last: int, data: bytes, *, plain: bool) -> list[int]:
+    def _found(self, index: LineIndex, first: int, last: int, data: bytes) -> list[int]:
         if self._absent(data):
             return []
+        plain = self._bytes is not None and index.plain(first, last)
         if plain and self._literal:
             return self._literal.lines(index, first, last, data)
+        if plain and self._bytes and self.unknown and data.count(b"\n") == last - first:
+            return [first + at for at in TRIALS.matching(self._bytes, data[:-1])]  # not split here, then joined again
         return [first + at for at in self._trying(index.split(data, first, last), plain=plain)]
 
     def _absent(self, data: bytes) -> bool:

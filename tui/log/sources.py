@@ -1,19 +1,24 @@
-"""The logs of a run in its local mirror: its attempts, and the growing files of one of them."""
+"""The logs of a run in its local mirror: its attempts, the growing files of one of them, and places in these."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
+from array import array
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
-from runner.protocol.regular import read_regular
-from runner.runs.store import KEPT
-from runner.text import clean
-from tui.log.index import LineIndex
-from tui.log.merge import LINE, SHIFT, LogSource, MergedOrder
-from tui.log.timeline import GrowthReader
+from disttui.runner.errors import InputError
+from disttui.runner.protocol.regular import read_regular
+from disttui.runner.runs.store import KEPT
+from disttui.runner.text import clean
+from disttui.tui.log.index import LineIndex
+from disttui.tui.log.merge import BLOCK, LINE, SHIFT, GrowthReader, LogSource, MergedOrder
 
 DISCOVER = 1.0
 """Seconds between two searches for new files."""
@@ -47,9 +52,15 @@ class LogSources:
         return apart
 
     def attempts(self) -> list[int]:
-        """The attempts with files in the mirror, in order."""
+        """The attempts with files in the mirror, in order; a new one counts when a rank of it has printed something."""
         found = (_ATTEMPT.fullmatch(path.name) for path in self.mirror.glob("*/attempt-*"))
-        return sorted({int(match[1]) for match in found if match})
+        known = sorted({int(match[1]) for match in found if match})
+        while len(known) > 1 and not self._printed(known[-1]):
+            known.pop()
+        return known
+
+    def _printed(self, attempt: int) -> bool:
+        return any(_size(path) for path in self.mirror.glob(f"*/attempt-{attempt}/rank-*.log*"))
 
     def open(self, attempt: int | None = None) -> AttemptLog:
         """The logs of one attempt; None: of the latest one at the first poll."""
@@ -85,7 +96,7 @@ class AttemptLog:
         self._growth: dict[int, GrowthReader] = {}
         self._untimed: dict[int, tuple[int, float]] = {}
         self.settled = False
-        """Whether it has been sorted, too."""
+        """Whether it has been read and sorted."""
         self._discover_at = 0.0
 
     @property
@@ -204,7 +215,7 @@ class AttemptLog:
         newer: dict[tuple[int, int], int] = {}
         for source in reversed(self.sources):
             growth, place = self._growth[source.node], (source.node, source.rank)
-            growth.pour(source.rank, newer.get(place, 0), source.index.base, source.timeline)
+            growth.copy_into(source.rank, newer.get(place, 0), source.index.base, source.timeline)
             newer[place] = newer.get(place, 0) + 1
             covered = source.timeline.covered
             if self._untimed.get(source.number, (-1, 0.0))[0] != covered:
@@ -233,6 +244,12 @@ def _age(generation: str | None) -> tuple[int, int]:
     return (1, int(generation)) if generation.isdecimal() else (0, 0)
 
 
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
 def _inode(path: Path) -> int:
     try:
         return path.stat().st_ino
@@ -247,3 +264,76 @@ def _base(folder: Path, name: str) -> int:
         return int(held[f"{folder.name}/{name}"][1])
     except (OSError, ValueError, KeyError, IndexError, TypeError):
         return 0
+
+
+_CLOCK = re.compile(r"([0-2]?\d):([0-5]\d)(?::([0-5]\d))?")
+_SINCE = re.compile(r"\+(?:(\d+):)?(\d+):([0-5]\d)|\+(\d+)s?")
+
+
+def moment(text: str, begin: float) -> float:
+    """The time (unix time, s) of `12:03`, `12:03:05`, `+90` or `+1:30` (since the log began).
+
+    Args:
+        begin: The time of the log's first line. A clock time before it means the next day.
+
+    Raises:
+        InputError: The text is not a time.
+    """
+    text = text.strip()
+    if since := _SINCE.fullmatch(text):
+        hours, minutes, seconds, plain = (int(group or 0) for group in since.groups())
+        return begin + plain + hours * 3600 + minutes * 60 + seconds
+    clock = _CLOCK.fullmatch(text)
+    if not clock or int(clock[1]) > 23:
+        raise InputError("not a time", "Type 12:03, 12:03:05, or +1:30 for 90 s after the beginning.")
+    hour, minute, second = (int(group or 0) for group in clock.groups())
+    day = datetime.fromtimestamp(begin)
+    found = day.replace(hour=hour, minute=minute, second=second, microsecond=0).timestamp()
+    return found if found + 60 > begin else found + 86400
+
+
+def place_at(log: AttemptLog, time: float, total: int) -> int:
+    """The place of the first of `total` lines that came at or after a time."""
+    return bisect_left(range(total), time, key=lambda place: log.time_of(log.order.items[place]))
+
+
+BACK = 400
+"""How many lines from the end of a rank's log to search for its failing line."""
+
+
+class Blame(NamedTuple):
+    """The culprits and victims of one attempt. `said` must be clean."""
+
+    attempt: int = 0
+    culprits: frozenset[int] = frozenset()
+    """The ranks that made it fail, or that the others wait for."""
+    victims: frozenset[int] = frozenset()
+    """The ranks that failed or wait because of them."""
+    node: int | None = None
+    """The node rank of the host where it began."""
+    said: Mapping[int, str] = {}
+    """Rank → the end of its failing line, if known."""
+    stalled: bool = False
+    """Whether it is a stall: the others have not failed but wait."""
+
+
+def failing_line(log: AttemptLog, rank: int, said: str) -> int | None:
+    """The entry of the line where a rank failed: the last line with the text `said`, else the last of its log."""
+    source = next((one for one in reversed(log.sources) if one.rank == rank and one.merged), None)
+    if source is None:
+        return None
+    last = source.merged - 1
+    wanted = said.encode("utf-8", "replace")
+    found = (line for line in range(last, max(-1, last - BACK), -1) if wanted in source.index.line(line))
+    return (source.number << SHIFT) + (next(found, last) if wanted else last)
+
+
+def place_of(order: MergedOrder, entry: int) -> int | None:
+    """The place of an entry in the order; None if it has none yet."""
+    source, line, items = entry >> SHIFT, entry & LINE, order.items
+    total = len(items)
+    for first in range((total - 1) // BLOCK * BLOCK, -1, -BLOCK):
+        begin, end = order.spans(first, min(first + BLOCK, total)).get(source, (0, 0))
+        if begin <= line < end:
+            return first + array("Q", items[first : first + BLOCK]).index(entry)
+    return None

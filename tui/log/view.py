@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from tui.log.rows import LogFilter, Rows
-from tui.log.search import Pattern
+from disttui.tui.log.rows import LogFilter, Rows
+from disttui.tui.log.search import Pattern
 
 TAIL = 1 << 62
 """Place of the first unfinished line; these come after all others and have no number yet."""

@@ -12,23 +12,30 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
-from textual.reactive import reactive
 from textual.worker import get_current_worker
 
-from runner.errors import InputError
-from tui.log.blame import Blame, failing_line, place_of
-from tui.log.copying import MOST, copied
-from tui.log.engine import SearchProgress
-from tui.log.lines import LogBody
-from tui.log.merge import LINE
-from tui.log.moments import moment, place_at
-from tui.log.older import Older, moved, read_anew, wanted
-from tui.log.prompt import LogPrompt
-from tui.log.reading import Reading
-from tui.log.search import ERROR, Pattern
-from tui.log.sources import AttemptLog, LogSources
-from tui.log.status import LogStatus, badge, parts
-from tui.log.view import LogViewState
+from disttui.runner.errors import InputError
+from disttui.tui.log.ansi import safe_text
+from disttui.tui.log.engine import Older, Reading, SearchProgress, moved, read_anew, wanted
+from disttui.tui.log.lines import LogBody
+from disttui.tui.log.merge import LINE
+from disttui.tui.log.search import ERROR, Pattern
+from disttui.tui.log.sources import AttemptLog, Blame, LogSources, failing_line, moment, place_at, place_of
+from disttui.tui.log.status import LogPrompt, LogStatus, parts
+from disttui.tui.log.view import LogViewState
+
+MOST = 100_000
+"""The most lines copied at once."""
+
+
+def copied(log: AttemptLog, entries: Iterable[int], *, prefixed: bool) -> str:
+    """Join lines of the order; `prefixed`: with host and rank before each."""
+    found = []
+    for entry in entries:
+        text = safe_text(log.read(entry))
+        found.append(f"{log.source_of(entry).label} │ {text}" if prefixed else text)
+    return "\n".join(found)
+
 
 FOCUSED_PACE = 10.0
 """The most redraws per second for new lines while the view has the focus."""
@@ -43,7 +50,6 @@ class LogView(Vertical):
 
     Args:
         sources: The run's mirror.
-        attempt: Which attempt; None: the latest, and each new one while following.
         read_only: Do not offer the pager, which is another program.
     """
 
@@ -53,27 +59,29 @@ class LogView(Vertical):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "ask('find')", "find", key_display="/", id="log.find", tooltip="find text"),
-        Binding("n", "hit(1)", "next", show=False, id="log.next", tooltip="next place found"),
-        Binding("N", "hit(-1)", "previous", show=False, id="log.previous", tooltip="place found before"),
+        Binding("n", "hit(1)", "next", show=False, id="log.next", tooltip="next match"),
+        Binding("N", "hit(-1)", "previous", show=False, id="log.previous", tooltip="previous match"),
         Binding(
-            "ampersand", "ask('filter')", "filter", key_display="&", id="log.filter", tooltip="show only some lines"
+            "ampersand", "ask('filter')", "filter", key_display="&", id="log.filter", tooltip="show only matching lines"
         ),
         Binding("e", "error", "first error", id="log.error", tooltip="go to the first error; n for the next"),
         Binding("y", "yank", "copy", id="log.copy", tooltip="copy the line, or the range"),
         Binding("Y", "yank_shown", "copy all", show=False, id="log.copy_shown", tooltip="copy all lines on the screen"),
-        Binding(
-            "x", "fold", "fold", show=False, id="log.fold", tooltip="show what several ranks printed once, with ×N"
-        ),
+        Binding("x", "fold", "fold", show=False, id="log.fold",
+                tooltip="show identical lines of several ranks once, with ×N"),
         Binding("t", "ask('time')", "time", show=False, id="log.time", tooltip="go to a time"),
         Binding("right_square_bracket", "attempt(1)", "next attempt", show=False, key_display="]", id="log.later"),
-        Binding("left_square_bracket", "attempt(-1)", "attempt before", show=False, key_display="[", id="log.earlier"),
+        Binding(
+            "left_square_bracket", "attempt(-1)", "previous attempt", show=False, key_display="[", id="log.earlier"
+        ),
         *(Binding(str(rank), f"rank({rank})", f"rank {rank}", show=False, id=f"log.rank_{rank}") for rank in range(10)),
         Binding("a", "all_ranks", "all ranks", show=False, id="log.all", tooltip="lines of all ranks, by time"),
+        Binding("S", "skip", "skip", show=False, id="log.skip", tooltip="skip to the end of a log that is behind"),
         Binding("o", "pager", "pager", show=False, id="log.pager", tooltip="open the file in $PAGER"),
         Binding(
-            "escape", "back", "back", show=False, id="log.back", tooltip="drop the range, or the search, or the filter"
+            "escape", "back", "back", show=False, id="log.back", tooltip="clear the range, the search or the filter"
         ),
-    ]
+    ]  # fmt: skip
 
     class OlderRequested(Message):
         """Requests the earlier lines `wanted` from the hosts: the first line held was reached, or a search had no hit.
@@ -84,6 +92,12 @@ class LogView(Vertical):
         def __init__(self, wanted: tuple[Older, ...]) -> None:
             super().__init__()
             self.wanted = wanted
+
+    class SkipRequested(Message):
+        """Requests to continue with the ends of the logs."""
+
+    class Loaded(Message):
+        """All present lines of an attempt are shown for the first time."""
 
     class RankChosen(Message):
         """A key has chosen one rank, or all (None)."""
@@ -98,14 +112,7 @@ class LogView(Vertical):
             self.progress = progress
 
         def can_replace(self, message: Message) -> bool:
-            """Only the newest counts."""
             return isinstance(message, LogView._Progressed)
-
-    class _ReadAnew(Message):
-        def __init__(self, old: AttemptLog, progress: SearchProgress) -> None:
-            super().__init__()
-            self.old = old
-            self.progress = progress
 
     class Yanked(Message):
         """Lines were copied: the receiver puts `text` on the clipboard."""
@@ -123,34 +130,23 @@ class LogView(Vertical):
             self.path = path
             self.line = line
 
-    following: reactive[bool] = reactive(True)
-    """Whether the end is shown and stays shown."""
-    badge: reactive[str] = reactive("● FOLLOW")
-    """● FOLLOW, ● REPLAY or ■ PAUSED +1,234."""
-
-    def __init__(
-        self,
-        sources: LogSources,
-        *,
-        attempt: int | None = None,
-        read_only: bool = False,
-        name: str | None = None,
-        id: str | None = None,
-        classes: str | None = None,
-    ) -> None:
-        super().__init__(name=name, id=id, classes=classes)
+    def __init__(self, sources: LogSources, *, read_only: bool = False) -> None:
+        super().__init__()
         self.sources = sources
         self._read_only = read_only
-        self._latest = attempt is None
+        self._latest = True
+        """Whether to show the latest attempt, and each new one while following."""
         self._awaiting_hit: int | None = None
-        """While the first hit is sought: how often the user had moved, who keeps the place if that was since."""
+        """While the first hit is sought: how often the user had moved; a later move cancels the jump."""
         self._keep_cursor = False
         self._loading = False
+        self._loaded: AttemptLog | None = None
+        self._lag = ""
         self._refused = False
         self._blame = Blame()
         self._sought: tuple[int, int] | None = None
         """A rank whose failing line to show when its lines are known, and how often the user had moved."""
-        self.reading = Reading(sources, attempt, self._tell)
+        self.reading = Reading(sources, self._tell)
         self.lines = LogBody(self.reading.nothing_yet)
         self.lines.nothing = "The ranks have printed nothing yet."
 
@@ -161,11 +157,9 @@ class LogView(Vertical):
         yield LogPrompt()
 
     def on_mount(self) -> None:
-        """Begin to read."""
         self._run_engine()
 
     def on_unmount(self) -> None:
-        """End the thread."""
         self.reading.engine.stop()
 
     @work(thread=True, group="log")
@@ -175,10 +169,15 @@ class LogView(Vertical):
     def _tell(self, progress: SearchProgress) -> None:
         self.post_message(self._Progressed(progress))
 
+    @property
+    def following(self) -> bool:
+        """Whether the end is shown and stays shown."""
+        return self.lines.view.following
+
     # Called by screens
 
     def refresh_sources(self) -> None:
-        """Look for new lines and files at once: the mirror has grown."""
+        """Look for new lines and files immediately: the mirror has grown."""
         self.reading.engine.wake()
 
     def show_ranks(self, ranks: Iterable[int] | None) -> None:
@@ -238,8 +237,18 @@ class LogView(Vertical):
         start = 0 if begin else (self.lines.shown_places() or [0])[0] if view.following else view.cursor
         self._set(replace(view, find=pattern), start=start)
 
+    def show_lag(self, lag: str) -> None:
+        """Show how far the mirrored logs are behind those of the hosts."""
+        if lag != self._lag:
+            self._lag = lag
+            self._show_status()
+
+    def action_skip(self) -> None:
+        if self._lag:
+            self.post_message(self.SkipRequested())
+
     def older_refused(self) -> None:
-        """Do not ask again before the view leaves the first line and returns to it."""
+        """Do not request again before the view leaves the first line and returns to it."""
         self._loading, self._refused, self._awaiting_hit = False, True, None
         self._show_status()
 
@@ -251,11 +260,7 @@ class LogView(Vertical):
             log = self.sources.open(old.attempt)
             progress = read_anew(log, self.lines.view.choice, lambda: worker.is_cancelled)
             if progress is not None:
-                self.post_message(self._ReadAnew(old, progress))
-
-    def fold(self, on: bool) -> None:
-        """Show a line only once that several ranks wrote in succession."""
-        self._choose(fold=on)
+                self.call_later(self._take_anew, old, progress)
 
     def _choose(self, **changes: Any) -> None:
         view = self.lines.view
@@ -282,13 +287,16 @@ class LogView(Vertical):
         if self._blame.culprits and (grown or progress.complete):
             self._mark()
         self._show_sought()
+        if progress.complete and self._loaded is not progress.work.log:
+            self._loaded = progress.work.log
+            self.post_message(self.Loaded())
         if self._keep_cursor and progress.complete:
             self._keep_cursor = False
             self.lines.keep_cursor()
         awaits = self._awaiting_hit == self.lines.steered
         if awaits and progress.hits:
             self._awaiting_hit = None
-            self.go_to_hit(1, at_once=True)
+            self.action_hit(1, at_once=True)
         elif awaits and progress.complete and progress.searched:
             find = self.reading.work.find
             if (find and find.problem) or not self.want_older():
@@ -297,7 +305,7 @@ class LogView(Vertical):
             self.show_attempt(None)
         self._show_status()
 
-    def go_to_hit(self, by: int, *, at_once: bool = False) -> None:
+    def action_hit(self, by: int, *, at_once: bool = False) -> None:
         """Go to the next hit, or the one before; wrap around at the ends.
 
         Args:
@@ -336,18 +344,18 @@ class LogView(Vertical):
             self._show_status()
         return True
 
-    def on_log_view__read_anew(self, event: _ReadAnew) -> None:
+    def _take_anew(self, old: AttemptLog, progress: SearchProgress) -> None:
         """Show the new order, with the same lines at the same place on the screen."""
-        event.stop()
         self._loading = False
-        new = event.progress.work
-        if event.old is self.reading.log:
-            view = moved(self.lines.view, event.old, new.log)
+        new = progress.work
+        self._loaded = new.log
+        if old is self.reading.log:
+            view = moved(self.lines.view, old, new.log)
             if view.choice == new.rows.choice:
                 # Lines and view change together: no frame shows only one of them. The cursor's line stays in its row.
                 y = self.lines.cursor_y
                 self.reading.replace(view, new)
-                self.lines.take(replace(event.progress, work=self.reading.work, searched=view.find is None))
+                self.lines.take(replace(progress, work=self.reading.work, searched=view.find is None))
                 self.lines.show(view)
                 if y is not None and not view.following:
                     self.lines.put_cursor(y)
@@ -357,7 +365,6 @@ class LogView(Vertical):
         self._show_status()
 
     def on_descendant_focus(self) -> None:
-        """Redraw at FOCUSED_PACE."""
         self.reading.engine.pace = FOCUSED_PACE
 
     def on_descendant_blur(self) -> None:
@@ -367,10 +374,8 @@ class LogView(Vertical):
     def _show_status(self) -> None:
         if not self.is_mounted:
             return
-        self.following = self.lines.view.following
-        self.badge = badge(self.lines)
         older = bool(self.reading.lacking(self.lines.view.choice.ranks))
-        self.query_one(LogStatus).parts = tuple(parts(self.lines, older=older, loading=self._loading))
+        self.query_one(LogStatus).parts = tuple(parts(self.lines, older=older, loading=self._loading, lag=self._lag))
 
     # Keys
 
@@ -380,7 +385,6 @@ class LogView(Vertical):
         return not asking and not (action == "pager" and self._read_only)
 
     def action_ask(self, kind: str) -> None:
-        """Open the prompt."""
         view = self.lines.view
         current = view.find if kind == "find" else next(iter(view.choice.patterns), None) if kind == "filter" else None
         # In place of the status, so that the lines above do not move.
@@ -399,7 +403,6 @@ class LogView(Vertical):
         self._close_prompt()
 
     def on_log_prompt_closed(self, event: LogPrompt.Closed) -> None:
-        """Focus the lines."""
         event.stop()
         self._close_prompt()
 
@@ -421,10 +424,6 @@ class LogView(Vertical):
         self.lines.jump(min(place_at(log, time, progress.total), progress.total - 1))
         return True
 
-    def action_hit(self, by: int) -> None:
-        """Go to the next hit, or the one before."""
-        self.go_to_hit(by)
-
     def action_error(self) -> None:
         """Go to the first line that looks like an error; fetch earlier lines, because it may be only on its host."""
         self.find(ERROR, begin=True)
@@ -432,16 +431,14 @@ class LogView(Vertical):
 
     def action_fold(self) -> None:
         """Show identical lines of several ranks once, or each."""
-        self.fold(not self.lines.view.choice.fold)
+        self._choose(fold=not self.lines.view.choice.fold)
 
     def action_rank(self, rank: int) -> None:
-        """Show one rank."""
         if rank in self.lines.progress.work.log.ranks:
             self.show_ranks([rank])
             self.post_message(self.RankChosen(rank))
 
     def action_all_ranks(self) -> None:
-        """Show all ranks."""
         self.show_ranks(None)
         self.post_message(self.RankChosen(None))
 
@@ -467,7 +464,6 @@ class LogView(Vertical):
         self._yank(self.lines.chosen_places())
 
     def action_yank_shown(self) -> None:
-        """Copy all lines on the screen."""
         self._yank(self.lines.shown_places())
 
     @work(thread=True, group="log-yank")

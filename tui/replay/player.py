@@ -7,21 +7,21 @@ import threading
 import time
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from textual.message import Message
 from textual.message_pump import MessagePump
 
-from runner.errors import InputError
-from runner.formatting import number
-from runner.protocol.regular import read_regular
-from runner.runs.contents import MetricsLine, read_content
-from runner.runs.state import RunState, begin, fold, link
-from runner.runs.store import host_folder
-from runner.untrusted.records import json_object, records
-from tui.run.feed import PACE, Feed, Playback, RunChanged, Snapshot, Taker
+from disttui.runner.errors import InputError
+from disttui.runner.formatting import number
+from disttui.runner.protocol.regular import read_regular
+from disttui.runner.runs.contents import MetricsLine, read_content
+from disttui.runner.runs.state import RunState, begin, fold, link
+from disttui.runner.runs.store import host_folder
+from disttui.runner.untrusted.records import json_object, records
+from disttui.tui.run.feed import PACE, Feed, Playback, RunChanged, Snapshot, SnapshotBuilder
 
 KEEP = 2048
 """The least records between two kept states. Seeking folds up to this many; in a long run, 1/KEPT of all records."""
@@ -36,7 +36,7 @@ SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 _ROUNDING = 0.001
 """Seconds; a time that differs by more from that of its record has been moved into the run."""
 _BEYOND = 900.0
-"""Seconds that a host may begin before the leader, or go on after its end."""
+"""Seconds that a host may begin before the leader, or continue after its end."""
 END = 0.001
 """Seconds between the last record and the end of the tape."""
 LAST = 1.0
@@ -45,14 +45,14 @@ and in between it would be shown as running."""
 
 
 class ReplayLoading(Message):
-    """A part of the mirror has been read."""
+    """A part of the run has been fetched or read; `state` says which."""
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, state: str = "loading") -> None:
         super().__init__()
         self.share = share
+        self.state = state
 
     def can_replace(self, message: Message) -> bool:
-        """Only the newest counts."""
         return isinstance(message, ReplayLoading)
 
 
@@ -65,7 +65,7 @@ class Tape:
     def __init__(self, mirror: Path) -> None:
         self.mirror = mirror
         self.empty = _empty_state(mirror)
-        self.taker = Taker(self.empty, mirror)
+        self.builder = SnapshotBuilder(self.empty, mirror)
         self._files: list[tuple[int, str, bytes]] = []
         self._file = array("L")
         self._start = array("Q")
@@ -79,7 +79,7 @@ class Tape:
 
     def load(self) -> Iterator[float]:
         """Read all files; yields the share that is done, from 0 to 1."""
-        self._shifts = self.taker.offsets = self._offsets()
+        self._shifts = self.builder.offsets = self._offsets()
         paths = [(node, path) for node in range(len(self.empty.hosts)) for path in self._paths(node)]
         for done, (node, path) in enumerate(paths):
             self._scan(node, path, self._shifts.get(node, 0.0))
@@ -88,7 +88,7 @@ class Tape:
         if not count:
             raise InputError(f"{self.mirror}: nothing was recorded", "Give the folder of a run's mirror, or its id.")
         self._clamp()
-        self.taker.latest = max(self.times)
+        self.builder.latest = max(self.times)
         order = sorted(range(count), key=self.times.__getitem__)
         self.times = array("d", map(self.times.__getitem__, order))
         self._file = array("L", map(self._file.__getitem__, order))
@@ -113,7 +113,7 @@ class Tape:
         for place in range(folded, upto):
             state = self._fold(state, place)
         self._last = (upto, state)
-        snapshot = self.taker.snapshot
+        snapshot = self.builder.snapshot
         moments = snapshot.moments[: bisect_right([moment.time for moment in snapshot.moments], now)]
         seen = {node: now for node, host in enumerate(state.hosts) if host.story.last}
         lost = _lost(state)
@@ -139,16 +139,13 @@ class Tape:
         except ValueError:
             return state
         if take:
-            self.taker.take(state, node, content)
+            self.builder.take(state, node, content)
         return state
 
     def _scan(self, node: int, path: Path, offset: float) -> None:
         """Note the time and the place of every record of a file."""
         name = path.relative_to(host_folder(self.mirror, node)).as_posix()
-        try:
-            data = read_regular(path)
-        except OSError:
-            return
+        data = _bytes(path)
         self._files.append((node, name, data))
         start = 0
         while start < len(data):
@@ -184,11 +181,7 @@ class Tape:
 
     def _offsets(self) -> dict[int, float]:
         found: dict[int, float] = {}
-        try:
-            data = read_regular(self.mirror / "0" / "events.jsonl")
-        except OSError:
-            return found
-        for _, record in records(data, 0):
+        for _, record in records(_bytes(self.mirror / "0" / "events.jsonl"), 0):
             node, offset = (record.get("node", 0), number(record.get("offset"))) if record else (None, None)
             if record and record.get("e") == "clock" and isinstance(node, int) and offset is not None:
                 found[node] = offset
@@ -202,15 +195,23 @@ class Tape:
 
 
 class ReplayFeed(Feed):
-    """Plays a mirror. Its methods may be called from any thread."""
+    """Plays a mirror. Its methods may be called from any thread.
 
-    def __init__(self, target: MessagePump, mirror: Path) -> None:
+    Args:
+        lacking: Why part of the run is missing in the mirror.
+        playing: Whether to play from the beginning, instead of showing the end.
+    """
+
+    def __init__(
+        self, target: MessagePump, mirror: Path, lacking: Sequence[str] = (), *, playing: bool = False
+    ) -> None:
         super().__init__(target)
         self._mirror = mirror
+        self._lacking = tuple(lacking)
         self._tape: Tape | None = None
         self._wake = threading.Event()
         self._closed = False
-        self._playing = False
+        self._playing = playing
         self._speed = 1.0
         self._cursor = 0.0
 
@@ -227,7 +228,6 @@ class ReplayFeed(Feed):
         self._wake.set()
 
     def go(self, seconds: float) -> None:
-        """Move the cursor by some seconds."""
         self.seek(self._cursor + seconds)
 
     def seek(self, now: float) -> None:
@@ -235,14 +235,6 @@ class ReplayFeed(Feed):
         if self._tape:
             self._cursor = max(self._begin, min(self._end, now))
             self._wake.set()
-
-    def first(self) -> None:
-        """Move the cursor to the beginning."""
-        self.seek(0.0)
-
-    def last(self) -> None:
-        """Move the cursor to the end."""
-        self.seek(float("inf"))
 
     def faster(self, by: int) -> None:
         """Take the next higher or lower speed."""
@@ -254,7 +246,7 @@ class ReplayFeed(Feed):
         """Go to the next moment, or the one before."""
         if not self._tape:
             return
-        times = [moment.time for moment in self._tape.taker.snapshot.moments]
+        times = [moment.time for moment in self._tape.builder.snapshot.moments]
         if times and self._end - times[-1] < LAST:
             times[-1] = self._end
         at = bisect_right(times, self._cursor + 1e-6) if by > 0 else bisect_left(times, self._cursor - 1e-6) - 1
@@ -264,7 +256,7 @@ class ReplayFeed(Feed):
     @property
     def _begin(self) -> float:
         assert self._tape
-        began = self._tape.taker.snapshot.began
+        began = self._tape.builder.snapshot.began
         return next((time for time in self._tape.times if time > 0), self._end) if began is None else began
 
     @property
@@ -273,7 +265,7 @@ class ReplayFeed(Feed):
         return self._tape.times[-1] + END
 
     def run(self) -> None:
-        """Load, show the end, then play and seek as requested."""
+        """Load, show the end or play, then play and seek as requested."""
         tape = Tape(self._mirror)
         reported = 0.0
         for share in tape.load():
@@ -283,7 +275,7 @@ class ReplayFeed(Feed):
                 reported = time.monotonic()
                 self._target.post_message(ReplayLoading(share))
         self._tape = tape
-        self._cursor = self._end
+        self._cursor = self._begin if self._playing else self._end
         shown = None
         last, played = time.monotonic(), False
         while not self._closed:
@@ -295,7 +287,7 @@ class ReplayFeed(Feed):
             now = (self._cursor, self._playing, self._speed)
             if now != shown:
                 shown = now
-                playback = Playback(self._begin, self._end, self._playing, self._speed)
+                playback = Playback(self._begin, self._end, self._playing, self._speed, self._lacking)
                 self._target.post_message(RunChanged(replace(tape.at(now[0]), playback=playback)))
             if self._wake.wait(PACE if self._playing else None):
                 self._wake.clear()
@@ -324,7 +316,7 @@ def _empty_state(mirror: Path) -> RunState:
             return begin(str(spec["run"]), tuple(str(name) for name in names), tuple(int(count) for count in nproc))
     except (KeyError, TypeError, ValueError):
         pass
-    raise InputError(f"{mirror}: this is no mirror of a run", "Give a run's id, its mirror's folder, or `example`.")
+    raise InputError(f"{mirror}: not a mirror of a run", "Give a run's id, its mirror's folder, or `example`.")
 
 
 def _end(name: str, data: bytes, start: int) -> int:

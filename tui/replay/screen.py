@@ -2,33 +2,134 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import math
-from collections.abc import Iterable, Sequence
+import shutil
+import tempfile
+import threading
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from textual import events, work
 from textual.binding import ActiveBinding, BindingType
+from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
-from runner.api.beginnings import fetch_beginnings
-from runner.errors import DisttuiError, InputError
-from runner.ids import short
-from runner.runs.registry import find_run
-from tui.charts.chart import Chart
-from tui.dashboard.run_screen import RunScreen
-from tui.keys import MOVE, PANE_KEYS, VIEW, bind
-from tui.log import Older
-from tui.log.moments import place_at
-from tui.replay.bar import ReplayBar
-from tui.replay.player import ReplayFeed, ReplayLoading
-from tui.run.events import Moment
-from tui.run.feed import FeedFailed, RunChanged, Snapshot
+from disttui.runner import private
+from disttui.runner.api.following import fetch_beginnings
+from disttui.runner.api.replaying import complete
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.formatting import duration
+from disttui.runner.ids import short
+from disttui.runner.paths import inside
+from disttui.runner.runs.registry import KnownRun, find_run
+from disttui.runner.runs.summary import cause_text
+from disttui.runner.user.folders import user_folder
+from disttui.tui.charts.chart import Sought
+from disttui.tui.dashboard.run_screen import RunScreen
+from disttui.tui.keys import MOVE, PANE_KEYS, VIEW, bind
+from disttui.tui.log import Older
+from disttui.tui.log.sources import place_at
+from disttui.tui.replay.player import ReplayFeed, ReplayLoading
+from disttui.tui.run.events import Moment
+from disttui.tui.run.feed import FeedFailed, RunChanged, Snapshot
+from disttui.tui.theme import look
+from disttui.tui.widgets.drawn import Drawn, Piece, cells, line
 
-_LOOKS = 30
-"""How often, at 0.1 s, to look whether the log of another attempt has been read."""
+if TYPE_CHECKING:
+    from disttui.runner.api.viewer import Viewer
+
+
+class ReplayBar(Drawn):
+    """`▶ playing ×10  0:50 ━━━━●──✗───── 1:49`, with failures marked. A click moves the cursor."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"bar--done", "bar--rest", "bar--quiet"}
+    DEFAULT_CSS = """
+    ReplayBar {
+        height: 1; padding: 0 1; background: $surface;
+        & > .bar--done { color: $accent; }
+        & > .bar--rest { color: $rule; }
+        & > .bar--quiet { color: $muted; }
+    }
+    """
+    MARKED: ClassVar[tuple[str, ...]] = ("failed", "warning", "not seen", "lost", "slow")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._snapshot: Snapshot | None = None
+        self._marks: tuple[tuple[float, str], ...] = ()
+        self._place = (0, 1)
+
+    def mark(self, marks: tuple[tuple[float, str], ...]) -> None:
+        """Set the moments of the whole run, as (time, look)."""
+        self._marks = tuple((time, word) for time, word in marks if word in self.MARKED)
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show the time of a snapshot."""
+        self._snapshot = snapshot
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """Draw speed, time, bar and length."""
+        if self._snapshot is None or self._snapshot.playback is None:
+            return []
+        play, now = self._snapshot.playback, self._snapshot.now
+        length = max(0.001, play.end - play.begin)
+        quiet = self.component("bar--quiet")
+        total = duration(length)
+        state = "▶ playing" if play.playing else "‖ paused "
+        left: list[Piece] = [
+            f"{state} ",
+            (f"×{play.speed:<4g}", quiet),
+            f" {duration(now - play.begin):>{len(total)}} ",
+        ]
+        room = max(4, width - cells(left) - len(total) - 1)
+        self._place = (width - room - len(total) - 1, room)
+        at = min(room - 1, int((now - play.begin) / length * room))
+        done, rest = self.component("bar--done"), self.component("bar--rest")
+        bar: list[Piece] = [("━", done) if cell < at else ("─", rest) for cell in range(room)]
+        for time, word in self._marks:
+            place = max(0, min(room - 1, int((time - play.begin) / length * room)))
+            bar[place] = (look(word).glyph, self.component(look(word).css))
+        bar[at] = ("●", done)
+        return [line([*left, *bar, (f" {total}", quiet)])]
+
+    def on_click(self, event: events.Click) -> None:
+        offset = event.get_content_offset(self)
+        start, room = self._place
+        if offset is not None and self._snapshot and self._snapshot.playback and start <= offset.x < start + room:
+            play = self._snapshot.playback
+            self.post_message(Sought(play.begin + (offset.x - start + 0.5) / room * (play.end - play.begin)))
+
+
+PACKED = Path(__file__).with_name("example.zip")
+
+
+def unpacked(environ: Mapping[str, str]) -> Path:
+    """The example's mirror, unpacked once into the user's cache. Raises InputError if that cannot be written."""
+    data = PACKED.read_bytes()
+    home = user_folder("cache", environ)
+    folder = inside(home, f"example-{hashlib.sha256(data).hexdigest()[:12]}")
+    if folder.is_dir():
+        return folder
+    try:
+        private.make_folder(home)
+        made = Path(tempfile.mkdtemp(dir=home))
+        with zipfile.ZipFile(io.BytesIO(data)) as packed:
+            packed.extractall(made)
+        try:
+            made.rename(folder)
+        except OSError:
+            # Another disttui has just unpacked it.
+            shutil.rmtree(made, ignore_errors=True)
+    except OSError as error:
+        raise InputError(f"{home}: {error.strerror}", "Make room, or set XDG_CACHE_HOME elsewhere.") from None
+    return folder
 
 
 class ReplayScreen(RunScreen):
@@ -36,34 +137,40 @@ class ReplayScreen(RunScreen):
 
     Args:
         run: A run's id, the folder of a mirror, or `example`.
+        playing: Whether to play it from its beginning, instead of showing its end.
     """
 
     HELP = (
-        "A run from what was recorded of it, at any moment of its life: state, ranks and events are those of the "
-        "cursor's time, which stands in the bar above the keys and as ▲ in the charts."
+        "A recorded run at any moment: state, ranks and events are those at the cursor's time, which is shown in the "
+        "bar above the keys and as ▲ in the charts."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("replay.play", "space", "play", "play", "play, or pause", group=VIEW, priority=True),
-        bind(
-            "replay.back", "left,comma", "step(-1)", "step back", "one step of the cursor back", group=MOVE, show=False
-        ),
-        bind("replay.on", "right,full_stop", "step(1)", "step", "one step of the cursor on", group=MOVE),
+        bind("replay.back", "left,comma", "step(-1)", "step back", "move the cursor one step back", group=MOVE,
+             show=False),
+        bind("replay.on", "right,full_stop", "step(1)", "step", "move the cursor one step forward", group=MOVE),
         bind("replay.page_back", "less_than_sign", "step(-10)", "back", "ten steps back", group=MOVE, show=False),
-        bind("replay.page_on", "greater_than_sign", "step(10)", "on", "ten steps on", group=MOVE, show=False),
+        bind("replay.page_on", "greater_than_sign", "step(10)", "forward", "ten steps forward", group=MOVE, show=False),
         bind("replay.next", "e", "moment(1)", "event", "to the next event", group=MOVE),
-        bind("replay.before", "E", "moment(-1)", "event before", "to the event before", group=MOVE, show=False),
-        bind("replay.first", "home", "end(False)", "begin", "to the beginning", group=MOVE, show=False),
+        bind("replay.before", "E", "moment(-1)", "previous event", "to the previous event", group=MOVE, show=False),
+        bind("replay.first", "home", "end(False)", "start", "to the beginning", group=MOVE, show=False),
         bind("replay.last", "end", "end(True)", "end", "to the end", group=MOVE, show=False),
         bind("replay.slower", "underscore", "speed(-1)", "slower", "play slower", group=VIEW, show=False),
         bind("replay.faster", "x", "speed(1)", "faster", "play faster; _ plays slower", group=VIEW),
-        bind("replay.edit", "v", "edit_failure", "edit line", "open $EDITOR at the line that failed", group=VIEW),
+        bind("replay.edit", "v", "edit_failure", "edit line", "open $EDITOR at the failing line", group=VIEW),
         *PANE_KEYS,
-    ]
+    ]  # fmt: skip
 
-    def __init__(self, run: str) -> None:
-        super().__init__(self._fetch_earlier)
+    def __init__(self, run: str, playing: bool = False) -> None:
+        super().__init__()
         self.run_id = run
+        self._from_beginning = playing
         self._feed: ReplayFeed | None = None
+        self._viewer: Viewer | None = None
+        """Fetches what is missing here."""
+        self._lacking: list[str] = []
+        """Why part of the run is missing on this machine."""
+        self._left = False
         self._turning: int | None = None
         """The attempt whose log is being read, to show it at the cursor afterwards."""
 
@@ -84,7 +191,7 @@ class ReplayScreen(RunScreen):
     @property
     def again(self) -> str:
         """The command that opens this screen."""
-        return f"disttui replay {short(self.run_id)}"
+        return f"disttui runs replay {short(self.run_id)}"
 
     def body(self) -> Iterable[Widget]:
         """Yield the panes, and the cursor's bar under them."""
@@ -92,20 +199,37 @@ class ReplayScreen(RunScreen):
         yield ReplayBar()
 
     def on_mount(self) -> None:
-        """Read the mirror."""
         self.header.show(self.run_id, state="loading")
         try:
             mirror = self._mirror()
         except DisttuiError as error:
             self._fail(error)
-            return
-        self._feed = ReplayFeed(self, mirror)
-        self._feed.start()
+        else:
+            # Not earlier: a screen gets no unmount event if the app ends while it opens.
+            self.call_later(self._play, mirror)
+
+    @work(thread=True, group="feed", exit_on_error=False)
+    def _play(self, mirror: Path) -> None:
+        """Fetch what is missing here, then play."""
+        try:
+            if self.known is not None:
+                # A viewer of its own, because closing it also ends a connect that hangs.
+                with self.disttui.new_viewer() as viewer:
+                    self._viewer = viewer
+                    self._lacking = [] if self._left else complete(viewer, self.known, self._fetched)
+        except DisttuiError as error:
+            self._lacking = [error.sentence]
+        if self._lacking and self.known is not None:
+            self._lacking += _last_heard(self.known)
+        if not self._left:
+            self._feed = ReplayFeed(self, mirror, self._lacking, playing=self._from_beginning)
+            self._feed.start()
+
+    def _fetched(self, share: float) -> None:
+        self.post_message(ReplayLoading(share, "fetching"))
 
     def _mirror(self) -> Path:
         if self.run_id == "example":
-            from tui.replay.example import unpacked
-
             return unpacked(self.disttui.environ)
         folder = Path(self.run_id)
         if (folder / "run.json").exists() or (folder / "0").is_dir():
@@ -125,16 +249,18 @@ class ReplayScreen(RunScreen):
         return super().check_action(action, parameters)
 
     def on_unmount(self) -> None:
-        """End the thread."""
+        self._left = True
         if self._feed:
             self._feed.close()
+        elif self._viewer is not None:
+            threading.Thread(target=self._viewer.close, name="apart", daemon=True).start()
 
     def on_replay_loading(self, event: ReplayLoading) -> None:
-        """Show how much of the mirror has been read."""
-        self.header.show(self.run_id, state="loading", right=f"{event.share * 100:.0f} %")
+        """Show how much of the run has been fetched or read."""
+        if self.snapshot is None:
+            self.header.show(self.run_id, state=event.state, right=f"{event.share * 100:.0f} %")
 
     def on_run_changed(self, event: RunChanged) -> None:
-        """Show it."""
         first, played = self.snapshot is None, self._plays
         snapshot = event.snapshot
         self.show(snapshot, at_once=snapshot.playback is not None and not snapshot.playback.playing)
@@ -144,6 +270,8 @@ class ReplayScreen(RunScreen):
             hosts = snapshot.state.hosts
             self.show_log(snapshot.mirror, [host.name for host in hosts], hosts[0].story.offsets)
             if view := self.log_view:
+                if self._lacking:
+                    view.lines.nothing = "None of its log is on this machine."
                 view.call_later(self._show_lines_now)  # as soon as it is mounted: in a pause no snapshot comes later
         bar.show(snapshot)
         if self._plays != played:
@@ -157,69 +285,52 @@ class ReplayScreen(RunScreen):
             return
         over = snapshot.playback is None or snapshot.now >= snapshot.playback.end or snapshot.state.result is not None
         view.lines.show_until(math.inf if over else snapshot.now)
-        progress = view.lines.progress
-        log = progress.work.log
+        log, progress = view.reading.log, view.lines.progress
         attempt = snapshot.state.attempt or min(log.attempts, default=0)
-        if attempt and attempt == self._turning and attempt != log.attempt:
-            return
         if attempt and attempt != log.attempt and attempt in log.attempts:
             view.show_attempt(attempt)
             self._turning = attempt
-            self._when_read(attempt)
         elif snapshot.state.result is not None:
             view.lines.action_follow()
-        elif log.timed and progress.total:
+        elif log.timed and progress.total and progress.work.log is log:
             view.lines.jump(max(0, place_at(log, snapshot.now, progress.total) - 1))
 
     def _show_lines_now(self) -> None:
         if self.snapshot is not None:
             self._show_lines_of(self.snapshot)
 
-    def _when_read(self, attempt: int, looks: int = 0) -> None:
+    def on_log_view_loaded(self) -> None:
         """Show the log of another attempt up to the cursor, also in a pause, when no snapshot comes."""
-        view = self.log_view
-        if attempt != self._turning or view is None or not view.is_mounted or self.snapshot is None:
-            return
-        progress = view.lines.progress
-        here = progress.work.log.attempt == attempt
-        if here and progress.complete:
+        if self.log_view is not None and self.log_view.reading.log.attempt == self._turning:
             self._turning = None
             self._show_lines_now()
-        elif here or looks < _LOOKS:
-            self.set_timer(0.1, partial(self._when_read, attempt, looks + (not here)))
-        else:
-            self._turning = None  # another one was chosen meanwhile
 
-    def _fetch_earlier(self, wanted: Sequence[Older]) -> None:
+    def fetch_earlier(self, wanted: Sequence[Older]) -> None:
         """Fetch from the hosts of a run that this machine knows; never write a mirror that another process writes."""
         if self.known is None:
             raise InputError("this recording does not say where the run's hosts are")
         fetch_beginnings(self.disttui.viewer(), self.known, wanted)
 
     def on_feed_failed(self, event: FeedFailed) -> None:
-        """Say why the run cannot be played."""
-        self._fail(event.error)
+        if self._lacking:
+            self._fail(InputError("; ".join(["nothing of this run is on this machine", *self._lacking])), "incomplete")
+        else:
+            self._fail(event.error)
 
-    def _fail(self, error: DisttuiError) -> None:
-        self.header.show(self.run_id, state="failed")
+    def _fail(self, error: DisttuiError, state: str = "failed") -> None:
+        self.header.show(self.run_id, state=state)
         self.app.notify(str(error), severity="error", timeout=15)
 
     def show_moment(self, moment: Moment) -> None:
-        """Put the cursor there."""
+        """Move the cursor there."""
         if self._feed:
             self._feed.seek(moment.time)
         if moment.rank is not None:
             self.choose_rank(moment.rank)
 
-    def on_chart_sought(self, event: Chart.Sought) -> None:
-        """Put the cursor there."""
+    def on_sought(self, event: Sought) -> None:
         if self._feed:
-            self._feed.seek(event.time)
-
-    def on_replay_bar_sought(self, event: ReplayBar.Sought) -> None:
-        """Put the cursor there."""
-        if self._feed:
-            self._feed.seek(event.time)
+            self._feed.seek(event.moment)
 
     def action_play(self) -> None:
         """Play, or pause."""
@@ -238,11 +349,19 @@ class ReplayScreen(RunScreen):
             self._feed.to_moment(by)
 
     def action_end(self, last: bool) -> None:
-        """Go to the end or the beginning."""
         if self._feed:
-            self._feed.last() if last else self._feed.first()
+            self._feed.seek(math.inf if last else 0.0)
 
     def action_speed(self, by: int) -> None:
-        """Play faster or slower."""
         if self._feed:
             self._feed.faster(by)
+
+
+def _last_heard(run: KnownRun) -> list[str]:
+    """What its hosts reported about a run that is incomplete here; empty if they were not queried."""
+    seen = run.summary()
+    if not seen.get("ended"):
+        return []
+    step = f" at step {seen['step']:,}" if "step" in seen else ""
+    cause = f": {words}" if (words := cause_text(seen)) else ""
+    return [f"its hosts reported: {seen['state']}{step}{cause}"]

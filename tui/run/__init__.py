@@ -1,1 +1,1 @@
-"""A run as screens see it: snapshots, histories, events, ranks."""
+"""A run as screens show it: snapshots, histories, events, ranks."""

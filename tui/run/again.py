@@ -1,21 +1,27 @@
-"""The question before a run is run again, and the way to the wizard's checks from there."""
+"""What the form of a run to run again shows, and the way to the wizard's checks from there."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import TYPE_CHECKING
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
-from runner.api.rerunning import Again, Checkpoint, again
-from runner.errors import DisttuiError, InputError
-from runner.formatting import amount
-from runner.ids import short
-from runner.profile.disclosure import foreign_lines
-from runner.runs.registry import KnownRun
-from runner.text import clean
+from disttui.runner.api.comparing import curve_of
+from disttui.runner.api.rerunning import Again, again
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.formatting import amount
+from disttui.runner.ids import short
+from disttui.runner.profile import Profile
+from disttui.runner.profile.effects import foreign_lines
+from disttui.runner.runs.notes import Checkpoint
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.text import clean
+from disttui.tui.router import screen_class
 
 if TYPE_CHECKING:
-    from tui.shell import Shell
+    from disttui.tui.shell import Shell
 
 
 SANDBOX = ("node1", "node2")
@@ -24,60 +30,140 @@ _PATIENCE = 10.0
 """Seconds to wait for the hosts of a run that has ended."""
 
 
-async def run_again(app: Shell, run: KnownRun, checkpoint: Checkpoint | None = None) -> None:
-    """Ask, then let the wizard check the hosts and launch; call it in a worker.
+class RerunValue(NamedTuple):
+    """A value of a profile."""
+
+    key: str
+    """As `--set` names it; empty: the text is what comes after `--set`, several words of it."""
+    text: str
+    """The value as it is typed."""
+
+
+class SavedState(NamedTuple):
+    """A checkpoint, and the loss at its step."""
+
+    checkpoint: Checkpoint
+    loss: float | None
+
+
+async def run_again(app: Shell, run: KnownRun, *, resume: bool = False) -> None:
+    """Show the form, then let the wizard check the hosts and launch; call it in a worker.
 
     Args:
-        checkpoint: The checkpoint to continue from; None: start from the beginning.
+        resume: Propose to continue from the newest checkpoint.
     """
+
+    def make(changes: Sequence[RerunValue], checkpoint: Checkpoint | None) -> Again:
+        found = again(run, overrides(run, made.profile, changes), checkpoint)
+        _refuse_played(found)
+        return found
+
+    def find() -> list[SavedState]:
+        curve = curve_of(run)
+        found = saved_on_hosts(run, app.ssh_config)
+        return [SavedState(one, None if one.step is None else curve.at(one.step)) for one in found]
+
     try:
-        made = await asyncio.to_thread(again, run, resume=checkpoint is not None)
+        made = await asyncio.to_thread(again, run)
         _refuse_played(made)
     except InputError as error:
         app.notify(str(error), severity="error", timeout=12)
         return
-    question = f"Run {short(run.run)} {'on from its checkpoint' if checkpoint else 'again'}?"
-    if await app.ask(question, "\n".join(consequence(run, made, checkpoint)), "run"):
-        app.router.open_again(made)
+    screen = await asyncio.to_thread(screen_class, "rerun")
+    verb = "Resume" if resume else "Rerun"
+    form = screen(
+        f"{verb} {short(run.run)}", consequence(run, made), settings(run, made.profile), find, make, resume=resume
+    )
+    if chosen := await app.push_screen_wait(form):
+        app.router.open_again(chosen)
 
 
-def consequence(run: KnownRun, made: Again, checkpoint: Checkpoint | None) -> list[str]:
+def settings(run: KnownRun, profile: Profile) -> list[RerunValue]:
+    """What may be changed of a run: arguments and variables, then how it is launched."""
+    return [RerunValue(key, _text(value)) for key, value in _values(run, profile)]
+
+
+def _values(run: KnownRun, profile: Profile) -> Iterator[tuple[str, object]]:
+    written = run.template or run.profile
+
+    def section(name: str) -> Mapping[str, object]:
+        found = written.get(name)
+        return found if isinstance(found, Mapping) else {}
+
+    job, env = section("job"), section("job").get("env")
+    yield "job.args", job.get("args", [])
+    for name, values in (("var", section("var")), ("job.env", env), ("env", section("env"))):
+        yield from ((f"{name}.{key}", value) for key, value in (values if isinstance(values, Mapping) else {}).items())
+    if "num_processes" in written:
+        yield "num_processes", written["num_processes"]
+    if not run.sandbox:
+        hosts = written.get("hosts")
+        if _is_words(hosts):
+            yield "hosts", hosts
+    usual = {name: getattr(profile.launch, name) for name in ("restarts", "grace")}
+    yield from ((f"launch.{key}", value) for key, value in {**usual, **section("launch")}.items())
+
+
+def _is_words(value: object) -> TypeGuard[Sequence[str]]:
+    return isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
+
+
+def _text(value: object) -> str:
+    """A value as it is typed: words as in a shell, the rest as in a profile."""
+    if isinstance(value, str):
+        return value
+    if _is_words(value):
+        return shlex.join(value)
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value)
+
+
+def overrides(run: KnownRun, profile: Profile, changes: Sequence[RerunValue]) -> list[str]:
+    """The changed values as `--set` takes them. Raises InputError where quotes are missing."""
+    before, found = dict(_values(run, profile)), []
+    for key, text in changes:
+        value = before.get(key)
+        if not key or _is_words(value):
+            try:
+                parts = shlex.split(text)
+            except ValueError as error:
+                raise InputError(f"{key or 'more'}: {error}".lower()) from None
+            found += [f"{key}={json.dumps(parts)}"] if key else parts
+        else:
+            found.append(f"{key}={json.dumps(text) if isinstance(value, str) else text}")
+    return found
+
+
+def consequence(run: KnownRun, made: Again) -> list[str]:
     """The consequences of running it again, a sentence per line."""
     names = ", ".join(host.name for host in made.profile.hosts)
     processes = amount(sum(host.nproc for host in run.hosts), "process")
     lines = [
-        f"Checks {amount(len(made.profile.hosts), 'host')} first: {names}. If nothing stands in the way, starts the "
-        f"same training there as a new run ({processes} then)."
+        f"Checks {amount(len(made.profile.hosts), 'host')} first: {names}. If no check fails, starts a new run there, "
+        f"with its own folder for checkpoints (this one had {processes})."
     ]
-    if checkpoint is not None:
-        written = time.strftime("%d %b %H:%M", time.localtime(checkpoint.written))
-        lines.append(
-            f"Newest there: {checkpoint.name} on {checkpoint.host}, of {written}. The job continues from it; "
-            "the new run saves to a folder of its own."
-        )
     if made.foreign:
-        lines.append("Its profile is the word of the host that it was found on. With your login, it runs:")
+        lines.append("Its profile comes from the host where it was found. With your login, it runs:")
     foreign = foreign_lines(made.profile) if made.foreign else ()
-    # Safe already; of what its author made look like a secret nothing is masked here.
+    # Already safe; text that only looks like a secret is not masked here.
     return [*(clean(line, guesses=False) for line in lines), *(f"{key}: {text}" for key, text in foreign)]
 
 
-def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> Checkpoint | None:
-    """The newest checkpoint of a run, None if no host reports one; call it in a thread."""
-    from runner.api.rerunning import newest_checkpoint
-    from runner.api.viewer import Viewer
+def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> list[Checkpoint]:
+    """The checkpoints of a run, the newest first; none if no host reports one. Call it in a thread."""
+    from disttui.runner.api.rerunning import checkpoints
+    from disttui.runner.api.viewer import Viewer
 
     with Viewer(ssh_config=ssh_config, runs_bring_theirs=True) as viewer:
         try:
-            return newest_checkpoint(viewer, run, _PATIENCE)
+            return checkpoints(viewer, run, _PATIENCE)
         except DisttuiError:
-            return None
+            return []
 
 
 def _refuse_played(again: Again) -> None:
     """Raise InputError for a run on sandbox hosts that the app's sandbox does not have."""
     if again.sandbox and not {host.host for host in again.profile.hosts} <= set(SANDBOX):
         raise InputError(
-            f"{short(again.run)} was played in a sandbox with hosts of its own",
-            f"Run it again as it was: disttui rerun {short(again.run)}",
+            f"{short(again.run)} ran in a sandbox with other hosts",
+            f"Rerun it as it was: disttui rerun {short(again.run)}",
         )

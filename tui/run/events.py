@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from runner.diagnose.straggler import straggler_sentence
-from runner.protocol.events import Event, Unhandled
-from runner.render.status import stall_words, stopped_by_user, ungrouped_words
-from runner.render.story import attempt_words, death_words
-from runner.runs.state import RunState
-from runner.text import clean
+from disttui.runner.diagnose.doubts import straggler_sentence
+from disttui.runner.protocol.events import Event, Unhandled
+from disttui.runner.render.status import stall_words, stopped_by_user, ungrouped_words
+from disttui.runner.render.story import attempt_words, death_words
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import clean
 
 LIMIT = 2000
 """The most moments kept; the oldest are dropped first."""
@@ -23,20 +23,20 @@ class Moment:
     time: float
     """Unix time by the leader's clock."""
     look: str
-    """A word that `tui.theme.look` knows."""
+    """A word that `disttui.tui.theme.look` knows."""
     host: str
-    """Where it happened; empty for what is of the whole run, or names its host itself."""
+    """Where it happened; empty if it concerns the whole run, or its text names the host."""
     text: str
     count: int = 1
-    """How many like it in a row this one stands for."""
+    """Number of similar consecutive moments that it represents."""
     rank: int | None = None
     ending: bool = False
-    """A rank that only ends because the attempt does."""
+    """Whether it is a rank that only ended with the attempt."""
 
 
 def moment(event: Event, node: int, time: float, state: RunState) -> Moment | None:
     """The moment of an event of node `node`, which `state` already includes; None if a timeline need not show it."""
-    described = None if node != 0 and event["e"] in _LEADERS else _described(event, state)
+    described = None if node != 0 and event["e"] in _LEADERS else _described(event, state, _name(state, node))
     if described is None:
         return None
     host = "" if event["e"] in _OF_THE_RUN else clean(state.hosts[node].name)
@@ -82,7 +82,7 @@ _LEADERS = frozenset({"attempt", "failed", "step", "join", "verdict", "stopping"
 _OF_THE_RUN = _LEADERS | {"host"}
 
 
-def _described(event: Event, state: RunState) -> tuple[str, str] | None:  # noqa: C901, PLR0911, PLR0912 one case for each kind
+def _described(event: Event, state: RunState, by: str) -> tuple[str, str] | None:  # noqa: C901, PLR0911, PLR0912 one case for each kind
     match event["e"]:
         case "join":
             return "ok", f"{_name(state, event['node'])} has joined"
@@ -95,7 +95,7 @@ def _described(event: Event, state: RunState) -> tuple[str, str] | None:  # noqa
             return "running", f"attempt {event['attempt']} makes steps"
         case "host":
             seen = event["state"]
-            words = {"seen": "is seen again", "lost": "is lost"}.get(seen, "is not seen")
+            words = {"seen": "is seen again", "lost": "is lost"}.get(seen, f"is not seen by {by}")
             return ("running" if seen == "seen" else seen), f"{_name(state, event['node'])} {words}"
         case "death":
             if event.get("code") == -15:

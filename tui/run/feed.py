@@ -14,11 +14,11 @@ from typing import Any
 from textual.message import Message
 from textual.message_pump import MessagePump
 
-from runner.api.following import Following
-from runner.errors import DisttuiError
-from runner.formatting import number
-from runner.protocol.events import Event
-from runner.runs.contents import (
+from disttui.runner.errors import DisttuiError
+from disttui.runner.formatting import number
+from disttui.runner.protocol.events import Event
+from disttui.runner.render.status import lag_words
+from disttui.runner.runs.contents import (
     Content,
     EventLine,
     ExitFile,
@@ -29,14 +29,47 @@ from runner.runs.contents import (
     StacksFile,
     TelemetryLine,
 )
-from runner.runs.follow import LinkNews, Notice, QueueNews, RecordRead
-from runner.runs.session import CaughtUp, Refresh
-from runner.runs.state import RunState
-from runner.text import clean
-from tui.log import Older
-from tui.run.events import Moment, add, moment
-from tui.run.leader_clock import LeaderClock
-from tui.run.series import MetricHistory
+from disttui.runner.runs.follow import LinkNews, LogRead, Notice, QueueNews, RecordRead
+from disttui.runner.runs.following import CaughtUp, Following, Refresh
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import clean
+from disttui.tui.log import Older
+from disttui.tui.run.events import Moment, add, moment
+from disttui.tui.run.series import MetricHistory
+
+
+class LeaderClock:
+    """Estimates the leader's time from its records as they arrive.
+
+    A record arrives some time after its own, so the least difference counts: of this window with records and the one
+    before, because this machine's clock may be corrected at any time.
+    """
+
+    _WINDOW = 30.0
+
+    def __init__(self) -> None:
+        self._since = -math.inf
+        self._before = self._newest = math.inf
+        """How far the leader is behind this machine's clock (s): the least of the window before, and of this one."""
+
+    def hear(self, t: float, *, live: bool) -> None:
+        """Take the time of a record that has just arrived.
+
+        Args:
+            live: It was written just now. An older one can only show that the leader is ahead.
+        """
+        behind, now = time.time() - t, time.monotonic()
+        if behind >= 0 and not live:
+            return
+        if now - self._since > self._WINDOW:
+            self._before, self._newest, self._since = self._newest, behind, now
+        self._newest = min(self._newest, behind)
+
+    def now(self) -> float:
+        """The leader's time (unix time, s); before its first record, this machine's."""
+        behind = min(self._before, self._newest)
+        return time.time() - (behind if math.isfinite(behind) else 0.0)
+
 
 PACE = 0.25
 """The least seconds between two snapshots."""
@@ -60,11 +93,13 @@ class Playback:
     end: float
     playing: bool
     speed: float
+    lacking: tuple[str, ...] = ()
+    """Why part of the run is missing here."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that a screen shows of a run. Texts from hosts are not cleaned."""
+    """Everything that a screen shows of a run. Text from hosts is not cleaned."""
 
     state: RunState
     history: MetricHistory
@@ -72,20 +107,27 @@ class Snapshot:
     moments: tuple[Moment, ...] = ()
     setup: Setup = Setup()
     began: float | None = None
-    """The time of its leader's first event, of any host's before that; None: not known yet, as while the hosts have not
-    answered."""
+    """Time of its leader's first event, or of any host's before that; None: not known yet."""
     now: float = 0.0
-    """The time that is shown, by the leader's clock: the present, or that of a replay's cursor (unix time, s)."""
+    """The time shown, by the leader's clock: now, or that of a replay's cursor (unix time, s)."""
     seen: Mapping[int, float] = field(default_factory=dict)
     """Node → the time of its last record (unix time, s)."""
     playback: Playback | None = None
     ended: bool = False
     """Whether no more records will come."""
+    lag: str = ""
+    """How far the logs here are behind those of the hosts."""
 
     @property
     def over(self) -> bool:
-        """Whether the run is over, so that its length is known."""
+        """Whether the run has ended, so that its length is known."""
         return self.state.result is not None or self.playback is not None
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether this is the last known state of a run that continued."""
+        play = self.playback
+        return play is not None and bool(play.lacking) and self.now >= play.end and self.state.result is None
 
     @property
     def elapsed(self) -> float:
@@ -103,7 +145,6 @@ class RunChanged(Message):
         self.snapshot = snapshot
 
     def can_replace(self, message: Message) -> bool:
-        """Only the newest counts."""
         return isinstance(message, RunChanged)
 
 
@@ -115,8 +156,12 @@ class FeedFailed(Message):
         self.error = error
 
 
-class Taker:
-    """Collects from folded records what the state does not keep: history, moments, the time of each host's last record.
+class LogsCut(Message):
+    """Logs continue at a later place; the part between is only on the hosts."""
+
+
+class SnapshotBuilder:
+    """Builds snapshots from folded records: adds history, moments and the time of each host's last record to the state.
 
     Args:
         empty: The state of the run before its first record.
@@ -131,7 +176,7 @@ class Taker:
         self.latest = math.inf
         """No record counts as later than this (unix time, s)."""
         self.offsets: Mapping[int, float] = {}
-        """How far hosts' clocks are ahead of the leader's, where that is known before it was recorded."""
+        """How far hosts' clocks are ahead of the leader's, if known before it was recorded."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -159,7 +204,7 @@ class Taker:
                 self._snapshot = replace(self._snapshot, setup=setup(spec))
 
     def add(self, new: Moment) -> None:
-        """Add a moment that comes from no host's record."""
+        """Add a moment that is not from a host's record."""
         self._snapshot = replace(self._snapshot, moments=add(self._snapshot.moments, new))
 
     def _event(self, state: RunState, event: Event, node: int, now: float) -> None:
@@ -201,7 +246,7 @@ class Feed(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """What the thread does. Raises DisttuiError."""
+        """The work of the thread. Raises DisttuiError."""
 
     def _work(self) -> None:
         try:
@@ -216,12 +261,15 @@ class LiveFeed(Feed):
     def __init__(self, target: MessagePump, following: Following) -> None:
         super().__init__(target)
         self._following = following
-        self._taker = Taker(following.state, following.mirror)
+        self._builder = SnapshotBuilder(following.state, following.mirror)
         self._clock = LeaderClock()
         self._live = False
-        """Whether what comes was written just now, not before this viewer came."""
+        """Whether incoming records are new, not from before this viewer attached."""
         self._stops = 0
         self._left = False
+        self._lag = ""
+        self._skips = False
+        self._cut = False
         self._dirty = True
         self._posted = 0.0
 
@@ -229,6 +277,11 @@ class LiveFeed(Feed):
         """Ask every host to stop the run; when called again, to kill it."""
         self._stops += 1
         self._following.stop(now=self._stops > 1)
+
+    def skip(self) -> None:
+        """Skip the pending part of the logs; the hosts keep it."""
+        self._skips = True
+        self._following.skip()
 
     def earlier(self, wanted: Sequence[Older]) -> None:
         """Fetch beginnings of logs into the mirror that this feed writes; blocks. Raises DisttuiError."""
@@ -250,17 +303,28 @@ class LiveFeed(Feed):
             if isinstance(update, RecordRead):
                 self.record(state, update.node, update.content)
             elif isinstance(update, LinkNews | QueueNews):
-                self._taker.state = state
+                self._builder.state = state
                 self._dirty = True
             elif isinstance(update, Notice):
                 words = f"{state.hosts[update.node].name}: {update.text}"
-                self._taker.add(Moment(self.now(), "warning", "", clean(words)))
+                self._builder.add(Moment(self.now(), "warning", "", clean(words)))
                 self._dirty = True
             elif isinstance(update, CaughtUp):
                 self._live = True
+            elif isinstance(update, LogRead):
+                self._cut |= self._skips and update.restart
             elif isinstance(update, Refresh):
+                self._show_lag(update)
                 self.refresh()
         self._post(ended=not self._left)
+
+    def _show_lag(self, now: Refresh) -> None:
+        lag = lag_words(now.behind, now.pending)
+        self._dirty |= lag != self._lag
+        self._lag = lag
+        if self._cut:
+            self._cut = False
+            self._target.post_message(LogsCut())
 
     def record(self, state: RunState, node: int, content: Content) -> None:
         """Take a record."""
@@ -268,7 +332,7 @@ class LiveFeed(Feed):
             t = number(_time(content))
             if t is not None:
                 self._clock.hear(t, live=self._live)
-        self._taker.take(state, node, content)
+        self._builder.take(state, node, content)
         self._dirty = True
 
     def refresh(self) -> None:
@@ -280,9 +344,9 @@ class LiveFeed(Feed):
         self._dirty = False
         self._posted = time.monotonic()
         # The time of an ended run stays at its end, so that its charts do not grow.
-        result, now = self._taker.state.result, self.now()
+        result, now = self._builder.state.result, self.now()
         now = min(now, result.get("t", now)) if result else now
-        self._target.post_message(RunChanged(self._taker.at(now, ended=ended)))
+        self._target.post_message(RunChanged(self._builder.at(now, ended=ended, lag=self._lag)))
 
 
 def _time(content: Content) -> object:

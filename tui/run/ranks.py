@@ -1,25 +1,27 @@
-"""What every rank does now, and how its pace compares with the others'. Pure."""
+"""The present state of every rank, and its pace relative to the others. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from runner.diagnose.cause import find
-from runner.diagnose.hang import awaited, standings
-from runner.diagnose.straggler import SLOW
-from runner.render.status import has_loaded, host_word, stopped_by_user
-from runner.runs.state import HostState, RunState
-from runner.text import clean
-from tui.run.feed import Snapshot
+from disttui.runner.diagnose.cause import find
+from disttui.runner.diagnose.doubts import SLOW
+from disttui.runner.diagnose.hang import awaited, standings
+from disttui.runner.render.status import stopped_by_user
+from disttui.runner.runs.condition import has_loaded, host_word
+from disttui.runner.runs.state import HostState, RunState
+from disttui.runner.text import clean
+from disttui.tui.log.sources import Blame
+from disttui.tui.run.feed import Snapshot
 
 RECENT = 5
 """A rank's pace is the median of this many steps, because a single late step is noise."""
 LEAST = 3
-"""Steps without which no rank is called slow."""
+"""The least steps before a rank can count as slow."""
 _PACED = ("running", "slow", "finished", "stopping")
 PACES = ("forward_time", "step_time")
-"""Under DDP every rank waits for the slowest, so that only the forward pass shows who it is."""
+"""Under DDP every rank waits for the slowest, so only the forward pass shows which one it is."""
 
 
 @dataclass(frozen=True)
@@ -41,30 +43,16 @@ class RankNow:
     """Whether it failed or waits because of a culprit."""
 
 
-@dataclass(frozen=True)
-class Roles:
-    """The ranks that caused a failure or a stall, and the ranks that it affected."""
-
-    culprits: frozenset[int] = frozenset()
-    victims: frozenset[int] = frozenset()
-    node: int | None = None
-    """The node rank of the host where it began."""
-    said: Mapping[int, str] = field(default_factory=dict)
-    """Rank → the first line of what it raised."""
-    stalled: bool = False
-    """Whether it is a stall: the others have not failed but wait."""
-
-
 def pace_name(snapshot: Snapshot) -> str:
     """The metric that paces are measured by: forward time if the job reports it, else step time."""
     return next((name for name in PACES if name in snapshot.history.each), PACES[-1])
 
 
-def blamed(snapshot: Snapshot) -> Roles:
-    """The ranks that made the run fail or stall, and the ranks affected by that; none where nothing has failed."""
+def blamed(snapshot: Snapshot) -> Blame:
+    """The ranks that made the run fail or stall, and the ranks affected by that; none if nothing has failed."""
     state = snapshot.state
     if stopped_by_user(state) or (state.result is not None and state.result.get("state") == "finished"):
-        return Roles()
+        return Blame()
     cause = find(state) if any(host.exit or _errors(host, state.attempt) for host in state.hosts) else None
     if cause is not None:
         culprits = frozenset(() if cause.failure.rank is None else (cause.failure.rank,))
@@ -72,12 +60,12 @@ def blamed(snapshot: Snapshot) -> Roles:
         victims = frozenset(range(state.world_size)) - culprits - by_themselves
         failures = [cause.failure, *cause.consequences]
         said = {one.rank: clean(one.message.strip().split("\n")[0])[:200] for one in failures if one.rank is not None}
-        return Roles(culprits, victims, cause.failure.node, said)
+        return Blame(state.attempt, culprits, victims, cause.failure.node, said)
     if state.hosts[0].story.stall is None or state.result is not None:
-        return Roles()
+        return Blame()
     culprits = awaited(standings(state))
     victims = frozenset(range(state.world_size)) - culprits if culprits else frozenset()
-    return Roles(culprits, victims, stalled=True)
+    return Blame(state.attempt, culprits, victims, stalled=True)
 
 
 def _errors(host: HostState, attempt: int) -> bool:
@@ -90,7 +78,7 @@ def ranks_now(snapshot: Snapshot) -> list[RankNow]:
     roles = blamed(snapshot)
     stalled = snapshot.state.hosts[0].story.stall is not None
     tracks = snapshot.history.each.get(pace_name(snapshot), {})
-    # A copy: the feed's thread may add another rank's first record meanwhile.
+    # A copy: the feed's thread may add another rank's first record.
     recent = {rank: track.recent(RECENT, snapshot.now) for rank, track in tracks.copy().items()}
     paces = {rank: times[len(times) // 2] for rank, times in recent.items() if times and times[len(times) // 2] > 0}
     middle = sorted(paces.values())[len(paces) // 2] if paces else None
@@ -104,23 +92,12 @@ def ranks_now(snapshot: Snapshot) -> list[RankNow]:
             late = ratio >= SLOW and len(recent.get(rank, ())) >= LEAST
             if word == "running" and (late or rank in reported):
                 word = "slow"
-            if rank in roles.culprits and stalled and word in ("running", "slow"):
-                word = "awaited"
-            elif rank in roles.victims and stalled and word in ("running", "slow"):
-                word = "waiting"
-            elif rank in roles.victims and word == "failed":
-                word = "pulled down"
-            found.append(
-                RankNow(
-                    rank,
-                    host.node,
-                    word,
-                    pace if word in _PACED else None,
-                    ratio,
-                    rank in roles.culprits,
-                    rank in roles.victims,
-                )
-            )
+            culprit, victim = rank in roles.culprits, rank in roles.victims
+            if stalled and word in ("running", "slow") and (culprit or victim):
+                word = "blocking" if culprit else "waiting"
+            elif victim and word == "failed":
+                word = "interrupted"
+            found.append(RankNow(rank, host.node, word, pace if word in _PACED else None, ratio, culprit, victim))
         first += host.nproc
     return found
 
@@ -145,3 +122,12 @@ def _words(state: RunState, host: HostState, first: int) -> list[str]:
         else:
             words.append("loading" if rank in attempt.ranks else "waiting")
     return words
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """The names without their common domain: `gpu00`, `gpu01`; unchanged if they have none."""
+    parts = [name.partition(".") for name in names]
+    domain = parts[0][2] if parts else ""
+    same = {tail for _, _, tail in parts} == {domain} and len({head for head, _, _ in parts}) == len(parts)
+    address = domain.rpartition(".")[2].isdigit()
+    return [head for head, _, _ in parts] if same and domain and not address and len(parts) > 1 else list(names)

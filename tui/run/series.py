@@ -1,4 +1,4 @@
-"""The history of a run's numbers, for charts: compact arrays of bounded size, outside the state.
+"""The history of a run's numbers: compact arrays of bounded size, outside the state; which of them charts show.
 
 One thread writes, any thread reads: arrays only grow at their end, and a shorter copy replaces one in one step.
 """
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from operator import add
 from typing import NamedTuple
 
-from runner.formatting import number
-from runner.protocol.metrics import Metrics
-from runner.protocol.telemetry import Telemetry
+from disttui.runner.formatting import number
+from disttui.runner.protocol.metrics import Metrics
+from disttui.runner.protocol.telemetry import Telemetry
+from disttui.runner.text import clean
 
 BUDGET = 1 << 21
 """The most samples kept of a run over all ranks and metrics, 12 to 24 bytes each."""
@@ -47,7 +48,7 @@ class _Data:
     low: array[float]
     high: array[float]
     mean: array[float]
-    """Grows last, so its length is the number of complete samples for readers."""
+    """Grows last: its length is the number of complete samples."""
     weight: array[float]
     """Number of values in each sample; in aggregates only."""
 
@@ -158,8 +159,8 @@ class Aggregate(Track):
     def put(self, time: float, value: float, key: Hashable = None) -> None:
         """Add a value; values with the same `key` and nearly the same time become one sample.
 
-        One without a key that is older than the newest sample, as of a progress bar whose rank is read after another,
-        is added to the sample nearest to it: at the end it would stand at a time that is not its own.
+        A value without a key that is older than the newest sample, for example from a rank that is read later, is added
+        to the nearest sample.
         """
         at = self._open.get(key)
         if at is None:
@@ -191,7 +192,7 @@ class Aggregate(Track):
     def _nearest(self, time: float, open_ones: int) -> int | None:
         """The sample for a value that is older than the newest `open_ones` samples; None: a new one.
 
-        For a rank that is far behind it is the nearest: a late viewer receives one rank after another.
+        For a rank that is far behind it is the nearest one: a viewer that attaches late receives rank after rank.
         """
         times = self._data.times
         if len(times) < open_ones or time >= times[-open_ones]:
@@ -234,7 +235,7 @@ class MetricHistory:
     def metrics(self, time: float, attempt: int, rank: int, record: Metrics) -> None:
         """Take a record of a rank's metrics file."""
         step = record.get("step")
-        # Most steps are known from another rank: a thousand ranks have a hundred thousand records.
+        # Most steps are already known from another rank.
         if type(step) is not int or step > self._highest.get(attempt, -1):
             self._reach(time, attempt, number(step))
         key = (attempt, step) if isinstance(step, int) else None
@@ -257,7 +258,7 @@ class MetricHistory:
             if len(self.steps) >= ATTEMPTS:
                 return
             steps = self.steps[attempt] = Track(self._limit)
-        # The story of another rank, read after the first one's, repeats earlier steps.
+        # The records of another rank repeat earlier steps.
         if (steps.last is None or steps.last < step < 1e15) and time > steps.latest:
             steps.put(time, step)
             self._highest[attempt] = step
@@ -271,7 +272,7 @@ class MetricHistory:
             if pair is None and name in _NO_METRICS:
                 continue
             real = value if type(value) is float else number(value)
-            # The range of a float32; excludes inf and NaN, too.
+            # The range of a float32; also excludes inf and NaN.
             if real is None or not -1e38 < real < 1e38:
                 continue
             pair = pair or self._begin(known, name, place)
@@ -291,3 +292,100 @@ class MetricHistory:
             self.gpus.setdefault(place[0], {})[place[1]] = None
         pair = known[name] = (self.each[name].setdefault(place, Track(self._limit)), self.all[name])
         return pair
+
+
+def plain(value: float) -> str:
+    """At most five significant characters: `0.0123`, `1.832`, `41.2k`, `3e-05`."""
+    size = abs(value)
+    if size == 0:
+        return "0"
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size >= limit:
+            scaled = value / limit
+            return f"{scaled:.0f}{unit}" if abs(scaled) >= 99.95 else f"{scaled:.3g}{unit}"
+    if size < 1e-3:
+        mantissa, _, power = f"{value:.2g}".partition("e")
+        return f"{mantissa}e{int(power)}" if power else mantissa
+    return f"{value:.4g}"
+
+
+def seconds(value: float) -> str:
+    """`85 ms`, `1.24 s`."""
+    return f"{value * 1000:.3g} ms" if abs(value) < 0.9995 else f"{value:.3g} s"
+
+
+_BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def bytes_(value: float, like: float | None = None) -> str:
+    """`1.2 GiB`; in the unit of `like` if that is given."""
+    for size, unit in _BYTES:
+        if abs(value if like is None else like) >= size:
+            scaled = value / size
+            return f"{scaled:.0f} {unit}" if abs(scaled) >= 99.95 else f"{scaled:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def _with(unit: str) -> Callable[[float], str]:
+    return lambda value: f"{plain(value)} {unit}"
+
+
+class Metric(NamedTuple):
+    """A metric that a chart can show."""
+
+    name: str
+    """Its name in the history."""
+    label: str
+    words: Callable[[float], str] = plain
+    per: str = "rank"
+    """What each value belongs to: rank, host or GPU."""
+    beside: str | None = None
+    """Another metric to draw in the same chart."""
+    binary: bool = False
+    """Whether it counts bytes, which are round in powers of 1024."""
+    whole: float | None = None
+    """Its maximum: the axis goes from 0 to this, so that small changes look small."""
+
+    def ticks(self, values: Sequence[float]) -> list[str]:
+        """The labels of an axis; bytes share one unit, except values too small for it."""
+        if not self.binary:
+            return [self.words(value) for value in values]
+        most = max(map(abs, values), default=0.0)
+        return ["0" if value == 0 else bytes_(value, most if abs(value) * 1024 > most else None) for value in values]
+
+
+METRICS = (
+    Metric("loss", "loss", beside="val_loss"),
+    Metric("tokens_per_s", "throughput", _with("tok/s")),
+    Metric("samples_per_s", "throughput", _with("samples/s")),
+    Metric("steps_per_s", "throughput", _with("steps/s")),
+    Metric("step_time", "step time", seconds),
+    Metric("gpu.use", "GPU use", _with("%"), "GPU", whole=100.0),
+    Metric("gpu.power", "GPU power", _with("W"), "GPU"),
+    Metric("grad_norm", "gradient norm"),
+    Metric("lr", "learning rate"),
+    Metric("gpu.mem_used", "GPU memory", bytes_, "GPU", binary=True),
+    Metric("gpu.temp", "GPU temperature", _with("°C"), "GPU"),
+    Metric("cpu", "CPU", _with("%"), "host", whole=100.0),
+    Metric("net_tx", "network sent", lambda value: bytes_(value) + "/s", "host", binary=True),
+    Metric("net_rx", "network received", lambda value: bytes_(value) + "/s", "host", binary=True),
+    Metric("mem_used", "memory", bytes_, "host", binary=True),
+    Metric("forward_time", "forward time", seconds),
+    Metric("val_loss", "validation loss"),
+)
+"""The metrics that every job can have, the most important first."""
+
+
+def charted(history: MetricHistory) -> list[Metric]:
+    """The metrics of a run that get a chart."""
+    metrics = available(history)
+    beside = {one.beside for one in metrics if one.beside}
+    return [one for one in metrics if one.name not in beside]
+
+
+def available(history: MetricHistory) -> list[Metric]:
+    """The metrics that a run has; those defined by its job come last."""
+    known = [metric for metric in METRICS if metric.name in history.all]
+    names = {metric.name for metric in METRICS}
+    own = sorted(name for name in tuple(history.all) if name not in names)
+    return known + [Metric(name, clean(name)[:40]) for name in own]

@@ -5,27 +5,98 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from rich.style import Style
 from textual.binding import BindingType
 from textual.strip import Strip
 
-from runner.formatting import duration
-from runner.hosts.load import GpuLoad, Load
-from runner.runs.watch import HostNow
-from runner.text import clean
-from tui.keys import VIEW, bind
-from tui.theme import look
-from tui.top import meters, sums
-from tui.top.feed import LoadHistory, percent, step_of
-from tui.top.keys import ROW_KEYS
-from tui.top.layout import SPACE, ColumnLayout, lay_out
-from tui.widgets.drawn import Piece
-from tui.widgets.row_list import RowList, Sort
+from disttui.runner.formatting import amount, duration
+from disttui.runner.hosts.load import GpuLoad, Load
+from disttui.runner.runs.watch import HostNow
+from disttui.runner.text import clean
+from disttui.tui.keys import ROW_KEYS, VIEW, bind
+from disttui.tui.load import meters
+from disttui.tui.load.feed import LoadHistory, percent, step_of
+from disttui.tui.theme import look
+from disttui.tui.widgets.drawn import Piece, cells
+from disttui.tui.widgets.row_list import RowList, Sort
 
-STATES = {"seen": "running", "connecting": "connecting", "failed": "failed", "not seen": "not seen"}
-"""State of a host → a word that `tui.theme.look` knows."""
+SPACE = "  "
+"""Between two columns."""
+_LEAST = 4
+"""Cells of a bar."""
+_WIDE = 106
+"""The least width for the columns of the last minutes, the load, and runs."""
+
+_GPU = 39
+"""Cells of a GPU's row beside its name, its bars, the last minutes, total memory and users."""
+_RUN = 12
+"""The least cells for the runs, as far as the last minutes can give them: truncated names are useless."""
+_TREND = len("last 3:00")
+"""The least cells for the last minutes: those of their head."""
+
+
+class ColumnLayout(NamedTuple):
+    """Widths of the columns."""
+
+    name: int
+    bar: int
+    trend: int
+    """0: no room for it."""
+    gpus: int
+    """0: no host has GPUs."""
+    who: int
+    of: bool
+    """Whether memory is shown as used/total."""
+    net: bool
+
+
+def lay_out(
+    width: int, longest: int, gpus: int, leased: int = 0, users: int = 0, *, alone: bool = False
+) -> ColumnLayout:
+    """Fit the columns: leave out columns that do not fit, give remaining room to the bars.
+
+    Args:
+        longest: Cells of the longest name.
+        gpus: The largest number of GPUs of any host.
+        leased: Cells of the longest lease at the end of a GPU's row, a sentence: the last minutes leave it half of
+            their room, and where it is still cut off the bars and the total memory give it theirs.
+        users: Cells of the names at the end of a GPU's row; the bars leave them room.
+        alone: Whether the only row is a GPU's: the columns of a host need no room.
+    """
+    space, wide = len(SPACE), width >= _WIDE
+    name = min(longest, 26 if wide else 10 + max(0, width - 76) // 4)
+    if alone:  # before the bars, whose length adds nothing
+        name += max(0, min(longest - name, width - name - _GPU - 6 - users - 2 * _LEAST))
+    trend = min(60, (width - 90) // 2) if wide else 0
+    who = min(40, (width - 96) // 4) if wide else 0
+    if wide and who < _RUN:
+        taken = min(trend, _RUN - who)
+        trend, who = trend - taken, who + taken
+    if leased:
+        trend, who = trend - trend // 2, who + trend // 2
+    if trend < _TREND:
+        trend, who = 0, who + trend
+    columns = [2 + name, 6, 6, *(one for one in (trend, 15 if wide else 0, who) if one)]
+    fixed = sum(columns) + space * (len(columns) - 1)
+    room = width - fixed - 2 * _LEAST
+    of, strip, net = (room >= least for least in (6, 6 + (gpus + 8 if gpus else 0), 6 + gpus + 8 + 14))
+    fixed += (6 if of else 0) + (gpus + 6 + space if gpus and strip else 0) + (12 + space if net else 0)
+    beside = name + _GPU + (6 if of else 0) + (trend + space if trend else 0) + users
+    most = (width - beside) // 2
+    if alone and wide:
+        fixed, most = 0, most - _RUN
+    bar = max(_LEAST, min(24, (width - fixed) // 2, most if most >= _LEAST else 24))
+    if leased and wide and not alone:
+        lacking = leased + beside - users + 2 * bar - width
+        slim = max(_LEAST, bar - max(0, (lacking + 1) // 2))
+        lacking, who, bar = lacking - 2 * (bar - slim), who + 2 * (bar - slim), slim
+        if lacking > 0 and of:
+            of, who = False, who + 6
+    return ColumnLayout(name, bar, trend, gpus if strip else 0, who, of, net)
+
+
 MODES = ("auto", "open", "folded")
 _SENTENCE = 16
 """The least cells for more than names of users."""
@@ -63,17 +134,17 @@ class HostsTable(RowList[LoadRow]):
     """Its name in the help: its title has numbers alone."""
     BINDINGS: ClassVar[list[BindingType]] = [
         *ROW_KEYS,
-        bind("top.fold", "e", "fold", "GPUs", "a row for each GPU, one per host, or as fits", group=VIEW),
+        bind("top.fold", "e", "fold", "GPUs", "a row per GPU, a row per host, or automatic", group=VIEW),
     ]
     SORTS: ClassVar[Sequence[Sort[HostNow]]] = (
         Sort("host", lambda host: 0),
-        Sort("cpu", lambda host: sums.sort_key(host.load, "cpu")),
-        Sort("memory", lambda host: percent(*sums.memory(host.load)) or -1.0),
-        Sort("gpus", lambda host: sums.mean(host.load, "use") or -1.0),
-        Sort("gpu memory", lambda host: sums.gpu_memory(host.load) or -1.0),
-        Sort("power", lambda host: sums.total(host.load, "power") or -1.0),
-        Sort("hottest", lambda host: sums.hottest(host.load) or -1.0),
-        Sort("net", lambda host: sums.sort_key(host.load, "net_rx") + sums.sort_key(host.load, "net_tx")),
+        Sort("cpu", lambda host: meters.sort_key(host.load, "cpu")),
+        Sort("memory", lambda host: percent(*meters.memory(host.load)) or -1.0),
+        Sort("gpus", lambda host: meters.mean(host.load, "use") or -1.0),
+        Sort("gpu memory", lambda host: meters.gpu_memory(host.load) or -1.0),
+        Sort("power", lambda host: meters.total(host.load, "power") or -1.0),
+        Sort("hottest", lambda host: meters.hottest(host.load) or -1.0),
+        Sort("net", lambda host: meters.sort_key(host.load, "net_rx") + meters.sort_key(host.load, "net_tx")),
     )
 
     def __init__(self, history: LoadHistory, id: str | None = None) -> None:
@@ -95,12 +166,11 @@ class HostsTable(RowList[LoadRow]):
         """Cells of the longest names of users at the end of a GPU's row."""
 
     def show(self, hosts: tuple[HostNow, ...], now: float) -> None:
-        """Show the hosts at a time."""
         self._hosts, self._now = hosts, now
         self.settle()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer rows for GPUs where there are any, and what is shown alone no more to be opened."""
+        """Offer rows for GPUs if there are any, and `open` unless a GPU is shown alone."""
         if action == "fold":
             return self._gpus > 0 and not self.only
         return not (action == "open" and "/" in self.only)
@@ -117,7 +187,7 @@ class HostsTable(RowList[LoadRow]):
             hosts = self.by_choice(hosts)  # type: ignore[arg-type, assignment]
         elif self.turned:
             hosts.reverse()
-        else:  # what is there comes first
+        else:  # failed hosts come last
             hosts.sort(key=lambda host: host.state == "failed")
         if gpu:
             return [one for host in hosts for one in _gpus(host) if one.key == self.only]
@@ -139,8 +209,8 @@ class HostsTable(RowList[LoadRow]):
         if gpus != self._gpus:
             self._gpus = gpus
             self.refresh_bindings()
-        hosts = "1 host" if len(self._hosts) == 1 else f"{len(self._hosts)} hosts"
-        counted = f"{hosts}, {gpus} GPU{'s' * (gpus != 1)}" if gpus else hosts
+        hosts = amount(len(self._hosts), "host")
+        counted = f"{hosts}, {amount(gpus, 'GPU')}" if gpus else hosts
         title = clean(self.only.replace("/", "  GPU ")) if self.only else counted
         self.set_title(title, self.filter_words, self.sort_words if self.sorted_by or self.turned else "")
         if len(self.items) != before:
@@ -160,9 +230,9 @@ class HostsTable(RowList[LoadRow]):
         # Never narrower again, so that a process that comes or goes moves no column.
         self._users = max([self._users, *(min(most, _SENTENCE - 1) for most in users)])
         held = [
-            (entry.host, sums.lease_of(entry.host, entry.gpu.index)) for entry in self.items[:_MEASURED] if entry.gpu
+            (entry.host, meters.lease_of(entry.host, entry.gpu.index)) for entry in self.items[:_MEASURED] if entry.gpu
         ]
-        self._leased = max([self._leased, *(len(sums.lease_words(host, lease)) for host, lease in held if lease)])
+        self._leased = max([self._leased, *(len(meters.lease_words(host, lease)) for host, lease in held if lease)])
         leased = max(1, self._leased) if any(entry.host.leases for entry in self.items) else 0
         return lay_out(width, max([6, *labels]), min(16, gpus), leased, self._users, alone="/" in self.only)
 
@@ -184,14 +254,7 @@ class HostsTable(RowList[LoadRow]):
             pieces += [self.title(f"{f'last {lasting}':<{plan.trend}}"), space]
         pieces += [self.title(f"{'memory':<{plan.bar + (12 if plan.of else 6)}}"), space]
         if alone:
-            return [
-                *pieces,
-                self.title(f"{'power':>9}"),
-                space,
-                self.title(f"{'temp':>5}"),
-                "   ",
-                self.title("user"),
-            ]
+            return [*pieces, self.title(f"{'power':>9}"), space, self.title(f"{'temp':>5}"), "   ", self.title("user")]
         if plan.gpus:
             pieces += [self.title(f"{'gpus':<{plan.gpus + 6}}"), space]
         if plan.net:
@@ -203,11 +266,10 @@ class HostsTable(RowList[LoadRow]):
         return pieces
 
     def row(self, item: LoadRow, width: int) -> list[Piece]:
-        """A host or a GPU."""
         if item.gpu is not None:
             return self._gpu_row(item, item.gpu, width)
         host = item.host
-        seen = look(STATES.get(host.state, host.state))
+        seen = look(meters.STATES.get(host.state, host.state))
         glyph = (seen.glyph + " ", self.component(seen.css))
         name = (meters.fit(self._label(item), self._plan.name) + SPACE, self.component("rows--strong"))
         if host.load is None or host.state in ("connecting", "failed"):
@@ -216,7 +278,7 @@ class HostsTable(RowList[LoadRow]):
 
     def _absent(self, host: HostNow, width: int) -> list[Piece]:
         """The text in place of figures that have not arrived."""
-        css = look(STATES.get(host.state, host.state)).css
+        css = look(meters.STATES.get(host.state, host.state)).css
         if host.state == "connecting":
             return [(f"connecting {max(0.0, self._now - host.since):.0f} s", self.component(css))]
         why = clean(" ".join(f"{host.problem}{'. ' if host.cure else ''}{host.cure}".split()))
@@ -235,16 +297,16 @@ class HostsTable(RowList[LoadRow]):
         if plan.net:
             pieces += [f" {meters.rate(load.net_rx)} {meters.rate(load.net_tx)}"]
         if plan.who:
-            power = sums.total(load, "power")
+            power = meters.total(load, "power")
             pieces += [space, f"{meters.NONE:>5}" if load.load is None else f"{load.load:>5.1f}", space]
             pieces += [" " * 6 if power is None else f"{power:>4.0f} W", space]
             runs = list(dict.fromkeys(process.run for process in load.processes if process.run))
-            words = ", ".join([*sums.other_leases(host), *runs])
+            words = ", ".join([*meters.other_leases(host), *runs])
             pieces += [(meters.fit(words, plan.who), self.component("top--quiet"))]
         return pieces
 
     def _lost(self, host: HostNow, width: int) -> list[Piece]:
-        """Since when a host is not seen, beside its last figures."""
+        """The time since a host is not seen, shown beside its last figures."""
         at = time.strftime("%H:%M:%S", time.localtime(host.heard or 0.0))
         words = f"not seen since {at}  {clean(host.problem.splitlines()[0] if host.problem else '')}"
         shown = meters.fit(words, width) if width >= 26 else f"since {at[:5]}"[:width]
@@ -300,20 +362,13 @@ class HostsTable(RowList[LoadRow]):
     def action_fold(self) -> None:
         """Switch between rows for GPUs where they fit, always, and never."""
         self.mode = (self.mode + 1) % len(MODES)
-        self.notify(
-            ("GPUs have rows of their own where all fit", "a row for each GPU", "a row for each host")[self.mode]
-        )
+        self.notify(("a row for each GPU where all fit", "a row for each GPU", "a row for each host")[self.mode])
         self.settle()
 
 
 def _gpus(host: HostNow) -> list[LoadRow]:
     gpus = host.load.gpus if host.load else ()
     return [LoadRow(host, gpu, last=gpu is gpus[-1]) for gpu in gpus]
-
-
-def cells(pieces: Sequence[Piece]) -> int:
-    """The width of pieces, whose characters take one cell each."""
-    return sum(len(piece) if isinstance(piece, str) else len(piece[0]) for piece in pieces)
 
 
 def _heat(value: float | None, limit: float | None, ink: meters.Paint) -> Style:
@@ -323,10 +378,10 @@ def _heat(value: float | None, limit: float | None, ink: meters.Paint) -> Style:
 
 
 def _who(host: HostNow, gpu: GpuLoad, room: int) -> str:
-    """Whose GPU it is by lease, then who computes on it without: each user once, users only in little room."""
+    """The lease of a GPU, then its other users: each once; only names if there is little room."""
     on_it = [process for process in host.load.processes if gpu.index in process.gpus] if host.load else []
-    lease = sums.lease_of(host, gpu.index)
-    words = [] if lease is None else [sums.lease_words(host, lease) if room >= _SENTENCE else lease["user"]]
+    lease = meters.lease_of(host, gpu.index)
+    words = [] if lease is None else [meters.lease_words(host, lease) if room >= _SENTENCE else lease["user"]]
     others = (one for one in on_it if lease is None or one.user != lease["user"])
     words += (f"{one.user} {one.run or one.command.split(' ')[0]}" if room >= _SENTENCE else one.user for one in others)
     return ", ".join(dict.fromkeys(clean(word).strip() for word in words))

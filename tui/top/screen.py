@@ -1,4 +1,4 @@
-"""What hosts are doing, live: all of them, one, or one GPU, and their processes. Needs no run."""
+"""Live load of hosts: all, one, or one GPU, with their processes. Does not need a run."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from textual import events, on
 from textual.binding import BindingType
 from textual.content import Content
 from textual.widget import Widget
+from textual.widgets import Static
 
-from runner.formatting import amount
-from runner.runs.watch import HostNow
-from runner.text import clean, clean_lines
-from tui.keys import APP, MOVE, VIEW, bind
-from tui.screen import Command, DisttuiScreen
-from tui.top import sums
-from tui.top.curves import CurvesPane
-from tui.top.feed import LoadHistory, TopChanged, TopFailed, TopFeed
-from tui.top.hosts import HostsTable, LoadRow
-from tui.top.processes import ProcessPane, Running
-from tui.widgets.empty import Empty
-from tui.widgets.filter_line import FilterLine
-from tui.widgets.row_list import RowList
+from disttui.runner.formatting import amount
+from disttui.runner.runs.watch import HostNow
+from disttui.runner.text import clean, clean_lines
+from disttui.tui.keys import APP, MOVE, VIEW, bind
+from disttui.tui.load import meters
+from disttui.tui.load.feed import LoadHistory, TopChanged, TopFailed, TopFeed
+from disttui.tui.screen import Command, DisttuiScreen
+from disttui.tui.top.hosts import HostsTable, LoadRow
+from disttui.tui.top.panes import CurvesPane, ProcessPane, Running
+from disttui.tui.widgets.filter_line import FilterLine
+from disttui.tui.widgets.row_list import RowList
 
 
 class TopScreen(DisttuiScreen):
@@ -38,10 +37,10 @@ class TopScreen(DisttuiScreen):
     """
 
     HELP = (
-        "What hosts are doing: CPUs, memory, network, GPUs and processes, once a second. Nothing has to run there. "
-        "A host or GPU opened with enter is shown alone, with its last minutes; escape leads back to all. "
-        "The end of a GPU's row names who has leased it, and others who use it. "
-        "In and out are bytes a second from and to other machines. Bars go from blue (little) to orange (full)."
+        "CPUs, memory, network, GPUs and processes of hosts, updated every second, with or without a run. "
+        "Enter shows one host or GPU alone, with its last minutes; escape returns to all. "
+        "The end of a GPU's row shows who has leased it, and who else uses it. "
+        "In and out are bytes per second from and to other machines. Bars go from blue (low) to orange (full)."
     )
     SCOPED_CSS = False
     CSS = """
@@ -49,7 +48,7 @@ class TopScreen(DisttuiScreen):
         #load { height: auto; max-height: 55%; min-height: 3; }
         #curves { display: none; height: 1fr; min-height: 5; max-height: 14; }
         #processes { height: 1fr; min-height: 4; }
-        #failure { display: none; }
+        #failure { display: none; width: 1fr; height: 1fr; content-align: center middle; color: $muted; }
         .pane { padding: 0 1; }
         &.-alone #curves { display: block; }
         &.-short.-alone {
@@ -64,12 +63,12 @@ class TopScreen(DisttuiScreen):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("top.back", "q,escape", "back", "back", "to all hosts, then to the screen before", group=APP),
-        bind("top.filter", "slash", "filter", "filter", "show only rows with these words", group=VIEW),
+        bind("top.back", "q,escape", "back", "back", "to all hosts, then to the previous screen", group=APP),
+        bind("top.filter", "slash", "filter", "filter", "show only matching rows", group=VIEW),
         bind("top.pane", "tab", "pane", "pane", "to the other pane", group=MOVE),
         bind("top.zoom", "z", "zoom", "zoom", "this pane alone, or all", group=VIEW),
-        bind("top.leave", "x", "leave", "leave", "ask the host under the cursor no more", group=VIEW),
-        bind("top.retry", "r", "retry", "retry", "reach at once for hosts that are not there", group=VIEW),
+        bind("top.leave", "x", "leave", "leave", "stop watching the selected host", group=VIEW),
+        bind("top.retry", "r", "retry", "retry", "reconnect to missing hosts now", group=VIEW),
         bind("top.copy", "y", "copy", "copy", "copy the row", group=VIEW, show=False),
     ]
 
@@ -86,12 +85,11 @@ class TopScreen(DisttuiScreen):
         yield HostsTable(self._history, id="load").add_class("pane")
         yield CurvesPane(self._history, id="curves").add_class("pane")
         yield ProcessPane(id="processes").add_class("pane")
-        yield Empty("", id="failure")
+        yield Static(id="failure")
         yield FilterLine()
 
     def on_mount(self) -> None:
-        """Begin to connect to the hosts."""
-        self.header.show("top", ["finding out which hosts"])
+        self.header.show("top", ["resolving hosts"])
         self._load.focus()
         self._feed = self.make_feed()
         self._feed.start()
@@ -101,19 +99,16 @@ class TopScreen(DisttuiScreen):
         return TopFeed(self, self._words, self._profile, self.disttui.viewer)
 
     def on_unmount(self) -> None:
-        """Close the connections to the hosts."""
         if self._feed is not None:
             self._feed.close()
 
     def on_top_changed(self, message: TopChanged) -> None:
-        """Show the new state of the hosts."""
         self.show(message.hosts, message.now)
 
     def on_top_failed(self, message: TopFailed) -> None:
-        """Say why no host can be shown."""
         self.header.show("top", state="failed")
         what, cure = clean_lines(message.error.sentence), clean_lines(message.error.cure)
-        self.query_one(Empty).update(Content.assemble((what, "$state-failed"), "\n", cure))
+        self.query_one("#failure", Static).update(Content.assemble((what, "$state-failed"), "\n", cure))
         self.add_class("-failed")
 
     def show(self, hosts: tuple[HostNow, ...], now: float) -> None:
@@ -123,9 +118,9 @@ class TopScreen(DisttuiScreen):
         self._load.show(hosts, now)
         self._curves.show(hosts)
         self._processes.show(hosts)
-        self._say()
+        self._show_header()
 
-    def _say(self) -> None:
+    def _show_header(self) -> None:
         only, _, alone = self._load.only.partition("/")
         hosts = [host for host in self._hosts if not only or host.name == only]
         count = {state: sum(host.state == state for host in hosts) for state in ("seen", "not seen", "failed")}
@@ -135,14 +130,14 @@ class TopScreen(DisttuiScreen):
             loads = [replace(load, gpus=tuple(gpu for gpu in load.gpus if f"{gpu.index}" == alone)) for load in loads]
         gpus = [gpu for load in loads for gpu in load.gpus]
         if gpus:
-            used = [value for value in (sums.mean(load, "use") for load in loads) if value is not None]
-            full = [value for value in (sums.gpu_memory(load) for load in loads) if value is not None]
+            used = [value for value in (meters.mean(load, "use") for load in loads) if value is not None]
+            full = [value for value in (meters.gpu_memory(load) for load in loads) if value is not None]
             busy = f"{sum(used) / len(used):.0f} % busy" if used else ""
             facts.append(busy if alone else f"{amount(len(gpus), 'GPU')} {busy}".rstrip())
             facts.append(f"{'' if alone else 'GPU '}memory {sum(full) / len(full):.0f} % full" if full else "")
             watts = sum(gpu.power or 0.0 for gpu in gpus)
             facts.append(f"{watts / 1000:.1f} kW" if watts >= 1000 else f"{watts:.0f} W" if watts else "")
-            taken = 0 if alone else sum(map(sums.leased, hosts))
+            taken = 0 if alone else sum(map(meters.leased, hosts))
             facts.append(f"{taken} leased" if taken else "")
         elif cpus := [load for load in loads if load.cpu is not None and load.cpus]:
             number = sum(load.cpus or 0 for load in cpus)
@@ -155,10 +150,10 @@ class TopScreen(DisttuiScreen):
         )
 
     def _lease_alone(self) -> str:
-        """Who has leased the GPU that is shown alone; empty: nobody, or all are shown."""
+        """Who has leased the GPU that is shown alone; empty if it is free, or all are shown."""
         here = self._load.here if "/" in self._load.only else None
-        lease = sums.lease_of(here.host, here.gpu.index) if here and here.gpu else None
-        return clean(sums.lease_words(here.host, lease)) if here and lease else ""
+        lease = meters.lease_of(here.host, here.gpu.index) if here and here.gpu else None
+        return clean(meters.lease_words(here.host, lease)) if here and lease else ""
 
     @property
     def _load(self) -> HostsTable:
@@ -178,7 +173,6 @@ class TopScreen(DisttuiScreen):
         return self._processes if self._processes.has_focus else self._load
 
     def commands(self) -> Iterator[Command]:
-        """Yield a command for every host and its GPUs."""
         for host in self._hosts:
             name = clean(host.name)
             yield Command(f"Only {name}", f"show this host alone ({host.state})", partial(self.narrow, host.name))
@@ -187,7 +181,6 @@ class TopScreen(DisttuiScreen):
                 yield Command(f"Only {name} GPU {gpu.index}", gpu.name, partial(self.narrow, key))
 
     def on_resize(self, event: events.Resize) -> None:
-        """Update the room for rows of GPUs."""
         super().on_resize(event)
         self._load.room = int((event.size.height - 2) * 0.55) - 2
         self._load.settle()
@@ -198,7 +191,7 @@ class TopScreen(DisttuiScreen):
             self.narrow(message.key)
         elif isinstance(message.pane.here, Running):
             process = message.pane.here.process
-            words = process.command or "it cannot be seen from here"
+            words = process.command or "its command is not visible from here"
             self.notify(
                 words, title=f"pid {process.pid} of {process.user}" + (f", {process.tag}" if process.tag else "")
             )
@@ -226,7 +219,6 @@ class TopScreen(DisttuiScreen):
             await super().action_back()
 
     def action_filter(self) -> None:
-        """Open the filter of the pane with the cursor."""
         self._filtered_pane = self._pane
         self.query_one(FilterLine).open()
 
@@ -241,7 +233,6 @@ class TopScreen(DisttuiScreen):
         self._filtered_pane.focus()
 
     def action_pane(self) -> None:
-        """Go to the other pane."""
         target = self._load if self._processes.has_focus else self._processes
         if self.has_class("-zoomed"):
             self.action_zoom()
@@ -256,22 +247,20 @@ class TopScreen(DisttuiScreen):
         self._load.settle()
 
     def action_leave(self) -> None:
-        """Stop watching the host under the cursor."""
         here = self._pane.here
         name = here.host.name if isinstance(here, LoadRow) else here.host if here else ""
         if name and self._feed is not None and self._feed.watch is not None:
             self._feed.watch.leave(name)
-            self.notify(f"{name} is asked no more. Open top again to have it back.")
+            self.notify(f"{name} is no longer watched. Reopen top to watch it again.")
             if self._load.only.partition("/")[0] == name:
                 self.narrow("")
 
     def action_retry(self) -> None:
-        """Connect at once to all hosts that are not connected."""
+        """Connect now to all hosts that are not connected."""
         if self._feed is not None and self._feed.watch is not None:
             self._feed.watch.retry()
 
     def action_copy(self) -> None:
-        """Copy the row under the cursor."""
         here = self._pane.here
         if isinstance(here, Running):
             self.disttui.copy(here.process.command or f"{here.process.pid}")

@@ -17,7 +17,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui.theme import COLOURS, LOUD
+from disttui.tui.theme import COLOURS, LOUD
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -51,7 +51,7 @@ class Drawn(Widget):
         return self.rows(width)
 
     def component(self, name: str) -> Style:
-        """The colours of a component class, or of a name in `tui.theme.COLOURS`."""
+        """The colours of a component class, or of a name in `disttui.tui.theme.COLOURS`."""
         # Cached, because Textual computes them again after every refresh.
         if self._colours is None:
             self._colours = {}
@@ -98,18 +98,15 @@ class Drawn(Widget):
             self.refresh(*changed)
 
     def render_line(self, y: int) -> Strip:
-        """Return one line of the last drawing."""
         if self._strips is None:
             self._strips = self._drawn()
         return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.rich_style)
 
     def notify_style_update(self) -> None:
-        """Draw in the new colours."""
         super().notify_style_update()
         self._strips = self._colours = None
 
     def on_resize(self, event: events.Resize) -> None:
-        """Draw for the new size."""
         self._strips = None
         self.refresh()
 
@@ -151,3 +148,30 @@ def _same(old: Strip, new: Strip, *, reverse: bool) -> int:
             break
         cells += one.cell_length
     return cells
+
+
+INDENT = "  "
+"""Indentation of continuation lines."""
+
+
+def wrapped(lines: Iterable[str], width: int) -> list[str]:
+    """Lines of at most `width` characters, at least 10: broken at a blank, else after a slash, else anywhere."""
+    found = []
+    for text in lines:
+        rest = text
+        while len(rest) > width:
+            cut = _cut(rest, width)
+            found.append(rest[:cut].rstrip())
+            rest = INDENT + rest[cut:].lstrip()
+        found.append(rest)
+    return found
+
+
+def _cut(text: str, width: int) -> int:
+    """Where to break a text that is too long; never within its indentation, which would not shorten it."""
+    begin = len(text) - len(text.lstrip()) + len(INDENT) + 1
+    blank = text.rfind(" ", begin, width + 1)
+    if blank > 0 and (blank > width // 2 or len(text[blank + 1 :].split(" ", 1)[0]) <= width - len(INDENT)):
+        return blank
+    slash = text.rfind("/", begin, width)
+    return slash + 1 if slash > 0 else blank if blank > 0 else width

@@ -1,4 +1,4 @@
-"""The line for words that rows must have, above the keys of a screen."""
+"""The filter line above the footer of a screen."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input, Static
 
-from tui.keys import VIEW, bind
+from disttui.tui.keys import VIEW, bind
 
 
 class _Words(Input):
     PLACE = "the filter"
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("filter.keep", "enter", "submit", "keep", "back to the rows that have these words", group=VIEW),
+        bind("filter.keep", "enter", "submit", "apply", "back to the matching rows", group=VIEW)
     ]
 
 
 class FilterLine(Horizontal):
-    """`/ filter pair`: shown while words are typed, and as long as they leave rows out."""
+    """`/ filter pair`: shown while text is typed, and as long as it hides rows."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("filter.drop", "escape", "drop", "all rows", "back to all rows", group=VIEW),
+        bind("filter.drop", "escape", "drop", "all rows", "show all rows again", group=VIEW)
     ]
     DEFAULT_CSS = """
     FilterLine {
@@ -38,48 +38,46 @@ class FilterLine(Horizontal):
     """
 
     class Changed(Message):
-        """Rows must have other words."""
+        """The filter text has changed."""
 
         def __init__(self, words: str) -> None:
             super().__init__()
             self.words = words
 
     class Left(Message):
-        """The rows get the keys again."""
+        """The filter has lost the focus."""
 
     def compose(self) -> ComposeResult:
-        """Yield sign and words."""
         yield Static("/ filter")
-        yield _Words(placeholder="words to look for", id="filter")
+        yield _Words(placeholder="text to search for", id="filter")
 
     def on_click(self) -> None:
-        """Take words, also where the sign before them is clicked."""
+        """Focus the input, also for a click on its label."""
         self.query_one(Input).focus()
 
     def open(self) -> None:
-        """Take words."""
+        """Open and focus the input."""
         self.add_class("-on")
         self.query_one(Input).focus()
 
     def drop(self) -> bool:
-        """Leave no row out; whether words could be typed or were kept."""
+        """Show all rows; True if the filter was open or in use."""
         shown = self.has_class("-on")
         self.query_one(Input).value = ""
         self.remove_class("-on")
         return shown
 
     def action_drop(self) -> None:
-        """Leave no row out, and leave the line."""
+        """Show all rows, and close the line."""
         self.drop()
         self.post_message(self.Left())
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Pass the words on."""
         event.stop()
         self.post_message(self.Changed(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep the words; without any there is nothing to keep."""
+        """Apply the filter; close the line if it is empty."""
         event.stop()
         self.set_class(bool(event.value), "-on")
         self.post_message(self.Left())

@@ -15,15 +15,15 @@ from textual.style import Style
 from textual.visual import RenderOptions, Visual
 from textual.widgets import Static
 
-from runner.text import clean
-from tui.keys import MOVE, bind
+from disttui.runner.text import clean
+from disttui.tui.keys import MOVE, bind
 
 _LEAST = 20
 """The least cells for the text; with fewer left beside the mark, it wraps below the mark."""
 
 
 class Point(NamedTuple):
-    """One line of any length. A plain string is cleaned here; a `Content` must be clean."""
+    """One line of any length. A plain string is cleaned; a `Content` must be clean."""
 
     text: str | Content
     style: str = ""
@@ -62,19 +62,15 @@ class Points(Visual):
         self._laid_out: tuple[int, Content] = (0, Content())
 
     def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
-        """Draw them."""
         return self._at(width).render_strips(width, height, style, options)
 
     def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
-        """The width of the longest."""
         return max((cell_len(point.plain) for point in self._points), default=0)
 
     def get_minimal_width(self, rules: RulesMap) -> int:
-        """Accept any width."""
         return 1
 
     def get_height(self, rules: RulesMap, width: int) -> int:
-        """The number of lines at a width."""
         return self._at(width).get_height(rules, width) if self._points else 0
 
     def top(self, index: int, width: int) -> int:
@@ -102,9 +98,13 @@ class Pages(VerticalScroll, can_focus=True):
         super().__init__(Static(), id=id)
         self.plain = ""
         """Its text for copying."""
+        self._points: list[Point] = []
 
     def show(self, points: Iterable[Point]) -> None:
-        """Replace the points; their texts must be clean."""
+        """Replace the points, if they have changed; their texts must be clean."""
         shown = list(points)
+        if shown == self._points:
+            return
+        self._points = shown
         self.plain = "".join(f"{point.plain}\n" for point in shown)
         self.query_one(Static).update(Points(shown))

@@ -13,8 +13,8 @@ from textual.message import Message
 from textual.scrollbar import ScrollBar
 from textual.strip import Strip
 
-from runner.text import clean
-from tui.widgets.drawn import Drawn, Piece, line
+from disttui.runner.text import clean
+from disttui.tui.widgets.drawn import Drawn, Piece, line
 
 Item = TypeVar("Item")
 WHEEL = 3
@@ -63,11 +63,6 @@ class RowList(Drawn, Generic[Item]):
         def __init__(self, pane: RowList[Any], key: str) -> None:
             super().__init__()
             self.pane, self.key = pane, key
-
-        @property
-        def control(self) -> RowList[Any]:
-            """The pane."""
-            return self.pane
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -154,7 +149,6 @@ class RowList(Drawn, Generic[Item]):
         return ("› ", self.component("rows--mark")) if here else "  "
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """The head and the rows in sight."""
         if height < 1:
             return []
         whole, lead, quiet = width, 0 if self.QUIET_CURSOR else 2, self.QUIET_CURSOR
@@ -176,8 +170,8 @@ class RowList(Drawn, Generic[Item]):
         return strips
 
     def none_left(self) -> Strip:
-        """The line in place of rows that the filter has left out."""
-        return line([("  no row has these words", self.component("rows--quiet"))])
+        """The line shown if the filter hides every row."""
+        return line([("  no matching rows", self.component("rows--quiet"))])
 
     def _barred(self, height: int) -> bool:
         """Whether there is a scroll bar at a height."""
@@ -222,11 +216,9 @@ class RowList(Drawn, Generic[Item]):
         self.redraw()
 
     def on_focus(self) -> None:
-        """Draw the cursor strong."""
         self.redraw()
 
     def on_blur(self) -> None:
-        """Draw the cursor weak."""
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:
@@ -242,14 +234,13 @@ class RowList(Drawn, Generic[Item]):
                 self.action_open()
 
     def row_clicked(self, x: int) -> bool:
-        """The row under the cursor was clicked, `x` cells from its left; whether that was all that was meant."""
+        """Handle a click on the row under the cursor, `x` cells from its left; True if nothing else should happen."""
         return False
 
     def _on_bar(self, x: int) -> bool:
         return self._barred(self.size.height) and x >= self.size.width - 1
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Take hold of the scroll bar."""
         offset = event.get_content_offset(self)
         if event.button == 1 and offset is not None and self._on_bar(offset.x):
             self._dragging = True
@@ -257,12 +248,10 @@ class RowList(Drawn, Generic[Item]):
             self._drag(offset.y)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Draw the scroll bar along."""
         if self._dragging:
             self._drag(event.get_content_offset_capture(self).y)
 
     def on_mouse_up(self) -> None:
-        """Let go of it."""
         if self._dragging:
             self._dragging = False
             self.release_mouse()
@@ -273,12 +262,10 @@ class RowList(Drawn, Generic[Item]):
         self._scroll(y * len(self.items) // page - page // 2)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Some rows down."""
         event.stop()
         self._turn_wheel(WHEEL)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Some rows up."""
         event.stop()
         self._turn_wheel(-WHEEL)
 
@@ -302,41 +289,23 @@ class RowList(Drawn, Generic[Item]):
             at += len(text)
 
     def action_sort(self, by: int) -> None:
-        """Order by another column."""
         self.sorted_by = (self.sorted_by + by) % len(self.SORTS)
         self.turned = False
         self.settle()
 
     def action_turn(self) -> None:
-        """Reverse the order."""
         self.turned = not self.turned
         self.settle()
 
     def action_open(self) -> None:
-        """Open the row under the cursor."""
         if self.here is not None:
             self.post_message(self.Opened(self, self.key_of(self.here)))
 
-    def action_cursor_down(self) -> None:
-        """One row down."""
-        self.go(self._cursor + 1)
+    def action_move(self, by: int) -> None:
+        self.go(self._cursor + by)
 
-    def action_cursor_up(self) -> None:
-        """One row up."""
-        self.go(self._cursor - 1)
+    def action_page(self, by: int) -> None:
+        self.go(self._cursor + by * max(1, self.size.height - 2))
 
-    def action_page_down(self) -> None:
-        """A page down."""
-        self.go(self._cursor + max(1, self.size.height - 2))
-
-    def action_page_up(self) -> None:
-        """A page up."""
-        self.go(self._cursor - max(1, self.size.height - 2))
-
-    def action_first(self) -> None:
-        """To the first row."""
-        self.go(0)
-
-    def action_last(self) -> None:
-        """To the last row."""
-        self.go(len(self.items) - 1)
+    def action_edge(self, last: bool) -> None:
+        self.go(len(self.items) - 1 if last else 0)

@@ -10,11 +10,11 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from runner.text import clean
-from tui.keys import MOVES, OPEN, bind
-from tui.theme import look
-from tui.widgets.drawn import Piece, line
-from tui.widgets.row_list import RowList
+from disttui.runner.text import clean
+from disttui.tui.keys import MOVES, OPEN, bind
+from disttui.tui.theme import look
+from disttui.tui.widgets.drawn import Piece, line
+from disttui.tui.widgets.row_list import RowList
 
 Cell = str | Sequence[tuple[str, str]]
 """A text, or parts of (text, component class); the class may be empty."""
@@ -70,14 +70,9 @@ class Table(RowList[Row]):
     class Highlighted(Message):
         """The cursor went to another row; `key` is empty without one."""
 
-        def __init__(self, table: Table, key: str) -> None:
+        def __init__(self, key: str) -> None:
             super().__init__()
-            self.table, self.key = table, key
-
-        @property
-        def control(self) -> Table:
-            """The table."""
-            return self.table
+            self.key = key
 
     class HeadClicked(Message):
         """The head of a column was clicked."""
@@ -88,13 +83,12 @@ class Table(RowList[Row]):
 
         @property
         def control(self) -> Table:
-            """The table."""
             return self.table
 
     def __init__(self, columns: Sequence[Column], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._empty = ""
-        """The words in place of rows where there are none."""
+        """Text shown without rows."""
         self._columns = list(columns)
         self._all: list[Row] = []
         self._marked: set[str] = set()
@@ -115,7 +109,7 @@ class Table(RowList[Row]):
         """Mark or unmark the row under the cursor, and go to the next."""
         if self.key:
             self._marked ^= {self.key}
-            self.action_cursor_down()
+            self.action_move(1)
 
     def unmark(self) -> None:
         """Mark no row."""
@@ -133,14 +127,8 @@ class Table(RowList[Row]):
         """Number of all rows, shown or not."""
         return len(self._all)
 
-    @property
-    def full_width(self) -> int:
-        """Cells that show all it has."""
-        shown = [width for width in self._grown if width]
-        return sum(shown) + self.GAP * (len(shown) - 1) + 4
-
     def say_where_empty(self, words: str) -> None:
-        """Show these words in place of rows where there are none."""
+        """Show this text if there are no rows."""
         if words != self._empty:
             self._empty = words
             self.redraw()
@@ -167,11 +155,9 @@ class Table(RowList[Row]):
                 self.go(index)
 
     def key_of(self, item: Row) -> str:
-        """Its key."""
         return item.key
 
     def ordered(self) -> list[Row]:
-        """The rows that contain every word of the filter."""
         return [row for row in self._all if self.fits(*map(_plain, row.cells))]
 
     def settle(self) -> None:
@@ -181,14 +167,13 @@ class Table(RowList[Row]):
         if self.count != count:
             self.refresh(layout=True)
         if self.key != before:
-            self.post_message(self.Highlighted(self, self.key))
+            self.post_message(self.Highlighted(self.key))
 
     def go(self, index: int) -> None:
-        """Put the cursor on a row."""
         before = self.key
         super().go(index)
         if self.key != before:
-            self.post_message(self.Highlighted(self, self.key))
+            self.post_message(self.Highlighted(self.key))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer `open` only where there is a row."""
@@ -228,11 +213,9 @@ class Table(RowList[Row]):
         return min(grown, least)
 
     def head(self, width: int) -> list[Piece]:
-        """The titles."""
         return self._pieces([[(column.title, "rows--quiet")] for column in self._columns])
 
     def row(self, item: Row, width: int) -> list[Piece]:
-        """One row."""
         return self._pieces(item.cells)
 
     def lead(self, item: Row, *, here: bool) -> Piece:
@@ -254,16 +237,16 @@ class Table(RowList[Row]):
             shown = _cut(clean(text), width - used)
             used += cell_len(shown)
             pieces.append((shown, self.component(css)) if css else shown)
+            if shown != clean(text):
+                break
         pad = " " * (width - used)
         return [pad, *pieces] if align == "right" else [*pieces, pad]
 
     def sort_at(self, x: int) -> None:
-        """Say which head was clicked."""
         if (column := self._column_at(x)[0]) >= 0:
             self.post_message(self.HeadClicked(self, column))
 
     def row_clicked(self, x: int) -> bool:
-        """Say which cell of the row was clicked."""
         return self.cell_clicked(*self._column_at(x))
 
     def cell_clicked(self, column: int, x: int) -> bool:

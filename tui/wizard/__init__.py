@@ -1,5 +1,5 @@
 """The wizard: from hosts to a running training in five steps, each a module of its own."""
 
-from tui.wizard.screen import WizardScreen
+from disttui.tui.wizard.screen import WizardScreen
 
 __all__ = ["WizardScreen"]

@@ -13,21 +13,22 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from runner.api.preparing import Planned, ahead
-from runner.planning.by_hand import shell_command
-from runner.planning.plan import counts_line
-from runner.profile.disclosure import effect_lines
-from runner.profile.edit import diff
-from runner.protocol.lease_words import holder
-from runner.protocol.leases import Lease
-from runner.render.plan import batch_script
-from runner.text import clean
-from tui.keys import VIEW, bind
-from tui.theme import look
-from tui.widgets.points import Pages, Point
-from tui.widgets.tabs import Tabs
-from tui.wizard.draft import WizardState
-from tui.wizard.step import Step, count
+from disttui.runner.api.preparing import Planned, ahead
+from disttui.runner.formatting import amount
+from disttui.runner.planning.by_hand import shell_command
+from disttui.runner.planning.plan import counts_line
+from disttui.runner.profile import Profile
+from disttui.runner.profile.edit import diff
+from disttui.runner.profile.effects import effect_lines
+from disttui.runner.protocol.leases import Lease, holder
+from disttui.runner.render.plan import batch_script
+from disttui.runner.text import clean
+from disttui.tui.keys import VIEW, bind
+from disttui.tui.theme import look
+from disttui.tui.widgets.choices import Tabs
+from disttui.tui.widgets.points import Pages, Point
+from disttui.tui.wizard.draft import WizardState
+from disttui.tui.wizard.step import Step
 
 PANES = ("checks", "profile", "commands")
 _LEVELS = {"error": "error", "warning": "warning", "info": "ended"}
@@ -59,11 +60,11 @@ class CheckStep(Step):
     TITLE = "Check & save"
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("check.pane", "tab", "pane(1)", "next pane", "to the next pane", group=VIEW),
-        bind("check.pane_before", "shift+tab", "pane(-1)", "pane before", group=VIEW, show=False),
+        bind("check.pane_before", "shift+tab", "pane(-1)", "previous pane", group=VIEW, show=False),
         bind("check.checks", "1", "to('checks')", "checks", "what was checked", group=VIEW, show=False),
         bind("check.profile", "2", "to('profile')", "profile", "the file", group=VIEW, show=False),
         bind("check.commands", "3", "to('commands')", "commands", "what every host runs", group=VIEW, show=False),
-        bind("check.diff", "d", "diff", "diff", "the whole file, or what changes in it", group=VIEW, show=False),
+        bind("check.diff", "d", "diff", "diff", "show the whole file, or only its changes", group=VIEW, show=False),
         bind("check.copy", "y,c", "copy", "copy", "copy this pane's text", group=VIEW, show=False),
     ]
     DEFAULT_CSS = """
@@ -76,8 +77,8 @@ class CheckStep(Step):
         self._whole = False
         self.busy = ""
         """The action in progress, in words; empty for none."""
-        self.too_soon = False
-        """Whether the key that starts the run was pressed before the checks could be read."""
+        self.measured: tuple[Profile, Sequence[str]] | None = None
+        """What was measured, as lines of text, and the profile that it is about."""
 
     def compose(self) -> ComposeResult:
         """Yield tabs, panes and verdict."""
@@ -91,20 +92,21 @@ class CheckStep(Step):
     def show(self, view: WizardState) -> None:
         """Show the findings, file and commands of the draft."""
         super().show(view)
-        weighed = view.weighed
-        self._pane("checks").tell(_findings(view))
+        planned = view.planned
+        lines = self.measured[1] if self.measured and planned and planned.profile == self.measured[0] else ()
+        points = [Point(clean(line)) for line in lines]
+        self._pane("checks").tell([*points, *([Point("")] if points else []), *_findings(view)])
         changes = diff(view.draft.old, view.draft.text, clean(view.draft.path.name)) if view.draft.path else []
         if changes and not self._whole:
-            self._pane("profile").tell(_diff(changes), "[2] profile: what changes, d: all of it")
+            self._pane("profile").tell(_diff(changes), "[2] profile: changes, d: whole file")
         else:
             name = clean(view.draft.path.name) if view.draft.path else "not saved yet"
             self._pane("profile").tell(_yaml(view.draft.text), f"[2] profile: {name}")
-        self._pane("commands").tell(_commands(weighed) if weighed else [Point("not decided yet", "$muted")])
+        self._pane("commands").tell(_commands(planned) if planned else [Point("not decided yet", "$muted")])
         self.query_one("#verdict", Static).update(self._verdict(view))
         self._mark()
 
     def enter(self) -> None:
-        """Focus the findings."""
         self.action_to("checks")
 
     def on_descendant_focus(self) -> None:
@@ -119,24 +121,19 @@ class CheckStep(Step):
         self.action_to(event.name)
 
     def action_to(self, name: str) -> None:
-        """Show a pane."""
         for pane in self.query(Pane):
             pane.set_class(pane.id == f"pane-{name}", "-current")
         self._pane(name).focus()
 
     def action_pane(self, by: int) -> None:
-        """Show the next pane."""
         at = next((at for at, name in enumerate(PANES) if self._pane(name).has_class("-current")), 0)
         self.action_to(PANES[(at + by) % len(PANES)])
 
     def action_diff(self) -> None:
-        """Switch between the whole file and its changes."""
         self._whole = not self._whole
-        if self.view:
-            self.show(self.view)
+        self.show(self.view)
 
     def action_copy(self) -> None:
-        """Copy the text of the pane."""
         pane = next((pane for pane in self.query(Pane) if pane.has_focus), self._pane("commands"))
         self.app.copy_to_clipboard(pane.plain)
 
@@ -148,32 +145,35 @@ class CheckStep(Step):
         self.query_one(Tabs).show([(name, pane.label, pane.has_class("-current")) for name, pane in panes])
 
     def _verdict(self, view: WizardState) -> Content:
-        weighed = view.weighed
+        planned = view.planned
         if self.busy:
             return Content.styled(f"◌ {clean(self.busy)}", "$state-waiting")
         if view.draft.problems:
             return Content.styled(f"✗ {view.draft.problems[0]}", "$state-failed")
-        if any(state.pending for state in view.of_hosts()) or weighed is None:
-            return Content.styled("◌ asking the hosts", "$state-waiting")
-        if weighed.errors:
-            errors = count(len(weighed.errors), "error")
-            wait = "; w waits for what others have leased" if view.may_wait else ""
-            return Content.assemble((f"✗ {errors}: nothing would be started", "bold $state-failed"), (wait, "$muted"))
-        key = "enter once more" if self.too_soon else "enter"
-        place = "host" if weighed.plan.batch is None else "node"
-        what = f"{count(weighed.plan.world_size, 'process')} on {count(len(weighed.plan.hosts), place)}"
-        words = f"✓ {key} {'queues' if view.queued else 'starts'} {what}"
-        kept = "; it goes on without disttui"
+        if any(state.pending for state in view.of_hosts()) or planned is None:
+            return Content.styled("◌ querying the hosts", "$state-waiting")
+        if planned.errors:
+            errors = amount(len(planned.errors), "error")
+            wait = "; w queues it until leased GPUs are free" if view.may_wait else ""
+            return Content.assemble((f"✗ {errors}: cannot start", "bold $state-failed"), (wait, "$muted"))
+        words = f"✓ enter {'queues' if view.queued else 'starts'} {size_words(planned)}"
+        kept = "; it keeps running after you quit"
         if view.draft.sandbox:
-            kept = "; it ends when disttui ends"
+            kept = "; it ends when you quit disttui"
         elif view.queued:
-            kept = "; it waits and starts without disttui"
+            kept = "; it waits and starts even after you quit"
         return Content.assemble((words, "bold $state-done"), (kept, "$muted"))
 
 
+def size_words(planned: Planned) -> str:
+    """`4 processes on 2 hosts`."""
+    place = "host" if planned.plan.batch is None else "node"
+    return f"{amount(planned.plan.world_size, 'process')} on {amount(len(planned.plan.hosts), place)}"
+
+
 def _findings(view: WizardState) -> Iterator[Point]:
-    weighed = view.weighed
-    if weighed is None:
+    planned = view.planned
+    if planned is None:
         yield from (Point(problem, "$state-failed", "✗ ") for problem in view.draft.problems)
         for state in view.of_hosts():
             if state.error:
@@ -182,31 +182,31 @@ def _findings(view: WizardState) -> Iterator[Point]:
             elif state.pending:
                 yield Point(f"{clean(state.name)} {state.state}", "$state-waiting", "◌ ")
         return
-    waits = ahead(weighed) if view.queued else ()
+    waits = ahead(planned) if view.queued else ()
     if view.queued:
         yield from _waits(waits)
-    for finding in weighed.findings:
+    for finding in planned.findings:
         seen = look(_LEVELS[finding.level])
         where = f"{clean(finding.host)}: " if finding.host else ""
         mark = "·" if finding.level == "info" else seen.glyph
         yield Point(f"{where}{clean(finding.what)}", mark=f"{mark} ", mark_style=seen.style)
         if finding.cure:
             yield Point(clean(finding.cure), "$muted", "  → ")
-    for advice in weighed.recommendation.warnings:
+    for advice in planned.recommendation.warnings:
         where = f"{clean(advice.host)}: " if advice.host else ""
         yield Point(f"{where}{clean(advice.text)}", mark="▲ ", mark_style="$state-slow")
-    if not weighed.findings:
+    if not planned.findings:
         words = "interpreters, torch, GPUs, folders, disk, ports, network, clocks"
         yield Point(words, mark="✓ ", mark_style="$state-done")
     yield Point("")
     if waits:
         yield Point("When these have ended:", "$muted")
-    yield Point(clean(counts_line(weighed.plan)), "$muted")
-    layout = weighed.plan.layout
+    yield Point(clean(counts_line(planned.plan)), "$muted")
+    layout = planned.plan.layout
     divided = layout is not None and layout.dp_replicate < layout.world_size  # else the strategy says it all
     for key in ("backend", "strategy", *(["layout"] if divided else []), "precision", "master"):
-        yield Point(clean(weighed.recommendation.reasons[key]), mark=f"{key:<11}", mark_style="$muted")
-    for key, text in effect_lines(weighed.profile, job=False):
+        yield Point(clean(planned.recommendation.reasons[key]), mark=f"{key:<11}", mark_style="$muted")
+    for key, text in effect_lines(planned.profile, job=False):
         yield Point(text, mark=f"{key:<10} ", mark_style="$muted")
 
 
@@ -214,10 +214,10 @@ def _waits(waits: Sequence[tuple[str, float, Lease]]) -> Iterator[Point]:
     for host, now, lease in waits:
         yield Point(clean(f"{host}: {holder(lease, now)}"), mark="◌ ", mark_style="$state-waiting")
     if waits:
-        words = "Ask them, or let it wait: it starts when these have ended, and those in line before it."
+        words = "Ask them, or let it wait: it starts when these, and runs queued before it, have ended."
         yield Point(words, "$muted", "  → ")
     else:
-        yield Point("nobody has leased what it uses: it starts at once", mark="✓ ", mark_style="$state-done")
+        yield Point("nothing that it uses is leased: it starts immediately", mark="✓ ", mark_style="$state-done")
 
 
 def _yaml(text: str) -> Iterator[Point]:
@@ -237,16 +237,16 @@ def _diff(lines: Sequence[str]) -> Iterator[Point]:
     return (Point(clean(line[1:]), _DIFF.get(line[:1], ""), line[:1]) for line in lines[2:])
 
 
-def _commands(weighed: Planned) -> Iterator[Point]:
-    if weighed.plan.batch is not None:
-        yield Point("This is submitted as a job of Slurm, with RUN for the run's id.", "$muted")
+def _commands(planned: Planned) -> Iterator[Point]:
+    if planned.plan.batch is not None:
+        yield Point("Submitted as a Slurm job; RUN stands for the run's id.", "$muted")
         yield Point("")
-        yield from (Point(clean(line), hang=4) for line in batch_script(weighed.plan, weighed.plan.batch).splitlines())
+        yield from (Point(clean(line), hang=4) for line in batch_script(planned.plan, planned.plan.batch).splitlines())
         return
-    yield Point("Typed by hand on each host, these do the same.", "$muted")
-    for host in weighed.plan.hosts:
+    yield Point("Run these on each host to do the same by hand.", "$muted")
+    for host in planned.plan.hosts:
         last = host.first_rank + host.num_processes - 1
         ranks = f"rank {last}" if last == host.first_rank else f"ranks {host.first_rank} to {last}"
         yield Point("")
         yield Point(Content.assemble((clean(host.name), "bold $accent"), (f"  {ranks}", "$muted")))
-        yield Point(shell_command(weighed.plan, host), hang=4)
+        yield Point(shell_command(planned.plan, host), hang=4)

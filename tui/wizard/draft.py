@@ -6,22 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
-from runner.api.library import ReadProfile
-from runner.api.preparing import Planned, as_run, weigh
-from runner.api.probing import Asked
-from runner.api.rerunning import Again
-from runner.errors import DisttuiError
-from runner.hosts.discovery import Discovered
-from runner.hosts.facts import HostFacts
-from runner.hosts.link import Link
-from runner.planning.preflight import Finding
-from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, without_personal
-from runner.profile.edit import as_data, edit
-from runner.profile.fields import slug
-from runner.profile.render import render
-from runner.profile.sections import ACCELERATES
+from disttui.runner.api.library import ReadProfile
+from disttui.runner.api.preparing import Planned, as_run, plan_run
+from disttui.runner.api.probing import Asked
+from disttui.runner.api.rerunning import Again
+from disttui.runner.errors import DisttuiError
+from disttui.runner.hosts.discovery import Discovered
+from disttui.runner.hosts.facts import HostFacts
+from disttui.runner.hosts.link import Link
+from disttui.runner.planning.preflight import Finding
+from disttui.runner.profile import Host, Profile, ProfileErrors, parse, parse_host, with_overrides
+from disttui.runner.profile.edit import as_data, edit
+from disttui.runner.profile.fields import slug
+from disttui.runner.profile.library import library_of
+from disttui.runner.profile.save import render
+from disttui.runner.profile.sections import ACCELERATES, Backend, Launcher, Precision, Strategy
 
 JOB_KINDS = ("builtin", "script", "module", "command")
 
@@ -65,7 +66,7 @@ class Draft:
 
     @cached_property
     def problems(self) -> tuple[str, ...]:
-        """The errors of the draft in words, without "no hosts" for a new one."""
+        """The errors of the draft, without "no hosts" for a new one."""
         return () if self._checked[0] else self._checked[1]
 
     @property
@@ -117,16 +118,24 @@ class Draft:
         return self.put(("hosts",), entries)
 
     def with_job(self, kind: str, value: Any, args: Sequence[str] | None = None) -> Draft:
-        """Set what to run and its arguments (None: keep them); folder and environment stay."""
+        """Set what to run and its arguments (None: keep them); folder and environment stay.
+
+        For a script of the current folder, that folder is sent to the hosts unless the draft has a folder there.
+        """
         job = {key: inner for key, inner in self.data.get("job", {}).items() if key not in JOB_KINDS}
         if args is not None:
             job["args"] = list(args)
         if kind == "command" or not job.get("args"):
             job.pop("args", None)
+        here = str(Path.cwd())
+        if kind == "script" and _is_here(str(value)) and not job.get("workdir"):
+            job.setdefault("sync", here)
+        elif job.get("sync") == here:
+            del job["sync"]
         return self.put(("job",), {kind: value, **job}).without_idle()
 
     def without_idle(self) -> Draft:
-        """The draft without what does not reach its job: no step shows it, so the user could not remove it."""
+        """The draft without settings that do not reach its job: no step shows them, so nobody could remove them."""
         if not self.divides_job:
             return self.put(("parallel",), None).put(("precision",), None)
         built_in = "builtin" in self.data.get("job", {})
@@ -136,6 +145,12 @@ class Draft:
         """Set one value; None or an empty value removes the key."""
         draft = replace(self, data=_put(self.data, path, value), **changes)
         return draft if draft.named else replace(draft, data={**draft.data, "name": _name(draft.data)})
+
+
+def _is_here(script: str) -> bool:
+    """Whether a script is a file of the current folder, which is one of its own: not the home or above it."""
+    here = Path.cwd()
+    return script[:1] not in ("", "/", "~") and not Path.home().is_relative_to(here) and Path(script).is_file()
 
 
 @dataclass(frozen=True)
@@ -162,9 +177,9 @@ class WizardState:
     draft: Draft
     states: Mapping[str, HostCheck] = field(default_factory=dict)
     found: tuple[Discovered, ...] = ()
-    weighed: Planned | None = None
+    planned: Planned | None = None
     queued: bool = False
-    """Whether the run is to wait where others have leased what it uses."""
+    """Whether the run should wait for resources that others have leased."""
     may_wait: bool = False
     """Whether a run that waits has fewer errors."""
 
@@ -176,25 +191,25 @@ class WizardState:
     def startable(self) -> bool:
         """Whether all hosts have answered and no error prevents the start."""
         answered = not any(state.pending for state in self.of_hosts())
-        return answered and self.weighed is not None and not self.weighed.errors
+        return answered and self.planned is not None and not self.planned.errors
 
     @property
     def stuck(self) -> bool:
         """Whether an error prevents the start, independent of answers still to come."""
         failed = any(state.error for state in self.of_hosts())
-        return failed or bool(self.draft.problems) or (self.weighed is not None and bool(self.weighed.errors))
+        return failed or bool(self.draft.problems) or (self.planned is not None and bool(self.planned.errors))
 
     def errors(self, state: HostCheck) -> list[Finding]:
         """The errors known by now that prevent a start on a host that has answered."""
-        if self.weighed is not None:
-            rank, plan = self.draft.hosts.index(state.name), self.weighed.plan
+        if self.planned is not None:
+            rank, plan = self.draft.hosts.index(state.name), self.planned.plan
             name = plan.hosts[rank].name if plan.batch is None and rank < len(plan.hosts) else state.name
-            return [one for one in self.weighed.findings if one.level == "error" and one.host == name]
-        if state.facts is None or any(one.torch for one in state.facts.interpreters):
+            return [one for one in self.planned.findings if one.level == "error" and one.host == name]
+        if state.facts is None or any(one.is_eligible for one in state.facts.interpreters):
             return []
-        looked = ", ".join(one.path for one in state.facts.interpreters)
+        looked = ", ".join(one.path for one in state.facts.interpreters if one.source != "elsewhere")
         what = f"no torch in {looked}" if looked else "no Python was found"
-        return [Finding("error", state.name, what, "Install torch there, or name the right Python at step 4")]
+        return [Finding("error", state.name, what, "Install torch there, or set the right Python in step 4")]
 
 
 def new_draft() -> Draft:
@@ -202,12 +217,16 @@ def new_draft() -> Draft:
     return Draft({"disttui": 1, "hosts": [], "job": {"builtin": "bytegpt", "args": ["--steps", "300"]}})
 
 
-def open_draft(found: ReadProfile) -> Draft:
-    """The draft of a profile, of its files exactly as they were read. Raises InputError."""
+def open_draft(found: ReadProfile, environ: Mapping[str, str]) -> Draft:
+    """The draft of a profile, of its files exactly as they were read; of an example all but its hosts, which are
+    placeholders. Raises InputError."""
     text = found.text.replace("\r\n", "\n").replace("\r", "\n")
-    profile = without_personal(found.profile)
+    profile = with_overrides(found.profile, (), personal=False)
+    library = library_of(found.path, environ, as_given=True)
+    if library and library.origin == "built in" and [host.host for host in profile.hosts] != ["local"]:
+        return Draft({key: value for key, value in profile.as_written().items() if key not in ("name", "hosts")})
     if as_data(text) != profile.as_written():
-        # Made of several files or of variables: what comes of it is a profile of its own.
+        # Composed of several files or variables: the result becomes a profile of its own.
         return Draft({"name": profile.name, **profile.as_written()}, named=True)
     return Draft(dict(profile.as_written()), text, found.path, named=True)
 
@@ -222,24 +241,24 @@ def runnable(draft: Draft) -> Profile | None:
     return None if draft.profile is None else as_run(draft.profile, sandbox=draft.sandbox)
 
 
-def planned(view: WizardState, environ: Mapping[str, str]) -> Planned | None:
+def make_plan(view: WizardState, environ: Mapping[str, str]) -> Planned | None:
     """Recommend, plan and check; None until all hosts have answered and the draft is valid."""
     profile = runnable(view.draft)
     facts = tuple(state.facts for state in view.of_hosts() if state.facts)
     if profile is None or len(facts) < len(profile.hosts):
         return None
-    return weigh(profile, facts, environ, queued=view.queued)
+    return plan_run(profile, facts, environ, queued=view.queued)
 
 
 def may_wait(view: WizardState, environ: Mapping[str, str]) -> bool:
-    """Whether leases of others keep the run from being started, so that it could wait for their ends."""
-    weighed = view.weighed
-    if weighed is None or view.queued or not weighed.errors or weighed.plan.batch is not None:
+    """Whether only leases of others prevent the start, so that the run could wait for them."""
+    planned = view.planned
+    if planned is None or view.queued or not planned.errors or planned.plan.batch is not None:
         return False
-    if not any(one.reserved or any(gpu.lease for gpu in one.gpus) for one in weighed.facts):
+    if not any(one.reserved or any(gpu.lease for gpu in one.gpus) for one in planned.facts):
         return False
-    later = planned(replace(view, queued=True), environ)
-    return later is not None and len(later.errors) < len(weighed.errors)
+    later = make_plan(replace(view, queued=True), environ)
+    return later is not None and len(later.errors) < len(planned.errors)
 
 
 def asked_of(draft: Draft, name: str) -> Asked | None:
@@ -283,3 +302,46 @@ def _name(data: Mapping[str, Any]) -> str:
     word = word or next(iter(job.get("command") or ()), "")
     count = len(data.get("hosts", ()))
     return slug(f"{Path(str(word)).name or 'run'}-{count}node" if count > 1 else Path(str(word)).name or "run")
+
+
+class Setting(NamedTuple):
+    """A setting."""
+
+    path: tuple[str, ...]
+    """Its key in the profile."""
+    words: tuple[str, ...]
+    """Its values, the default first."""
+    meaning: str = ""
+    """What the values do; empty: the plan's reason says it."""
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "backend": Setting(("launch", "backend"), get_args(Backend)),
+    "strategy": Setting(
+        ("parallel", "strategy"), get_args(Strategy),
+        "ddp: a whole model per rank; fsdp: one model sharded over all ranks; hsdp: sharded inside each host, a copy "
+        "per host.",
+    ),
+    "precision": Setting(
+        ("precision",), get_args(Precision),
+        "fp32: full precision; bf16: for GPUs of compute capability 8.0 or more; fp16: for older ones, loss scaled.",
+    ),
+    "launcher": Setting(("launch", "launcher"), get_args(Launcher)),
+}  # fmt: skip
+FOR_THE_JOB = ("strategy", "precision")
+"""Settings that only some jobs get: see `Draft.divides_job`."""
+
+
+def chosen(draft: Draft, key: str) -> str:
+    """The value in the draft, or the default."""
+    path, words, _ = SETTINGS[key]
+    inner: object = draft.data
+    for part in path:
+        inner = inner.get(part) if isinstance(inner, Mapping) else None
+    return inner if isinstance(inner, str) and inner in words else words[0]
+
+
+def with_choice(draft: Draft, key: str, word: str) -> Draft:
+    """The draft with another value, without settings that no longer reach the job; the default is not written."""
+    path, words, _ = SETTINGS[key]
+    return draft.put(path, None if word == words[0] else word).without_idle()

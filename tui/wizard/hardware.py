@@ -13,40 +13,43 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
-from runner.hosts.facts import Gpu, HostFacts
-from runner.render.probe import differences, host_details, host_row
-from tui.keys import OPEN, VIEW, bind
-from tui.theme import LOOKS
-from tui.widgets.points import Point
-from tui.widgets.table import Cell, Column, Row, Table
-from tui.wizard.draft import HostCheck, WizardState
-from tui.wizard.step import Step, StepNotes, count, trouble
+from disttui.runner.formatting import amount
+from disttui.runner.hosts.facts import Gpu, HostFacts
+from disttui.runner.render.probe import differences, host_details, host_row
+from disttui.tui.keys import OPEN, VIEW, bind
+from disttui.tui.theme import LOOKS
+from disttui.tui.widgets.points import Point
+from disttui.tui.widgets.table import Cell, Column, Row, Table
+from disttui.tui.wizard.draft import HostCheck, WizardState
+from disttui.tui.wizard.step import Step, StepNotes, trouble
 
 
-class HardwareTable(Table):
-    """One row per host."""
-
-    PLACE = "the list of hosts"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        bind("hardware.retry", "r", "ask('retry')", "look again", "probe this host once more", group=VIEW),
-        bind("hardware.leave_out", "x", "ask('drop')", "leave out", "leave this host out of the run", group=OPEN),
-        bind(
-            "hardware.dead", "X", "ask('drop dead')", "drop dead", "leave out all hosts that cannot be used", show=False
-        ),
-        bind("table.open", "enter", "open", "go on", "go on to the next step", group=OPEN),
-    ]
+class AskingTable(Table):
+    """Rows of hosts whose keys ask the screen for something."""
 
     class Asked(Message):
-        """Requests an action on a host, `retry` or `drop`, or on all that have failed: `drop dead`."""
+        """Requests an action on a host, `retry`, `drop` or `cancel`, or on all that have failed: `drop dead`."""
 
         def __init__(self, key: str, what: str) -> None:
             super().__init__()
             self.key, self.what = key, what
 
     def action_ask(self, what: str) -> None:
-        """Post the request to the screen."""
         if self.key:
             self.post_message(self.Asked(self.key, what))
+
+
+class HardwareTable(AskingTable):
+    """One row per host."""
+
+    PLACE = "the list of hosts"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("hardware.retry", "r", "ask('retry')", "retry", "probe this host again", group=VIEW),
+        bind("hardware.leave_out", "x", "ask('drop')", "remove", "remove this host from the run", group=OPEN),
+        bind("hardware.dead", "X", "ask('drop dead')", "remove failed", "remove all hosts that cannot be used",
+             show=False),
+        bind("table.open", "enter", "open", "next", "to the next step", group=OPEN),
+    ]  # fmt: skip
 
 
 class HardwareStep(Step):
@@ -60,7 +63,6 @@ class HardwareStep(Step):
     )  # fmt: skip
 
     def compose(self) -> ComposeResult:
-        """Yield the table and the details of one host."""
         with Vertical(classes="main"):
             yield HardwareTable(self.COLUMNS, id="hardware-table")
         yield StepNotes()
@@ -74,30 +76,27 @@ class HardwareStep(Step):
         places = {name: at for at, (name, _) in enumerate(known)}
         rows = [_row(state, places.get(state.name, -1), marked, bool(view.errors(state))) for state in states]
         self.query_one(HardwareTable).show(rows)
-        self._tell()
+        self._show_notes()
 
     def enter(self) -> None:
-        """Focus the table."""
         self.query_one(HardwareTable).focus()
 
     def leave(self) -> str:
-        """Say which hosts have not answered or failed."""
-        assert self.view is not None
+        """Return which hosts have not answered or have failed."""
         waiting = [state.name for state in self.view.of_hosts() if state.pending]
         failed = [state.name for state in self.view.of_hosts() if state.state in ("failed", "left out")]
         if failed:
             if len(failed) > 1:
                 more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
-                return f"{', '.join(failed[:3])}{more} cannot be used: r tries again, X leaves them all out."
-            return f"{failed[0]} cannot be used: r tries again, x leaves it out."
-        return f"{', '.join(waiting[:3])} has not answered yet: wait, or leave it out with x." if waiting else ""
+                return f"{', '.join(failed[:3])}{more} cannot be used: r retries, X removes them all."
+            return f"{failed[0]} cannot be used: r retries, x removes it."
+        return f"{', '.join(waiting[:3])} has not answered yet: wait, or remove it with x." if waiting else ""
 
     @on(Table.Highlighted)
     def _moved(self) -> None:
-        self._tell()
+        self._show_notes()
 
-    def _tell(self) -> None:
-        assert self.view is not None
+    def _show_notes(self) -> None:
         key = self.query_one(HardwareTable).key
         state = self.view.states.get(key)
         apart = (Point(line[2:], "$state-slow", "≠ ") for line in _joined(self._differences, "  "))
@@ -116,7 +115,7 @@ def _about(state: HostCheck | None) -> Iterator[Point | str]:
         yield from trouble(state.error)
     elif state.facts:
         facts = state.facts
-        yield f"{facts.cpu.model} · {count(facts.cpu.available, 'core')} for this login of {facts.cpu.physical}"
+        yield f"{facts.cpu.model} · {amount(facts.cpu.available, 'core')} for this login of {facts.cpu.physical}"
         yield from (Point(line, hang=2) for line in _joined(host_details(facts, True), " " * 6))
 
 
@@ -130,13 +129,13 @@ def _row(state: HostCheck, at: int, marked: set[tuple[int, str]], wrong: bool) -
     def cell(column: str, text: str) -> Cell:
         return [(f"≠ {text}", "state--slow")] if (at, column) in marked else text
 
-    cuda = next((one.cuda for one in facts.interpreters if one.torch), None)
+    cuda = next((one.cuda for one in facts.interpreters if one.is_eligible), None)
     torch += f" cu{cuda}" if cuda and "+cu" not in torch else ""
     gpus = cell("GPUs", gpu_kinds(facts))
     busy = any(gpu.busy for gpu in facts.gpus)
     seen = LOOKS["failed" if wrong else "done"]
     torch_cell: Cell = [(torch, "state--failed")]
-    if any(one.torch for one in facts.interpreters):
+    if any(one.is_eligible for one in facts.interpreters):
         torch_cell = cell("torch", torch)
     return Row(
         state.name,
@@ -165,6 +164,6 @@ def gpu_kinds(facts: HostFacts) -> str:
 
 
 def gpu_name(gpu: Gpu) -> str:
-    """`A100-SXM4 80 GiB`: a size in the name would say it twice."""
+    """`A100-SXM4 80 GiB`: the size is not repeated from the name."""
     name = re.sub(r"[- ]\d+GB\b", "", gpu.name.removeprefix("NVIDIA ").removeprefix("GeForce "))
     return f"{name} {round(gpu.memory_total / 2**30)} GiB"

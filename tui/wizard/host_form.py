@@ -9,20 +9,21 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.widgets import Input
 
-from runner.api.preparing import Planned
-from runner.hosts.facts import HostFacts
-from runner.planning.processes import who_uses
-from runner.text import clean
-from tui.keys import OPEN, bind
-from tui.screen import DisttuiModal
-from tui.widgets.hints import Hints, Key
-from tui.widgets.points import Point
-from tui.widgets.table import Cell, Column, Row, Table
-from tui.wizard.draft import Draft, WizardState
-from tui.wizard.hardware import gpu_name
-from tui.wizard.step import StepNotes
-from tui.wizard.values import LABELS, Typing, ValueTable, totals
+from disttui.runner.api.preparing import Planned
+from disttui.runner.hosts.facts import HostFacts
+from disttui.runner.planning.processes import who_uses
+from disttui.runner.text import clean
+from disttui.tui.keys import OPEN, bind
+from disttui.tui.screen import DisttuiModal
+from disttui.tui.widgets.bars import Hints, Key
+from disttui.tui.widgets.points import Point
+from disttui.tui.widgets.table import Cell, Column, Row, Table
+from disttui.tui.wizard.draft import Draft, WizardState
+from disttui.tui.wizard.hardware import gpu_name
+from disttui.tui.wizard.processes import LABELS, NumberEntry, ValueTable, totals
+from disttui.tui.wizard.step import StepNotes
 
 _GPU = "gpu-"
 _REASONS = {"address": "addresses"}
@@ -34,19 +35,24 @@ class FormTable(ValueTable):
     """The values of one host."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("form.tick", "space", "change(1)", "tick", "take this GPU, or leave it; the next choice", group=OPEN),
+        bind("form.tick", "space", "change(1)", "tick", "use this GPU or not; the next choice", group=OPEN)
     ]
 
     def cell_clicked(self, column: int, x: int) -> bool:
-        """Treat a click on the tick of a GPU as space."""
         ticks = column == _VALUE and x < len("[x]") and self.key.startswith(_GPU)
         if ticks:
             self.action_change(1)
         return ticks
 
 
+class PathInput(Input):
+    """Takes the path of an interpreter."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [bind("form.drop", "escape", "screen.list", "back", "back to the values")]
+
+
 class HostForm(DisttuiModal[None]):
-    """Shows the values of one host, and applies each change at once.
+    """Shows the values of one host, and applies each change immediately.
 
     Args:
         rank: Its node rank.
@@ -57,6 +63,8 @@ class HostForm(DisttuiModal[None]):
     BINDINGS: ClassVar[list[BindingType]] = [bind("form.close", "escape,q,e", "close", "done")]
     DEFAULT_CSS = """
     HostForm FormTable { height: auto; max-height: 55vh; background: $panel; }
+    HostForm PathInput { display: none; }
+    HostForm.-typing PathInput { display: block; }
     HostForm StepNotes { height: 5; padding: 0; background: $panel; }
     HostForm.-short StepNotes { height: 3; }
     """
@@ -65,18 +73,18 @@ class HostForm(DisttuiModal[None]):
         super().__init__()
         self._rank = rank
         self._change = change
-        self._typing = Typing()
+        self._typing = NumberEntry()
         self._take(view)
 
     def _take(self, view: WizardState) -> None:
         """Show a new state; keep the one shown if the draft has errors."""
         self._draft = view.draft
-        if view.weighed:
-            self._weighed: Planned = view.weighed
+        if view.planned:
+            self._planned: Planned = view.planned
 
     @property
     def _facts(self) -> HostFacts:
-        return self._weighed.facts[self._rank]
+        return self._planned.facts[self._rank]
 
     def compose(self) -> ComposeResult:
         """Yield name, values, their consequences, keys."""
@@ -90,21 +98,21 @@ class HostForm(DisttuiModal[None]):
         )  # fmt: skip
         with VerticalScroll(classes="box whole", can_focus=False):
             yield FormTable(columns)
+            yield PathInput(placeholder="the path of an interpreter on the host; empty: the recommended one")
             yield StepNotes()
             yield Hints(*keys, after="0-9 number")
 
     def on_mount(self) -> None:
-        """Show the values."""
         self._show()
         self.query_one(FormTable).focus()
 
     def _show(self) -> None:
         self.query_one(FormTable).show(list(self._rows()))
-        self._tell()
+        self._show_notes()
 
     def _rows(self) -> Iterator[Row]:
-        host, facts = self._weighed.plan.hosts[self._rank], self._facts
-        choice = self._weighed.recommendation.hosts[self._rank]
+        host, facts = self._planned.plan.hosts[self._rank], self._facts
+        choice = self._planned.recommendation.hosts[self._rank]
         yield self._row("num_processes", "processes", str(host.num_processes), "")
         ticked = self._gpus()
         for gpu in facts.gpus:
@@ -115,12 +123,12 @@ class HostForm(DisttuiModal[None]):
             names = [nic.name for nic in facts.nics if nic.up]
             yield self._row("interface", "interface", host.interface or "by route", ", ".join(names))
             yield self._row("address", "address", next(iter(choice.addresses), "none"), "for the other hosts")
-        yield self._row("python", "Python", host.python, "")
+        yield self._row("python", "Python", host.python, "enter types a path")
 
     def _row(self, key: str, label: str, value: Cell, what: str) -> Row:
         own = ("gpus" if key.startswith(_GPU) else key) in self._draft.said(self._rank)
         if key == "num_processes":  # which may stand once, for all hosts
-            own = self._weighed.profile.hosts[self._rank].num_processes is not None
+            own = self._planned.profile.hosts[self._rank].num_processes is not None
         mark: Cell = [("yours", "state--running")] if own else [("auto", "table--muted")]
         shown: Cell = [(value, "table--strong")] if isinstance(value, str) else value
         return Row(key, (label, shown, mark, [(what, "table--muted")]))
@@ -128,26 +136,26 @@ class HostForm(DisttuiModal[None]):
     def _gpus(self) -> tuple[int, ...]:
         """The ticked GPUs: those that the profile lists, else the recommended ones."""
         said = self._draft.said(self._rank).get("gpus")
-        return tuple(said) if isinstance(said, list | tuple) else self._weighed.plan.hosts[self._rank].gpus or ()
+        return tuple(said) if isinstance(said, list | tuple) else self._planned.plan.hosts[self._rank].gpus or ()
 
     @on(Table.Highlighted)
     def _moved(self) -> None:
         self._typing.forget()
-        self._tell()
+        self._show_notes()
 
-    def _tell(self) -> None:
-        self.query_one(StepNotes).tell(totals(self._weighed.plan), *self._about())
+    def _show_notes(self) -> None:
+        self.query_one(StepNotes).tell(totals(self._planned.plan), *self._about())
 
     def _about(self) -> Iterator[Point]:
         yield from (Point(problem, "$state-failed", "✗ ") for problem in self._draft.problems)
-        weighed, name = self._weighed, self._weighed.plan.hosts[self._rank].name
-        for finding in weighed.findings:
+        planned, name = self._planned, self._planned.plan.hosts[self._rank].name
+        for finding in planned.findings:
             if finding.host == name and finding.level == "error":
                 yield Point(finding.what, "$state-failed", "✗ ")
-        yield from (Point(one.text, "$state-slow", "▲ ") for one in weighed.recommendation.warnings if one.host == name)
+        yield from (Point(one.text, "$state-slow", "▲ ") for one in planned.recommendation.warnings if one.host == name)
         key = self.query_one(FormTable).key
         reason = "gpus" if key.startswith(_GPU) else _REASONS.get(key, key)
-        yield Point(weighed.plan.hosts[self._rank].reasons.get(reason, ""), mark=f"{LABELS[reason]:<11}")
+        yield Point(planned.plan.hosts[self._rank].reasons.get(reason, ""), mark=f"{LABELS[reason]:<11}")
 
     @on(ValueTable.Wanted)
     def _wanted(self, event: ValueTable.Wanted) -> None:
@@ -159,7 +167,7 @@ class HostForm(DisttuiModal[None]):
     def _changed(self, event: ValueTable.Wanted) -> Draft | None:
         draft, rank, key = self._draft, self._rank, event.key
         if key == "num_processes":
-            before = self._weighed.plan.hosts[rank].num_processes
+            before = self._planned.plan.hosts[rank].num_processes
             number = None if event.by is None else self._typing.number(event, before)
             return draft.with_processes(rank, number) if event.by is None or number else None
         if event.digit:
@@ -186,6 +194,32 @@ class HostForm(DisttuiModal[None]):
         return [None, *(one for one in names if not self._draft.with_host(self._rank, key, one).problems)]
 
     @on(Table.Opened)
+    def _opened(self) -> None:
+        """Type a path for Python; else close."""
+        if self.query_one(FormTable).key != "python":
+            self.dismiss()
+            return
+        self.add_class("-typing")
+        line = self.query_one(PathInput)
+        line.value = str(self._draft.said(self._rank).get("python") or self._planned.plan.hosts[self._rank].python)
+        line.focus()
+
+    @on(Input.Submitted)
+    def _typed(self, event: Input.Submitted) -> None:
+        """Take the path, unless a profile refuses it."""
+        event.stop()
+        draft = self._draft.with_host(self._rank, "python", event.value.strip() or None)
+        if draft.problems:
+            self.query_one(StepNotes).tell("✗ " + draft.problems[0])
+            return
+        self._take(self._change(draft))
+        self.action_list()
+
+    def action_list(self) -> None:
+        """Go back to the values."""
+        self.remove_class("-typing")
+        self.query_one(FormTable).focus()
+        self._show()
+
     def action_close(self) -> None:
-        """Close the form."""
         self.dismiss()

@@ -13,36 +13,39 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input
 
-from runner.hosts.discovery import Candidate, typed_hosts
-from tui.keys import OPEN, VIEW, bind
-from tui.run.again import SANDBOX
-from tui.widgets.points import Point
-from tui.widgets.table import Cell, Column, Row, Table, state_cell
-from tui.wizard.draft import HostCheck, WizardState
-from tui.wizard.hardware import gpu_kinds
-from tui.wizard.step import Step, StepNotes, count, folded, trouble
+from disttui.runner.formatting import amount
+from disttui.runner.hosts.discovery import Candidate, typed_hosts
+from disttui.tui.keys import OPEN, VIEW, bind
+from disttui.tui.run.again import SANDBOX
+from disttui.tui.widgets.points import Point
+from disttui.tui.widgets.table import Cell, Column, Row, Table, state_cell
+from disttui.tui.wizard.draft import HostCheck, WizardState
+from disttui.tui.wizard.hardware import AskingTable, gpu_kinds
+from disttui.tui.wizard.step import Step, StepNotes, folded, trouble
 
-PLAYED = "sandbox"
+SANDBOX_ROW = "sandbox"
 """Key of the row for the sandbox hosts on this machine."""
 _HERE = (
     Candidate("local", "here", "this machine, without SSH"),
-    Candidate(PLAYED, "here", f"{len(SANDBOX)} hosts played here, to try things out"),
+    Candidate(SANDBOX_ROW, "here", f"{len(SANDBOX)} simulated hosts, to try things out"),
 )
 _KEY = "bold $accent"
 
 
-class HostTable(Table):
+class HostTable(AskingTable):
     """The table of hosts to tick."""
 
     PLACE = "the list of hosts"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("hosts.tick", "space", "tick", "tick", "take this host, or leave it out", group=OPEN),
+        bind("hosts.tick", "space", "tick", "tick", "select or deselect this host", group=OPEN),
         bind("hosts.type", "slash,i,a", "type", "type", "type host names, or filter", group=OPEN),
-        bind("hosts.retry", "r", "retry", "try again", "reach this host once more", group=VIEW, show=False),
-        bind("hosts.dead", "X", "drop_dead", "drop dead", "leave out all hosts that cannot be used", show=False),
-        bind("hosts.cancel", "x", "cancel", "give up", "stop waiting for this host", group=VIEW, show=False),
-        bind("table.open", "enter", "open", "go on", "go on to the next step", group=OPEN),
+        bind("hosts.retry", "r", "ask('retry')", "retry", "connect to this host again", group=VIEW, show=False),
+        bind(
+            "hosts.dead", "X", "ask('drop dead')", "remove failed", "remove all hosts that cannot be used", show=False
+        ),
+        bind("hosts.cancel", "x", "ask('cancel')", "cancel", "stop waiting for this host", group=VIEW, show=False),
+        bind("table.open", "enter", "open", "next", "to the next step", group=OPEN),
     ]
 
     class Ticked(Message):
@@ -52,38 +55,23 @@ class HostTable(Table):
             super().__init__()
             self.key = key
 
-    class Asked(Message):
-        """Requests an action on a host, `retry` or `cancel`, or on all that have failed: `drop dead`."""
-
-        def __init__(self, key: str, what: str) -> None:
-            super().__init__()
-            self.key, self.what = key, what
+    def settle(self) -> None:
+        """Keep the cursor at the top until the user is in the list: hosts found later come above the first ones."""
+        fresh = not (self.has_focus or self._chosen)
+        super().settle()
+        if fresh:
+            self.go(0)
 
     def cell_clicked(self, column: int, x: int) -> bool:
-        """Treat a click on a tick as space."""
         if column == 0:
             self.action_tick()
         return column == 0
 
     def action_tick(self) -> None:
-        """Tick the row under the cursor."""
         if self.key:
             self.post_message(self.Ticked(self.key))
 
-    def action_retry(self) -> None:
-        """Connect to the host again."""
-        self.post_message(self.Asked(self.key, "retry"))
-
-    def action_cancel(self) -> None:
-        """Stop waiting for the host."""
-        self.post_message(self.Asked(self.key, "cancel"))
-
-    def action_drop_dead(self) -> None:
-        """Leave out all hosts that have failed."""
-        self.post_message(self.Asked(self.key, "drop dead"))
-
     def action_type(self) -> None:
-        """Focus the input."""
         self.screen.query_one("#names", Input).focus()
 
 
@@ -94,8 +82,8 @@ class NameInput(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("names.list", "down,tab", "to_list", "choose", "to the list of hosts", group=OPEN),
-        bind("names.go", "enter", "submit", "add, go on", "add what is typed; go on where nothing is", group=OPEN),
-        bind("names.clear", "escape", "clear", "clear", "empty the line", group=OPEN),
+        bind("names.go", "enter", "submit", "add, next", "add the typed hosts; if empty, next step", group=OPEN),
+        bind("names.clear", "escape", "clear", "clear", "clear the input", group=OPEN),
     ]
 
     def on_paste(self, event: events.Paste) -> None:
@@ -105,11 +93,9 @@ class NameInput(Input):
         self.replace(" ".join(event.text.split()), *self.selection)
 
     def action_to_list(self) -> None:
-        """Focus the list."""
         self.screen.query_one(HostTable).focus()
 
     def action_clear(self) -> None:
-        """Clear the input."""
         self.value = ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -148,44 +134,42 @@ class HostsStep(Step):
         """Show the candidates, the ticked ones with their state."""
         super().show(view)
         self.query_one(HostTable).show([self._row(one) for one in self._candidates()])
-        self._tell()
+        self._show_notes()
 
     def enter(self) -> None:
         """Focus the input: keys typed ahead must not tick hosts in the list."""
         self.query_one(NameInput).focus()
 
     def leave(self) -> str:
-        """Require at least one host."""
         return "" if self.draft.hosts else "Tick a host with space, or type its name."
 
     def _candidates(self) -> list[Candidate]:
-        assert self.view is not None
         known = {one.host: one for source in self.view.found for one in source.candidates}
         chosen = [] if self.draft.sandbox else self.draft.hosts
         source = "profile" if self.draft.path else "typed"
         mine = {name: Candidate(name, source) for name in chosen if name not in known and name != "local"}
-        return [*mine.values(), *(one for one in known.values() if one.host not in ("local", PLAYED)), *_HERE]
+        return [*mine.values(), *(one for one in known.values() if one.host not in ("local", SANDBOX_ROW)), *_HERE]
 
     def _row(self, one: Candidate) -> Row:
-        assert self.view is not None
         draft = self.draft
-        ticked = draft.sandbox if one.host == PLAYED else not draft.sandbox and one.host in draft.hosts
-        names = SANDBOX if one.host == PLAYED else (one.host,)
+        ticked = draft.sandbox if one.host == SANDBOX_ROW else not draft.sandbox and one.host in draft.hosts
+        names = SANDBOX if one.host == SANDBOX_ROW else (one.host,)
         states = [state for name in names if ticked and (state := self.view.states.get(name))]
         tick: Cell = [("[x]", "state--running")] if ticked else [("[ ]", "table--muted")]
         host: Cell = [(one.host, "table--strong")] if ticked else one.host
-        return Row(one.host, (tick, host, _state(states), [(one.source, "table--muted")], _what(one, states)))
+        wrong = [finding for state in states if state.facts for finding in self.view.errors(state)]
+        what: Cell = [(wrong[0].what, "state--failed")] if wrong else _what(one, states)
+        shown = [("✗ unusable", "state--failed")] if wrong else _state(states)
+        return Row(one.host, (tick, host, shown, [(one.source, "table--muted")], what))
 
-    def _tell(self) -> None:
-        assert self.view is not None
+    def _show_notes(self) -> None:
         notes = self.query_one(StepNotes)
         states = self.view.of_hosts()
-        ready = sum(state.state == "ready" for state in states)
-        title = f"{count(len(states), 'host')} ticked, {ready} ready" if states else "no host ticked yet"
+        ready = sum(state.state == "ready" and not self.view.errors(state) for state in states)
+        title = f"{amount(len(states), 'host')} ticked, {ready} ready" if states else "no host ticked yet"
         notes.tell(title, *self._lines())
 
     def _lines(self) -> Iterator[Point | str]:
-        assert self.view is not None
         typed = self.query_one(NameInput).value.strip()
         if typed:
             yield self._meaning(typed)
@@ -196,17 +180,17 @@ class HostsStep(Step):
         dead = [state for state in states if state.error]
         to_list = "" if table.has_focus else "tab "
         if len(dead) > 1 and not self.draft.sandbox:
-            if len(dead) < len(states):  # else nothing would be left
-                yield Point(f"leaves out the {len(dead)} that cannot be used", mark=f"{to_list}X ", mark_style=_KEY)
+            if len(dead) < len(states):  # otherwise no host would remain
+                yield Point(f"removes the {len(dead)} that cannot be used", mark=f"{to_list}X ", mark_style=_KEY)
             yield from () if about else folded(dead)
         elif dead and not table.has_focus and dead[0].error:
             yield from trouble(dead[0].error)
-            yield Point("tries again", mark="tab r ", mark_style=_KEY)
+            yield Point("retries", mark="tab r ", mark_style=_KEY)
         elif not states:
             names = "Type host names, enter adds them; or go down to the list and tick some with space."
             yield "Tick hosts with space." if table.has_focus else names
         elif not dead and not any(one.pending for one in states):
-            yield _enter("goes on: what these hosts have")
+            yield _enter("continues to the hardware of these hosts")
         elif not about and not dead:
             waiting = [one.name for one in states if one.pending]
             yield f"No answer yet from {', '.join(waiting[:6])}{' …' if len(waiting) > 6 else ''}."
@@ -215,18 +199,17 @@ class HostsStep(Step):
 
     def _about(self, key: str) -> Iterator[Point | str]:
         """Yield the notes on the row under the cursor."""
-        assert self.view is not None
-        names = SANDBOX if key == PLAYED and self.draft.sandbox else [key] if not self.draft.sandbox else []
+        names = SANDBOX if key == SANDBOX_ROW and self.draft.sandbox else [key] if not self.draft.sandbox else []
         states = [state for name in names if name in self.draft.hosts and (state := self.view.states.get(name))]
         state = min(states, key=_severity, default=None)
-        if key == PLAYED and (state is None or not state.error):
-            yield "Two hosts played on this machine, over real SSH on its loopback: nothing else is needed."
-            yield "A run on them ends when disttui ends; runs on real hosts go on."
+        if key == SANDBOX_ROW and (state is None or not state.error):
+            yield "Two simulated hosts on this machine, over real SSH on its loopback: nothing else is needed."
+            yield "A run on them ends when you quit disttui; runs on real hosts keep running."
         if state and state.error:
             yield from trouble(state.error)
-            yield Point("tries again", mark="r ", mark_style=_KEY)
+            yield Point("retries", mark="r ", mark_style=_KEY)
         elif state and state.pending:
-            yield "No answer yet. Everything else goes on meanwhile."
+            yield "No answer yet. You can continue without it."
             yield Point("stops waiting for it", mark="x ", mark_style=_KEY)
 
     def _meaning(self, typed: str) -> Point:
@@ -253,7 +236,7 @@ class HostsStep(Step):
     def _typed(self, event: Input.Changed) -> None:
         self.query_one(HostTable).filter("" if _file(event.value) else event.value)
         self.refresh_bindings()
-        self._tell()
+        self._show_notes()
 
     @on(Input.Submitted, "#names")
     def _add(self, event: Input.Submitted) -> None:
@@ -273,7 +256,7 @@ class HostsStep(Step):
 
     @on(HostTable.Ticked)
     def _tick(self, event: HostTable.Ticked) -> None:
-        if event.key == PLAYED:
+        if event.key == SANDBOX_ROW:
             self._post([] if self.draft.sandbox else SANDBOX, sandbox=not self.draft.sandbox)
         elif not self.draft.sandbox and event.key in self.draft.hosts:
             self._post([name for name in self.draft.hosts if name != event.key])
@@ -283,11 +266,10 @@ class HostsStep(Step):
     @on(Table.Highlighted)
     @on(events.DescendantFocus)
     def _moved(self) -> None:
-        if self.view:
-            self._tell()
+        self._show_notes()
 
     def _take(self, names: Iterable[str]) -> None:
-        if PLAYED in names:
+        if SANDBOX_ROW in names:
             self._post(SANDBOX, sandbox=True)
             return
         before = [] if self.draft.sandbox else self.draft.hosts
@@ -340,4 +322,4 @@ def summary(state: HostCheck) -> str:
     """`8 × A100-SXM4 80 GiB · 64 cores · 512 GiB`."""
     assert state.facts is not None
     gpus = gpu_kinds(state.facts) if state.facts.gpus else "no GPU"
-    return f"{gpus} · {count(state.facts.cpu.available, 'core')} · {round(state.facts.memory.total / 2**30)} GiB"
+    return f"{gpus} · {amount(state.facts.cpu.available, 'core')} · {round(state.facts.memory.total / 2**30)} GiB"

@@ -1,25 +1,134 @@
-"""The part of the wizard that owns the draft and connects to its hosts."""
+"""The part of the wizard that owns the draft and connects to its hosts.
+
+It connects in daemon threads, so that an unresponsive host delays neither others nor the end of the app.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from abc import abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from textual import on, work
+from textual.message import Message
+from textual.message_pump import MessagePump
 
-from runner.api.viewer import Viewer
-from runner.errors import InputError
-from runner.hosts.discovery import find_all, read_file
-from runner.hosts.link import Link
-from runner.profile import Host
-from tui.screen import DisttuiScreen
-from tui.wizard import sandbox
-from tui.wizard.draft import Draft, HostCheck, WizardState, asked_of, new_draft, runnable
-from tui.wizard.hardware import HardwareTable
-from tui.wizard.hosts import PLAYED, HostsStep, HostTable, NameInput
-from tui.wizard.reach import HostChanged, Reach, aside
-from tui.wizard.step import Step
+from disttui.runner.api.probing import Asked, facts_over
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.hosts.discovery import find_all, read_file
+from disttui.runner.hosts.link import Link
+from disttui.runner.profile import Host
+from disttui.tui.screen import DisttuiScreen
+from disttui.tui.wizard import sandbox
+from disttui.tui.wizard.draft import Draft, HostCheck, WizardState, asked_of, new_draft, runnable
+from disttui.tui.wizard.hardware import AskingTable
+from disttui.tui.wizard.hosts import SANDBOX_ROW, HostsStep, HostTable, NameInput
+from disttui.tui.wizard.step import Step
+
+Result = TypeVar("Result")
+
+
+class HostChanged(Message):
+    """The check of a host has made progress."""
+
+    def __init__(self, state: HostCheck) -> None:
+        super().__init__()
+        self.state = state
+
+
+class HostProber:
+    """Connects and probes, and posts `HostChanged`. Call its methods from the app's thread.
+
+    Args:
+        open_link: Opens a link to a host; called in threads. Raises DisttuiError.
+    """
+
+    def __init__(self, target: MessagePump, open_link: Callable[[Host], Link]) -> None:
+        self._target = target
+        self._open_link = open_link
+        self._current: dict[str, object] = {}
+        """Host → its current attempt; results of earlier ones are ignored."""
+        self._links: dict[str, Link] = {}
+
+    def start(self, name: str, host: Host, asked: Asked | None) -> None:
+        """Connect to a host and probe it; if there is a link already, only probe it again."""
+        token = self._current[name] = object()
+        link = self._links.get(name)
+        run_detached(lambda: self._one(name, host, asked, token, link))
+
+    def drop(self, name: str) -> None:
+        """Stop the check of a host and ignore its further results."""
+        self._current.pop(name, None)
+        if link := self._links.pop(name, None):
+            run_detached(link.close)
+
+    def keep_links(self) -> dict[str, Link]:
+        """Return all open links; the caller closes them."""
+        links, self._links = self._links, {}
+        self._current.clear()
+        return links
+
+    def close(self) -> None:
+        """Stop the checks of all hosts."""
+        for name in {*self._current, *self._links}:
+            self.drop(name)
+
+    def _one(self, name: str, host: Host, asked: Asked | None, token: object, link: Link | None) -> None:
+        try:
+            if link is None:
+                self._post(token, HostCheck(name, "connecting"))
+                link = self._open_link(host)
+            self._post(token, HostCheck(name, "probing", link=link))
+            facts = facts_over(link, name, asked)
+        except DisttuiError as error:
+            self._fail(name, token, link, error)
+        else:
+            if self._current.get(name) is token:
+                self._links[name] = link
+                self._post(token, HostCheck(name, "ready", facts, link))
+            else:
+                link.close()
+
+    def _fail(self, name: str, token: object, link: Link | None, error: DisttuiError) -> None:
+        if self._current.get(name) is token:
+            self._links.pop(name, None)
+        if link:
+            link.close()
+        self._post(token, HostCheck(name, "failed", error=error))
+
+    def _post(self, token: object, state: HostCheck) -> None:
+        if self._current.get(state.name) is token:
+            self._target.post_message(HostChanged(state))
+
+
+def run_detached(work: Callable[[], object]) -> None:
+    """Run `work` in a daemon thread, which does not delay the end of the process."""
+    threading.Thread(target=work, name="detached", daemon=True).start()
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """Run `work` in a thread of its own and await it. Dead hosts would fill asyncio's pool."""
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            with suppress(Exception):
+                future.set_exception(error)
+        else:
+            with suppress(Exception):
+                future.set_result(result)
+
+    run_detached(run)
+    return await asyncio.wrap_future(future)
 
 
 class HostsScreen(DisttuiScreen):
@@ -28,15 +137,14 @@ class HostsScreen(DisttuiScreen):
     def __init__(self) -> None:
         super().__init__()
         self._view = WizardState(new_draft())
-        self._reach = Reach(self, self._link_to)
+        self._prober = HostProber(self, self._link_to)
 
     @abstractmethod
     def _show(self) -> None:
         """Show the state; called after each change."""
 
     def on_unmount(self) -> None:
-        """Close the connections to the hosts."""
-        self._reach.close()
+        self._prober.close()
 
     @on(Step.Changed)
     def _changed(self, event: Step.Changed) -> None:
@@ -49,9 +157,10 @@ class HostsScreen(DisttuiScreen):
         moved = before.draft.sandbox != draft.sandbox
         if draft.sandbox and sandbox.close not in self.disttui.at_end:
             self.disttui.at_end.append(sandbox.close)
+            self.disttui.ends_with_app.append(sandbox.running)
         for name in before.states:
             if name not in draft.hosts or moved:
-                self._reach.drop(name)
+                self._prober.drop(name)
         states = {} if moved else {name: state for name, state in before.states.items() if name in draft.hosts}
         fresh = [name for name in draft.hosts if name not in states]
         self._view = replace(self._view, states=states)
@@ -65,12 +174,12 @@ class HostsScreen(DisttuiScreen):
     def _viewer(self) -> Viewer:
         """The viewer that connects to the hosts; called in a thread."""
         app = self.disttui
-        return sandbox.ground(app.environ) if self._view.draft.sandbox else app.viewer()
+        return sandbox.viewer(app.environ) if self._view.draft.sandbox else app.viewer()
 
     @work(group="discover")
     async def _discover(self) -> None:
         app = self.disttui
-        found = await aside(lambda: find_all(app.ssh_config, app.environ, Path.cwd()))
+        found = await in_thread(lambda: find_all(app.ssh_config, app.environ, Path.cwd()))
         self._view = replace(self._view, found=(*self._view.found, *found))
         self._show()
         hosts = self.query_one(HostsStep)
@@ -82,7 +191,7 @@ class HostsScreen(DisttuiScreen):
     @on(HostsStep.FileNamed)
     async def _read(self, event: HostsStep.FileNamed) -> None:
         try:
-            found = await aside(lambda: read_file(event.path))
+            found = await in_thread(lambda: read_file(event.path))
         except InputError as error:
             self.notify(str(error), severity="error")
             return
@@ -101,7 +210,7 @@ class HostsScreen(DisttuiScreen):
             return
         old = self._view.states.get(name)
         self._set(HostCheck(name, "probing" if old and old.facts else "connecting", old.facts if old else None))
-        self._reach.start(name, host, asked_of(draft, name))
+        self._prober.start(name, host, asked_of(draft, name))
 
     def _ask_again(self) -> None:
         """Probe all hosts again: folder, script and interpreter may have changed."""
@@ -112,7 +221,6 @@ class HostsScreen(DisttuiScreen):
         self._view = replace(self._view, states={**self._view.states, state.name: state})
 
     def on_host_changed(self, message: HostChanged) -> None:
-        """Take the new state of a host."""
         state = message.state
         old = self._view.states.get(state.name)
         if state.name not in self._view.draft.hosts:
@@ -123,32 +231,31 @@ class HostsScreen(DisttuiScreen):
         self._show()
 
     def _drop_dead(self) -> None:
-        """Leave out every host that has failed, if another one is left."""
+        """Remove every host that has failed, if others remain."""
         draft = self._view.draft
         left = [state.name for state in self._view.of_hosts() if state.error is None]
         if left and len(left) < len(draft.hosts):
             self._take(draft.with_hosts(left, sandbox=draft.sandbox))
             self._show()
         elif not left:
-            self.notify("No host could be used: r tries again, or choose others", severity="warning")
+            self.notify("No host can be used: r retries, or choose others", severity="warning")
 
-    @on(HostTable.Asked)
-    @on(HardwareTable.Asked)
-    def _asked(self, event: HostTable.Asked | HardwareTable.Asked) -> None:
+    @on(AskingTable.Asked)
+    def _asked(self, event: AskingTable.Asked) -> None:
         if event.what == "drop dead":
             self._drop_dead()
             return
-        names = self._view.draft.hosts if event.key == PLAYED else [event.key]
+        names = self._view.draft.hosts if event.key == SANDBOX_ROW else [event.key]
         for name in names:
             if name not in self._view.draft.hosts:
                 continue
             if event.what == "retry":
-                self._reach.drop(name)
+                self._prober.drop(name)
                 self._start(name)
             elif event.what == "cancel":
-                if name in self._view.states and self._view.states[name].pending:  # else it has its own reason
-                    self._reach.drop(name)
-                    self._set(HostCheck(name, "left out", error=InputError("nobody waits for it any more")))
+                if name in self._view.states and self._view.states[name].pending:  # otherwise it has its own reason
+                    self._prober.drop(name)
+                    self._set(HostCheck(name, "left out", error=InputError("you stopped waiting for it")))
             elif len(self._view.draft.hosts) > 1:
                 left = [other for other in self._view.draft.hosts if other != name]
                 self._take(self._view.draft.with_hosts(left, sandbox=self._view.draft.sandbox))

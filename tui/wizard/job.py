@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from textual import events, on
@@ -14,44 +15,31 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
-from runner.errors import DisttuiError
-from runner.text import is_clean
-from tui.keys import MOVE, OPEN, bind
-from tui.widgets.cycle import Cycle
-from tui.widgets.points import Point
-from tui.wizard.choices import FOR_THE_JOB, SETTINGS, chosen, with_choice
-from tui.wizard.draft import JOB_KINDS, Draft, WizardState
-from tui.wizard.reach import aside
-from tui.wizard.step import Step, StepNotes
+from disttui.runner.errors import DisttuiError
+from disttui.runner.text import clean, is_clean
+from disttui.tui.keys import MOVE, OPEN, bind
+from disttui.tui.widgets.choices import Cycle
+from disttui.tui.widgets.points import Point
+from disttui.tui.wizard.draft import FOR_THE_JOB, JOB_KINDS, SETTINGS, Draft, WizardState, chosen, with_choice
+from disttui.tui.wizard.hosts_screen import in_thread
+from disttui.tui.wizard.step import Step, StepNotes
 
 _KINDS = {"built-in": "builtin", "script": "script", "module": "module", "command": "command"}
 _FIRST: Mapping[str, Any] = {"builtin": "bytegpt", "script": "", "module": "", "command": []}
 _PATIENCE = 5.0
 _FIELDS: Mapping[str, tuple[str, str, str]] = {
     "name": ("name", "", "Ids of runs begin with it: a-z 0-9 . _ -"),
-    "script": (
-        "script", "e.g. train.py",
-        "A file on the hosts, from the folder below; → takes what is offered.",
-    ),
+    "script": ("script", "e.g. train.py", "A file on the hosts, from the folder below; → takes what is offered."),
     "module": ("module", "e.g. package.train", "As after python -m."),
-    "command": (
-        "command", "e.g. ./train.sh fast",
-        "As in a shell; rank and world size are in its environment.",
-    ),
+    "command": ("command", "e.g. ./train.sh fast", "As in a shell; rank and world size are in its environment."),
     "args": ("arguments", "e.g. --steps 300", "Words as in a shell; they reach the job exactly as written."),
     "workdir": (
         "folder", "when empty: ~",
         "Where it runs on every host: an absolute path, or one that starts with ~/.",
     ),
-    "env": (
-        "environment", "e.g. NCCL_DEBUG=WARN",
-        "NAME=value …; ${env:NAME} comes from your shell, stored nowhere.",
-    ),
+    "env": ("environment", "e.g. NCCL_DEBUG=WARN", "NAME=value …; ${env:NAME} comes from your shell, stored nowhere."),
     "python": ("Python", "when empty: auto", "The interpreter on the hosts; auto takes the first that has torch."),
-    "activate": (
-        "activate", "e.g. conda activate torch",
-        "A shell line that is run first on every host.",
-    ),
+    "activate": ("activate", "e.g. conda activate torch", "A shell line that is run first on every host."),
     "restarts": ("restarts", "when empty: 0", "Attempts after a failure, each from the last checkpoint."),
 }  # fmt: skip
 _CYCLES: Mapping[str, tuple[str, Sequence[str], str]] = {
@@ -67,21 +55,21 @@ _ORDER = (
 class RemotePaths(Suggester):
     """Completes a path on the first connected host."""
 
-    def __init__(self, ask: Callable[[str], Mapping[str, Any]], tell: Callable[[Sequence[str], bool], None]) -> None:
+    def __init__(self, ask: Callable[[str], Mapping[str, Any]], offer: Callable[[Sequence[str], bool], None]) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
         self._ask = ask
-        self._tell = tell
+        self._offer = offer
 
     async def get_suggestion(self, value: str) -> str | None:
         """Return the first completion, and post all of them."""
         try:
-            answer = await aside(lambda: self._ask(value))
+            answer = await in_thread(lambda: self._ask(value))
         except DisttuiError:
             return None
         names = [str(name) for name in answer.get("names", ())][:100]
-        # A name with characters that are not shown cannot be typed, either.
+        # A name with invisible characters cannot be typed.
         safe = [name for name in names if is_clean(name)]
-        self._tell(safe, bool(answer.get("more")))
+        self._offer(safe, bool(answer.get("more")))
         return safe[0] if safe else None
 
 
@@ -90,8 +78,8 @@ class Field(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("field.down", "down", "app.focus_next", "next line", "to the next line", group=MOVE),
-        bind("field.up", "up", "app.focus_previous", "before", "to the line before", group=MOVE, show=False),
-        bind("field.go", "enter", "submit", "go on", "go on to the next step", group=OPEN),
+        bind("field.up", "up", "app.focus_previous", "previous", "to the previous line", group=MOVE, show=False),
+        bind("field.go", "enter", "submit", "next", "to the next step", group=OPEN),
     ]
 
 
@@ -100,7 +88,7 @@ class Choice(Cycle):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("choice.down", "down,j", "app.focus_next", "next line", "to the next line", group=MOVE),
-        bind("choice.up", "up,k", "app.focus_previous", "before", "to the line before", group=MOVE, show=False),
+        bind("choice.up", "up,k", "app.focus_previous", "previous", "to the previous line", group=MOVE, show=False),
     ]
 
 
@@ -127,7 +115,6 @@ class JobStep(Step):
         """Kind → its value and arguments when another kind was chosen, to restore them."""
 
     def compose(self) -> ComposeResult:
-        """Yield a line for each value."""
         with VerticalScroll(can_focus=False, classes="main"):
             for key in _ORDER:
                 with Horizontal(classes="line", id=f"line-{key}"):
@@ -159,14 +146,12 @@ class JobStep(Step):
                 if not field.has_focus and key not in self._flaw:
                     with self.prevent(Input.Changed):
                         field.value = _written(view.draft, key)
-        self._tell()
+        self._show_notes()
 
     def enter(self) -> None:
-        """Focus the first input."""
         self.query_one("#choice-kind").focus()
 
     def leave(self) -> str:
-        """Say which errors the draft has."""
         return "; ".join([*self._flaw.values(), *self.draft.problems])
 
     @on(Cycle.Changed)
@@ -191,27 +176,25 @@ class JobStep(Step):
             self._change(_put(self.draft, key, event.value))
         except ValueError as error:
             self._flaw[key] = f"{_FIELDS[key][0]}: {error}"
-            self._tell()
+            self._show_notes()
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
         self.post_message(self.GoOn())
 
     def on_click(self, event: events.Click) -> None:
-        """Go to the line whose label is clicked."""
         label, _ = self.screen.get_widget_at(*event.screen_offset)
         line = label.parent
         if isinstance(line, Horizontal) and line.has_class("line"):
             line.query_one("Field, Choice").focus()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Show the purpose of the focused line."""
-        self._tell()
+        self._show_notes()
 
     def _change(self, draft: Draft) -> None:
         self.post_message(self.Changed(draft))
 
-    def _tell(self) -> None:
+    def _show_notes(self) -> None:
         focused = self.screen.focused
         if isinstance(focused, StepNotes):
             return
@@ -222,18 +205,19 @@ class JobStep(Step):
         if key == "script" and names:
             lines.append(Point("  ".join(names[:30]) + (" …" if more or len(names) > 30 else ""), "$foreground"))
         job = self.draft.data.get("job", {})
-        # A line that has just appeared is empty: that is said where the user wants to go on.
+        if key == "script" and isinstance(job.get("sync"), str):
+            lines.append(f"The folder {clean(job['sync'])} is sent to the hosts (job.sync).")
+        # A line that has just appeared is empty: that is reported when the user wants to leave the step.
         begun = all(job[kind] for kind in JOB_KINDS if kind in job)
         flaws = [*self._flaw.values(), *(self.draft.problems if begun else ())]
         self.query_one(StepNotes).tell(label, *(Point(flaw, "$state-failed", "✗ ") for flaw in flaws[:2]), *lines)
 
     def _offer(self, names: Sequence[str], more: bool) -> None:
         self._offered = (names, more)
-        self._tell()
+        self._show_notes()
 
     def _complete(self, path: str) -> Mapping[str, Any]:
         """Ask the first connected host for completions; called in a thread."""
-        assert self.view is not None
         link = next((state.link for state in self.view.of_hosts() if state.link and state.facts), None)
         if link is None:
             return {}
@@ -268,6 +252,8 @@ def _put(draft: Draft, key: str, text: str) -> Draft:
         return draft.put(("job", "env"), {name: value for name, _, value in given})
     if key == "restarts":
         return draft.put(("launch", "restarts"), int(stripped) if stripped.isdecimal() else stripped or None)
+    if key == "workdir" and stripped and draft.data.get("job", {}).get("sync") == str(Path.cwd()):
+        draft = draft.put(("job", "sync"), None)
     path = ("job", "workdir") if key == "workdir" else (key,)
     return draft.put(path, None if stripped == "auto" else stripped)
 

@@ -1,4 +1,4 @@
-"""Step 3: the number of processes per host, and the plan that follows."""
+"""Step 3: the number of processes per host, and the plan that follows; the table of values that keys change."""
 
 from __future__ import annotations
 
@@ -11,27 +11,111 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
-from runner.api.preparing import Planned
-from runner.formatting import amount
-from runner.planning.advice import Advice
-from runner.planning.preflight import Finding
-from runner.planning.processes import HostChoice
-from tui.keys import OPEN, bind
-from tui.widgets.points import Point
-from tui.widgets.table import Cell, Column, Row, Table
-from tui.wizard.choices import FOR_THE_JOB, SETTINGS, chosen, with_choice
-from tui.wizard.draft import Draft, WizardState
-from tui.wizard.step import Step, StepNotes
-from tui.wizard.values import LABELS, Typing, ValueTable, totals
+from disttui.runner.api.preparing import Planned
+from disttui.runner.formatting import amount
+from disttui.runner.planning.advice import Advice
+from disttui.runner.planning.plan import Plan
+from disttui.runner.planning.preflight import Finding
+from disttui.runner.planning.processes import HostChoice
+from disttui.tui.keys import MOVES, OPEN, bind
+from disttui.tui.widgets.points import Point
+from disttui.tui.widgets.table import Cell, Column, Row, Table
+from disttui.tui.wizard.draft import FOR_THE_JOB, SETTINGS, Draft, WizardState, chosen, with_choice
+from disttui.tui.wizard.step import Step, StepNotes
+
+MOST = 1024
+"""The most processes on one host."""
+LABELS = {
+    "num_processes": "processes", "omp_num_threads": "threads", "gpus": "GPUs", "python": "Python",
+    "interface": "interface", "addresses": "addresses",
+}  # fmt: skip
+"""Field of `disttui.runner.planning.processes.HostChoice` → its name here."""
+
+
+class ValueTable(Table, inherit_bindings=False):
+    """Rows whose value can be changed."""
+
+    PLACE = "the list of values"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        # All of a table's keys, because the footer has room for the first ones only.
+        bind("values.less", "left,minus,h", "change(-1)", "less", "one less, or the previous choice", group=OPEN),
+        bind("values.more", "right,plus,l", "change(1)", "more", "one more, or the next choice", group=OPEN),
+        bind("table.open", "enter", "open", "next", "to the next step", group=OPEN),
+        *MOVES,
+        bind("values.auto", "a", "decided", "auto", "use the recommended value", group=OPEN),
+        bind("values.digit", "0,1,2,3,4,5,6,7,8,9", "digit", "number", "type a number", group=OPEN, show=False),
+    ]
+
+    class Wanted(Message):
+        """Requests another value: more or less by a number, one more digit, or None for the recommended value."""
+
+        def __init__(self, table: ValueTable, key: str, by: int | None, digit: str = "") -> None:
+            super().__init__()
+            self.table, self.key, self.by, self.digit = table, key, by, digit
+
+        @property
+        def control(self) -> ValueTable:
+            return self.table
+
+    def action_change(self, by: int) -> None:
+        self._want(by)
+
+    def action_decided(self) -> None:
+        self._want(None)
+
+    def on_key(self, event: events.Key) -> None:
+        if event.character and event.character in "0123456789":
+            event.stop()
+            event.prevent_default()
+            self._want(0, event.character)
+
+    def action_digit(self) -> None:
+        """Do nothing: `on_key` handles digits; the binding is for the help."""
+
+    def _want(self, by: int | None, digit: str = "") -> None:
+        if self.key:
+            self.post_message(self.Wanted(self, self.key, by, digit))
+
+
+class NumberEntry:
+    """A number of processes that is typed digit by digit, or counted up and down."""
+
+    def __init__(self) -> None:
+        self._typed = ("", "")
+
+    def forget(self) -> None:
+        """Begin a new number with the next digit."""
+        self._typed = ("", "")
+
+    def number(self, wanted: ValueTable.Wanted, before: int) -> int | None:
+        """The number after a request; None if there is no such number."""
+        assert wanted.by is not None
+        if not wanted.digit:
+            self.forget()
+            number = before + wanted.by
+        else:
+            typed = self._typed[1] if self._typed[0] == wanted.key else ""
+            number = int(typed + wanted.digit)
+            if not 1 <= number <= MOST:
+                number = int(wanted.digit)
+            self._typed = wanted.key, str(number)
+        return number if 1 <= number <= MOST else None
+
+
+def totals(plan: Plan) -> str:
+    """`node1 4 + node2 2 = 6 processes`."""
+    counts = " + ".join(f"{one.name} {one.num_processes}" for one in plan.hosts[:12])
+    return f"{counts}{' + …' if len(plan.hosts) > 12 else ''} = {amount(plan.world_size, 'process')}"
+
 
 _SHOWN = ("num_processes", "gpus", "omp_num_threads", "python", "interface", "addresses")
 
 
 _ELSEWHERE = {
     "total": "The total is the sum of the hosts' processes: change theirs, in the table above",
-    "master": "Another master is set in the profile: launch.master",
+    "master": "To use another master, set launch.master in the profile",
 }
-"""Values of the whole run that are not chosen here → where they are."""
+"""Values of the whole run that are set elsewhere → where."""
 
 
 class HostValues(ValueTable):
@@ -39,7 +123,7 @@ class HostValues(ValueTable):
 
     PLACE = "the list of hosts"
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("values.edit", "e", "edit", "edit host", "this host's GPUs, interface, address, Python", group=OPEN),
+        bind("values.edit", "e", "edit", "edit host", "this host's GPUs, interface, address, Python", group=OPEN)
     ]
 
     class Edit(Message):
@@ -50,7 +134,6 @@ class HostValues(ValueTable):
             self.rank = rank
 
     def action_edit(self) -> None:
-        """Post the request for the host's form."""
         if self.key:
             self.post_message(self.Edit(int(self.key)))
 
@@ -77,37 +160,34 @@ class ProcessesStep(Step):
 
     def __init__(self) -> None:
         super().__init__()
-        self._typing = Typing()
+        self._typing = NumberEntry()
         self._at_run = False
 
     def show(self, view: WizardState) -> None:
-        """Show the plan of the draft."""
         super().show(view)
-        if weighed := view.weighed:
-            # The nodes of a job of Slurm are alike: the first stands for all of them.
-            choices = weighed.recommendation.hosts[: None if weighed.plan.batch is None else 1]
-            self.query_one("#per-host", ValueTable).show([_row(view.draft, one, weighed) for one in choices])
-            self.query_one("#whole-run", ValueTable).show(list(_run_rows(view.draft, weighed)))
-        self._tell()
+        if planned := view.planned:
+            # The nodes of a Slurm job are alike: the first represents all.
+            choices = planned.recommendation.hosts[: None if planned.plan.batch is None else 1]
+            self.query_one("#per-host", ValueTable).show([_row(view.draft, one, planned) for one in choices])
+            self.query_one("#whole-run", ValueTable).show(list(_run_rows(view.draft, planned)))
+        self._show_notes()
 
     def enter(self) -> None:
-        """Focus the hosts."""
         self.query_one("#per-host", ValueTable).focus()
 
     def leave(self) -> str:
-        """Say why the plan is not complete."""
-        assert self.view is not None
-        return "" if self.view.weighed else "\n".join(self.draft.problems) or "Not all hosts have answered."
+        """Return why the plan is not complete."""
+        return "" if self.view.planned else "\n".join(self.draft.problems) or "Not all hosts have answered."
 
     @on(ValueTable.Wanted, "#per-host")
     def _count(self, event: ValueTable.Wanted) -> None:
-        weighed = self.view.weighed if self.view else None
-        if weighed is None:
+        planned = self.view.planned
+        if planned is None:
             return
         rank = int(event.key)
         number = None
         if event.by is not None:
-            number = self._typing.number(event, weighed.recommendation.hosts[rank].num_processes)
+            number = self._typing.number(event, planned.recommendation.hosts[rank].num_processes)
             if number is None:
                 return
         self.post_message(self.Changed(self.draft.with_processes(rank, number)))
@@ -121,8 +201,8 @@ class ProcessesStep(Step):
         words = SETTINGS[event.key].words
         if event.key in FOR_THE_JOB and not self.draft.divides_job:
             self.notify(
-                f"{event.key} reaches the built-in job, and by the launchers accelerate and accelerate-launch yours; "
-                "else give your job an argument",
+                f"{event.key} applies to the built-in job, and to yours with the launchers accelerate and "
+                "accelerate-launch; otherwise pass your job an argument",
                 severity="warning",
             )
             return
@@ -133,50 +213,50 @@ class ProcessesStep(Step):
     @on(Table.Highlighted)
     def _moved(self) -> None:
         self._typing.forget()
-        self._tell()
+        self._show_notes()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Show the notes for the table that has the focus."""
         if isinstance(event.widget, ValueTable):
             self._at_run = event.widget.id == "whole-run"
-            self._tell()
+            self._show_notes()
 
-    def _tell(self) -> None:
-        weighed = self.view.weighed if self.view else None
+    def _show_notes(self) -> None:
+        planned = self.view.planned
         notes = self.query_one(StepNotes)
-        if weighed is None:
+        if planned is None:
             notes.tell("not decided yet", *(Point(one, "$state-failed", "✗ ") for one in self.draft.problems))
             return
-        warnings = len(weighed.recommendation.warnings)
-        errors = [_error(one) for one in weighed.findings if one.level == "error"]
-        title = (f"✗ {amount(len(errors), 'error')} · " if errors else "") + totals(weighed.plan)
-        title += f" · ▲ {warnings} to know" if warnings else ""
+        warnings = len(planned.recommendation.warnings)
+        errors = [_error(one) for one in planned.findings if one.level == "error"]
+        title = (f"✗ {amount(len(errors), 'error')} · " if errors else "") + totals(planned.plan)
+        title += f" · ▲ {amount(warnings, 'warning')}" if warnings else ""
         run = self.query_one("#whole-run", ValueTable)
-        about = _about_run(run.key, weighed) if self._at_run else self._about_host(weighed)
-        # Notes on the row under the cursor come first; the title counts the other errors.
-        notes.tell(title, *about, *errors)
+        about = list(_about_run(run.key, planned)) if self._at_run else [*errors, *self._about_host(planned)]
+        if self._at_run:
+            # The value under the cursor is explained first; then come errors, then warnings.
+            about += [*errors, *map(_warning, (one for one in planned.recommendation.warnings if one.host is None))]
+        notes.tell(title, *about)
 
-    def _about_host(self, weighed: Planned) -> Iterator[Point | str]:
+    def _about_host(self, planned: Planned) -> Iterator[Point | str]:
         key = self.query_one("#per-host", ValueTable).key
-        if key and int(key) < len(weighed.plan.hosts):
-            host = weighed.plan.hosts[int(key)]
-            for advice in weighed.recommendation.warnings:
+        if key and int(key) < len(planned.plan.hosts):
+            host = planned.plan.hosts[int(key)]
+            for advice in planned.recommendation.warnings:
                 if advice.host == host.name:
                     yield _warning(advice)
             yield from (
                 Point(host.reasons[name], mark=f"{LABELS[name]:<11}") for name in _SHOWN if name in host.reasons
             )
-        yield from (_warning(one) for one in weighed.recommendation.warnings if one.host is None)
+        yield from (_warning(one) for one in planned.recommendation.warnings if one.host is None)
 
 
-def _about_run(key: str, weighed: Planned) -> Iterator[Point | str]:
-    reasons = weighed.recommendation.reasons
+def _about_run(key: str, planned: Planned) -> Iterator[Point | str]:
+    reasons = planned.recommendation.reasons
     yield reasons.get("world_size" if key == "total" else key, "")
     if key in SETTINGS and SETTINGS[key].meaning:
         yield SETTINGS[key].meaning
     if key == "total":
-        yield f"Accelerate calls this num_machines {len(weighed.plan.hosts)}, num_processes {weighed.plan.world_size}."
-    yield from (_warning(one) for one in weighed.recommendation.warnings if one.host is None)
+        yield f"Accelerate calls this num_machines {len(planned.plan.hosts)}, num_processes {planned.plan.world_size}."
 
 
 def _error(finding: Finding) -> Point:
@@ -188,12 +268,12 @@ def _warning(advice: Advice) -> Point:
     return Point(advice.text, "$state-slow", "▲ ")
 
 
-def _row(draft: Draft, choice: HostChoice, weighed: Planned) -> Row:
-    host = weighed.plan.hosts[choice.node_rank]
+def _row(draft: Draft, choice: HostChoice, planned: Planned) -> Row:
+    host = planned.plan.hosts[choice.node_rank]
     profile = draft.profile
     own = profile is not None and profile.hosts[choice.node_rank].num_processes is not None
     last = host.first_rank + host.num_processes - 1
-    facts = weighed.facts[choice.node_rank]
+    facts = planned.facts[choice.node_rank]
     gpus = spans(choice.gpus) if choice.gpus else "none"
     mark: Cell = [("yours", "state--running")] if own else [("auto", "table--muted")]
     crowded = choice.num_processes > (len(choice.gpus) if choice.gpus else facts.cpu.available)
@@ -218,19 +298,19 @@ def spans(indices: Sequence[int]) -> str:
     return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
 
 
-def _run_rows(draft: Draft, weighed: Planned) -> Iterator[Row]:
-    found = weighed.recommendation
+def _run_rows(draft: Draft, planned: Planned) -> Iterator[Row]:
+    found = planned.recommendation
     values = {
         "total": str(found.world_size), "backend": found.backend, "strategy": found.strategy,
-        "precision": found.precision, "master": found.master, "launcher": weighed.profile.launch.launcher,
+        "precision": found.precision, "master": found.master, "launcher": planned.profile.launch.launcher,
     }  # fmt: skip
     for key, value in values.items():
         own = key in SETTINGS and chosen(draft, key) != SETTINGS[key].words[0]
         if key == "launcher":
-            reason = "the profile says so" if own else "starts any script that reads torch's variables"
+            reason = "set by you" if own else "starts any script that reads torch's variables"
         else:
             reason = found.reasons["world_size" if key == "total" else key]
-        wrong = any(one.level == "error" and one.what.startswith(f"{key} {value}") for one in weighed.findings)
+        wrong = any(one.level == "error" and one.what.startswith(f"{key} {value}") for one in planned.findings)
         shown: Cell = [(value, "state--running" if own else "table--strong")]
         if wrong:
             shown = [(f"✗ {value}", "state--failed")]

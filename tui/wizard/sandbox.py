@@ -1,4 +1,4 @@
-"""The sandbox of the app: hosts on this machine that end with the app, and their runs with them."""
+"""The sandbox of the app: hosts on this machine that end with the app, as do their runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
-from runner.api.viewer import Viewer
-from runner.errors import DisttuiError
-from runner.hosts.link import Link
-from tui.run.again import SANDBOX
+from disttui.runner.api.ending import catch_up
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError
+from disttui.runner.hosts.link import Link
+from disttui.runner.runs.registry import find_run
+from disttui.tui.run.again import SANDBOX
 
 _PATIENCE = 20.0
 _lock = threading.Lock()
@@ -18,10 +21,10 @@ _played: list[Viewer] = []
 _runs: list[tuple[str, str, Mapping[int, Link]]] = []
 
 
-def ground(environ: Mapping[str, str]) -> Viewer:
+def viewer(environ: Mapping[str, str]) -> Viewer:
     """The viewer of the sandbox hosts; the first call starts them. Blocks.
 
-    It is not the app's own viewer, which the app closes before `close` has ended the runs.
+    Not the app's own viewer, which the app closes before `close` has ended the runs.
     """
     with _lock:
         if not _played:
@@ -38,24 +41,36 @@ def end_with_app(run: str, run_dir: str, links: Mapping[int, Link]) -> None:
     _runs.append((run, run_dir, links))
 
 
+def running() -> list[str]:
+    """The ids of the runs that have not ended."""
+    return [run for run, folder, links in _runs if any(_lives(*one) for one in _requests(run, folder, links))]
+
+
 def close() -> None:
     """End the runs and the hosts; called after the app has ended."""
-    alive = [(link, {"run": run, "run_dir": folder, "node_rank": node})
-             for run, folder, links in _runs for node, link in links.items()]  # fmt: skip
-    _runs.clear()
+    alive = [one for run in _runs for one in _requests(*run) if _lives(*one)]
     for link, request in alive:
         link.submit("stop", now=True, reason="user", **request)
+    if alive:
+        sys.stderr.write("disttui: stopping the sandbox and its runs\n")
     deadline = time.monotonic() + _PATIENCE
-    reported = False
     while alive and time.monotonic() < deadline:
         alive = [(link, request) for link, request in alive if _lives(link, request)]
-        if alive and not reported:
-            reported = True
-            sys.stderr.write("disttui: ending the sandbox and what runs in it\n")
         time.sleep(0.1 if alive else 0)
     with _lock:
-        while _played:
-            _played.pop().close()
+        for viewer in _played:
+            for run, _, _ in _runs:
+                # Without this, its end would be lost with its hosts.
+                with suppress(DisttuiError, OSError):
+                    catch_up(viewer, find_run(run, viewer.environ))
+            viewer.close()
+        _played.clear()
+    _runs.clear()
+
+
+def _requests(run: str, folder: str, links: Mapping[int, Link]) -> list[tuple[Link, dict[str, object]]]:
+    """A link to each host of a run, and the request that names its part."""
+    return [(link, {"run": run, "run_dir": folder, "node_rank": node}) for node, link in links.items()]
 
 
 def _lives(link: Link, request: Mapping[str, object]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,33 +14,36 @@ from textual import on, work
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from runner.api.library import ReadProfile
-from runner.api.library_edits import save_at
-from runner.api.preparing import Planned
-from runner.api.rerunning import Again
-from runner.errors import DisttuiError, InputError
-from runner.hosts.link import Link
-from runner.ids import short
-from runner.library.files import text_of
-from tui.dialogs.calm import Calm
-from tui.keys import APP, CHANGE, MOVE, VIEW, bind
-from tui.screen import Command
-from tui.widgets.rail import Rail
-from tui.widgets.table import Table
-from tui.wizard import sandbox
-from tui.wizard.check import CheckStep
-from tui.wizard.draft import Draft, WizardState, draft_again, may_wait, open_draft, planned
-from tui.wizard.hardware import HardwareStep
-from tui.wizard.host_form import HostForm
-from tui.wizard.hosts import HostsStep
-from tui.wizard.hosts_screen import HostsScreen
-from tui.wizard.job import JobStep
-from tui.wizard.launching import start_run
-from tui.wizard.processes import HostValues, ProcessesStep
-from tui.wizard.reach import apart, aside
-from tui.wizard.save import SaveScreen
-from tui.wizard.starting import Starting
-from tui.wizard.step import Step, count
+from disttui.runner.api.library import ReadProfile
+from disttui.runner.api.library_edits import save_at
+from disttui.runner.api.measuring import PHASE, measure
+from disttui.runner.api.preparing import Planned
+from disttui.runner.api.rerunning import Again
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.formatting import amount
+from disttui.runner.hosts.link import Link
+from disttui.runner.ids import short
+from disttui.runner.library.store import text_of
+from disttui.runner.planning.checks import Check, CheckReport
+from disttui.runner.planning.plan import counts_line
+from disttui.runner.render.checks import check_lines, end_lines
+from disttui.runner.runs.following import Wishes
+from disttui.tui.keys import APP, CHANGE, MOVE, VIEW, bind
+from disttui.tui.run.again import SANDBOX
+from disttui.tui.screen import Command
+from disttui.tui.widgets.choices import Rail
+from disttui.tui.widgets.table import Table
+from disttui.tui.wizard import sandbox
+from disttui.tui.wizard.check import CheckStep, size_words
+from disttui.tui.wizard.dialogs import SaveScreen, Starting, start_run
+from disttui.tui.wizard.draft import Draft, WizardState, draft_again, make_plan, may_wait, open_draft
+from disttui.tui.wizard.hardware import HardwareStep
+from disttui.tui.wizard.host_form import HostForm
+from disttui.tui.wizard.hosts import HostsStep
+from disttui.tui.wizard.hosts_screen import HostsScreen, in_thread, run_detached
+from disttui.tui.wizard.job import JobStep
+from disttui.tui.wizard.processes import HostValues, ProcessesStep
+from disttui.tui.wizard.step import Step
 
 STEPS: tuple[type[Step], ...] = (HostsStep, HardwareStep, ProcessesStep, JobStep, CheckStep)
 LAST = len(STEPS) - 1
@@ -52,32 +57,24 @@ class WizardScreen(HostsScreen):
         launch: Connect and check behind a dialog over the screen before, and launch if no check fails.
         text: The file's text as the user saw it; None: read it now.
         again: The run to run again, instead of a file.
+        played: Whether to run the built-in job on sandbox hosts, instead of a file.
     """
 
-    HELP = """Five steps, walked both ways: enter goes on, escape goes back, and nothing is lost on the way. What you
-    see at the end is the file that a person would write; `disttui run FILE` does the same."""
+    HELP = """Five steps: enter goes to the next, escape to the previous, and nothing is lost on the way. The result is
+    a profile as a person would write it; `disttui run FILE` does the same."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("wizard.on", "enter", "on", "go on", "go on to the next step", group=MOVE),
-        bind("wizard.launch", "enter,L", "launch", "launch", "start the run on all hosts", group=CHANGE, priority=True),
-        bind(
-            "wizard.when_free",
-            "w",
-            "when_free",
-            "when free",
-            "have it wait for what others have leased, and start by itself; once more: no longer",
-            group=CHANGE,
-        ),
+        bind("wizard.on", "enter", "on", "next", "to the next step", group=MOVE),
+        bind("wizard.launch", "enter,L", "launch", "launch", "confirm, then start the run on all hosts", group=CHANGE,
+             priority=True),
+        bind("wizard.when_free", "w", "when_free", "when free",
+             "queue it until leased GPUs are free; press again to undo", group=CHANGE),
+        bind("wizard.measure", "m", "measure", "measure",
+             "measure the ranks and the network instead of starting the job", group=VIEW, show=False),
         bind("wizard.save", "s,ctrl+s", "save", "save", "save the profile", group=CHANGE),
-        bind("wizard.checks", "enter", "checks", "checks", "show the checks, and start nothing by itself", group=VIEW),
-        bind(
-            "screen.back",
-            "escape,q",
-            "back",
-            "back",
-            "to the step before; at the first: leave the wizard",
-            group=APP,
-        ),
-    ]
+        bind("wizard.checks", "enter", "checks", "checks", "show the checks without starting the run", group=VIEW),
+        bind("screen.back", "escape,q", "back", "back", "to the previous step; at the first, leave the wizard",
+             group=APP),
+    ]  # fmt: skip
 
     DEFAULT_CSS = """
     WizardScreen {
@@ -116,14 +113,19 @@ class WizardScreen(HostsScreen):
     }
     """
 
-    def __init__(self, profile: ReadProfile | None = None, launch: bool = False, again: Again | None = None) -> None:
+    def __init__(
+        self,
+        profile: ReadProfile | None = None,
+        launch: bool = False,
+        again: Again | None = None,
+        played: bool = False,
+    ) -> None:
         super().__init__()
+        self._played = played
         self._again = again
         self._given = profile
         self.set_class(launch, "-hurry")
         self._at = 0
-        self._calm = Calm()
-        """Decides whether "enter starts it" has been readable long enough."""
         self._saved: Mapping[str, object] = self._view.draft.data
         self._launching = False
 
@@ -138,13 +140,14 @@ class WizardScreen(HostsScreen):
         self._discover()
         if self._again is not None:
             self._edit(draft_again(self._again))
+        elif self._played:
+            self._edit(self._view.draft.with_hosts(SANDBOX, sandbox=True))
         elif self._given is None:
             self._go(0)
         else:
             self._open(self._given)
 
     def commands(self) -> Iterator[Command]:
-        """Yield a command for every step."""
         for number, step in enumerate(STEPS):
             yield Command(f"Step {number + 1}: {step.TITLE}", "of the wizard", partial(self._try, number))
 
@@ -154,11 +157,11 @@ class WizardScreen(HostsScreen):
             return self._hurry
         if action == "on":
             return self._at < LAST and not self._hurry
-        if action in ("launch", "save", "when_free"):
+        if action in ("launch", "measure", "save", "when_free"):
             if action == "when_free" and not (self._view.may_wait or self._view.queued):
                 return False
             here = self._at == LAST and not self._launching and not self._hurry
-            here &= action != "launch" or self._view.startable
+            here &= action not in ("launch", "measure") or self._view.startable
             return here and super().check_action(action, parameters) is True
         return super().check_action(action, parameters)
 
@@ -169,7 +172,6 @@ class WizardScreen(HostsScreen):
         return self.query(Step)[self._at]
 
     def action_on(self) -> None:
-        """Go to the next step."""
         self._try(self._at + 1)
 
     async def action_back(self) -> None:
@@ -181,8 +183,8 @@ class WizardScreen(HostsScreen):
 
     def _try(self, wanted: int) -> None:
         """Go to a step, or to the first before it that is not complete."""
-        if self._step.view is None:
-            return  # a key that was typed before the first step is shown
+        if not self._step.has_class("-current"):
+            return  # typed before the first step is shown
         while self._at < min(wanted, LAST):
             if why := self._step.leave():
                 self.notify(why, severity="warning")
@@ -205,10 +207,12 @@ class WizardScreen(HostsScreen):
     @work(group="leave", exclusive=True)
     async def _leave(self) -> None:
         if self._launching:
-            self.notify("It is being started: its dashboard comes next", severity="warning")
+            measures = self.query_one(CheckStep).busy == "measuring"
+            words = "Measuring; wait for the result" if measures else "Starting; its dashboard opens next"
+            self.notify(words, severity="warning")
             return
         unsaved = self._view.draft.data != self._saved and self._view.draft.hosts
-        if unsaved and not await self.disttui.ask("Leave the wizard?", "What you have chosen is not saved.", "leave"):
+        if unsaved and not await self.disttui.ask("Leave the wizard?", "Your changes are not saved.", "leave"):
             return
         # Not awaited: closing the screen waits for its workers, such as this one.
         self.app.pop_screen()
@@ -227,7 +231,7 @@ class WizardScreen(HostsScreen):
 
     def _open(self, found: ReadProfile) -> None:
         try:
-            draft = open_draft(found)
+            draft = open_draft(found, self.disttui.environ)
         except InputError as error:
             self.notify(str(error), severity="error")
             self.action_checks()
@@ -238,25 +242,25 @@ class WizardScreen(HostsScreen):
     def _edit(self, draft: Draft) -> None:
         self._saved = draft.data
         self._take(draft)
-        self._go(LAST)
+        self._go(LAST if draft.hosts else 0)
 
     def _show(self) -> None:
         offered = self._view.may_wait, self._view.startable
-        weighed = planned(self._view, self.disttui.environ)
-        view = replace(self._view, weighed=weighed)
+        planned = make_plan(self._view, self.disttui.environ)
+        view = replace(self._view, planned=planned)
         self._view = view = replace(view, may_wait=may_wait(view, self.disttui.environ))
         if (view.may_wait, view.startable) != offered:
             self.refresh_bindings()
-        facts = [count(len(view.draft.hosts), "host")] if view.draft.hosts else []
-        if view.weighed and view.weighed.plan.batch is not None:
-            facts = [count(len(view.weighed.plan.hosts), "node")]
-        if view.weighed:
-            facts.append(count(view.weighed.plan.world_size, "process"))
-            facts.append(view.weighed.plan.backend)
+        facts = [amount(len(view.draft.hosts), "host")] if view.draft.hosts else []
+        if view.planned and view.planned.plan.batch is not None:
+            facts = [amount(len(view.planned.plan.hosts), "node")]
+        if view.planned:
+            facts.append(amount(view.planned.plan.world_size, "process"))
+            facts.append(view.planned.plan.backend)
         facts += ["sandbox"] if view.draft.sandbox else []
         if view.draft.again:
-            goes_on = view.draft.again.resume_from is not None
-            facts.insert(0, f"{'goes on from' if goes_on else 'again'} {short(view.draft.again.run)}")
+            resumes = view.draft.again.resume_from is not None
+            facts.insert(0, f"{'resumes' if resumes else 'reruns'} {short(view.draft.again.run)}")
         name = str(view.draft.data.get("name") or "new profile") if view.draft.hosts else "new profile"
         self.header.show(name, facts, right=f"step {self._at + 1} of {len(STEPS)}")
         self._step.show(view)
@@ -307,48 +311,89 @@ class WizardScreen(HostsScreen):
     def _show_whether_to_start(self) -> None:
         view, startable = self._view, self._at == LAST and self._view.startable and not self._launching
         if self._hurry:
-            self.query_one(Starting).show(view, self._launching)
+            self.query_one(Starting).show(view, self.query_one(CheckStep).busy)
             if view.stuck or self.disttui.read_only:
                 self.action_checks()
             elif startable:
                 self._begin()
-        elif not startable:
-            self._calm.end()
-            self.query_one(CheckStep).too_soon = False
-        elif not self._calm.begun:
-            self.call_after_refresh(self._calm.begin)
 
-    @property
-    def heeds_launch(self) -> bool:
-        """Whether the key that starts the run has an effect now."""
-        return self._calm.ready
-
-    def action_launch(self) -> None:
-        """Start the run, if the key was typed after the checks could be read."""
-        if self._calm.heeds(self.disttui.typed_at):
+    @work(group="ask", exclusive=True)
+    async def action_launch(self) -> None:
+        """Ask, then start the run: enter also leads here, and a second one must not start anything."""
+        question = self._launch_question()
+        if question and await self.disttui.ask(*question) and question == self._launch_question():
             self._begin()
-        else:
-            self.query_one(CheckStep).too_soon = True
+
+    def _launch_question(self) -> tuple[str, str, str] | None:
+        """The question, its consequence and the answer that starts the run; None if it cannot be started now."""
+        view = self._view
+        if self._at != LAST or self._launching or not view.startable or view.planned is None:
+            return None
+        verb = "queue" if view.queued else "start"
+        kept = "It keeps running after you quit disttui."
+        if view.draft.sandbox:
+            kept = "It ends when you quit disttui: its hosts are part of this program."
+        elif view.queued:
+            kept = "It waits in the queue and then starts automatically, even after you quit disttui."
+        return f"{verb.capitalize()} {size_words(view.planned)}?", f"{counts_line(view.planned.plan)}.\n{kept}", verb
+
+    @work(group="ask", exclusive=True)
+    async def action_measure(self) -> None:
+        """Ask, then measure; the last step shows the result until the draft is changed."""
+        planned, step = self._view.planned, self.query_one(CheckStep)
+        if planned is None or planned.plan.batch is not None or not await self.disttui.ask(
+            f"Measure {size_words(planned)}?",
+            "Its ranks start with a measurement of up to 30 s in place of the job.", "measure",
+        ):  # fmt: skip
+            return
+        self._launching, step.busy = True, "measuring"
+        self._show()
+        self.refresh_bindings()
+        try:
+            step.measured = planned.profile, await in_thread(partial(self._measure, planned))
+        finally:
+            self._launching, step.busy = False, ""
             self._show()
+            self.refresh_bindings()
+
+    def _measure(self, planned: Planned) -> list[str]:
+        found: list[Check] = []
+        report = CheckReport(tuple(host.name for host in planned.profile.hosts))
+        wishes, over = Wishes(), threading.Event()
+
+        def end() -> None:
+            if not over.is_set():
+                wishes.stops = 2
+                sys.stderr.write("disttui: stopping the measurement\n")
+                over.wait(PHASE)
+
+        self.disttui.at_end.insert(0, end)  # before the hosts of a sandbox end
+        try:
+            done = measure(self._viewer(), planned.profile, found.append, wishes=wishes)
+        finally:
+            over.set()
+        report = replace(report, checks=tuple(found), figures=done.figures, advice=done.advice)
+        lines = [line for one in found for line in check_lines(one)]
+        return [*lines, *(line for text in end_lines(report) for line in text.splitlines())]
 
     def action_when_free(self) -> None:
-        """Have the run wait for what others have leased, or no longer."""
+        """Queue the run until leased GPUs are free, or undo that."""
         self._view = replace(self._view, queued=not self._view.queued)
         self._show()
 
     def _begin(self) -> None:
-        assert self._view.weighed is not None
-        self._launching, self.query_one(CheckStep).busy = True, "starting"
-        self._start_run(self._view, self._view.weighed)
+        assert self._view.planned is not None
+        self._launching, self.query_one(CheckStep).busy = True, "starting on its hosts"
+        self._start_run(self._view, self._view.planned)
         self._show()
-        self.refresh_bindings()  # what is being started is neither launched again nor saved
+        self.refresh_bindings()  # a run that is starting is neither launched again nor saved
 
     @work(group="launch")
-    async def _start_run(self, view: WizardState, weighed: Planned) -> None:
+    async def _start_run(self, view: WizardState, planned: Planned) -> None:
         """Start the run, and show it."""
         links = {state.name: state.link for state in view.of_hosts() if state.link}
         try:
-            run = await aside(partial(self._launch, links, view))
+            run = await in_thread(partial(self._launch, links, view))
         except DisttuiError as error:
             self.notify(str(error), severity="error", timeout=20)
             self._launching, self.query_one(CheckStep).busy = False, ""
@@ -356,33 +401,33 @@ class WizardScreen(HostsScreen):
             self._show()
             self.refresh_bindings()
             return
-        kept = self._reach.keep_links()
+        kept = self._prober.keep_links()
         if view.draft.sandbox:
             nodes = dict(enumerate(kept[name] for name in view.draft.hosts))
-            sandbox.end_with_app(run, weighed.profile.launch.run_dir, nodes)
+            sandbox.end_with_app(run, planned.profile.launch.run_dir, nodes)
         else:
-            apart(partial(_close, kept.values()))
-        if self.app.screen is not self:  # but the help, or a question about a host
-            self.notify(f"{short(run)} has started: its dashboard comes when this is closed")
+            run_detached(partial(_close, kept.values()))
+        if self.app.screen is not self:  # for example the help, or a question about a host
+            self.notify(f"{short(run)} has started: its dashboard opens when you close this")
         self.disttui.router.open_run(run, instead=self)
 
     async def _save(self, draft: Draft, path: Path) -> str:
         """Save; return the error, empty if it was saved."""
         same = draft.path is not None and path == draft.path
         try:
-            if await aside(path.is_dir):
-                return f"{path}: it is a folder: name a file in it"
-            if not same and await aside(path.exists):
-                if not await self.disttui.ask(f"Replace {path.name}?", f"{path} is there already.", "replace"):
-                    return f"{path.name} is there already"
+            if await in_thread(path.is_dir):
+                return f"{path}: is a directory: name a file in it"
+            if not same and await in_thread(path.exists):
+                if not await self.disttui.ask(f"Replace {path.name}?", f"{path} already exists.", "replace"):
+                    return f"{path.name} already exists"
                 same = True
-            # What is there is replaced after a yes; an edit that somebody makes of the same file meanwhile is not.
-            before = draft.old if path == draft.path else await aside(lambda: text_of(path)) if same else None
-            saved = await aside(lambda: save_at(path, draft.text, before, self.disttui.environ))
+            # An existing file is replaced once confirmed; an edit that another person makes at the same time is not.
+            before = draft.old if path == draft.path else await in_thread(lambda: text_of(path)) if same else None
+            saved = await in_thread(lambda: save_at(path, draft.text, before, self.disttui.environ))
             if saved and saved.other:
-                self.notify(f"somebody has changed the same keys: yours is saved as {saved.other}", severity="warning")
+                self.notify(f"conflict: your version was saved as {saved.other}", severity="warning")
             elif saved and saved.commit:
-                self.notify("saved in your clone; S beside the profiles on the home screen sends it")
+                self.notify("saved in your clone; S in the profiles pane of the home screen pushes it")
         except InputError as error:
             return str(error)
         except OSError as error:
@@ -390,8 +435,14 @@ class WizardScreen(HostsScreen):
         return ""
 
     def _launch(self, links: Mapping[str, Link], view: WizardState) -> str:
-        assert view.weighed is not None
-        return start_run(self._viewer(), view.draft, view.weighed, links)
+        assert view.planned is not None
+        tell = partial(self.app.call_from_thread, self._progress)
+        return start_run(self._viewer(), view.draft, view.planned, links, tell)
+
+    def _progress(self, words: str) -> None:
+        if self._launching:
+            self.query_one(CheckStep).busy = words
+            self._show()
 
 
 def _close(links: Iterable[Link]) -> None:

@@ -1,4 +1,4 @@
-"""The base of the five steps."""
+"""The base class of the five steps."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 
-from runner.errors import DisttuiError
-from runner.text import clean
-from tui.widgets.points import Pages, Point
-from tui.wizard.draft import Draft, HostCheck, WizardState
+from disttui.runner.errors import DisttuiError
+from disttui.runner.text import clean
+from disttui.tui.widgets.points import Pages, Point
+from disttui.tui.wizard.draft import Draft, HostCheck, WizardState, new_draft
 
 _ADDRESS = re.compile(r"^\S*(?:\d+\.){3}\d+\]?(?::\d+)?\s|^\S+:\d+\s")
 """The address at the start of a connection error."""
@@ -40,12 +40,12 @@ class Step(Vertical):
 
     def __init__(self) -> None:
         super().__init__(id=f"step-{type(self).__name__.lower()}")
-        self.view: WizardState | None = None
+        self.view = WizardState(new_draft())
+        """The state as last shown."""
 
     @property
     def draft(self) -> Draft:
         """The draft as last shown."""
-        assert self.view is not None
         return self.view.draft
 
     def show(self, view: WizardState) -> None:
@@ -80,11 +80,6 @@ class StepNotes(Pages):
         self.border_title = Content(f" {clean(title)} ") if title else ""
         shown = [point if isinstance(point, Point) else Point(point) for point in points]
         self.show(point._replace(text=clean(str(point.text)), mark=clean(point.mark)) for point in shown)
-
-
-def count(number: int, word: str) -> str:
-    """`1 host`, `2 hosts`, `2 processes`."""
-    return f"{number} {word}" + ("" if number == 1 else "es" if word.endswith("s") else "s")
 
 
 def folded(states: Iterable[HostCheck]) -> Iterator[Point]:

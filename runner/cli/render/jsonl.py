@@ -5,22 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TextIO
 
-from runner.cli.render.output import put
-from runner.runs.contents import (
-    Content,
-    EventLine,
-    ExitFile,
-    MetricsLine,
-    NewerEvent,
-    OtherFile,
-    ReportLine,
-    StacksFile,
-    TelemetryLine,
-)
-from runner.runs.state import RunState
-from runner.text import LineMaker
+from disttui.runner.cli.render.output import check_reader, put
+from disttui.runner.runs.contents import Content, EventLine, ExitFile, MetricsLine, NewerEvent, TelemetryLine
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import LineMaker
 
 _RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
 
@@ -56,31 +47,30 @@ class JsonPrinter:
                 self._print({"type": "telemetry", "host": host, "record": record})
             case ExitFile(record):
                 self._print({"type": "exit", "host": host, "record": record})
-            case ReportLine() | StacksFile() | OtherFile():
-                pass
 
     def link(self, state: RunState, node: int, kind: str, note: str) -> None:
         """Print news of this viewer's link to a host."""
         self._print({"type": "link", "host": state.hosts[node].name, "state": kind, "note": note})
 
-    def caught_up(self, state: RunState) -> None:
-        """Do nothing: existing and new records are printed alike."""
-
-    def refresh(self, state: RunState) -> None:
-        """Do nothing: every record has been printed."""
+    def refresh(self, state: RunState, lag: str = "") -> None:
+        """Notice a reader that has gone; every record has been printed."""
+        check_reader(self._out)
 
     def say(self, text: str) -> None:
         """Print a message of disttui."""
         self._print({"type": "say", "text": text})
 
-    def end(self, state: RunState, folder: str) -> None:
-        """Print unfinished lines and the result."""
+    def end(self, state: RunState, folder: Path) -> None:
+        """Print unfinished lines and the result, or that the run continues without this viewer."""
         for (host, file), maker in self._lines.items():
             self._print_lines(host, file, maker.flush())
-        self._print({"type": "end", "run": state.run, "result": state.result, "logs": folder})
+        if state.result is None:
+            self.detached(state.run)
+        else:
+            self._print({"type": "end", "run": state.run, "result": state.result, "logs": str(folder)})
 
     def detached(self, run: str) -> None:
-        """Print the id of a run that goes on without this viewer."""
+        """Print the id of a run that continues without this viewer."""
         self._print({"type": "detached", "run": run})
 
     def _print_lines(self, host: str, file: str, lines: list[str]) -> None:

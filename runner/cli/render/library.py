@@ -6,28 +6,30 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from runner.api.libraries import LibraryContent, LibraryProfile
-from runner.api.library_edits import Compared
-from runner.formatting import amount, duration, when
-from runner.ids import short
-from runner.library.git import Commit
-from runner.profile import Profile
-from runner.profile.disclosure import names
-from runner.profile.edit import diff
-from runner.profile.library import libraries
-from runner.profile.origins import origins
-from runner.profile.problems import printable
-from runner.render.status import GLYPHS
-from runner.text import clean
-from runner.text.masking import masked
+from disttui.runner.api.libraries import LibraryContent, LibraryProfile
+from disttui.runner.api.library_edits import Compared
+from disttui.runner.formatting import amount, duration, when
+from disttui.runner.ids import short
+from disttui.runner.library.git import Commit
+from disttui.runner.profile import Profile
+from disttui.runner.profile.edit import diff
+from disttui.runner.profile.effects import names
+from disttui.runner.profile.library import INVENTORIES, libraries
+from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from disttui.runner.profile.problems import SourceLocation, printable
+from disttui.runner.profile.save import inline
+from disttui.runner.render.status import GLYPHS
+from disttui.runner.text import clean
+from disttui.runner.text.masking import masked
 
 _GAP = "  "
 
 
 def library_table(found: Sequence[LibraryContent]) -> str:
     """Every library with its profiles."""
-    rows = [[_cells(one) for one in each.profiles] for each in found]
+    rows = [[_cells(one) for one in (*each.profiles, *each.inventories)] for each in found]
     widths = [max(map(len, column)) for column in zip(*(row for group in rows for row in group), strict=True)]
     lines = []
     for content, group in zip(found, rows, strict=True):
@@ -52,7 +54,11 @@ def library_data(found: Sequence[LibraryContent]) -> list[dict[str, object]]:
             "folder": str(content.library.folder),
             "url": content.library.url or None,
             "problem": content.problem or None,
-            "profiles": [dict(_data(one)) for one in content.profiles],
+            "profiles": [_data(one) for one in content.profiles],
+            "inventories": [
+                {"name": one.full_name, "hosts": list(one.header.hosts), "problem": one.header.problem or None}
+                for one in content.inventories
+            ],
         }
         for content in found
     ]
@@ -67,18 +73,27 @@ def history_lines(found: Sequence[Commit]) -> list[str]:
 
 
 def origin_lines(profile: Profile) -> list[str]:
-    """Every value of a profile with the file and line that it comes from; what is in a library by its name there."""
+    """Every value of a profile with its place."""
+    found = list(_placed(profile))
+    widest = max((len(one.key) for one, _ in found), default=0)
+    return [f"{clean(one.key).ljust(widest)}{_GAP}{clean(masked(one.value))}{_GAP}# {place}" for one, place in found]
+
+
+def origin_data(profile: Profile) -> list[dict[str, object]]:
+    """The same for JSON."""
+    return [
+        {"key": clean(one.key), "value": clean(masked(one.value)), "place": place} for one, place in _placed(profile)
+    ]
+
+
+def _placed(profile: Profile) -> Iterator[tuple[Origin, str]]:
+    """Every value with the file and line that it comes from; what is in a library by its name there."""
     roots = [(os.path.realpath(each.folder) + "/", f"{each.name}/") for each in libraries()]
-    found = origins(profile)
-    widest = max((len(one.key) for one in found), default=0)
-    lines = []
-    for one in found:
+    for one in origins(profile):
         where = os.path.realpath(one.place.source) if one.place.line else one.place.source
         for folder, name in roots:
             where = name + where.removeprefix(folder) if where.startswith(folder) else where
-        place = f"{where}:{one.place.line}" if one.place.line else where
-        lines.append(f"{clean(one.key).ljust(widest)}{_GAP}{clean(masked(one.value))}{_GAP}# {printable(place)}")
-    return lines
+        yield one, printable(f"{where}:{one.place.line}" if one.place.line else where)
 
 
 def side_by_side(found: Compared) -> str:
@@ -113,7 +128,9 @@ def _cells(one: LibraryProfile) -> tuple[str, ...]:
         return name, "✗", "", "", header.problem
     said = [f"shadowed by {clean(one.shadowed_by)}"] if one.shadowed_by else []
     said += [header.description] if header.description else []
-    return name, names(header.hosts), _processes(header.processes), _last(one), " · ".join(said)
+    is_inventory = one.entry.name.startswith(f"{INVENTORIES}/")
+    rest = ("", "", "inventory") if is_inventory else (_processes(header.processes), _last(one), " · ".join(said))
+    return name, names(header.hosts), *rest
 
 
 def _processes(counts: Sequence[int | None]) -> str:
@@ -128,17 +145,51 @@ def _last(one: LibraryProfile) -> str:
     return f"{GLYPHS.get(one.last.state, '◌')} {one.last.state} {age} ago"
 
 
-def _data(one: LibraryProfile) -> Iterator[tuple[str, object]]:
-    yield "name", clean(one.entry.name)
-    yield "full_name", clean(one.full_name)
-    yield "file", printable(str(one.entry.path))
-    yield "description", one.header.description
-    yield "hosts", list(one.header.hosts)
-    yield "processes", list(one.header.processes)
-    yield "problem", one.header.problem or None
-    yield "shadowed_by", clean(one.shadowed_by) or None
+def _data(one: LibraryProfile) -> dict[str, object]:
     last = one.last
-    yield (
-        "last_run",
-        {"run": last.run, "id": short(last.run), "state": last.state, "started": last.started} if last else None,
-    )
+    return {
+        "name": clean(one.entry.name),
+        "full_name": clean(one.full_name),
+        "file": printable(str(one.entry.path)),
+        "description": one.header.description,
+        "hosts": one.header.hosts,
+        "processes": one.header.processes,
+        "problem": one.header.problem or None,
+        "shadowed_by": clean(one.shadowed_by) or None,
+        "last_run": {**last._asdict(), "id": short(last.run)} if last else None,
+    }
+
+
+class Origin(NamedTuple):
+    """A value that a profile has, and its place."""
+
+    key: str
+    value: str
+    """As it stands in YAML, on one line."""
+    place: SourceLocation
+
+
+def origins(profile: Profile) -> list[Origin]:
+    """Every value that a profile's files give; none of what is decided from the hosts."""
+    return list(_leaves(profile.tree, "")) if profile.tree else []
+
+
+def _leaves(node: Node, key: str) -> Iterator[Origin]:
+    if isinstance(node, MappingNode) and node.entries:
+        for name, (_, value) in node.entries.items():
+            yield from _leaves(value, f"{key}.{name}" if key else name)
+    elif isinstance(node, SequenceNode) and node.items:
+        places = {(item.place.source, item.place.line) for item in node.items}
+        if len(places) == 1 and all(isinstance(item, ScalarNode) for item in node.items):
+            texts = [_text(item) for item in node.items if isinstance(item, ScalarNode)]
+            yield Origin(key, f"[{', '.join(texts)}]", node.items[0].place)
+            return
+        for at, item in enumerate(node.items):
+            yield from _leaves(item, f"{key}.{at}")
+    else:
+        text = _text(node) if isinstance(node, ScalarNode) else "{}" if isinstance(node, MappingNode) else "[]"
+        yield Origin(key, text, node.place)
+
+
+def _text(node: ScalarNode) -> str:
+    return node.text if node.plain else inline(node.text)

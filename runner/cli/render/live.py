@@ -8,21 +8,85 @@ import shutil
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TextIO
 
-from runner.cli.render.output import put
-from runner.cli.render.traceback_buffer import TracebackBuffer
-from runner.diagnose.hang import sentences, standings
-from runner.diagnose.straggler import straggler_sentence
-from runner.formatting import duration, when
-from runner.hosts.link import SILENCE
-from runner.ids import short
-from runner.protocol.events import AttemptBegins, Event, Stall, Unhandled
-from runner.render.status import loss_of, metric_words, progress, stall_words, status_line, ungrouped, ungrouped_words
-from runner.runs.contents import Content, EventLine, StacksFile
-from runner.runs.registry import KnownRun
-from runner.runs.state import RunState
-from runner.text import LineMaker, clean, clean_lines
+from disttui.runner.cli.render.output import check_reader, put
+from disttui.runner.diagnose.doubts import straggler_sentence
+from disttui.runner.diagnose.hang import sentences, standings
+from disttui.runner.formatting import duration, when
+from disttui.runner.hosts.link import SILENCE
+from disttui.runner.ids import short
+from disttui.runner.protocol.events import AttemptBegins, Event, Stall, Unhandled
+from disttui.runner.render.status import (
+    loss_of,
+    metric_words,
+    progress,
+    stall_words,
+    status_line,
+    ungrouped,
+    ungrouped_words,
+)
+from disttui.runner.runs.contents import Content, EventLine, StacksFile
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import LineMaker, clean, clean_lines, without_colours
+
+PATIENCE = 1.5
+"""Seconds for which lines that look like a traceback wait for the rank's own report of it."""
+
+# torch puts this in front of every line of an uncaught exception once a process group is up.
+_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+_FIRST = ("Traceback (most recent call last):", "  + Exception Group Traceback (most recent call last):")
+
+
+class TracebackBuffer:
+    """Passes one rank's lines on, except the traceback that the rank also reports as an event."""
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+        self._since = 0.0
+        self._reported: list[str] = []
+
+    def feed(self, lines: list[str]) -> list[str]:
+        """Take lines; return those to print now."""
+        if not self._held:
+            first = next((i for i, line in enumerate(lines) if _bare(line).startswith(_FIRST)), None)
+            if first is None:
+                return lines
+            ready, self._held = lines[:first], lines[first:]
+            self._since = time.monotonic()
+        else:
+            ready, self._held = [], self._held + lines
+        return ready + self._match()
+
+    def report(self, traceback: Sequence[str]) -> list[str]:
+        """The rank has reported this traceback; return held lines that are not part of it."""
+        self._reported = list(traceback)
+        return self._match()
+
+    def release(self, *, everything: bool = False) -> list[str]:
+        """Return lines that have waited long enough, or all of them."""
+        if not self._held or not (everything or time.monotonic() - self._since > PATIENCE):
+            return []
+        held, self._held = self._held, []
+        return held
+
+    def _match(self) -> list[str]:
+        wanted, held = self._reported, self._held
+        if not wanted or len(held) < len(wanted):
+            return []
+        for start in range(len(held) - len(wanted) + 1):
+            if [_bare(line) for line in held[start : start + len(wanted)]] == wanted:
+                self._held, self._reported = [], []
+                return held[:start] + held[start + len(wanted) :]
+        return []
+
+
+def _bare(line: str) -> str:
+    return _PREFIX.sub("", without_colours(line))
+
 
 REDRAW = 0.1
 """Seconds between redraws of the live line."""
@@ -69,7 +133,7 @@ class TextPrinter:
         self._drawn_at = 0.0
         self._drawn = ""
         self._stall = ""
-        self.launcher_tails: dict[str, str] = {}
+        self._launcher_tails: dict[str, str] = {}
 
     def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
         """Print the lines that these bytes complete."""
@@ -80,8 +144,8 @@ class TextPrinter:
         rank = _RANK_LOG.fullmatch(file)
         if rank is None:
             if file.endswith("/launcher.log"):
-                self.launcher_tails[host] = (
-                    self.launcher_tails.get(host, "") + clean_lines(data.decode("utf-8", "replace")) + "\n"
+                self._launcher_tails[host] = (
+                    self._launcher_tails.get(host, "") + clean_lines(data.decode("utf-8", "replace")) + "\n"
                 )[-TAIL:]
             return
         lines = self._lines.setdefault(place, LineMaker(colours=self._colour)).feed(data)
@@ -117,7 +181,7 @@ class TextPrinter:
                     self._say_attempt(state, event)
             case "failed":
                 if node == 0:
-                    from runner.render.story import attempt_words  # rarely used, and slow to load
+                    from disttui.runner.render.story import attempt_words  # rarely used, and slow to load
 
                     self.say(f"attempt {event['attempt']} failed: {attempt_words(state, event['attempt'])}")
             case "alarm":
@@ -125,7 +189,7 @@ class TextPrinter:
             case "straggler":
                 self.say(straggler_sentence(event, state.host_of(event["rank"])))
             case "ungrouped":
-                if len(ungrouped(state)) <= _NAMED:
+                if not event.get("unknown") and len(ungrouped(state)) <= _NAMED:  # else the closing lines say it
                     self.say(f"{host}: {ungrouped_words(event)}")
             case "stall":
                 self._say_stall(event)
@@ -153,28 +217,30 @@ class TextPrinter:
             if note != reported:
                 why = f" ({note.removeprefix(f'{host.name}: ')})" if note else ""
                 # Where a host has ended, the run is ending: only the end of this host is awaited.
-                goes_on = "" if state.exits else "the run goes on, "
+                goes_on = "" if state.exits else "the run continues, "
                 self.say(f"{host.name}: not seen since {since}{why}; {goes_on}trying again")
         elif kind == "gone":
             self.say(f"{host.name}: {note}")
         elif kind == "failed":
-            self.say(f"{note}\nthe run goes on without this viewer, which cannot")
-            self.say(f"look in: disttui attach {short(state.run)}\nstop it: disttui stop {short(state.run)}")
+            self.say(f"{note}\nthe run continues without this viewer, which cannot")
+            self.say(left_lines(state.run).rstrip())
 
-    def caught_up(self, state: RunState) -> None:
-        """Do nothing: a run that is followed from its beginning has no earlier output."""
-
-    def refresh(self, state: RunState) -> None:
+    def refresh(self, state: RunState, lag: str = "") -> None:
         """Print lines that were held back long enough, and draw the status line regularly."""
+        check_reader(self._out)
         for place, buffer in self._buffers.items():
             self._print(place, buffer.release())
         now = time.monotonic()
         self._begun = now if self._begun is None else self._begun
         if now - self._drawn_at < (REDRAW if self._live else PLAIN_EVERY):
             return
+        over = state.result is not None
+        elapsed = state.elapsed if over else now - self._begun
+        if lag and over:
+            lag += ", Ctrl-C skips it"
         if self._live:
             self._drawn_at = now
-            line = status_line(state, now - self._begun, shutil.get_terminal_size().columns)
+            line = status_line(state, elapsed, shutil.get_terminal_size().columns, lag)
             if line != self._drawn:
                 self._drawn = line
                 self._tell(f"\r\x1b[2K{line}")
@@ -182,25 +248,27 @@ class TextPrinter:
             self._drawn_at = now
         else:
             self._drawn_at = now
-            self._tell(f"disttui: {status_line(state, now - self._begun, 500)}\n")
+            self._tell(f"disttui: {status_line(state, elapsed, 500, lag)}\n")
 
     def say(self, text: str) -> None:
         """Print a message of disttui."""
         self._clear()
         self._tell("".join(f"disttui: {line}\n" for line in clean_lines(text).split("\n")))
 
-    def end(self, lines: list[str]) -> None:
+    def end(self, state: RunState, folder: Path) -> None:
         """Print all lines that are held back, then the closing lines."""
+        from disttui.runner.render.story import ending  # slow to load
+
         for place, maker in self._lines.items():
             self._print(place, self._buffer(place).feed(maker.flush()))
         for place, buffer in self._buffers.items():
             self._print(place, buffer.release(everything=True))
         self._clear()
-        self._tell("\n".join(lines) + "\n")
+        self._tell("\n".join(ending(state, state.elapsed, folder, self._launcher_tails)) + "\n")
 
     def detached(self, run: str) -> None:
-        """Print the id of a run that goes on without this viewer, and how to attach to it."""
-        self._tell(f"look in: disttui attach {short(run)}\nstop it: disttui stop {short(run)}\n")
+        """Print the id of a run that continues without this viewer, and how to attach to it."""
+        self._tell(left_lines(run))
         put(self._out, f"{run}\n")
 
     def _buffer(self, place: tuple[str, str]) -> TracebackBuffer:
@@ -279,7 +347,7 @@ class AttachPrinter(TextPrinter):
         history, self._history = self._history or {}, None
         self.say(headline(self._run, state))
         newest = f"attempt-{max(1, state.attempt)}/"
-        for place in sorted(history, key=lambda place: _order(place[1])):
+        for place in sorted(history, key=lambda place: [int(word) for word in re.findall(r"\d+", place[1])]):
             if place[1].startswith(newest):
                 self._print(place, list(history[place]))
 
@@ -297,10 +365,15 @@ class AttachPrinter(TextPrinter):
         if self._history is None:
             super().record(state, node, content)
 
-    def refresh(self, state: RunState) -> None:
+    def refresh(self, state: RunState, lag: str = "") -> None:
         """Draw nothing before the beginning has come."""
         if self._history is None:
-            super().refresh(state)
+            super().refresh(state, lag)
+
+
+def left_lines(run: str) -> str:
+    """The commands for a run that continues without its viewer."""
+    return f"look in: disttui attach {short(run)}\nstop it: disttui stop {short(run)}\n"
 
 
 def headline(run: KnownRun, state: RunState) -> str:
@@ -315,8 +388,3 @@ def headline(run: KnownRun, state: RunState) -> str:
     if state.result is None:
         words.append(f"{duration(time.time() - run.started)} so far")
     return ", ".join(words)
-
-
-def _order(file: str) -> tuple[int, int]:
-    numbers = [int(word) for word in re.findall(r"\d+", file)]
-    return (numbers[0], numbers[-1]) if numbers else (0, 0)

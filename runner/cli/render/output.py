@@ -1,27 +1,50 @@
-"""Writes to streams whose reader may close them, which must not end the command."""
+"""Writes to streams that may become unwritable, which must not end a run."""
 
 from __future__ import annotations
 
 import errno
 import os
+import select
+import stat
 import sys
 from typing import TextIO
 
 
 def put(stream: TextIO, text: str) -> None:
-    """Write and flush. When the reader has closed the stream (`| head`) the rest is discarded; the run goes on.
+    """Write and flush. Text that cannot be written, as on a full disk, is discarded; standard error reports it once.
 
-    Another failure, such as a full disk, is reported on standard error, once.
+    Raises:
+        BrokenPipeError: The reader has gone (`| head`), which ends the command.
     """
     try:
         stream.write(text)
         stream.flush()
+    except BrokenPipeError:
+        raise
     except OSError as error:
         _give_up(stream)
-        if error.errno != errno.EPIPE and stream is not sys.stderr:
+        if stream is not sys.stderr:
             put(
-                sys.stderr, f"disttui: {stream.name} cannot be written: {error.strerror}; the rest of it goes nowhere\n"
+                sys.stderr, f"disttui: {stream.name} cannot be written: {error.strerror}; further output is discarded\n"
             )
+
+
+def check_reader(stream: TextIO) -> None:
+    """Raise BrokenPipeError if the reader of a pipe has gone: a command that follows a quiet run would not notice."""
+    if reader_gone(stream):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def reader_gone(stream: TextIO) -> bool:
+    """Whether this is a pipe or socket that nobody reads any more."""
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        # Not a terminal: one that was closed sends SIGHUP, which the user may have chosen to ignore.
+        return (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and bool(poll.poll(0))
+    except (OSError, ValueError):  # not a file, or closed
+        return False
 
 
 def failure(stream: TextIO) -> OSError | None:
@@ -37,7 +60,7 @@ def failure(stream: TextIO) -> OSError | None:
 
 
 def _give_up(stream: TextIO) -> None:
-    # Keep the stream object: its buffer would fail again at the interpreter's exit.
+    # Keep the stream object: its buffer would fail again when the process ends.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -1,36 +1,33 @@
-"""The interface for printing a followed run."""
+"""The printers of a followed run, and what each update has them print."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import os
+import sys
 
-from runner.render.slurm import queue_words
-from runner.runs.contents import Content
-from runner.runs.follow import LinkNews, LogRead, Notice, QueueNews, RecordRead
-from runner.runs.session import CaughtUp, StopSent, Update
-from runner.runs.state import RunState
+from disttui.runner.cli.global_options import wants_json
+from disttui.runner.cli.render.jsonl import JsonPrinter
+from disttui.runner.cli.render.live import AttachPrinter, TextPrinter
+from disttui.runner.profile import Profile
+from disttui.runner.render.status import lag_words
+from disttui.runner.render.waiting import queue_words
+from disttui.runner.runs.follow import LinkNews, LogRead, Notice, QueueNews, RecordRead
+from disttui.runner.runs.following import CaughtUp, StopSent, Update
+from disttui.runner.runs.state import RunState
+
+Printer = TextPrinter | JsonPrinter
 
 
-class Printer(Protocol):
-    """Prints a followed run."""
-
-    def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
-        """Print bytes of a host's log file."""
-
-    def record(self, state: RunState, node: int, content: Content) -> None:
-        """Print a record that has just been folded into `state`."""
-
-    def link(self, state: RunState, node: int, kind: str, note: str) -> None:
-        """Print a change of this viewer's link to a host."""
-
-    def caught_up(self, state: RunState) -> None:
-        """Everything that existed when following began has been passed."""
-
-    def refresh(self, state: RunState) -> None:
-        """Called a few times per second: all updates so far are in `state`."""
-
-    def say(self, text: str) -> None:
-        """Print a message of disttui."""
+def make_printer(profile: Profile) -> Printer:
+    """The printer of a run that this command starts."""
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the terminal cannot show must not end the command.
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    if wants_json():
+        return JsonPrinter(sys.stdout)
+    names = tuple(host.name for host in profile.hosts)
+    most = sum(host.num_processes or 1 for host in profile.hosts)
+    return TextPrinter(sys.stdout, sys.stderr, names, most, colour=not os.environ.get("NO_COLOR"))
 
 
 def show_update(printer: Printer, state: RunState, update: Update) -> None:
@@ -47,12 +44,13 @@ def show_update(printer: Printer, state: RunState, update: Update) -> None:
         if words := queue_words(update.queued):
             printer.say(words)
     elif isinstance(update, StopSent):
-        words = "killing every process of the run" if update.now else "stopping the run; Ctrl-C again kills it at once"
+        words = "killing every process of the run" if update.now else "stopping the run; press Ctrl-C again to kill it"
         if not update.reached:
             what = "killed" if update.now else "stopped"
-            words = f"no host is reached: the run is {what} once one is; a third Ctrl-C leaves it running"
+            words = f"no host is reachable: the run is {what} once one is; a third Ctrl-C detaches"
         printer.say(words)
     elif isinstance(update, CaughtUp):
-        printer.caught_up(state)
+        if isinstance(printer, AttachPrinter):
+            printer.caught_up(state)
     else:
-        printer.refresh(state)
+        printer.refresh(state, lag_words(update.behind, update.pending))

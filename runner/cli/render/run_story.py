@@ -1,31 +1,41 @@
-"""The story of a run: its command, its hosts, its timeline, its end."""
+"""The story of a run: its command, its hosts, its timeline, its end; and two runs side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import yaml
 
-from runner.cli.render.live import headline
-from runner.diagnose.cause import causes, find
-from runner.diagnose.straggler import straggler_sentence
-from runner.formatting import clock, duration
-from runner.protocol.events import Event, Unhandled
-from runner.render.status import stall_words, ungrouped_words
-from runner.render.story import attempt_words, death_words, ending, first_line, root_words
-from runner.runs.contents import EventLine
-from runner.runs.hooks import end_summary
-from runner.runs.registry import KnownRun
-from runner.runs.replay import Replay
-from runner.runs.state import RunState
-from runner.text import clean, clean_lines
+from disttui.runner.api.comparing import SECTIONS, Comparison
+from disttui.runner.api.waiting import ended
+from disttui.runner.cli.render.live import headline
+from disttui.runner.diagnose.cause import causes, find
+from disttui.runner.diagnose.doubts import straggler_sentence
+from disttui.runner.formatting import clock, duration
+from disttui.runner.ids import short
+from disttui.runner.protocol.events import Event, Unhandled
+from disttui.runner.render.status import stall_words, ungrouped_words
+from disttui.runner.render.story import attempt_words, death_words, ending, first_line, root_words
+from disttui.runner.render.waiting import explain
+from disttui.runner.runs.contents import EventLine
+from disttui.runner.runs.hooks import end_summary
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.replay import Replay
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import clean, clean_lines
+
+_LONGEST = 120
+"""Characters of a value that is shown beside another."""
 
 
 def render_run(run: KnownRun, found: Replay) -> list[str]:
-    """The lines of `disttui show`."""
+    """The lines of `disttui runs show`."""
     lines = [headline(run, found.state)]
-    if run.problem:
-        lines += ["", f"✗ it could not be started: {clean_lines(run.problem)}"]
+    known = run.summary()
+    if found.state.result is None:
+        lines[0] += f", {known['state']}"
+    if known["state"] in ("stopping", "stopped") and known["note"]:
+        lines.append(known["note"])
     if run.sandbox:
         lines.append("played in a sandbox, which lives only as long as its command")
     lines += ["", "versions", *_versions(run, found)]
@@ -40,8 +50,12 @@ def render_run(run: KnownRun, found: Replay) -> list[str]:
 
 def run_json(run: KnownRun, found: Replay) -> dict[str, object]:
     """The same as data."""
+    word = run.summary()["state"] if found.state.result is None else found.state.result.get("state")
+    look = ended(run, found.state, run.folder)
     return {
         **end_summary(run, found.state),
+        "state": word,
+        "explain": explain(look) if word in ("failed", "lost") or run.problem else None,
         "source": run.source,
         "profile": run.profile,
         "versions": {host.name: _version(found, node) for node, host in enumerate(run.hosts)},
@@ -50,6 +64,7 @@ def run_json(run: KnownRun, found: Replay) -> dict[str, object]:
             {"attempt": one.attempt, "words": attempt_words(found.state, one.attempt)} for one in causes(found.state)
         ],
         "problem": run.problem or None,
+        "unconfirmed": run.unconfirmed(run.ends()),
     }
 
 
@@ -142,3 +157,47 @@ def _name(state: RunState, node: int) -> str:
 
 def _indented(text: str) -> list[str]:
     return [f"  {line}" for line in clean_lines(text).split("\n") if line.strip()]
+
+
+def render_comparison(found: Comparison) -> Iterator[str]:
+    """The lines of `disttui runs diff`."""
+    one, other = map(short, found.runs)
+    yield f"{one} → {other}"
+    same = []
+    for section in SECTIONS:
+        differences = found.of(section)
+        if not differences:
+            same.append(section)
+            continue
+        yield ""
+        yield section
+        width = min(40, max(len(one.key) for one in differences))
+        for difference in differences:
+            before, after = (_shown(value) for value in (difference.before, difference.after))
+            yield f"  {clean(difference.key):<{width}}  {before} → {after}"
+    if found.changes:
+        yield ""
+        yield from (f"  {clean(line)}" for line in found.changes)
+    for run in found.unknown:
+        yield ""
+        yield f"▲ {short(run)}: command, code, versions and hosts were not recorded, so they are not compared"
+    known = [section for section in same if not found.unknown or section in ("profile", "result")]
+    if known:
+        yield ""
+        yield f"the same: {', '.join(known)}"
+
+
+def comparison_json(found: Comparison) -> dict[str, object]:
+    """The same as data."""
+    sections: dict[str, object] = {
+        section: [{"key": one.key, "before": one.before, "after": one.after} for one in found.of(section)]
+        for section in SECTIONS
+    }
+    return {"runs": list(found.runs), **sections, "changes": list(found.changes), "unknown": list(found.unknown)}
+
+
+def _shown(value: str | None) -> str:
+    if not value:
+        return "nothing" if value is None else "''"
+    text = clean(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -4,52 +4,49 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
-from runner.formatting import duration, figure, number
-from runner.ids import short
-from runner.render.slurm import waiting_words
-from runner.render.status import GLYPHS
-from runner.render.waiting import dropped_words
-from runner.text import clean
+from disttui.runner.formatting import duration, figure, number
+from disttui.runner.ids import short
+from disttui.runner.render.status import GLYPHS
+from disttui.runner.render.tables import fit, table
+from disttui.runner.render.waiting import Explain, dropped_words, waiting_words
+from disttui.runner.runs.summary import cause_text
+from disttui.runner.text import clean
 
 Row = Mapping[str, object]
 """A run's summary (docs/formats.md), with `note`."""
 
 
-class _Column(NamedTuple):
-    title: str
-    cell: Callable[[Row], str]
-    right: bool = False
-
-
-def render_runs(rows: Sequence[Row]) -> str:
-    """The table of summaries; `note` of a row stands behind it."""
+def render_runs(rows: Sequence[Row], width: int = 80) -> str:
+    """The table of summaries; a row's note follows it and is cut where it does not fit."""
     if not rows:
         return "no runs. Start one: disttui run PROFILE"
     ids = [clean(str(row.get("run"))) for row in rows]
-    table = [
-        ("id", *(column.title for column in _COLUMNS)),
-        *((short(run, ids), *(column.cell(row) for column in _COLUMNS)) for row, run in zip(rows, ids, strict=True)),
-    ]
-    right = (False, *(column.right for column in _COLUMNS))
-    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
-    lines = []
-    for index, cells in enumerate(table):
-        padded = [
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for to_right, cell, width in zip(right, cells, widths, strict=True)
-        ]
-        note = _note(rows[index - 1], cells[0]) if index else ""
-        lines.append("  ".join([*padded, f"({note})" if note else ""]).rstrip())
-    return "\n".join(lines)
+    cells = [(short(run, ids), *(cell(row) for _, _, cell in _COLUMNS)) for row, run in zip(rows, ids, strict=True)]
+    head = [("id", "<"), *((title, side) for title, side, _ in _COLUMNS)]
+    room = max(width, *map(len, table(head, cells).split("\n")))
+    noted = [(*one, f"({note})" if (note := _note(row)) else "") for one, row in zip(cells, rows, strict=True)]
+    lost = [(one[0], str(row["dropped"])) for one, row in zip(cells, rows, strict=True) if row.get("dropped")]
+    lines = [fit(table([*head, ("", "<")], noted), room)]
+    return "\n".join([*lines, *(f"{run}: {dropped_words(run, why)}" for run, why in lost)])
 
 
-def _note(row: Row, run: str) -> str:
+def runs_data(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """The same for JSON; of failed runs with the cause, as far as the summary has it, and where to read more."""
+    return [{**row, "explain": _explain(row)} for row in rows]
+
+
+def _explain(row: Row) -> Explain | None:
+    problem, run = str(row.get("problem") or ""), short(str(row.get("run")))
+    if row.get("state") not in ("failed", "lost") and not problem:
+        return None
+    cure = str(row.get("cure") or "") or None
+    return {"cause": problem or cause_text(row) or None, "cure": cure, "evidence": None, "next": f"disttui wait {run}"}
+
+
+def _note(row: Row) -> str:
     if row.get("state") == "queued" and not row.get("note"):
         return waiting_words(str(row.get("waits") or ""), str(row.get("start") or ""))
-    if row.get("dropped") and not row.get("note"):
-        return dropped_words(run, str(row["dropped"]))
     return clean(str(row.get("note") or ""))
 
 
@@ -68,10 +65,6 @@ def _step(row: Row) -> str:
     return "-" if step is None else f"{step:,.0f}" + (f"/{steps:,.0f}" if steps else "")
 
 
-def _loss(row: Row) -> str:
-    return figure(row.get("loss")) or "-"
-
-
 def _hosts(row: Row) -> str:
     hosts = row.get("hosts")
     if not isinstance(hosts, list):
@@ -80,13 +73,13 @@ def _hosts(row: Row) -> str:
     return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
-_COLUMNS = (
-    _Column("profile", lambda row: clean(str(row.get("name") or "-"))),
-    _Column("by", lambda row: clean(str(row.get("by") or "-"))),
-    _Column("state", _state),
-    _Column("age", _age, right=True),
-    _Column("step", _step, right=True),
-    _Column("loss", _loss, right=True),
-    _Column("hosts", _hosts),
+_COLUMNS: Sequence[tuple[str, str, Callable[[Row], str]]] = (
+    ("profile", "<", lambda row: clean(str(row.get("name") or "-"))),
+    ("by", "<", lambda row: clean(str(row.get("by") or "-"))),
+    ("state", "<", _state),
+    ("age", ">", _age),
+    ("step", ">", _step),
+    ("loss", ">", lambda row: figure(row.get("loss")) or "-"),
+    ("hosts", "<", _hosts),
 )
-"""The columns after the id, which is as short as the table allows."""
+"""The columns after the id, which is as short as the table allows: title, side, cell."""

@@ -13,14 +13,12 @@ from typing import Any
 
 import yaml
 
-from runner.errors import InputError
-from runner.hosts.discovery.candidate import MAX_SIZE, Candidate, Discovered, gather, spread
+from disttui.runner.errors import InputError
+from disttui.runner.hosts.discovery.candidate import MAX_SIZE, Candidate, Discovered, gather, spread
 
 _SECTION = re.compile(r"\[\s*([^\]:]+?)\s*(?::\s*(\w+)\s*)?\]\s*(?:[#;].*)?")
-_PATIENCE = 20.0
-_DEPTH = 32
 _MOST = 100_000
-"""The most groups and hosts of a YAML inventory: YAML aliases can multiply those of a small file without end."""
+"""The most groups and hosts of a YAML inventory: YAML aliases can multiply those of a small file without bound."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -51,7 +49,7 @@ def _ask(path: Path) -> Mapping[str, Any] | None:
         return None
     command = [program, "-i", str(path), "--list"]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=True)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20.0, check=True)
         data = json.loads(done.stdout[: 16 * MAX_SIZE])
     except (OSError, ValueError, RecursionError, subprocess.SubprocessError):
         return None  # the file is then read here
@@ -96,7 +94,7 @@ def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidat
         data = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
-        problems.append(f"{source}{f':{mark.line + 1}' if mark else ''}: this is no YAML")
+        problems.append(f"{source}{f':{mark.line + 1}' if mark else ''}: not valid YAML")
         return
     if isinstance(data, dict) and "_meta" in data:
         yield from _from_json(data, source)
@@ -122,7 +120,7 @@ def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidat
 
 def _listed(groups: Any, depth: int) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
     """Every group, with None, and every host of it, with its variables; once for each alias of the group."""
-    for group, content in groups.items() if isinstance(groups, dict) and depth <= _DEPTH else ():
+    for group, content in groups.items() if isinstance(groups, dict) and depth <= 32 else ():
         yield str(group), None, {}
         if not isinstance(content, dict):
             continue

@@ -1,18 +1,19 @@
-"""The result of a source of hosts, and the limits for all sources."""
+"""The result of a source of hosts, the limits for all sources, and hostfiles of MPI and DeepSpeed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic_core import PydanticCustomError
 
-from runner.errors import InputError
-from runner.profile.addresses import split_host
-from runner.text import clean
+from disttui.runner.errors import InputError
+from disttui.runner.profile.fields import split_host
+from disttui.runner.text import clean
 
 MOST = 1000
 """The most hosts of one source."""
@@ -88,7 +89,7 @@ def spread(pattern: str) -> list[str]:
         return [pattern]
     first, last = found.groups()
     if not int(first) <= int(last) < int(first) + MOST:
-        raise InputError(f"{clean(pattern)!r} is no range of at most {MOST:,} hosts", "Write it like node[1-4].")
+        raise InputError(f"{clean(pattern)!r} is not a range of at most {MOST:,} hosts", "Write it like node[1-4].")
     width = len(first) if first.startswith("0") else 0
     names = [
         f"{pattern[: found.start()]}{n:0{width}}{pattern[found.end() :]}" for n in range(int(first), int(last) + 1)
@@ -97,3 +98,48 @@ def spread(pattern: str) -> list[str]:
     if len(spreads) > MOST:
         raise InputError(f"{clean(pattern)!r} is more than {MOST:,} hosts", "Write it in parts.")
     return spreads
+
+
+_SLOTS = re.compile(r"(?:slots|max[_-]?slots|count|cpu)\s*=\s*(\d{1,6})", re.IGNORECASE)
+_COUNTED = re.compile(r"([^\s:]+):(\d{1,6})")
+
+
+class HostLine(NamedTuple):
+    """One line of a hostfile that names a host."""
+
+    number: int
+    host: str
+    """A name, or a range such as node[1-4]."""
+    slots: int | None
+    rest: tuple[str, ...]
+    """What else stands there, word by word."""
+
+
+def hostfile(text: str, name: str) -> Discovered:
+    """The hosts of a hostfile, in its order."""
+    problems: list[str] = []
+    return gather(name, _hosts(text, name, problems), problems)
+
+
+def host_lines(text: str) -> Iterator[HostLine]:
+    """Every line that names a host, as it was written."""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split(None, 1)
+        if not words:
+            continue
+        host, rest = words[0], words[1] if len(words) > 1 else ""
+        counted = _COUNTED.fullmatch(host)
+        given = _SLOTS.search(rest)
+        slots = int(given[1]) if given else int(counted[2]) if counted else None
+        others = f"{rest[: given.start()]} {rest[given.end() :]}" if given else rest
+        yield HostLine(number, counted[1] if counted else host, slots, tuple(others.split()))
+
+
+def _hosts(text: str, name: str, problems: list[str]) -> Iterator[Candidate]:
+    for line in host_lines(text):
+        slots = line.slots
+        try:
+            for one in spread(line.host):
+                yield Candidate(one, name, f"{slots} slots" if slots else "", slots)
+        except InputError as error:
+            problems.append(f"{name}:{line.number}: {error.sentence}")

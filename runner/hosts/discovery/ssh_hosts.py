@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runner.hosts.discovery.candidate import Candidate, Discovered, gather
-from runner.text import clean
-from runner.transport.ssh_config_files import ConfigReader, Statement
+from disttui.runner.hosts.discovery.candidate import Candidate, Discovered, gather
+from disttui.runner.text import clean
+from disttui.runner.transport.ssh_config_files import ConfigReader, Statement
 
 
 def ssh_hosts(config_file: str | None = None) -> Discovered:

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from ...protocol.files import LeaderPlace
 
 _TRY = 2.0
-_SETTLE = 0.3
 _RETRY = 0.5
-_NOT_SEEN = 5.0
-_ADDRESSES = 64
 
 
 class Follower:
@@ -94,9 +91,9 @@ class Follower:
         port, addresses = place.get("port"), place.get("addresses")
         usable = [one for one in addresses if messages.is_address(one)] if isinstance(addresses, list) else []
         if port is None or not messages.is_port(port) or not usable:
-            self._end("join", "node 0 gave no port and address of itself that there could be")
+            self._end("join", "node 0 reported no valid address and port")
             return
-        self._port, self._addresses = port, usable[:_ADDRESSES]
+        self._port, self._addresses = port, usable[:64]
         self._search()
 
     def send(self, message: Report) -> None:
@@ -122,7 +119,7 @@ class Follower:
         return self._over or self._link.delivered or not self._link.connected
 
     def _search(self) -> None:
-        """Try every address at once; each that answers is one that this host can reach."""
+        """Try every address concurrently; each that answers is one that this host can reach."""
         if self._over:
             return
         for address in self._addresses:
@@ -191,7 +188,7 @@ class Follower:
             self._fail(address, probe, 0, f"what answers there is not this run's leader ({why})")
 
         channel = Channel(self._loop, sock, WireSession(self._key, leads=False), answer, closed, opened)
-        timer = self._loop.after(_TRY, lambda: closed("it stays silent"))
+        timer = self._loop.after(_TRY, lambda: closed("no answer"))
 
     def _fail(self, address: str, probe: bool, code: int, problem: str = "") -> None:
         if self._over:
@@ -243,7 +240,7 @@ class Follower:
         self._link.attach(channel)
         self._link.beat(**self._rest())
         if first:
-            self._loop.after(_SETTLE if self._trying else 0, self._tell_reached)
+            self._loop.after(0.3 if self._trying else 0, self._tell_reached)
 
     def _tell_reached(self) -> None:
         self.send({"k": "reached", "addresses": sorted(self._reached), "pending": bool(self._trying)})
@@ -255,7 +252,7 @@ class Follower:
             new = None
             if not self._malformed:
                 self._malformed = True
-                text = f"the leader sends what no supervisor does, which is left out: {error}"
+                text = f"ignored an invalid message of the leader: {error}"
                 self._say(note(text))
         if self._not_seen:
             self._not_seen = self._fenced = False
@@ -278,7 +275,7 @@ class Follower:
                 self._end("join", _unreached(self._port, tried))
             return
         self._link.beat(**self._rest())
-        if silent >= _NOT_SEEN:
+        if silent >= 5.0:
             if not self._not_seen:
                 self._say(HostSeen(t=stamp(), e="host", node=0, state="not seen", last=last))
             self._not_seen = True
@@ -292,7 +289,7 @@ class Follower:
             self._waited_for = True
             self._say(awaited(self._host.spec["hosts"][0], self._limit - silent))
         if silent >= self._limit:
-            self._end("host lost", f"the leader was not heard of for {self._limit:g} s")
+            self._end("host lost", f"no heartbeat from the leader for {self._limit:g} s")
 
     def _end(self, kind: str, why: str) -> None:
         if not self._over:
@@ -303,5 +300,5 @@ class Follower:
 
 def _unreached(port: int, tried: str) -> str:
     if not port:
-        return "this host never got the address of node 0, which the command that starts the run has to send"
+        return "the start was not completed: the command that starts the run ended before it sent node 0's address"
     return f"node 0 was not reached at port {port} ({tried or 'no answer'})"

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 from ...protocol import cause
 from ...protocol.cause import Cause
-from ...protocol.events import IN_LINE, AttemptBegins, Event, Failed, Join, Note, State, Unhandled, Waiting
+from ...protocol.events import IN_LINE, Alarm, AttemptBegins, Event, Failed, Join, Note, State, Unhandled, Waiting
 from ...protocol.gang import (
     AttemptProgress,
     DoneMessage,
@@ -20,24 +20,22 @@ from ...protocol.gang import (
     ListeningMessage,
     Order,
     Report,
-    SignsMessage,
     VerdictMessage,
+    WarmMessage,
     attempt_of,
 )
+from ...protocol.watch import AGAIN, ALARMS, WatchRule, stall_text
 from .. import ports
 from ..host import HostPart
 from ..journal import note, stamp
 from ..loop import Loop
 from ..problem import Problem
 from .health import Health
-from .membership import Roll, of_host
-from .resume import Resume
+from .membership import Membership, Resume, of_host
 from .turn import Turn, TurnOrder
 
-_WAITING = 5.0
 _OFTEN, _RAREST = 0.25, 300.0
 """Seconds between the first two notes of what a queued run waits for, and between two after hours."""
-_LONGEST_WHY = 2000
 _LONG_ENOUGH = 60.0
 """Seconds after which an attempt counts as begun, whatever its ranks show."""
 _IDLE = 3.0
@@ -48,8 +46,8 @@ FENCE = 6.0
 
 def awaited(name: str, seconds: float) -> Note:
     """The note for a stop that waits for a silent host, with the longest wait in seconds."""
-    latest = f"within {max(0.0, seconds):.0f} s it ends its ranks by itself"
-    text = f"the stop waits for {name}, which is not heard of: {latest}"
+    latest = f"within {max(0.0, seconds):.0f} s it ends its ranks itself"
+    text = f"waiting for {name} to stop, which has sent no heartbeat: {latest}"
     return {**note(text), "stop": True}
 
 
@@ -107,7 +105,7 @@ class Gang:
         self._loop = loop
         self._say = say
         self._send = send
-        self._roll = Roll(host.spec["hosts"], addresses)
+        self._members = Membership(host.spec["hosts"], addresses)
         self._phase = Phase.JOINING
         queue = host.spec.get("queue")
         self._turn = Turn(queue["turns"]) if queue else None
@@ -126,12 +124,18 @@ class Gang:
         self._idle: dict[int, float] = {}
         """Hosts without a process of the running attempt → since when (monotonic seconds)."""
         self._ended: dict[int, AttemptProgress] = {}
+        self._fired: dict[str, float] = {}
+        """Rules of `watch` that have fired → until when other ranks' findings are the same."""
+        self._before: int | None = None
+        """The step before which the next attempt resumes."""
         self._hopeless = False
         self._stop = False
         self._fenced = 0.0
         self._deadline = 0.0
         self._last_end: tuple[Any, ...] | None = None
-        self._health = Health(say, self._ask_stacks)
+        self._rules: dict[str, WatchRule] = {rule["rule"]: rule for rule in host.spec.get("watch") or []}
+        patience = self._rules["stall"].get("seconds") if "stall" in self._rules else None
+        self._health = Health(self._hear_health, self._ask_stacks, patience)
         self._resume = Resume(say)
         loop.every(1.0, self._look_at_health)
 
@@ -152,8 +156,8 @@ class Gang:
 
     def join(self, node: int) -> None:
         """A host has connected, or is back."""
-        if node not in self._roll.present:
-            self._roll.present.add(node)
+        if node not in self._members.present:
+            self._members.present.add(node)
             self._say(Join(t=stamp(), e="join", node=node))
         self._maybe_go()
 
@@ -168,14 +172,14 @@ class Gang:
             last: Unix time of its last sign of life.
         """
         if self._phase is Phase.JOINING:
-            self._roll.strike(node)
+            self._members.strike(node)
             if self._turn is not None:  # it may have waited in line for hours, and has its time to come back
                 self._deadline = time.monotonic() + float(self._host.launch["join_timeout"])
             return
-        if node in self._roll.lost or self._phase is Phase.OVER:
+        if node in self._members.lost or self._phase is Phase.OVER:
             return
-        self._roll.lost[node] = last
-        why = f"not heard of for {self._host.launch['host_timeout']:g} s"
+        self._members.lost[node] = last
+        why = f"no heartbeat for {self._host.launch['host_timeout']:g} s"
         if gone:
             why = "its supervisor has ended: killed, or the host was rebooted"
             self._hopeless = True
@@ -189,11 +193,16 @@ class Gang:
 
     def unstopped(self, node: int) -> bool:
         """Whether a stop waits for this host."""
-        return self._stop and not self.over and node in self._roll.present and node not in self._ended
+        return self._stop and not self.over and node in self._members.present and node not in self._ended
+
+    @property
+    def unconfirmed(self) -> list[int]:
+        """The node ranks that have not confirmed the end of their ranks."""
+        return [node for node in self._members.nodes if node not in self._ended]
 
     def found(self, node: int) -> None:
         """A lost host has sent something again."""
-        self._roll.lost.pop(node, None)
+        self._members.lost.pop(node, None)
         self._maybe_go()
 
     def hand_over(self) -> socket.socket | None:
@@ -220,7 +229,7 @@ class Gang:
             self._ended[node] = {"begun": False, "saved": False, "step": None}
             self._maybe_settle()
         else:
-            why = f"nothing of attempt {self._attempt} runs there any more, and nothing has said why"
+            why = f"attempt {self._attempt} ended there; cause unknown"
             self._fail(of_host(node, "launch", why), "failure")
 
     def stop(self, reason: str, now: bool) -> None:
@@ -229,23 +238,23 @@ class Gang:
             return
         self._stop = True
         self._phase = Phase.ENDING
-        for node in self._roll.nodes:
-            if node in self._roll.present:
+        for node in self._members.nodes:
+            if node in self._members.present:
                 self._send(node, {"k": "stop", "reason": reason, "now": now})
         self._maybe_settle()
 
-    def move(self, priority: int, order: float) -> None:
-        """Take another place in the line, on every host; one that is away takes it when it is back."""
+    def move(self, round_number: int, order: float) -> None:
+        """Take another place in the queue, on every host; one that is away takes it when it is back."""
         if self._turn is not None and self._phase is Phase.JOINING:
-            for node in self._roll.nodes:
-                self._send(node, {"k": "place", "priority": priority, "order": order})
+            for node in self._members.nodes:
+                self._send(node, {"k": "place", "round": round_number, "order": order})
 
     def receive(self, node: int, message: Report) -> None:
         """Handle a message of a host; messages of older attempts are dropped."""
         if attempt_of(message, self._attempt) != self._attempt or self._phase is Phase.OVER:
             return
         if message["k"] == "reached":
-            self._roll.reach(node, message["addresses"])
+            self._members.reach(node, message["addresses"])
             self._maybe_go()
         elif message["k"] == "room":
             self._on_turn(lambda turn: turn.hear(node, message["room"], message["why"]))
@@ -260,7 +269,11 @@ class Gang:
         elif message["k"] == "ended":
             self._on_ended(node, message)
         elif message["k"] == "signs":
-            self._on_signs(node, message)
+            self._health.hear(node, message, time.monotonic())
+            self._resume.hear(message["attempt"], message)
+        elif message["k"] == "found":
+            rank = None if message["rule"] in ALARMS.values() else message["rank"]
+            self._act(message["rule"], node, rank, message["step"], message["text"])
         elif message["k"] == "stop":
             self.stop(message["reason"], message["now"])
         else:
@@ -273,29 +286,55 @@ class Gang:
             self._send(order.node, {"k": "take", "take": order.take})
         self._say_what_it_waits_for(self._turn)
         if self._turn.granted:
-            for node in self._roll.nodes:
+            for node in self._members.nodes:
                 self._send(node, {"k": "warm", "attempt": self._attempt})
             self._maybe_go()
 
     def _say_what_it_waits_for(self, turn: Turn) -> None:
         """Say it where it is news: each time later than the last, for other users could fill the disk by it."""
         now, names = time.monotonic(), self._host.spec["hosts"]
-        why = "; ".join(f"{names[node]}: {why}" for node, why in sorted(turn.why.items()))[:_LONGEST_WHY]
+        why = "; ".join(f"{names[node]}: {why}" for node, why in sorted(turn.why.items()))[:2000]
         if not why or why == self._waits_for or now < self._says_again:
             return
         self._waits_for = why
         self._says_again, self._pace = now + self._pace, min(2 * self._pace, _RAREST)
         self._say(note(f"{IN_LINE}{why}", "info"))
 
-    def _on_signs(self, node: int, message: SignsMessage) -> None:
-        self._health.hear(node, message, time.monotonic())
-        self._resume.hear(int(message["attempt"]), message)
+    def _hear_health(self, event: Event) -> None:
+        self._say(event)
+        if event["e"] == "stall" and not event.get("over"):
+            self._act("stall", 0, None, None, stall_text(event["silent"]))
+
+    def _act(self, name: str, node: int, rank: int | None, step: int | None, text: str) -> None:
+        """Do what a rule of `watch` says. `rank` is None if it is about the host or the whole run."""
+        rule = self._rules.get(name)
+        now = time.monotonic()
+        if rule is None or self._phase is not Phase.RUNNING or now < self._fired.get(name, now):
+            return  # other ranks see the same
+        self._fired[name] = now + AGAIN
+        if rule["do"] == "notify" and rank is None:
+            return  # that event is one already
+        where = self._host.spec["hosts"][node] if rank is None else f"rank {rank} on {self._host.spec['hosts'][node]}"
+        self._say(Alarm(t=stamp(), e="alarm", kind="watch", text=f"{where}: {text} ({name})", value=None))
+        why = f"watch.{name}: {text}"
+        if rule["do"] == "stop":
+            self.stop(why[:200], False)
+        elif rule["do"] == "stacks":
+            if name != "stall":  # whose stacks are stored in any case
+                self._health.ask()
+        elif rule["do"] == "snapshot":
+            for other in self._members.nodes:
+                self._send(other, {"k": "snapshot", "attempt": self._attempt})
+        elif rule["do"] != "notify":
+            self._before = step if rule["do"] == "rollback" else None
+            cause = Cause(node=node, rank=rank, kind="watch", type="", message=why, code=None, at=time.time())
+            self._fail(cause, "failure")
 
     def _look_at_health(self) -> None:
         self._health.look(self._attempt if self._phase is Phase.RUNNING else 0, time.monotonic())
 
     def _ask_stacks(self, number: int) -> None:
-        for node in self._roll.nodes:
+        for node in self._members.nodes:
             self._send(node, {"k": "stacks", "attempt": self._attempt, "number": number})
 
     def _on_listening(self, message: ListeningMessage) -> None:
@@ -303,11 +342,11 @@ class Gang:
             self._phase = Phase.RUNNING
             if "mpi" in message:
                 self._go["mpi"] = message["mpi"]
-            for other in self._roll.nodes[1:]:
+            for other in self._members.nodes[1:]:
                 self._send_go(other)
 
     def _on_failed(self, node: int, message: FailedMessage) -> None:
-        alone = self._phase is Phase.STARTING or len(self._roll.nodes) == 1
+        alone = self._phase is Phase.STARTING or len(self._members.nodes) == 1
         if message["port_in_use"] and node == 0 and alone:
             self._refused.add(self._port)
             self._go_on_next_port()
@@ -338,7 +377,7 @@ class Gang:
     def _on_done(self, node: int, message: DoneMessage) -> None:
         self._done.add(node)
         self._ended[node] = message
-        if self._phase is not Phase.ENDING and self._done >= set(self._roll.nodes):
+        if self._phase is not Phase.ENDING and self._done >= set(self._members.nodes):
             self._conclude("finished", 0, None)
 
     def _on_ended(self, node: int, message: EndedMessage) -> None:
@@ -352,7 +391,7 @@ class Gang:
         return float(self._host.launch["rejoin_timeout"])
 
     def _wait_for_all(self) -> None:
-        patience = self._return if self._roll.lost else float(self._host.launch["join_timeout"])
+        patience = self._return if self._members.lost else float(self._host.launch["join_timeout"])
         self._deadline = max(time.monotonic(), self._fenced) + patience
         self._since_waiting = time.monotonic()
         self._patience = self._loop.every(0.25, self._check_patience)
@@ -363,13 +402,13 @@ class Gang:
             self._patience.cancel()
             return
         now = time.monotonic()
-        missing = self._roll.missing
-        if missing and now - self._since_waiting >= _WAITING:
+        missing = self._members.missing
+        if missing and now - self._since_waiting >= 5.0:
             self._since_waiting = now
             self._say(Waiting(t=stamp(), e="waiting", missing=missing))
         if self._turn is not None:
             self._say_what_it_waits_for(self._turn)
-        in_line = self._turn is not None and not missing and bool(self._roll.master)
+        in_line = self._turn is not None and not missing and bool(self._members.master)
         if now >= self._deadline and not in_line:
             self._patience.cancel()
             self._give_up_waiting()
@@ -378,21 +417,21 @@ class Gang:
 
     def _give_up_waiting(self) -> None:
         self._hopeless = True
-        if self._roll.lost:
+        if self._members.lost:
             why = f"not back within {self._return:g} s (launch.rejoin_timeout)"
-            self._fail(self._roll.host_lost(why), "host lost")
+            self._fail(self._members.host_lost(why), "host lost")
         else:
-            self._fail(self._roll.not_joined(float(self._host.launch["join_timeout"])), "join timeout")
+            self._fail(self._members.not_joined(float(self._host.launch["join_timeout"])), "join timeout")
         self._maybe_settle()
 
     def _maybe_go(self) -> None:
         if self._phase not in (Phase.JOINING, Phase.REGROUPING) or time.monotonic() < self._fenced:
             return
-        if not self._roll.missing and self._roll.master and (self._turn is None or self._turn.granted):
+        if not self._members.missing and self._members.master and (self._turn is None or self._turn.granted):
             self._go_on_next_port()
 
     def _go_on_next_port(self) -> None:
-        master = self._roll.master
+        master = self._members.master
         # With a master on loopback all hosts are this machine: torch's store, which authenticates nobody, need not be
         # reachable over the network.
         only = master if master in ("127.0.0.1", "::1") else None
@@ -412,7 +451,7 @@ class Gang:
             AttemptBegins(t=stamp(), e="attempt", attempt=attempt, master=master, port=self._port, world_size=size)
         )
         self._go = GoMessage(k="go", attempt=self._attempt, master=master, port=self._port)
-        self._phase = Phase.STARTING if len(self._roll.nodes) > 1 else Phase.RUNNING
+        self._phase = Phase.STARTING if len(self._members.nodes) > 1 else Phase.RUNNING
         self._send_go(0)
 
     def _send_go(self, node: int) -> None:
@@ -424,16 +463,16 @@ class Gang:
             self._phase = Phase.ENDING
             self._lasted = time.monotonic() - self._went if self._went else 0.0
             message = EndMessage(k="end", attempt=self._attempt, reason=reason, now=False)
-            for node in self._roll.nodes:
-                if node in self._roll.present:
+            for node in self._members.nodes:
+                if node in self._members.present:
                     self._send(node, message)
 
     def _maybe_settle(self) -> None:
-        if self._phase is not Phase.ENDING or not self._roll.present <= {*self._ended, *self._roll.lost}:
+        if self._phase is not Phase.ENDING or not self._members.present <= {*self._ended, *self._members.lost}:
             return
         if self._stop:
             # A lost host has ended its ranks by then; one that reconnects earlier is stopped like the others.
-            unsure = not self._roll.lost.keys() <= self._ended.keys()
+            unsure = not self._members.lost.keys() <= self._ended.keys()
             if unsure and time.monotonic() < self._fenced:
                 self._loop.after(self._fenced - time.monotonic(), self._maybe_settle)
             else:
@@ -450,11 +489,13 @@ class Gang:
         ends = list(self._ended.values())
         end, before = _how_it_ended(ends, blamed), self._last_end
         self._last_end = end
-        lost = self._roll.lost and not self._return
+        lost = self._members.lost and not self._return
         if self._attempt > int(self._host.launch["restarts"]) or self._hopeless or lost:
             return False
+        if any(failure["kind"] == "host lost" for failure in self._failures):
+            return True  # a cut may come at any time: how far the attempt got says nothing about the job
         if self._lasted <= _LONG_ENOUGH and not any(one.get("begun") for one in ends):
-            why = f"this one ended {self._lasted:.0f} s after its start, before anything showed that it trains"
+            why = f"this attempt ended {self._lasted:.0f} s after its start, before it showed any sign of training"
         elif end is not None and end == before and not any(one.get("saved") for one in ends):
             # Scripts that log seldom may get further than that: then they save something, or fail in another way.
             step, type_, _ = end
@@ -468,18 +509,22 @@ class Gang:
         self._attempt += 1
         self._phase = Phase.REGROUPING
         self._failures, self._ended, self._done, self._went = [], {}, set(), 0.0
+        self._fired.clear()
         self._refused.clear()
         self._idle.clear()
         self._say(note(f"attempt {self._attempt} begins"))
-        for node in self._roll.nodes:
-            self._send(node, {"k": "warm", "attempt": self._attempt})
+        warm = WarmMessage(k="warm", attempt=self._attempt)
+        if self._before is not None:
+            warm["before"], self._before = self._before, None
+        for node in self._members.nodes:
+            self._send(node, warm)
         self._wait_for_all()
 
     def _conclude(self, state: State, code: int, blamed: Cause | None) -> None:
         self._phase = Phase.OVER
         verdict = VerdictMessage(k="verdict", state=state, code=code, attempt=self._attempt, cause=blamed)
-        for node in self._roll.nodes:
-            if node in self._roll.present:
+        for node in self._members.nodes:
+            if node in self._members.present:
                 self._send(node, verdict)
 
 

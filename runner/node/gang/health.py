@@ -11,7 +11,7 @@ from ..journal import stamp
 from ..observe.signs import median
 
 AT_LEAST = 30.0
-"""Seconds of silence that are no stall, whatever the pace."""
+"""Seconds of silence that never count as a stall, whatever the pace."""
 USUAL = 5.0
 """A stall is this many times the usual pause between signs of life …"""
 LONGEST = 2.0
@@ -21,10 +21,8 @@ SLOW = 1.5
 RECOVERED = 1.2
 LONG = 30.0
 """… for this many seconds."""
-_REMEMBERED = 50
 _USUAL_OF = 3
 """Pauses of which one can be called usual: a script that prints nothing has but the one until torch's first line."""
-_FRESH = 15.0
 
 
 class Health:
@@ -33,13 +31,20 @@ class Health:
     Args:
         say: Takes an event.
         ask: Is called with a number when every host is to write its stacks-<number>.json.
+        patience: Seconds of silence of all ranks that make a stall, None: by their pace.
     """
 
-    def __init__(self, say: Callable[[Event], None], ask: Callable[[int], None]) -> None:
+    def __init__(self, say: Callable[[Event], None], ask: Callable[[int], None], patience: float | None = None) -> None:
+        self._patience = patience
         self._say = say
         self._ask = ask
         self._asked = 0
         self._begin(0, 0.0)
+
+    def ask(self) -> None:
+        """Have every host write the stacks of its ranks."""
+        self._asked += 1
+        self._ask(self._asked)
 
     def _begin(self, attempt: int, now: float) -> None:
         self._attempt = attempt
@@ -73,19 +78,20 @@ class Health:
         if newest > self._gang_last + 0.1:
             if self._stalled:
                 self._say_stall(now, over=True)
-            self._gaps = [*self._gaps, newest - self._gang_last][-_REMEMBERED:]
+            self._gaps = [*self._gaps, newest - self._gang_last][-50:]
             self._gang_last = newest
             self._stalled = False
         elif not self._stalled and now - self._gang_last > self.limit:
             self._stalled = True
-            self._asked += 1
+            self.ask()
             self._say_stall(now)
-            self._ask(self._asked)
         self._look_for_stragglers(now)
 
     @property
     def limit(self) -> float:
         """Seconds of silence of all ranks that make a stall."""
+        if self._patience is not None:
+            return self._patience
         usual = median(self._gaps) if self._gaps else 0.0
         return max(AT_LEAST, USUAL * usual, LONGEST * max(self._gaps, default=0.0))
 
@@ -105,7 +111,7 @@ class Health:
         self._say(stall)
 
     def _look_for_stragglers(self, now: float) -> None:
-        times = {rank: seconds for rank, (when, seconds) in self._times.items() if now - when <= _FRESH}
+        times = {rank: seconds for rank, (when, seconds) in self._times.items() if now - when <= 15.0}
         for rank, seconds in times.items():
             others = [other for number, other in times.items() if number != rank]
             if not others:

@@ -18,17 +18,13 @@ from .gang import FENCE, Gang, awaited
 from .link import Channel, Peer
 from .wirehmac import WireSession
 
-_HANDSHAKE = 5.0
-_STRANGERS = 512
 _IN_THE_KERNEL = 32 * 1024
 """Bytes of the kernel's receive buffer for one connection."""
 _NOT_SEEN = 5.0
 _COMES_BACK = 1.5
-"""Seconds that a host with a broken connection has to connect again; a live supervisor does so at once."""
+"""Seconds that a host with a broken connection has to connect again; a live supervisor does so immediately."""
 _NO_NEWS = {os.strerror(code) for code in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)}
 """Errors of a connection that do not show whether the supervisor at the other end lives."""
-_CLOCK_CHANGE = 0.01
-_CLOCK_PAUSE = 10.0
 
 
 class _Follower:
@@ -88,7 +84,7 @@ class Leader:
             sock, _ = self._server.accept()
         except OSError:
             return
-        if len(self._strangers) >= _STRANGERS:
+        if len(self._strangers) >= 512:
             self._drop(next(iter(self._strangers)))
 
         def take(message: dict[str, Any]) -> None:
@@ -98,16 +94,11 @@ class Leader:
             self._drop(channel)
 
         channel = Channel(self._loop, sock, WireSession(self._key, leads=True), take, closed)
-        self._strangers[channel] = time.monotonic() + _HANDSHAKE
+        self._strangers[channel] = time.monotonic() + 5.0
 
     def _drop(self, stranger: Channel) -> None:
         self._strangers.pop(stranger, None)
         stranger.close()
-
-    def _drop_late(self) -> None:
-        now = time.monotonic()
-        for stranger in [one for one, limit in self._strangers.items() if now >= limit]:
-            self._drop(stranger)
 
     def _greet(self, channel: Channel, message: dict[str, Any]) -> None:
         """Handle the first message of a connection; its valid MAC proves that the sender has the run's key."""
@@ -188,7 +179,7 @@ class Leader:
         if not follower.malformed:
             follower.malformed = True
             who = f"{self._host.spec['hosts'][node]} (node {node})"
-            text = f"{who} sends what no supervisor does, which is left out: {why}"
+            text = f"ignored an invalid message of {who}: {why}"
             self._say(note(text))
 
     def _measure(self, node: int, follower: _Follower, beat: dict[str, Any]) -> None:
@@ -200,7 +191,7 @@ class Leader:
         follower.trips = [*follower.trips[-29:], (now - echo, beat["t"] - (now + echo) / 2)]
         offset = min(follower.trips)[1]
         reported = follower.reported
-        moved = reported and abs(offset - reported[1]) > _CLOCK_CHANGE and now - reported[0] > _CLOCK_PAUSE
+        moved = reported and abs(offset - reported[1]) > 0.01 and now - reported[0] > 10.0
         if reported is None or moved:
             follower.reported = (now, offset)
             self._gang.clock(node, offset)
@@ -209,7 +200,9 @@ class Leader:
     def _beat(self) -> None:
         for follower in self._followers.values():
             follower.link.beat()
-        self._drop_late()
+        now = time.monotonic()
+        for stranger in [one for one, limit in self._strangers.items() if now >= limit]:
+            self._drop(stranger)
         self._look_at_all()
 
     def _look_at_all(self) -> None:

@@ -10,7 +10,6 @@ from ..loop import Loop
 from . import messages
 from .wirehmac import FIRST_LIMIT, BrokenWireError, WireSession
 
-_BACKLOG = 1 << 20
 _READ = 1 << 16
 
 
@@ -97,8 +96,8 @@ class Channel:
             why = error.strerror or str(error)
             self._loop.soon(lambda: self._fail(why))
             return
-        if len(self._output) > _BACKLOG:
-            self._fail("it takes nothing any more")
+        if len(self._output) > (1 << 20):
+            self._fail("it no longer reads")
         elif self.alive:
             self._loop.watch(self._sock, self._read, self._write if self._output else None)
 

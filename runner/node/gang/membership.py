@@ -1,15 +1,18 @@
-"""The membership of the gang: which hosts have joined, which are lost, and which addresses all hosts reach."""
+"""The members of the gang: who has joined or is lost, common addresses, and whether all ranks resume at one point."""
 
 from __future__ import annotations
 
 import time
-from typing import Dict, List, Optional, Sequence, Set
+from typing import Callable, Dict, List, Literal, Optional, Sequence, Set
 
 from ...protocol.cause import Cause
+from ...protocol.events import Event
+from ...protocol.gang import SignsOfLife
+from ..journal import note
 from ..observe.ranks import MESSAGE_LIMIT
 
 
-class Roll:
+class Membership:
     """The hosts of a run by node rank, as its leader knows them.
 
     Args:
@@ -52,7 +55,7 @@ class Roll:
         names, missing = self._names, self.missing
         if missing:
             who = ", ".join(f"{names[node]} (node {node})" for node in missing)
-            return of_host(missing[0], "join", f"{who} did not join within {limit:g} s")
+            return of_host(missing[0], "join", f"{who} did not join within {limit:g} s: not started there, or cut off")
         reached = "; ".join(
             f"{names[node]} reached {', '.join(sorted(found)) or 'none'}"
             for node, found in sorted(self._reached.items())
@@ -64,7 +67,7 @@ class Roll:
     def host_lost(self, why: str) -> Cause:
         """The cause of a run that ends by the hosts that are lost: the first is blamed, the others are named."""
         first, *others = sorted(self.lost, key=lambda node: self.lost[node])
-        too = f"; lost as well: {', '.join(self._names[node] for node in others)}" if others else ""
+        too = f"; also lost: {', '.join(self._names[node] for node in others)}" if others else ""
         return of_host(first, "host lost", why + too, self.lost[first])
 
 
@@ -74,3 +77,65 @@ def of_host(node: int, kind: str, message: str, last: Optional[float] = None) ->
     if last is not None:
         found["last"] = round(last, 3)
     return found
+
+
+_Field = Literal["first_steps", "first_epochs"]
+_NAMES: Dict[_Field, str] = {"first_steps": "step", "first_epochs": "epoch"}
+_MOST_SHOWN = 8
+
+
+class Resume:
+    """Takes the `signs` of all hosts; emits one `note` for an attempt whose ranks begin at different points.
+
+    Only ranks that began the first attempt with the same step are compared: others may log at another interval.
+
+    Args:
+        say: Takes an event.
+    """
+
+    def __init__(self, say: Callable[[Event], None]) -> None:
+        self._say = say
+        self._attempt = 0
+        self._noted = 0
+        self._first: Dict[str, Dict[int, float]] = {}
+        """Of the first attempt with reports."""
+        self._now: Dict[str, Dict[int, float]] = {}
+        """Of the newest attempt."""
+
+    def hear(self, attempt: int, message: SignsOfLife) -> None:
+        """Take the `signs` of a host."""
+        if attempt < self._attempt:
+            return
+        if attempt > self._attempt:
+            self._first = self._first or self._now
+            self._attempt, self._now = attempt, {}
+        for field in _NAMES:
+            known = self._now.setdefault(field, {})
+            for rank, value in message.get(field, {}).items():
+                if len(known) < 65_536:
+                    known.setdefault(int(rank), value)
+        if self._noted != attempt:
+            self._compare()
+
+    def _compare(self) -> None:
+        for field, name in _NAMES.items():
+            before = self._first.get(field, {})
+            now = {rank: value for rank, value in self._now.get(field, {}).items() if rank in before}
+            if len({before[rank] for rank in now}) == 1 and len(set(now.values())) > 1:
+                self._noted = self._attempt
+                points: Dict[float, List[int]] = {}
+                for rank, value in sorted(now.items()):
+                    points.setdefault(value, []).append(rank)
+                starts = " and ".join(f"{name} {value:g} on {_ranks(ranks)}" for value, ranks in points.items())
+                text = (
+                    f"the ranks do not resume from the same point: attempt {self._attempt} begins with {starts}."
+                    " Checkpoints on local disks may differ: keep them in a folder that all hosts share"
+                )
+                self._say(note(text))
+                return
+
+
+def _ranks(ranks: List[int]) -> str:
+    more = len(ranks) - _MOST_SHOWN
+    shown = ", ".join(map(str, ranks[:_MOST_SHOWN])) + (f" and {more} more" if more > 0 else "")
+    return ("ranks " if len(ranks) > 1 else "rank ") + shown

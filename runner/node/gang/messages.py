@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Mapping, cast
 
 from ...protocol.cause import FailureReport
 from ...protocol.gang import MpiPlace
-from ...protocol.leases import LATEST
+from ...protocol.leases import LATEST, MOST_ROUNDS
 from ..observe.ranks import MESSAGE_LIMIT
 from ..rank import mpi_world
 
@@ -23,8 +23,6 @@ Kinds = Mapping[str, Mapping[str, _Check]]
 MOST_ATTEMPTS = 1_000_000
 _EXACT = 2**53
 _LARGEST = 1e15
-_RANKS = 4096
-_CAUSE_FIELDS = 16
 
 
 class MalformedMessageError(Exception):
@@ -36,7 +34,7 @@ def read(message: Mapping[str, Any], kinds: Kinds) -> Dict[str, Any]:
     kind = message.get("k")
     fields = kinds.get(kind) if isinstance(kind, str) else None
     if fields is None:
-        raise MalformedMessageError("a message of no known kind")
+        raise MalformedMessageError("a message of unknown kind")
     found: Dict[str, Any] = {"k": kind}
     for field, is_right in fields.items():
         name = field.rstrip("?")
@@ -92,7 +90,7 @@ def is_cause(value: Any) -> bool:
     """The cause of a failed attempt, as in exit.json (docs/formats.md)."""
     return (
         isinstance(value, dict)
-        and len(value) <= _CAUSE_FIELDS
+        and len(value) <= 16
         and all(name in value and is_right(value[name]) for name, is_right in _CAUSE.items())
         and all(_is_scalar(one) for one in value.values())
         and is_number(value.get("last", 0))
@@ -138,7 +136,7 @@ def _list(is_right: _Check, limit: int) -> _Check:
 def _by_rank(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and len(value) <= _RANKS
+        and len(value) <= 4096
         and all(re.fullmatch(r"[0-9]{1,6}", rank, re.ASCII) and is_number(value[rank]) for rank in value)
     )
 
@@ -179,18 +177,22 @@ OF_FOLLOWER: Kinds = {
         "attempt": _attempt, "silent": _by_rank, "times": _by_rank, "shows": _list(text(500), 8),
         "first_steps?": _by_rank, "first_epochs?": _by_rank,
     },
+    "found": {
+        "attempt": _attempt, "rule": text(40), "rank": whole(0, _EXACT), "step": _is_step, "text": text(300),
+    },
     "stop": {"reason": _reason, "now": _is_flag},
 }  # fmt: skip
 OF_LEADER: Kinds = {
     "beat": _BEAT,
     "over": {},
     "take": {"take": _is_flag},
-    "place": {"priority": whole(-100, 100), "order": _is_order},
-    "warm": {"attempt": _attempt},
+    "place": {"round": whole(0, MOST_ROUNDS - 1), "order": _is_order},
+    "warm": {"attempt": _attempt, "before?": whole(-_EXACT, _EXACT)},
     "go": {"attempt": _attempt, "master": is_address, "port": is_port, "mpi?": is_mpi_place},
     "end": {"attempt": _attempt, "reason": _reason, "now": _is_flag},
     "stop": {"reason": _reason, "now": _is_flag},
     "stacks": {"attempt": _attempt, "number": whole(0, _EXACT)},
+    "snapshot": {"attempt": _attempt},
     "verdict": {
         "state": lambda value: value in ("finished", "failed", "stopped", "lost"),
         "code": whole(0, 255),

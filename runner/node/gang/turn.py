@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Sequence
+from collections import Counter
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from ...protocol.leases import Lease
 
 
 class TurnOrder(NamedTuple):
@@ -60,3 +63,31 @@ class Turn:
             return []
         self._asked = True
         return [TurnOrder(self._order[0], True)]
+
+
+class Services:
+    """What a waiting run has seen of the queue on its host: who had a turn since a run of its own user had one.
+
+    Others may write any place into their leases. By this they still get one turn for each of this user's.
+    """
+
+    def __init__(self, uid: int) -> None:
+        self._uid = uid
+        self._held: Optional[Set[Tuple[int, str]]] = None
+        self._turns: Counter[int] = Counter()
+        self._present = 0
+
+    def see(self, leases: Sequence[Lease]) -> None:
+        """Take note of all leases of the host."""
+        own = [one["round"] for one in leases if one["uid"] == self._uid and one["state"] == "waiting"]
+        self._present = min(own, default=0) - 1
+        held = {(one["uid"], one["run"]) for one in leases if one["state"] == "held" and one["kind"] == "run"}
+        started = Counter(uid for uid, _ in held - (held if self._held is None else self._held))
+        if self._uid in started:
+            self._turns.clear()
+        self._turns.update(started)
+        self._held = held
+
+    def least(self, uid: int) -> int:
+        """The round in which another user's first waiting run is at the earliest."""
+        return self._present + self._turns[uid]

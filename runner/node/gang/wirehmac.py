@@ -107,7 +107,7 @@ def _parse(payload: bytes) -> dict[str, Any]:
     try:
         message = json.loads(payload)
     except (ValueError, RecursionError):
-        raise BrokenWireError("a frame is no JSON") from None
+        raise BrokenWireError("a frame is not JSON") from None
     if not isinstance(message, dict):
-        raise BrokenWireError("a frame is no object")
+        raise BrokenWireError("a frame is not an object")
     return message

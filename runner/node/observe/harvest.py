@@ -10,18 +10,21 @@ import json
 import os
 import re
 import signal
+import stat
 import threading
 import time
 from types import FrameType
 from typing import Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
+from ...protocol.jsonl import records
 from ...protocol.regular import open_regular, read_regular, regular
+from ...protocol.watch import Judge
+from ..host import HostPart
 from .patterns import LONGEST, Record, by_pattern
 from .recogniser import Recogniser, may_tell, shows_bar
 from .scalars.finding import ScalarFiles
 from .scalars.sample import Sample
 
-_RATE = 1 << 20
 _NEWEST = 64 << 10
 _HEAD = 64 << 10
 """Bytes of a file of metrics that are searched for its first epoch."""
@@ -30,7 +33,7 @@ _MOST_LINES = 400
 _MATCH_LIMIT = 0.2
 """Seconds of CPU time that a line may take."""
 _MATCH_PATIENCE = 2.0
-"""Wall-clock seconds that it may take on a busy host: the supervisor must send beats meanwhile."""
+"""Wall-clock seconds that it may take on a busy host: the supervisor cannot send heartbeats during that time."""
 _TIMERS = (
     (signal.ITIMER_PROF, signal.SIGPROF, _MATCH_LIMIT),
     (signal.ITIMER_REAL, signal.SIGALRM, _MATCH_PATIENCE),
@@ -54,11 +57,8 @@ class Reader:
 
     def __init__(self, pattern: Optional[str]) -> None:
         self.notes: List[str] = []
-        self._own: "Optional[re.Pattern[str]]" = None
-        try:
-            self._own = re.compile(pattern) if pattern else None
-        except (re.error, OverflowError, RecursionError) as error:
-            self.notes.append("metrics.pattern is no regular expression: %s" % error)
+        instead = "; the usual forms of metrics are recognised instead"
+        self._own = _Expression(pattern, "metrics.pattern", "one line", instead, self.notes)
 
     def read(
         self, lines: List[bytes], known: Recogniser, most: int, following: bytes = b"", *, begins: bool = False
@@ -69,34 +69,56 @@ class Reader:
             known: The recogniser of the rank that has printed them.
             most: How many lines may be parsed, the newest.
             following: What is known of the line behind them.
-            begins: No metric of the rank was found before; the first line is parsed, too: a loss is shown from there.
+            begins: No metric of the rank was found before; parse the first line as well: a loss is shown from there.
         """
-        if self._own is not None:
-            return self._match(lines[-most:])
+        if self._own.usable:
+            return list(filter(None, map(by_pattern, self._own.search([line] for line in lines[-most:]))))
         telling = [index for index, line in enumerate(lines) if may_tell(line)]
         first = 1 if begins else 0
         telling = [*telling[:first], *telling[max(first, len(telling) - most + first) :]]
         behind = [*lines[1:], following]
         return [record for index in telling if (record := known.read(lines[index], behind[index]))]
 
-    def _match(self, lines: List[bytes]) -> List[Record]:
-        """Apply the profile's expression, whose matching may never end."""
-        found: List[Record] = []
+
+class _Expression:
+    """A regular expression of the profile, whose matching may never end: then it is no longer used.
+
+    Args:
+        key: Its key in the profile.
+        batch: What may take `_MATCH_LIMIT`.
+        instead: What is done without it.
+        notes: Takes why it is not used.
+    """
+
+    def __init__(self, pattern: Optional[str], key: str, batch: str, instead: str, notes: List[str]) -> None:
+        self._slow = "%s took more than %g s for %s and is no longer used%s" % (key, _MATCH_LIMIT, batch, instead)
+        self._notes = notes
+        self._compiled: "Optional[re.Pattern[str]]" = None
+        try:
+            self._compiled = re.compile(pattern) if pattern else None
+        except (re.error, OverflowError, RecursionError) as error:
+            notes.append("%s is not a regular expression: %s" % (key, error))
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is one that is used."""
+        return self._compiled is not None
+
+    def search(self, batches: Iterable[Sequence[bytes]]) -> "List[re.Match[str]]":
+        """The first match in each line that has one."""
+        found: "List[re.Match[str]]" = []
+        own = self._compiled
+        if own is None:
+            return found
         guard = _Guard()
         try:
-            for line in lines:
-                text = line.decode("utf-8", "replace")
+            for batch in batches:
+                texts = [line.decode("utf-8", "replace") for line in batch]
                 with guard:
-                    match = self._own.search(text) if self._own else None
-                record = by_pattern(match) if match else None
-                if record:
-                    found.append(record)
+                    found += filter(None, map(own.search, texts))
         except _TooSlowError:
-            self._own = None
-            self.notes.append(
-                "metrics.pattern took more than %g s for one line and is not used any more; the usual forms of"
-                " metrics are recognised instead" % _MATCH_LIMIT
-            )
+            self._compiled = None
+            self._notes.append(self._slow)
         finally:
             guard.close()
         return found
@@ -112,6 +134,7 @@ class Harvest:
         pattern: The profile's expression; its named groups are the metrics, and nothing else is looked for.
         files: The files of metrics that the ranks write.
         earlier: The folders of the attempts before this one.
+        judge: Takes whether the ranks' lines match the expression `log` of `watch`.
 
     Attributes:
         notes: Notes for the user; the caller of `poll` takes them out.
@@ -124,9 +147,12 @@ class Harvest:
         pattern: Optional[str],
         files: Optional[ScalarFiles] = None,
         earlier: Sequence[str] = (),
+        judge: Optional[Judge] = None,
     ) -> None:
         self._reader = Reader(pattern)
         self.notes = self._reader.notes
+        self._judge = judge or Judge([])
+        self._log = _Expression(self._judge.log_pattern, "watch.log.pattern", "new lines of a rank", "", self.notes)
         self._rows = {
             rank: _RankFiles(
                 os.path.join(attempt_dir, "rank-%d" % rank),
@@ -144,7 +170,7 @@ class Harvest:
             pids: Of the ranks that have begun.
             last: The ranks have ended.
         """
-        self._poll_logs()
+        self._poll_logs(pids)
         if self._files is None:
             return
         for found in self._files.poll(pids, last=last):
@@ -155,17 +181,23 @@ class Harvest:
         if last:
             self._files.close()
 
-    def _poll_logs(self) -> None:
+    def _poll_logs(self, pids: Iterable[int]) -> None:
         now = time.monotonic()
-        budget = int(_RATE * min(1.0, now - self._polled + 0.05))
+        budget = int((1 << 20) * min(1.0, now - self._polled + 0.05))
         self._polled = now
-        rows = [row for row in self._rows.values() if row.grown()]
-        for done, row in enumerate(rows):
+        rows = {rank: row for rank, row in self._rows.items() if row.grown(foreign_too=self._log.usable)}
+        matched = set()
+        for done, (rank, row) in enumerate(rows.items()):
             share = max(budget // (len(rows) - done), _NEWEST // len(rows))
             budget -= min(share, row.behind)
             lines = row.read(share)
+            if self._log.search([lines]):
+                matched.add(rank)
             most = _MOST_LINES // len(rows)
-            row.take(self._reader.read(lines, row.known, most, row.tail, begins=not row.logged))
+            if not row.foreign:
+                row.take(self._reader.read(lines, row.known, most, row.tail, begins=not row.logged))
+        for rank in matched.union(pids) if self._log.usable else ():
+            self._judge.hear_log(rank, rank in matched, time.time())
 
 
 class _RankFiles:
@@ -180,7 +212,8 @@ class _RankFiles:
         self._written = 0
         self.tail = b""
         """The newest line as far as it is written."""
-        self._foreign = False
+        self.foreign = False
+        """Whether the script writes its metrics itself."""
         self.logged: Set[str] = set()
         """Names of metrics found in the log."""
         self._step = 0
@@ -193,16 +226,16 @@ class _RankFiles:
         """When (monotonic seconds) the bar was seen at which step, without those at 0: from there it may go to the step
         of a checkpoint at once."""
 
-    def grown(self) -> bool:
+    def grown(self, foreign_too: bool) -> bool:
         """Whether there is anything new to read."""
         self._size = _size(self._log) or 0
-        return not self._is_foreign() and self.behind > 0
+        return (not self._is_foreign() or foreign_too) and self.behind > 0
 
     def _is_foreign(self) -> bool:
         size = _size(self._metrics)
         # An open file counts as written: a script may print its first metrics before it writes them.
-        self._foreign = self._foreign or (size is not None and size != (self._written or None))
-        return self._foreign
+        self.foreign = self.foreign or (size is not None and size != (self._written or None))
+        return self.foreign
 
     @property
     def behind(self) -> int:
@@ -349,14 +382,7 @@ def _first_epoch(path: str) -> object:
         lines = read_regular(path, _HEAD).split(b"\n")
     except OSError:
         return None
-    for line in lines[:-1]:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and "epoch" in record:
-            return record["epoch"]
-    return None
+    return next((record["epoch"] for record in records(lines[:-1]) if "epoch" in record), None)
 
 
 def _size(path: str) -> Optional[int]:
@@ -364,3 +390,37 @@ def _size(path: str) -> Optional[int]:
         return os.stat(path).st_size
     except OSError:
         return None
+
+
+_DEEPEST = 3
+"""Levels of folders that are searched below those two, such as `out/step-100/`."""
+_PATIENCE = 0.3
+"""Seconds that the search may take: it delays heartbeats, and the folder may contain a data set."""
+
+
+def since(host: HostPart, when: float) -> bool:
+    """Whether such a file was written since `when` (unix time); also True where the folder is too large to search."""
+    deadline = time.monotonic() + _PATIENCE
+    folders = [(host.checkpoints, _DEEPEST), (host.workdir, _DEEPEST)]
+    while folders:
+        folder, deeper = folders.pop(0)  # the nearest first
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if time.monotonic() > deadline or _is_new_file(entry, when):
+                        return True
+                    if deeper and _may_hold_checkpoints(entry, host):
+                        folders.append((entry.path, deeper - 1))
+        except OSError:
+            continue
+    return False
+
+
+def _is_new_file(entry: "os.DirEntry[str]", when: float) -> bool:
+    found = entry.stat(follow_symlinks=False)
+    return stat.S_ISREG(found.st_mode) and found.st_size > 0 and found.st_mtime >= when
+
+
+def _may_hold_checkpoints(entry: "os.DirEntry[str]", host: HostPart) -> bool:
+    ours = entry.path == host.run_dir
+    return entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__pycache__")) and not ours

@@ -1,15 +1,16 @@
-"""The cap on a log: its oldest part is freed as a hole in the file, so that every offset stays valid."""
+"""Sizes of the ranks' logs, and the cap on a log: its oldest part becomes a hole, so that every offset stays valid."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import sys
-from typing import Callable
+import time
+from typing import Callable, Iterable
 
 from ...protocol.events import Event
 from ...protocol.regular import regular
-from ..journal import note
+from ..journal import Journal, note
 
 _KEEP_SIZE_PUNCH_HOLE = 0x03
 _BLOCK = 1 << 20
@@ -58,7 +59,7 @@ class LogLimit:
             why = "only its newest part is kept on this host (launch.log_limit)"
         except OSError as error:
             self._holeless = True
-            why = "it cannot be cut down on this file system (%s): it grows on" % error.strerror
+            why = "it cannot be truncated on this file system (%s) and keeps growing" % error.strerror
         if not begun:
             text = "%s has more than %d MiB: %s" % (called, (size - end) >> 20, why)
             self._say(note(text))
@@ -87,3 +88,32 @@ def _punch(path: str, offset: int, length: int) -> None:
             raise OSError(number, os.strerror(number))
     finally:
         os.close(fd)
+
+
+class GrowthWriter:
+    """Records the sizes of the ranks' logs, once for each call of `look`.
+
+    Args:
+        folder: The attempt's folder.
+        ranks: The global ranks of this host.
+    """
+
+    def __init__(self, folder: str, ranks: Iterable[int]) -> None:
+        self._logs = {rank: os.path.join(folder, f"rank-{rank}.log") for rank in ranks}
+        self._journal = Journal(os.path.join(folder, "growth.jsonl"))
+        self.sizes: dict[int, int] = {}
+
+    def look(self) -> set[int]:
+        """Record the sizes that have changed since the last call; returns the ranks whose logs have grown."""
+        changed = {}
+        for rank, log in self._logs.items():
+            try:
+                size = os.stat(log).st_size
+            except OSError:
+                continue
+            if size != self.sizes.get(rank, 0):
+                changed[rank] = self.sizes[rank] = size
+        if changed:
+            sizes = {str(rank): size for rank, size in changed.items()}
+            self._journal.add({"t": round(time.time(), 3), "sizes": sizes})
+        return set(changed)

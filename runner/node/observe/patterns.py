@@ -14,9 +14,9 @@ Value = Union[int, float, str]
 Record = Dict[str, Value]
 
 LONGEST = 2000
-"""Characters of the longest line that is parsed; longer lines are no metrics."""
+"""Characters of the longest line that is parsed; longer lines are ignored."""
 
-HINTS = (b"loss", b"step", b"epoch", b"iter", b"it/s", b"s/it", b"batch", b"acc@1")
+HINTS = (b"loss", b"step", b"epoch", b"iter", b"it/s", b"s/it", b"batch", b"acc@1", b"samples/s", b"\xe2\x94\x81")
 """Lower-case bytes of which every metric line has at least one."""
 
 _NUMBER = (
@@ -36,12 +36,25 @@ _PAIR = re.compile(
 # The same without a sign between, for unambiguous names: Step 100, Epoch [1/10], iter 7 loss 2.3.
 _SPACED = re.compile(
     rf"(?<![\w./-])((?:(?:train|training|val|valid|validation|eval|test)[ _])?loss|global step|step|iteration|iter"
-    rf"|epoch|lr|norm|ms/batch)\s{{1,12}}\[?\s{{0,12}}({_NUMBER})"
+    rf"|epoch|lr|norm|acc|accuracy|ms/batch)\s{{1,12}}\[?\s{{0,12}}({_NUMBER})"
     rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
     re.IGNORECASE,
 )
-# The step in brackets behind its epoch, and in front of the word: Epoch: [0][ 10/200], 200/ 2983 batches.
-_BRACKETS = re.compile(r"\bepoch:?\s?\[\d{1,9}\]\s{0,4}\[\s{0,12}(\d{1,12})\s?/\s{0,12}(\d{1,12})\]", re.IGNORECASE)
+# The step in brackets after its epoch: Epoch: [0][ 10/200]; by timm Train: 0 [  50/195 ( 26%)]; by mmengine
+# Epoch(train)  [1][  50/7330].
+_BRACKETS = re.compile(
+    r"\b(?:epoch(?:\(train\)\s{0,4})?:?\s?\[(\d{1,9})\]|train: (\d{1,9}))\s{0,4}"
+    r"\[\s{0,12}(\d{1,12})\s?/\s{0,12}(\d{1,12})(?:\]| \()",
+    re.IGNORECASE,
+)
+# mmengine without epochs: Iter(train) [   50/160000]
+_ITERATIONS = re.compile(r"\biter\(train\)\s{0,4}\[\s{0,12}(\d{1,12})\s?/\s{0,12}(\d{1,12})\]", re.IGNORECASE)
+# The step after its value: Loss at step 5: 2.4, Training loss (for one batch) at step 0: 68.79
+_LOSS_AT = re.compile(
+    rf"\bloss(?: \([a-z ]{{1,40}}\))? at (?:step|iteration|iter|batch) (\d{{1,12}})\s?[:=]\s{{0,4}}({_NUMBER})",
+    re.IGNORECASE,
+)
+# The step in front of its word: 200/ 2983 batches.
 _BATCHES = re.compile(r"(?<![\w./])(\d{1,12})\s?/\s{0,12}(\d{1,12}) batches\b", re.IGNORECASE)
 _OPTIMIZER_STEP = re.compile(
     rf"(?<![\w./-])(?:global )?step:?\s{{1,12}}({_NUMBER})(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
@@ -49,10 +62,12 @@ _OPTIMIZER_STEP = re.compile(
 )
 # The unit identifies the metric: 233.36 ms, 35149 tok/s, time 192.41ms; seconds per batch as torchvision prints.
 _MEASURED = re.compile(
-    r"(?:^|[|(,] ?|\btime:? {1,4})(\d{1,12}(?:\.\d{0,12})?) ?"
+    r"(?:^|[|(,] ?|\b(?:time|throughput|speed):? {1,4})(\d{1,12}(?:\.\d{0,12})?) ?"
     r"(ms|tok/s|tok/sec|tokens/s|tokens/sec|samples/s|samples/sec|img/s|images/s|images/sec|steps/s|it/s)(?![\w/])",
     re.IGNORECASE,
 )
+# timm: seconds of a step, and samples per second: Time: 0.123s,  520.00/s
+_STEP_AND_RATE = re.compile(r"\bTime: {1,4}(\d{1,12}\.\d{1,12})s, {1,8}(\d{1,12}\.\d{1,12})/s\b")
 _METER = re.compile(r"\bTime\s{1,8}(\d{1,12}\.\d{1,12}) \(\s{0,8}\d")
 # The loss of a batch, and in brackets the mean of all batches so far: Loss 6.9412e+00 (6.9400e+00).
 _DECIMAL = rf"(?=[-+]?\d{{0,20}}\.|[-+]?(?:nan|inf)\b){_NUMBER}"
@@ -80,7 +95,7 @@ _EVALUATED = re.compile(r"\W{0,4}epoch (\d{1,6}):\s{1,4}\{['\"]", re.IGNORECASE)
 _SOURCE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|rs)$", re.IGNORECASE)
 _LOGGED = re.compile(r"\d:\d\d|\b(?:DEBUG|INFO|WARNING|ERROR)\b")
 # 'name': number, as Python prints a dictionary and JSON an object; Trainer 5 quotes its numbers. Dates, times and
-# versions are no numbers.
+# versions are not numbers.
 _QUOTED = re.compile(
     rf"""['"]([\w./ -]{{1,60}})['"]\s{{0,4}}:\s{{0,4}}['"]?({_NUMBER})(?![\w.:-]|/\d{{1,4}}/)""", re.IGNORECASE
 )
@@ -105,6 +120,8 @@ _NAMES = {
     "images/sec": "samples_per_s", "examples/s": "samples_per_s",
     "tokens/s": "tokens_per_s", "tokens/sec": "tokens_per_s", "tok/s": "tokens_per_s", "tok/sec": "tokens_per_s",
     "tokens_per_sec": "tokens_per_s", "tokens_per_second": "tokens_per_s", "tps": "tokens_per_s",
+    "acc": "accuracy", "train_acc": "accuracy", "val_acc": "val_accuracy",
+    "validation_bpb": "val_bpb", "val_bpb": "val_bpb",
 }  # fmt: skip
 _KNOWN = frozenset(_NAMES.values())
 # Names of the time of a line, as loggers that print JSON write it.
@@ -116,7 +133,7 @@ _CLOCK_FROM = 1e9
 # Characters before a name that are not a part of it.
 _BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
 _TELLING = frozenset(
-    ["loss", "val_loss", "lr", "grad_norm", "step_time", "steps_per_s", "samples_per_s", "tokens_per_s"]
+    ["loss", "val_loss", "val_bpb", "lr", "grad_norm", "step_time", "steps_per_s", "samples_per_s", "tokens_per_s"]
 )
 _FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "ms": 1e-3}
 
@@ -146,30 +163,29 @@ def recognise(line: str) -> Optional[Record]:
     elif "validate_step" in found:  # torchtitan, whose loggers write in front of it
         found = {**_validation(found, line), "step": found["validate_step"]}
     trained = not found.keys().isdisjoint(("loss", "val_loss", "val_acc1"))
-    return found if trained or ("step" in found and not _TELLING.isdisjoint(found)) else None
+    counted = not found.keys().isdisjoint(("step", "epoch", "accuracy"))
+    return found if trained or (counted and not _TELLING.isdisjoint(found)) else None
 
 
 def first_epoch(line: str) -> Optional[int]:
     """The number of a training's first epoch, where the step of a line counts the batches of one epoch; else None."""
-    return 0 if _BRACKETS.search(line) else 1 if _BATCHES.search(line) else None
+    in_epoch = _BRACKETS.search(line)
+    if in_epoch:
+        return 1 if "(train)" in in_epoch.group(0).lower() else 0
+    return 1 if _BATCHES.search(line) else None
 
 
 def _unquoted(found: Record, line: str) -> None:
     """Note every value of a line in a human-readable form."""
-    for counter in (_BRACKETS, _BATCHES):
-        counted = counter.search(line)
-        if counted:
-            put(found, "step", *counted.groups())
-    optimizer = _OPTIMIZER_STEP.search(line)
-    if optimizer:
-        # Where both are shown, iterations are parts of a step (gradient accumulation).
-        put(found, "step", *optimizer.groups())
+    in_epoch = _count(found, line)
     for match in _SPACED.finditer(line):
         name, number, total = match.groups()
         put(found, name, number, total, "ms" if name.lower() == "ms/batch" else None)
     for match in _PAIR.finditer(line):
-        if not _is_source(line, match):
+        if not _is_source(line, match) and not (in_epoch and match.start() == in_epoch.start()):
             put(found, *match.groups())
+    if "(train)" in line and "step" in found and "time" in found:
+        found["step_time"] = found.pop("time")  # as mmengine names it
     for match in _MEASURED.finditer(line):
         number, unit = match.groups()
         in_ms = unit.lower() == "ms"
@@ -177,9 +193,34 @@ def _unquoted(found: Record, line: str) -> None:
     guess = _FIRST_GUESS.search(line)
     if guess:
         put(found, "acc1", guess.group(1))
+    rate = _STEP_AND_RATE.search(line)
+    if rate:
+        put(found, "step_time", rate.group(1))
+        put(found, "samples_per_s", rate.group(2))
     meter = _METER.search(line)
     if meter:
         put(found, "step_time", meter.group(1))
+
+
+def _count(found: Record, line: str) -> "Optional[re.Match[str]]":
+    """Note the step and its total; returns the counter of an epoch, where the line has one."""
+    in_epoch = _BRACKETS.search(line)
+    if in_epoch:
+        put(found, "epoch", in_epoch.group(1) or in_epoch.group(2))
+        put(found, "step", *in_epoch.groups()[2:])
+    for counter in (_ITERATIONS, _BATCHES):
+        counted = counter.search(line)
+        if counted:
+            put(found, "step", *counted.groups())
+    at = _LOSS_AT.search(line)
+    if at:
+        put(found, "step", at.group(1))
+        put(found, "loss", at.group(2))
+    optimizer = _OPTIMIZER_STEP.search(line)
+    if optimizer:
+        # Where both are shown, iterations are parts of a step (gradient accumulation).
+        put(found, "step", *optimizer.groups())
+    return in_epoch
 
 
 def _is_source(line: str, match: "re.Match[str]") -> bool:
@@ -223,6 +264,8 @@ def by_pattern(match: "re.Match[str]") -> Record:
 def put(found: Record, name: str, number: str, total: Optional[str] = None, unit: Optional[str] = None) -> None:
     """Note one value under its canonical name; the first of a line counts."""
     name, unit_of_name = _canonical(name)
+    if name == "eta":
+        return  # "1 day, 2:33:44" would be a 1
     value = _value(number)
     if name in _CLOCKS and not isinstance(value, str) and value >= _CLOCK_FROM:
         return

@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence
 
 from ...protocol import jsonl
 from ...protocol.cause import FailureReport
 from ...protocol.events import Death, Error, Event, FirstStep, Group, RankBegins
 from ...protocol.reports import Kind, Report
+from ...protocol.watch import Judge
 from .. import procs
 from ..host import HostPart
-from ..journal import Journal, Tail, stamp
+from ..journal import Journal, Tail, note, stamp
 from ..loop import Loop
-from . import last_words
-from .company import Company
-from .growth import GrowthWriter
-from .log_limit import LogLimit
-from .oom import OomWatch
+from . import deaths
+from .deaths import OomWatch
+from .log_limit import GrowthWriter, LogLimit
 from .reports import report, whole
-from .signs import Signs
+from .signs import ProcessGroupCheck, Signs
 
 if TYPE_CHECKING:
     from ...protocol.files import LauncherFailure
@@ -74,7 +74,7 @@ class Ranks:
         """Unix time after which a SIGKILL of a rank was sent by us."""
         self._grace = 0.0
         self._vanished: dict[int, float] = {}
-        """When ranks whose end nobody had reported were first found gone or exiting."""
+        """When ranks without a reported end were first found gone or exiting."""
         self.pids: dict[int, int] = {}
         self.failed: set[int] = set()
         self.step: int | None = None
@@ -85,12 +85,13 @@ class Ranks:
         self._handlers: Dict[Kind, Callable[[Report, int], None]] = {
             "start": self._on_start,
             "group": self._on_group,
-            "grouped": self._on_grouped,
+            "grouped": lambda record, rank: self.process_group.join(),
             "error": self._on_error,
             "exit": self._on_exit,
         }
-        self.company = Company(host, attempt, say)
+        self.process_group = ProcessGroupCheck(host, attempt, say)
         self.signs = Signs(host.ranks, time.monotonic())
+        self.watch = Judge(host.spec.get("watch") or [])
         self._grouped: float | None = None
         self._grew: set[int] = set()
         """The seconds in which logs have grown."""
@@ -126,13 +127,15 @@ class Ranks:
                     self.signs.begins(rank, first)
             if records:
                 self.signs.steps(rank, records, now)
+            for record in records:
+                self.watch.hear(rank, record)
             if records and not self.started:
                 self.started = self.begun = True
                 self._say(FirstStep(t=stamp(), e="step", attempt=self._attempt))
             step = whole(records[-1].get("step"), 1 << 53) if records else None
             if step is not None:
                 self.step = max(self.step or 0, step)
-        self.company.look(self.living(), self.started, now)
+        self.process_group.look(self.living(), self.started, now)
 
     def _note_work(self, grown: bool, now: float) -> None:
         if self.begun:
@@ -168,6 +171,15 @@ class Ranks:
         """Note that we will kill the ranks that are still alive in `grace` seconds."""
         self._grace, self._due = grace, time.time() + max(0.0, grace - _TORCHRUNS_LEAD)
 
+    def ask_for_checkpoint(self) -> None:
+        """Send SIGUSR1 to the ranks that handle it: it would end the others."""
+        asked = [rank for rank, (_, proc) in self._watched.items() if procs.handles(proc, signal.SIGUSR1)]
+        for rank in asked:
+            with suppress(ProcessLookupError):
+                os.kill(self._watched[rank][1].pid, signal.SIGUSR1)
+        whom = "sent SIGUSR1 to ranks %s" % ", ".join(map(str, sorted(asked)))
+        self._say(note("snapshot: %s" % (whom if asked else "no rank of this host handles SIGUSR1, none was asked")))
+
     def close(self) -> None:
         """Stop watching processes."""
         for rank in list(self._watched):
@@ -178,7 +190,7 @@ class Ranks:
         pid, world_size = record["pid"], record["world_size"]
         assert pid is not None
         self.pids[rank] = pid
-        # Before anybody hears of it: who then ends it must find it watched.
+        # Before it is announced: a process that ends it then must find it watched.
         proc = procs.read(pid)
         # In a container a rank's pid may differ from the one we see.
         if proc is not None and record.get("start_time") in (None, proc.start) and rank not in self._over:
@@ -201,13 +213,10 @@ class Ranks:
 
     def _on_group(self, record: Report, rank: int) -> None:
         self._grouped = self._grouped or time.monotonic()
-        self.company.join()
+        self.process_group.join()
         size, backend = record["world_size"], record["backend"]
         self._say(Group(t=record["t"], e="group", attempt=self._attempt, rank=rank, world_size=size, backend=backend))
         self._check_world_size(rank, size, record["t"])
-
-    def _on_grouped(self, record: Report, rank: int) -> None:
-        self.company.join()
 
     def _on_error(self, record: Report, rank: int) -> None:
         self._say(
@@ -258,7 +267,7 @@ class Ranks:
         if code is not None and rank not in self.failed and not said:
             self._read_last_words(rank, code, at)
         if code is not None and code > 0 and rank not in self.failed:
-            said = (said or last_words.said(self._log(rank), code)).strip()[:MESSAGE_LIMIT]
+            said = (said or deaths.said(self._log(rank), code)).strip()[:MESSAGE_LIMIT]
         death = Death(t=stamp(), e="death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at)
         if said:
             death["said"] = said
@@ -271,7 +280,7 @@ class Ranks:
             self._fail_once(rank, "exit", "", f"ended with exit code {code}{said and ': ' + said}", code, at)
 
     def _report_finished(self, rank: int, pid: int | None) -> None:
-        """Report in place of a rank that ended with 0 without a word of its own, as after os._exit(0)."""
+        """Report for a rank that ended with 0 without reporting it, as after os._exit(0)."""
         # Of another user's process the system shows 0 for every exit code.
         if rank not in self._finished and pid is not None and procs.owner(pid) == os.getuid():
             self._finished.add(rank)
@@ -288,7 +297,7 @@ class Ranks:
 
     def _read_last_words(self, rank: int, code: int, at: float) -> None:
         """Report the exception in the log of a rank whose exit code fits one and which has not reported it itself."""
-        words = last_words.read(self._log(rank), code)
+        words = deaths.read(self._log(rank), code)
         if words:
             self._say({**words, "t": stamp(), "e": "error", "attempt": self._attempt, "rank": rank, "at": at})
             self._fail_once(rank, "exception", words["type"], words["message"], None, at)

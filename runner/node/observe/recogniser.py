@@ -1,12 +1,151 @@
-"""The metrics in the lines of one rank, whose meaning may depend on earlier lines."""
+"""The metrics in the lines of one rank, whose meaning may depend on earlier lines, and in its progress bars."""
 
 from __future__ import annotations
 
 import re
-from typing import Optional
+from typing import List, Optional
 
-from .bars import EPOCH, Bars, is_drawn
-from .patterns import HINTS, Record, first_epoch, recognise
+from .patterns import HINTS, LONGEST, Record, first_epoch, pairs, put, recognise
+
+# Epoch 1/3:  12%|█▏  | 12/100 [00:01<00:10, 8.1it/s, loss=1.2], and 12it [00:01, 8.1it/s] where the end is not known.
+_BAR = re.compile(
+    r"(?:^|\||: )\s{0,12}(\d{1,12})(?:/(\d{1,12})|it)\s{1,12}\[[^\],]{1,40},\s{0,12}"
+    r"(?:\d{1,12}(?:\.\d{1,12})?|\?)\s?(?:it|step|batch|s)/(?:it|step|batch|s)(?:,([^\]]*))?\]"
+)
+# The same by rich: Epoch 0/9 ━━━━╸ 12/100 0:00:01 • 0:00:10 8.10it/s train_loss: 1.20; times and speed may be absent.
+_RICH = re.compile(
+    r"[━╸╺─][━╸╺─ ]{3,400}\s(?:\d{1,3}%\s{1,4})?(\d{1,12})/(\d{1,12})(?![\d.])"
+    r"(?:\s{1,4}[\d:-]{4,12}){0,2}(?: • [\d:-]{4,12})?(?:\s{1,4}\d{1,12}(?:\.\d{1,12})?\s?it/s)?(.*)"
+)
+# torchtune shows epoch, step of the run and loss in front of the bar of an epoch: 2|110|Loss: 1.2345678:   2%|
+_HEADED = re.compile(r"(\d{1,6})\|(\d{1,12})\|")
+# ultralytics a row of numbers, whose names stand in an earlier line: 1/100 2.36G 1.185 2.345 1.234 32 640: 100%|
+_COLUMNS = re.compile(r"\s{1,12}Epoch\s{1,12}GPU_mem((?:\s{1,12}[\w-]{1,20}){1,12})\s*$")
+_ROW = re.compile(r"\s{1,12}(\d{1,6})/(\d{1,6})\s{1,12}[\d.]{1,12}[GM]((?:\s{1,12}[\d.]{1,12}){1,12})$")
+_OWN_NUMBER = "v_num"
+"""Of Lightning's bars: the number of its log folder."""
+_TRAINING = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
+_NOT_TRAINING = re.compile(r"val|test|eval|predict|sanity", re.IGNORECASE)
+# Lightning's title, which names neither the first nor the last epoch.
+_UNCOUNTED_EPOCH = re.compile(r"epoch (\d{1,6})$", re.IGNORECASE)
+_EPOCH = re.compile(r"epoch\s{0,4}\[?(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
+
+
+class Bars:
+    """The bars of one rank. A script also shows bars for downloads and evaluation: a bar counts if it shows a loss, or
+    if its title is empty or a training's and its length is that of the bars that counted before.
+
+    The speed that a bar shows is not read: after a checkpoint it may count the steps before it.
+
+    Args:
+        from_0: Whether an earlier attempt has shown that the script counts its epochs from 0.
+
+    Attributes:
+        step: Steps made in the whole run, None before the first bar.
+    """
+
+    def __init__(self, *, from_0: bool = False) -> None:
+        self.step: Optional[int] = None
+        self._first_epoch = 0 if from_0 else 1
+        self._total = 0
+        self._earlier = 0
+        """Steps of the epochs before this one, each of which had a bar of its own."""
+        self._columns: List[str] = []
+
+    def recognise(self, line: str) -> Optional[Record]:
+        """The metrics of a line that is a bar, none for a bar that does not count; None for any other line."""
+        if len(line) > LONGEST:
+            return None
+        bar = _BAR.search(line) or _RICH.search(line)
+        if bar is None:
+            columns = _COLUMNS.match(line)
+            if columns:
+                self._columns = columns.group(1).split()
+            return None
+        done, total, rest = bar.groups()
+        title = _title(line[: bar.start()])
+        found = pairs(rest or "") or self._in_title(title)
+        found.pop(_OWN_NUMBER, None)
+        if not self._counts(title, int(total or 0), any(name.endswith("loss") for name in found)):
+            return {}
+        epochs = _EPOCH.search(title) if bar.re is _RICH and "it/s" in bar.group() else None
+        if epochs and epochs.group(2):
+            found.update(self._by_lightning(int(done), int(total or 0), *map(int, epochs.groups())))
+        else:
+            found.update(self._progress(int(done), int(total or 0), title))
+        return found
+
+    def step_at(self, line: str) -> Optional[int]:
+        """The step that the bar of the training shows in a line, None where it is not this bar or has gone back."""
+        bar = (_BAR.search(line) or _RICH.search(line)) if len(line) <= LONGEST else None
+        if bar is None or self.step is None or _title(line[: bar.start()]) or int(bar.group(2) or 0) != self._total:
+            return None
+        step = self._earlier + int(bar.group(1))
+        return step if step >= self.step else None
+
+    def _in_title(self, title: str) -> Record:
+        row = _ROW.match(title)
+        if row is None:
+            return pairs(title)
+        found: Record = {}
+        for name, number in zip(self._columns, row.group(3).split()):  # noqa: B905 (Python 3.8)
+            if name.endswith("loss"):
+                put(found, name, number)
+        return found
+
+    def _counts(self, title: str, total: int, trains: bool) -> bool:
+        if _NOT_TRAINING.search(title):
+            return False
+        if trains:
+            return True
+        return (not title or bool(_TRAINING.search(title))) and (self.step is None or total == self._total)
+
+    def _by_lightning(self, done: int, total: int, epoch: int, newest: int) -> Record:
+        """Epochs count from 0 and the last epoch's number is shown: any bar gives the step and the total."""
+        self._total, self._earlier = total, epoch * total
+        self.step = self._earlier + done
+        return {"step": self.step, "epoch": epoch, "steps": (newest + 1) * total}
+
+    def _progress(self, done: int, total: int, title: str) -> Record:
+        found: Record = {}
+        if self.step is not None and done < self.step - self._earlier:
+            self._earlier += self._total
+        elif self.step is None and total:
+            begun, counted = _UNCOUNTED_EPOCH.match(title), _EPOCH.search(title)
+            if begun and int(begun.group(1)) > self._first_epoch:
+                # Goes on from a checkpoint; with 1, the epochs may be counted from 1.
+                self._earlier = int(begun.group(1)) * total
+            elif counted and counted.group(2) and int(counted.group(2)) != total:  # else it counts the epochs
+                self._earlier = max(0, int(counted.group(1)) - self._first_epoch) * total
+        headed = _HEADED.match(title)
+        if headed:
+            self._earlier = max(0, int(headed.group(2)) - done)
+        self._total = total
+        self.step = self._earlier + done
+        found["step"] = self.step
+        epoch = _EPOCH.search(title) or _ROW.match(title) or headed
+        epochs = int(epoch.group(2) or 0) if epoch and epoch is not headed else 0
+        if epoch:
+            found["epoch"] = int(epoch.group(1))
+        if epochs and total and (epochs != total or self._earlier):
+            found["steps"] = total * epochs
+        elif total and not self._earlier and (epochs or not epoch):
+            found["steps"] = total
+        return found
+
+
+def _is_drawn(line: str) -> bool:
+    """Whether a line that nothing has ended yet holds a whole bar: tqdm begins its lines with \\r, and ends none.
+
+    What rich draws has no end of its own by which to know that it is whole.
+    """
+    return len(line) <= LONGEST and _BAR.search(line) is not None
+
+
+def _title(head: str) -> str:
+    text, percent, _ = head.partition("%|")
+    return (text.rstrip("0123456789 ") if percent else text).rstrip(": ")
+
 
 # Colours and cursor moves; titles and links (OSC), whose addresses hold names and numbers of their own.
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)")
@@ -20,7 +159,7 @@ def may_tell(line: bytes) -> bool:
 
 def shows_bar(tail: bytes) -> bool:
     """Whether the newest line, which nothing has ended yet, holds a whole bar."""
-    return may_tell(tail) and is_drawn(_text(tail))
+    return may_tell(tail) and _is_drawn(_text(tail))
 
 
 class Recogniser:
@@ -39,6 +178,8 @@ class Recogniser:
         self._step = 0
         self._total = 0
         self._earlier = 0
+        self._logs_loss = False
+        """Whether a loss was printed by itself, without that of a validation."""
         self._lay_in_share = False
         """Whether the steps so far were taken for those of the run."""
 
@@ -56,6 +197,11 @@ class Recogniser:
         record = recognise(text)
         if record is None:
             return None
+        if "loss" in record and "val_loss" not in record:
+            self._logs_loss = True
+        elif self._logs_loss and "loss" in record:
+            # An evaluation's mean over other batches (nanoGPT: "step 250: train loss 2.41, val loss 2.50").
+            record["eval_train_loss"] = record.pop("loss")
         if "step" in record:
             self._count_on(record, text)
         elif self._bars.step is not None:
@@ -72,7 +218,7 @@ class Recogniser:
         step, total, epoch = record["step"], record.get("steps"), record.get("epoch")
         if not (isinstance(step, int) and isinstance(total, int) and isinstance(epoch, (int, float))):
             return
-        named = EPOCH.search(text)
+        named = _EPOCH.search(text)
         epochs = int(named.group(2) or 0) if named else 0
         first = 1 if epochs else first_epoch(text)
         if first is not None and self._from_0:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Mapping, Optional, cast, get_args
 
-from ...protocol.reports import KINDS, Report
+from ...protocol.reports import Kind, Report
 
 if TYPE_CHECKING:
     from ...protocol.files import LauncherEnd, LauncherFailure
 
 _LONGEST_TYPE = 200
 _LONGEST_MESSAGE = 64 << 10
-_LONGEST_TRACEBACK = 512 << 10
 _LATEST = 1e11
 """The largest unix time that is accepted, in seconds."""
 _LARGEST = 1 << 31
@@ -23,12 +22,12 @@ def report(record: Mapping[str, Any]) -> Optional[Report]:
 
     Texts are bounded and can be encoded. A `t` that is no time becomes the present time.
     """
-    kind, rank = KINDS.get(str(record.get("e"))), whole(record.get("rank"))
+    kind, rank = record.get("e"), whole(record.get("rank"))
     pid = whole(record.get("pid"))
-    if kind is None or rank is None or (kind == "start" and not pid):
+    if kind not in get_args(Kind) or rank is None or (kind == "start" and not pid):
         return None
     return Report(
-        e=kind,
+        e=cast("Kind", kind),
         rank=rank,
         t=when(record.get("t")),
         pid=pid,
@@ -43,7 +42,7 @@ def report(record: Mapping[str, Any]) -> Optional[Report]:
         backend=_text(record.get("backend"), _LONGEST_TYPE),
         door=_text(record.get("door"), _LONGEST_TYPE),
         # The exception itself stands at the end.
-        traceback=_text(record.get("traceback"), -_LONGEST_TRACEBACK),
+        traceback=_text(record.get("traceback"), -(512 << 10)),
     )
 
 

@@ -1,4 +1,9 @@
-"""Where every rank of this host is right now: asks their stack servers (stack_server.py) at once, two seconds each."""
+"""Where each rank of this host is: asks their stack servers (stack_server.py) concurrently, two seconds each.
+
+A rank that stands still may wait for a process that it has started, as a DataLoader's worker: these are looked at too.
+A forked one still has the rank's signal handler and its file, so it prints its stack as the rank would; one that has
+started a program of its own is seen from outside only.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +14,27 @@ import signal
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ...protocol.jsonl import records
 from ...protocol.regular import open_regular
 from .. import sockets
-from ..journal import Tail, write_json
-from ..procs import read
+from ..disk import read_text
+from ..journal import Tail, attempts, write_json
+from ..procs import Proc, command, descendants, read, table
 from .reports import report
 
 if TYPE_CHECKING:
-    from ...protocol.files import RankStacks, Stacks
+    from ...protocol.files import ChildStack, RankStacks, Stacks
     from ...protocol.reports import Report
 
 _LIMIT = 2.0
-_LONGEST_ANSWER = 4 << 20
-_LONGEST_TEXT = 65536
 _PAUSE = 0.4
 """Seconds between the two samples that distinguish a rank that makes progress from one that stands still."""
+_CHILDREN = 8
+"""Child processes that are looked at per rank."""
+_TRACKER = "from multiprocessing.resource_tracker import"
+"""In the command of a process that Python starts for itself, which waits for as long as its parent lives."""
 
 
 def collect(folder: str) -> Dict[str, RankStacks]:
@@ -39,6 +47,9 @@ def collect(folder: str) -> Dict[str, RankStacks]:
 
     with ThreadPoolExecutor(min(64, len(ranks))) as pool:
         answers = list(pool.map(lambda rank: _look(attempt, rank), ranks))
+        if any(map(_may_wait_for_children, answers)):
+            processes = table()
+            list(pool.map(lambda rank, answer: _add_children(attempt, rank, answer, processes), ranks, answers))
     return {str(rank["rank"]): answer for rank, answer in zip(ranks, answers)}  # noqa: B905
 
 
@@ -89,7 +100,7 @@ def _moved(first: RankStacks, later: RankStacks) -> bool:
     if "threads" in first and "threads" in later:
         return (_where(later), _entered(later)) != (_where(first), _entered(first))
     one, other = _innermost_first(first), _innermost_first(later)
-    both = min(len(one), len(other))  # what faulthandler prints goes on below the script
+    both = min(len(one), len(other))  # faulthandler also prints the frames below the script
     return one[:both] != other[:both]
 
 
@@ -110,8 +121,7 @@ def _entered(answer: RankStacks) -> Dict[str, object]:
 
 def _newest_attempt(folder: str) -> str:
     """The newest attempt that has ranks: an attempt's folder exists before its ranks."""
-    numbers = [int(m.group(1)) for m in map(re.compile(r"attempt-(\d+)$").match, os.listdir(folder)) if m]
-    for number in sorted(numbers, reverse=True):
+    for number in attempts(folder):
         attempt = os.path.join(folder, "attempt-%d" % number)
         if os.path.exists(os.path.join(attempt, "ranks.jsonl")):
             return attempt
@@ -136,7 +146,7 @@ def _ask(attempt: str, rank: Report) -> RankStacks:
         return {"note": "the process is stopped by a signal (SIGSTOP) or a debugger", "state": "stopped"}
     if rank["door"]:
         try:
-            return _knock(rank["door"])
+            return _query_stack_server(rank["door"])
         except (OSError, ValueError):
             pass
     return _signal(_printed(attempt, rank), rank)
@@ -147,11 +157,11 @@ def _printed(attempt: str, rank: Report) -> str:
     return os.path.join(attempt, "rank-%d.stacks" % rank["rank"])
 
 
-def _knock(door: str) -> RankStacks:
+def _query_stack_server(address: str) -> RankStacks:
     deadline = time.monotonic() + _LIMIT
     data = b""
-    with sockets.connect(door, _LIMIT) as visitor:
-        while len(data) < _LONGEST_ANSWER:
+    with sockets.connect(address, _LIMIT) as visitor:
+        while len(data) < (4 << 20):
             left = deadline - time.monotonic()
             if left <= 0:  # a script that listens there may say a byte at a time
                 raise socket.timeout
@@ -166,7 +176,7 @@ def _knock(door: str) -> RankStacks:
         _entered(answer)
     except (TypeError, KeyError, AttributeError, RecursionError):
         # Any script can listen and report that address as a rank's: a bad answer affects this rank alone.
-        raise ValueError("this is no answer of a rank") from None
+        raise ValueError("not an answer of a rank") from None
     return answer
 
 
@@ -174,7 +184,7 @@ def _signal(path: str, rank: Report) -> RankStacks:
     """Have faulthandler print the stacks into the rank's file for them, if it still listens, and read them there."""
     number, pid = rank["signal"], rank["pid"]
     if not number or not pid or number < signal.SIGRTMIN:  # the job may name any process, and a signal that ends it
-        return {"note": "this rank is not instrumented: it has no door to ask at"}
+        return {"note": "this rank is not instrumented and cannot be asked"}
     if not _catches(pid, number):
         process = read(pid)
         if process is None or process.dead:
@@ -191,18 +201,60 @@ def _signal(path: str, rank: Report) -> RankStacks:
         process = read(pid)
         if process is not None and process.state == "D":
             return {"note": "the rank is inside the kernel, waiting for a disk or a file server", "state": "kernel"}
-        return {"note": "the rank answers neither its door nor a signal: it may be stopped, or in the kernel"}
+        return {"note": "the rank answers neither its socket nor a signal: it may be stopped, or in the kernel"}
     note = "the rank did not answer, as if native code held the interpreter's lock; this was printed by a signal"
     return {"text": text, "note": note}
 
 
-def _catches(pid: int, number: int) -> bool:
+def _may_wait_for_children(answer: RankStacks) -> bool:
+    """Whether a rank stands still elsewhere than in a collective, where it waits for other ranks."""
+    inside = any("torch/distributed" in str(frame) for frame in _innermost_first(answer))
+    return "state" not in answer and not answer.get("moved") and not inside
+
+
+def _add_children(attempt: str, rank: Report, answer: RankStacks, processes: Dict[int, Proc]) -> None:
+    if not rank["pid"] or not _may_wait_for_children(answer):
+        return
+    below = [(pid, command(pid)) for pid in sorted(descendants(processes, rank["pid"])) if not processes[pid].dead]
+    chosen = [(pid, words) for pid, words in below if words and _TRACKER not in words][:_CHILDREN]
+    deadline = time.monotonic() + 2 * _LIMIT
+    found = [_look_at_child(_printed(attempt, rank), rank["signal"], *one, deadline) for one in chosen]
+    if found:
+        answer["children"] = found
+
+
+def _look_at_child(path: str, number: Optional[int], pid: int, words: str, deadline: float) -> ChildStack:
+    """The stack of a forked child, what the kernel says of another."""
+    if number and time.monotonic() < deadline and _writes_to(pid, path) and _catches(pid, number):
+        try:
+            before = os.stat(path).st_size
+            os.kill(pid, number)
+            _, current, stack = _grown(path, before).rpartition("Current thread")
+        except OSError:
+            current = stack = ""
+        if current:
+            return {"pid": pid, "command": words[:160], "text": current + stack[:8192]}
+    process = read(pid)
+    waits_in = read_text("/proc/%d/wchan" % pid)
+    states = {"R": "running", "D": "in the kernel, waiting for a device", "T": "stopped", "t": "stopped"}
+    state = states.get(process.state, "asleep") if process else "ended"
+    if state == "asleep" and waits_in not in ("", "0"):
+        state += " in " + waits_in[:60]
+    return {"pid": pid, "command": words[:160], "note": state}
+
+
+def _writes_to(pid: int, path: str) -> bool:
+    """Whether a process still has the file for its rank's stacks open: it was forked, and runs no other program."""
     try:
-        with open("/proc/%d/status" % pid, encoding="ascii", errors="replace") as file:
-            mask = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
-    except (OSError, StopIteration):
+        folder = "/proc/%d/fd" % pid
+        return any(os.readlink(os.path.join(folder, fd)) == os.path.realpath(path) for fd in os.listdir(folder))
+    except OSError:
         return False
-    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+def _catches(pid: int, number: int) -> bool:
+    mask = re.search(r"^SigCgt:\s*([0-9a-f]+)$", read_text("/proc/%d/status" % pid), re.MULTILINE)
+    return mask is not None and bool(int(mask[1], 16) >> (number - 1) & 1)
 
 
 def _grown(path: str, before: int) -> str:
@@ -217,4 +269,4 @@ def _grown(path: str, before: int) -> str:
         size = now
     with open_regular(path) as file:
         file.seek(before)
-        return file.read(_LONGEST_TEXT).decode("utf-8", "replace")
+        return file.read(65536).decode("utf-8", "replace")

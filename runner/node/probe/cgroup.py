@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Callable, Iterator, List, Optional, Tuple
 
-from .files import read_text
+from ..disk import read_text
 
 _NO_LIMIT = 1 << 60  # version 1 says "no limit" with a number close to 2**63
 
@@ -30,7 +31,7 @@ def oom_kills(proc: str = "/proc") -> Optional[int]:
 
     Version 2 counts the groups below it as well (memory.events), version 1 does not (memory.oom_control).
     """
-    for is_unified, folder in _folders(proc, "memory"):
+    for is_unified, folder in folders(proc, "memory"):
         for line in read_text(
             os.path.join(folder, "memory.events" if is_unified else "memory.oom_control")
         ).splitlines():
@@ -44,11 +45,11 @@ _Read = Callable[[str], Optional[float]]
 
 
 def _smallest(proc: str, controller: str, unified: _Read, legacy: _Read) -> Optional[float]:
-    limits = [(unified if is_unified else legacy)(folder) for is_unified, folder in _folders(proc, controller)]
+    limits = [(unified if is_unified else legacy)(folder) for is_unified, folder in folders(proc, controller)]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _folders(proc: str, controller: str) -> Iterator[Tuple[bool, str]]:
+def folders(proc: str, controller: str) -> Iterator[Tuple[bool, str]]:
     """Give (is version 2, folder) of every group that binds this process, from its own up to the mounted root."""
     mounts = _mounts(proc, controller)
     for line in read_text(os.path.join(proc, "self", "cgroup")).splitlines():
@@ -77,12 +78,13 @@ def _mounts(proc: str, controller: str) -> List[Tuple[bool, str, str]]:
         dash = fields.index("-")
         kind, options = fields[dash + 1], fields[-1].split(",")
         if kind == "cgroup2" or (kind == "cgroup" and controller in options):
-            found.append((kind == "cgroup2", fields[3], _unescape(fields[4])))
+            found.append((kind == "cgroup2", fields[3], unescape(fields[4])))
     return found
 
 
-def _unescape(path: str) -> str:
-    return path.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+def unescape(path: str) -> str:
+    """A path of mountinfo or mounts, where blanks are written in octal digits."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
 def _cpu_max(folder: str) -> Optional[float]:

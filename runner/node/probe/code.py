@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Iterator, Optional, Sequence, Tuple
 
 from ...protocol.limits import CODE_DIFF, CODE_UNTRACKED
 from ..child import ask
@@ -17,30 +17,41 @@ if TYPE_CHECKING:
 
 _MOST_FILES = 1000
 _MOST_BYTES = 16 << 20
-_MOST_ENTRIES = 20_000
 _SECONDS = 1.0
 """Limits for reading a folder; one beyond them is not compared."""
 _GIT_SECONDS = 3.0
-# Reads only: no lock is taken, and no file monitor of the repository's choice is started.
-_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
+# Reads only, and starts no program of the repository's choice: no lock is taken, nothing fetched, no submodule entered.
+_GIT = (
+    *("env", "GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1", "git", "--no-optional-locks"),
+    *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"),
+)
+_SUBMODULES = "--ignore-submodules=dirty"
 _NOT_OURS = frozenset(["__pycache__", "node_modules", "site-packages", "wandb"])
 _NCCL = re.compile(rb"""init_process_group\(\s*(?:backend\s*=\s*)?(["'])nccl\1""")
+_LAUNCHER = re.compile(
+    rb"^[^#\n]*\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate[ -]launch|deepspeed)\b", re.M
+)
+_OTHER_HOSTS = re.compile(rb"nnodes|num_machines|node.rank|machine.rank|hostfile|rdzv")
 
 
 class _TooMuch(Exception):
     pass
 
 
-def facts(workdir: str, script: Optional[str], module: str, git: bool = True) -> Optional[Code]:
+def facts(
+    workdir: str, script: Optional[str], module: str, command: Sequence[str] = (), git: bool = True
+) -> Optional[Code]:
     """Return the probe's `code`, None where the job has no file to compare.
 
     Args:
         script: Relative to `workdir`, or absolute.
         module: Its name; compared where it lies in `workdir`.
+        command: Words; the first that names a text file is as a script.
         git: Also ask git, which may take seconds.
     """
+    script = script or _named(workdir, command)
     if script:
-        path = os.path.normpath(os.path.join(workdir, os.path.expanduser(script)))
+        path = _path(workdir, script)
         folder = os.path.dirname(path)
     elif module:
         path = os.path.join(workdir, *module.split(".")) + ".py"
@@ -54,12 +65,30 @@ def facts(workdir: str, script: Optional[str], module: str, git: bool = True) ->
     if text is None and not files:
         return None
     found = _NCCL.search(text or b"")
+    shell = not path.endswith(".py") and not _OTHER_HOSTS.search(text or b"")
+    launcher = _LAUNCHER.search(text or b"") if shell else None
     return {
+        "file": script,
         "script": None if text is None else hashlib.sha256(text).hexdigest(),
         "folder": digest,
         "git": _git(folder) if git else None,
         "nccl_line": (text or b"").count(b"\n", 0, found.start()) + 1 if found else None,
+        "launcher_line": (text or b"").count(b"\n", 0, launcher.start()) + 1 if launcher else None,
     }
+
+
+def _path(workdir: str, name: str) -> str:
+    return os.path.normpath(os.path.join(workdir, os.path.expanduser(name)))
+
+
+def _named(workdir: str, command: Sequence[str]) -> Optional[str]:
+    """Return the first word that names a text file; not a program that is searched for, or one of the system."""
+    for at, word in enumerate(command[:100]):
+        if at or ("/" in word and not os.path.isabs(word)):
+            text = _read(_path(workdir, word), _MOST_BYTES)
+            if text is not None and b"\0" not in text[:8192]:
+                return word
+    return None
 
 
 def _python_files(folder: str) -> Tuple[Optional[str], int]:
@@ -86,7 +115,7 @@ def _walk(folder: str) -> Iterator[str]:
     entries = 0
     for path, folders, names in os.walk(folder):
         entries += len(folders) + len(names)
-        if entries > _MOST_ENTRIES or time.monotonic() > deadline:
+        if entries > 20_000 or time.monotonic() > deadline:
             raise _TooMuch
         folders[:] = sorted(
             name
@@ -130,8 +159,8 @@ def state(workdir: str, script: Optional[str]) -> CodeState:
     found["head"] = git["head"]
     try:
         if git["dirty"]:
-            words = ["diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD", "--", "."]
-            answer = ask([*_GIT, *words], _GIT_SECONDS, folder)
+            words = ["diff", "--no-ext-diff", "--no-textconv", "--no-color", _SUBMODULES, "HEAD", "--", "."]
+            answer = ask([*_GIT, *_without_filters(folder), *words], _GIT_SECONDS, folder)
             found["cut"] = answer.code != 0 or len(answer.out) > CODE_DIFF
             found["diff"] = answer.out[:CODE_DIFF]
         words = ["ls-files", "--others", "--exclude-standard", "-z", "--", "."]
@@ -151,13 +180,34 @@ def _is_in_repository(folder: str) -> bool:
     return True
 
 
+def _without_filters(folder: str) -> Iterator[str]:
+    """Give git's options against filters of the repository's own configuration; the user's, such as LFS, still run.
+
+    Raises OSError where one cannot be switched off.
+    """
+    words = ["config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\."]
+    parts = ask([*_GIT, *words], _GIT_SECONDS, folder)
+    if parts.code == 129:  # before git 2.26, which does not say who has set a filter: all of them
+        parts = ask([*_GIT, "config", "--name-only", "-z", "--get-regexp", r"^filter\."], _GIT_SECONDS, folder)
+        pairs = [("local", name) for name in parts.out.split("\0")]
+    else:
+        pairs = list(zip(parts.out.split("\0")[::2], parts.out.split("\0")[1::2]))  # noqa: B905
+    if parts.code not in (0, 1):
+        raise OSError("git config has failed")
+    for name in sorted({name.rpartition(".")[0] for scope, name in pairs if scope in ("local", "worktree") and name}):
+        if "=" in name:
+            raise OSError("no option has this name")
+        for key in ("clean=", "process=", "required=false"):
+            yield from ("-c", "%s.%s" % (name, key))
+
+
 def _git(folder: str) -> Optional[Git]:
     """Return the commit that is checked out, and whether files below the folder differ from it."""
     if not _is_in_repository(folder):
         return None
-    words = ["status", "--porcelain=v2", "--branch", "--untracked-files=no", "--", "."]
+    words = ["status", "--porcelain=v2", "--branch", "--untracked-files=no", _SUBMODULES, "--", "."]
     try:
-        answer = ask([*_GIT, *words], _GIT_SECONDS, folder)
+        answer = ask([*_GIT, *_without_filters(folder), *words], _GIT_SECONDS, folder)
     except OSError:
         return None
     found = re.search(r"^# branch\.oid ([0-9a-f]{40,64})$", answer.out, re.MULTILINE)

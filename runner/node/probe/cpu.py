@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Set
 
 from ..child import ask
+from ..disk import read_text
 from .cgroup import cpu_quota
-from .files import read_text
 
 if TYPE_CHECKING:
     from ...protocol.facts import Cpu
@@ -36,7 +36,7 @@ def facts(proc: str = "/proc", sys: str = "/sys") -> Cpu:
 def available(cores: Mapping[int, FrozenSet[int]], affinity: Set[int], physical: int, quota: Optional[float]) -> int:
     """Return how many physical cores this login can keep busy: at least 1.
 
-    Two hardware threads of one core count once, and a CPU whose core is unknown counts by itself; a quota is rounded
+    Two hardware threads of one core count once, and a CPU whose core is unknown counts as one; a quota is rounded
     down, since a process that gets half a core holds up all others.
     """
     reachable = len({cores.get(cpu, frozenset([cpu])) for cpu in affinity})

@@ -7,8 +7,8 @@ import shutil
 from functools import partial
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
-from ..child import Answer, ask
-from ..gather import together
+from .. import procs
+from ..child import Answer, ask, together
 
 if TYPE_CHECKING:
     from ...protocol.facts import Gpu
@@ -54,7 +54,7 @@ def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
 
 
 def find_smi() -> Optional[str]:
-    """Return the path of nvidia-smi, None where there is none."""
+    """Return the path of nvidia-smi, or None."""
     return shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path="/usr/bin:/usr/lib/wsl/lib")
 
 
@@ -72,7 +72,7 @@ def parse_gpus(text: str, problems: List[str]) -> List[Gpu]:
             continue
         total = megabytes(row[3])
         if total is None:
-            problems.append(f"GPU {row[0]} ({row[2]}) does not tell its memory: nvidia-smi says {row[3]}")
+            problems.append(f"GPU {row[0]} ({row[2]}) does not report its memory: nvidia-smi says {row[3]}")
         gpus.append(
             {
                 "index": int(row[0]),
@@ -98,14 +98,14 @@ def parse_apps(text: str, gpus: List[Gpu], problems: List[str]) -> None:
             continue
         gpu = gpus[0] if len(gpus) == 1 else by_uuid.get(row[0])
         if gpu is None:  # a MIG slice has a uuid of its own
-            problems.append(f"process {row[1]} computes on {row[0]}, which is none of the listed GPUs")
+            problems.append(f"process {row[1]} computes on {row[0]}, which is not a listed GPU")
             continue
         # The name comes last, as it may hold commas.
         path = ",".join(row[3:])
         gpu["processes"].append(
             {
                 "pid": int(row[1]),
-                "user": _owner(int(row[1])),
+                "user": procs.owner_name(int(row[1])),
                 "memory": megabytes(row[2]),
                 "command": path if path.startswith("[") else os.path.basename(path.split(" ", 1)[0]),
             }
@@ -150,17 +150,3 @@ def _complain(row: Sequence[str], problems: List[str]) -> None:
         problem = f"nvidia-smi says: {line[:200]}"
         if problem not in problems and len(problems) < 20:
             problems.append(problem)
-
-
-def _owner(pid: int) -> str:
-    """Name the owner; `?` for a process of another PID namespace, which is not visible here."""
-    import pwd
-
-    try:
-        uid = os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return "?"
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import json
 import os
 import shutil
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from ...protocol import open_mpi
-from ..child import Answer, ask
-from ..gather import together
+from ..child import Answer, ask, together
 from .torch_files import PythonLayout, layout, torch_in
 
 if TYPE_CHECKING:
-    from ...protocol import facts as facts_types
-    from ...protocol.facts import Interpreter, Software, Source
+    from ...protocol.facts import Interpreter, Needs, Software, Source
 
 _MARK = "disttui-interpreter "
 # Runs in the interpreter in question, and must not fail under Python 2. Arguments: a module or "", a package or "",
@@ -47,9 +45,10 @@ try:
     from importlib.machinery import PathFinder
     from importlib.util import find_spec
     from os import getcwd
+    from os.path import expanduser
     from shutil import which
     from subprocess import STDOUT, check_output
-    programs = {p: bool(which(p)) for p in sys.argv[4:]}
+    programs = {p: bool(which(expanduser(p))) for p in sys.argv[4:]}
     sys.path[:] = [getcwd()] + sys.path
     lacks = find_spec(package) is None if package else None
     answer = missing(module) if module else None
@@ -71,6 +70,8 @@ exit $disttui_status
 """
 _ENVIRONMENTS = (".venv", "venv", "env")
 _CONDA = ("~/miniconda3", "~/anaconda3", "~/miniforge3", "~/mambaforge", "/opt/conda")
+_COLLECTIONS = ("~/.virtualenvs", "~/venvs", "~/envs", "~/.pyenv/versions", "/opt")
+"""Folders of environments; those in them, and those of other projects in the home, are named but never chosen."""
 _MOST = 64
 _VERSION_LIMIT = 5.0
 """Seconds for a program to say its version: without it, nothing else of the probe is lost."""
@@ -89,91 +90,17 @@ class Requirements(NamedTuple):
     """A program of the launcher, which says its version to `--version`."""
 
 
-_NOTHING = Requirements()
-
-
-class Lacking(NamedTuple):
-    """What of it is missing. `module`: the first missing part, empty: none; None: unknown."""
-
-    module: Optional[str] = None
-    programs: Tuple[str, ...] = ()
-    package: Optional[str] = None
-    version: Optional[str] = None
-
-
 class _Found(NamedTuple):
     path: str
     source: Source
     layout: PythonLayout
-    needs: Optional[Lacking] = None
+    needs: Optional[Needs] = None
 
 
 def software(
     python: str, activate: str, workdir: str, problems: List[str], wanted: Requirements, limit: float = 15.0
 ) -> Software:
-    """Return the probe's `interpreters`, `activate_problem` and `needs`.
-
-    Args:
-        wanted: What to search for after `activate`, in the interpreter that the job will run in.
-    """
-    known = len(problems)
-    needs: List[Lacking] = []
-    found = facts(python, activate, workdir, problems, limit, wanted, needs)
-    failed = [problem for problem in problems[known:] if problem.startswith(_FAILED)]
-    if not needs and not activate.strip() and os.path.isdir(workdir):
-        needs.append(_lacking(wanted, found, workdir, limit))
-    return {
-        "interpreters": found,
-        "activate_problem": failed[0] if failed else "",
-        "needs": _missing(needs[0] if needs else Lacking()),
-    }
-
-
-def _missing(needs: Lacking) -> facts_types.Needs:
-    return {
-        "module": needs.module,
-        "programs": list(needs.programs),
-        "package": needs.package,
-        "version": needs.version,
-    }
-
-
-def _lacking(wanted: Requirements, found: List[Interpreter], workdir: str, limit: float) -> Lacking:
-    """Search the login's own environment, without `activate`."""
-    missing = [
-        name for name in wanted.programs if shutil.which(os.path.join(workdir, name) if "/" in name else name) is None
-    ]
-    # The interpreter that the viewer would choose.
-    chosen = next((one for one in found if one["source"] == "profile"), None) or next(
-        (one for one in found if one["torch"]), None
-    )
-    version = _version_of(wanted.version_of, limit, workdir) if wanted.version_of else None
-    if not chosen or not (wanted.module or wanted.package):
-        return Lacking(None, tuple(missing), version=version)
-    words = [chosen["path"], "-c", _QUESTION, wanted.module, wanted.package]
-    asked = _answered(ask(words, limit, workdir), "path", wanted.package)
-    known = asked.needs if asked and asked.needs else Lacking()
-    return known._replace(programs=tuple(missing), version=version)
-
-
-def _version_of(program: str, limit: float, workdir: str) -> Optional[str]:
-    try:
-        answer = ask([shutil.which(program) or program, "--version"], min(limit, _VERSION_LIMIT), workdir)
-    except OSError:
-        return None
-    return _version_line(answer.out + answer.err) if answer.code == 0 else None
-
-
-def facts(
-    python: str,
-    activate: str,
-    workdir: str,
-    problems: List[str],
-    limit: float = 15.0,
-    wanted: Requirements = _NOTHING,
-    needs: Optional[List[Lacking]] = None,
-) -> List[Interpreter]:
-    """Return the probe's `interpreters`, the one that the profile means first.
+    """Return the probe's `interpreters`, the one that the profile means first, `activate_problem` and `needs`.
 
     Conda and venv environments are listed only if they have torch.
 
@@ -182,9 +109,10 @@ def facts(
         activate: The profile's shell line; `python` is then resolved in its environment.
         workdir: A folder to search for virtual environments, besides the home.
         problems: Takes sentences about problems.
+        wanted: What to search for after `activate`, in the interpreter that the job will run in.
         limit: Seconds for the shell line, and for each interpreter that has to be run.
-        wanted: What to search for after `activate`; what is missing is added to `needs`.
     """
+    known = len(problems)
     python = "" if python == "auto" else os.path.expanduser(python)
     named = os.path.join(workdir, python) if os.sep in python else python
     tasks: Dict[str, Callable[[], Optional[_Found]]] = {}
@@ -193,17 +121,52 @@ def facts(
     elif python:
         named = shutil.which(named) or named
         tasks["profile"] = partial(_look, named, "profile", limit)
-    for path, source in islice(_candidates(workdir), _MOST):
+    for path, source in itertools.islice(_candidates(workdir), _MOST):
         tasks[path] = partial(_look, path, source, limit)
-    found = []
-    for name, result in together(tasks, limit + 1).items():
-        if isinstance(result, _Found):
-            found.append(result)
-            if name == "activate" and needs is not None and result.needs is not None:
-                needs.append(result.needs)
-        elif isinstance(result, Exception):
-            problems.append(f"{name if name != 'profile' else named} cannot be looked at: {result}")
-    return list(_described(found))
+    results = together(tasks, limit + 1)
+    for name, result in results.items():
+        if isinstance(result, Exception):
+            problems.append(f"{name if name != 'profile' else named} cannot be inspected: {result}")
+    found = list(_described([one for one in results.values() if isinstance(one, _Found)]))
+    activated = results.get("activate")
+    needs = activated.needs if isinstance(activated, _Found) else None
+    if not activate.strip() and os.path.isdir(workdir):
+        needs = _lacking(wanted, found, workdir, limit)
+    failed = [problem for problem in problems[known:] if problem.startswith(_FAILED)]
+    return {
+        "interpreters": found,
+        "activate_problem": failed[0] if failed else "",
+        "needs": needs or {"module": None, "programs": [], "package": None, "version": None},
+    }
+
+
+def _lacking(wanted: Requirements, found: List[Interpreter], workdir: str, limit: float) -> Needs:
+    """Search the login's own environment, without `activate`."""
+    missing = [
+        name
+        for name in wanted.programs
+        if shutil.which(os.path.join(workdir, os.path.expanduser(name)) if "/" in name else name) is None
+    ]
+    # The interpreter that the viewer would choose.
+    chosen = next((one for one in found if one["source"] == "profile"), None) or next(
+        (one for one in found if one["torch"] and one["source"] != "elsewhere"), None
+    )
+    version = _version_of(wanted.version_of, limit, workdir) if wanted.version_of else None
+    needs: Needs = {"module": None, "programs": missing, "package": None, "version": version}
+    if chosen and (wanted.module or wanted.package):
+        words = [chosen["path"], "-c", _QUESTION, wanted.module, wanted.package]
+        asked = _answered(ask(words, limit, workdir), "path", wanted.package)
+        if asked and asked.needs:
+            needs["module"], needs["package"] = asked.needs["module"], asked.needs["package"]
+    return needs
+
+
+def _version_of(program: str, limit: float, workdir: str) -> Optional[str]:
+    try:
+        answer = ask([shutil.which(program) or program, "--version"], min(limit, _VERSION_LIMIT), workdir)
+    except OSError:
+        return None
+    return _version_line(answer.out + answer.err) if answer.code == 0 else None
 
 
 def _candidates(workdir: str) -> Iterator[Tuple[str, Source]]:
@@ -224,19 +187,30 @@ def _places(workdir: str) -> Iterator[Tuple[str, Source]]:
     for folder in dict.fromkeys((workdir, os.path.expanduser("~"))):
         for name in _ENVIRONMENTS:
             yield os.path.join(folder, name, "bin", "python"), "venv"
+    for pattern in _COLLECTIONS:
+        for prefix in sorted(glob.glob(os.path.join(os.path.expanduser(pattern), "*"))):
+            yield os.path.join(prefix, "bin", "python"), "elsewhere"
+    try:
+        projects = sorted(os.listdir(os.path.expanduser("~")))[:256]
+    except OSError:
+        return
+    for project, name in itertools.product(projects, _ENVIRONMENTS):
+        yield os.path.join(os.path.expanduser("~"), project, name, "bin", "python"), "elsewhere"
 
 
 def _look(path: str, source: Source, limit: float) -> Optional[_Found]:
-    """Return what is at `path`, None if it is no Python 3. Raises OSError when that cannot be determined."""
+    """Return what is at `path`, None if it is not Python 3. Raises OSError when that cannot be determined."""
     known = layout(path)
     if known is not None:
         return _Found(path, source, known)
+    if source == "elsewhere":
+        return None
     answer = ask([path, "-c", _QUESTION], limit)
     if answer.code is None:
-        raise TimeoutError(f"it gave no answer in {limit:g} s and was killed")
+        raise TimeoutError(f"no answer in {limit:g} s and was killed")
     found = _answered(answer, source)
     if found is None and source == "profile":
-        raise OSError(f"it is no Python 3 ({_last_line(answer)})")
+        raise OSError(f"it is not Python 3 ({_last_line(answer)})")
     return found
 
 
@@ -268,12 +242,12 @@ def _answered(answer: Answer, source: Source, package: str = "") -> Optional[_Fo
         return None
     if not version.startswith("3."):
         return None
-    needs = Lacking(
-        module,
-        tuple(name for name, there in programs.items() if not there),
-        package if lacks else "" if lacks is False else None,
-        _version_line(says or ""),
-    )
+    needs: Needs = {
+        "module": module,
+        "programs": [name for name, there in programs.items() if not there],
+        "package": package if lacks else "" if lacks is False else None,
+        "version": _version_line(says or ""),
+    }
     return _Found(path, source, PythonLayout(prefix, version, folders), needs)
 
 
@@ -292,7 +266,7 @@ def _described(found: List[_Found]) -> Iterator[Interpreter]:
     for item in found:
         torch = torch_in(item.layout.folders)
         key = (os.path.realpath(item.layout.prefix), torch.folder if torch else "")
-        if key in seen or (not torch and item.source in ("conda", "venv")):
+        if key in seen or (not torch and item.source in ("conda", "venv", "elsewhere")):
             continue
         seen.add(key)
         yield {

@@ -5,6 +5,7 @@ Interfaces and flags come from netlink too, since /sys shows those of the namesp
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
@@ -12,6 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Tuple
 
 from ..child import ask
+from ..disk import read_text
 
 if TYPE_CHECKING:
     from ...protocol.facts import Nic
@@ -26,7 +28,7 @@ _IF_UP, _IF_LOOPBACK, _IF_RUNNING = 0x1, 0x8, 0x40
 
 
 def facts(sys: str = "/sys") -> List[Nic]:
-    """Return the probe's `nics`. IPv6 link-local addresses are left out: they mean nothing without a scope."""
+    """Return the probe's `nics`. IPv6 link-local addresses are skipped: they mean nothing without a scope."""
     if not hasattr(socket, "AF_NETLINK"):
         return _ifconfig()
     addresses: Dict[int, List[str]] = {}
@@ -56,12 +58,16 @@ def facts(sys: str = "/sys") -> List[Nic]:
     return nics
 
 
+def reachable_addresses() -> List[str]:
+    """This host's addresses that another host may reach, IPv4 first; without loopback and link-local ones."""
+    found = [ipaddress.ip_address(text) for nic in facts() if nic["up"] for text in nic["addresses"]]
+    usable = [ip for ip in found if not (ip.is_loopback or ip.is_link_local or ip.is_unspecified)]
+    return [str(ip) for ip in sorted(usable, key=lambda ip: ip.version)]
+
+
 def _speed(folder: str) -> Optional[int]:
-    try:
-        with open(os.path.join(folder, "speed"), encoding="ascii") as file:
-            speed = int(file.read())
-    except (OSError, ValueError):  # the kernel answers EINVAL for an interface that is down
-        return None
+    text = read_text(os.path.join(folder, "speed")).strip()  # it cannot be read of an interface that is down
+    speed = int(text) if text.isdigit() else 0
     return speed if 0 < speed < 0xFFFFFFFF else None
 
 

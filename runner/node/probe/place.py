@@ -10,9 +10,8 @@ import socket
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
 from .. import folders
-from ..disk import fullness
-from ..gather import together
-from .files import read_text
+from ..child import together
+from ..disk import fullness, read_text
 
 if TYPE_CHECKING:
     from ...protocol.facts import Disk, Workdir

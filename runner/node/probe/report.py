@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, List
 
 from ...protocol.names import RUN_DIR
-from .. import leases, ports
-from ..gather import together
+from .. import leases, ports, procs
+from ..child import together
 from ..system import system
 from . import cgroup, code, cpu, gpu, interpreters, nics, place
 
@@ -58,14 +58,16 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
                 request.get("version_of") or "",
             ),
         ),
-        "code": partial(code.facts, folder, request.get("script"), request.get("module") or ""),
+        "code": partial(
+            code.facts, folder, request.get("script"), request.get("module") or "", request.get("command") or ()
+        ),
         "disk": partial(place.disk, run_dir, problems),
         "workdir": partial(place.workdir, folder, request.get("script")),
         "resolves": partial(place.resolves, problems),
         "free_port": partial(place.free_port, request.get("ports") or _PORTS),
         "kill_user_processes": partial(place.kills_user_processes, user),
         "linger": partial(place.lingers, user),
-        "boot_id": _boot_id,
+        "boot_id": procs.boot_id,
     }
     read: Dict[str, Any] = {}
     for name, result in together(tasks, _LIMIT).items():
@@ -140,14 +142,6 @@ def _leases(problems: List[str]) -> List[Lease]:
     seen = leases.look()
     problems += [seen.problem] if seen.problem else []
     return seen.leases
-
-
-def _boot_id() -> str:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 def _user() -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import glob
 import os
 import re
+import struct
 import sys
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import BinaryIO, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import elf
-from .files import read_text
+from ..disk import read_text
 
 _FULL_VERSION = re.compile(r"\d+\.\d+\.\d+")
 
@@ -59,12 +59,12 @@ class Torch(NamedTuple):
 
 
 def torch_in(folders: Sequence[str]) -> Optional[Torch]:
-    """Return the first torch in `folders`, None where there is none."""
+    """Return the first torch in `folders`, or None."""
     for folder in folders:
         text = read_text(os.path.join(folder, "torch", "version.py"))
         version = _assigned(text, "__version__")
         if version:
-            libraries = elf.needed(os.path.join(folder, "torch", "lib", "libtorch_cpu.so"))
+            libraries = needed(os.path.join(folder, "torch", "lib", "libtorch_cpu.so"))
             mpi = None if libraries is None else any(name.startswith("libmpi") for name in libraries)
             return Torch(os.path.realpath(folder), version, _assigned(text, "cuda"), _nccl(folders), mpi)
     return None
@@ -142,3 +142,47 @@ def _nccl(folders: Sequence[str]) -> Optional[str]:
         for name in wheels + glob.glob(os.path.join(glob.escape(conda), "nccl-[0-9]*.json")):
             return os.path.basename(name).split("-")[1].replace(".dist", "")
     return None
+
+
+_LOAD, _DYNAMIC = 1, 2
+_NEEDED, _STRINGS = 1, 5
+_MOST = 1 << 20
+"""Bytes of a table; torch's have some ten thousand."""
+
+
+def needed(path: str) -> Optional[List[str]]:
+    """Return their names, None where it is no 64-bit little-endian ELF file, or cannot be read."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            return _needed(file)
+    except (OSError, struct.error, StopIteration, ValueError, OverflowError):
+        return None
+
+
+def _needed(file: BinaryIO) -> Optional[List[str]]:
+    """Sources: the System V ABI, chapters 4 and 5, and its supplement for 64 bits."""
+    head = file.read(64)
+    if head[:6] != b"\x7fELF\x02\x01":
+        return None
+    (start,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
+    table = _read(file, start, size * count)
+    # Type, offset in the file, address, size in the file.
+    segments = [
+        (struct.unpack_from("<I", table, at)[0], *struct.unpack_from("<QQ8xQ", table, at + 8))
+        for at in range(0, len(table), size)
+    ]
+    _, at, _, length = next(one for one in segments if one[0] == _DYNAMIC)
+    entries: List[Tuple[int, int]] = list(struct.iter_unpack("<qQ", _read(file, at, length - length % 16)))
+    address = next(value for tag, value in entries if tag == _STRINGS)
+    offset = next(
+        at + address - begin for kind, at, begin, length in segments if kind == _LOAD and 0 <= address - begin < length
+    )
+    names = [_read(file, offset + value, 256).partition(b"\0")[0] for tag, value in entries if tag == _NEEDED]
+    return [name.decode("utf-8", "replace") for name in names]
+
+
+def _read(file: BinaryIO, at: int, size: int) -> bytes:
+    if size > _MOST:
+        raise ValueError("too large for a table")
+    file.seek(at)
+    return file.read(size)

@@ -1,7 +1,7 @@
 """Runs DeepSpeed's launcher of one host in this process.
 
 By itself it ends its ranks one after the other, each with its children, and waits up to 30 s for each: ranks that save
-a checkpoint together on SIGTERM never finish. Here all of them are asked at once, and their ends are written down.
+a checkpoint together on SIGTERM never finish. Here all of them are asked together, and their ends are recorded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
-from .ends import load, tell_end
+from .launcher import load, tell_end
 
 if TYPE_CHECKING:
     from ...protocol.files import LauncherFailure

@@ -10,8 +10,10 @@ world start when the daemons of all hosts have come, which is later, and those o
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,9 +23,8 @@ from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Optional, Sequ
 
 from ...protocol import open_mpi
 from .. import procs
-from . import mpi_session, mpi_world
-from .ends import UnusableError, place, tell_end
-from .mpi_messages import Messages
+from . import mpi_world
+from .launcher import UnusableError, place, tell_end
 from .parent import VARIABLE, die_with_parent
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
         raise UnusableError("%s cannot be run: %s" % (program, error)) from None
     version = open_mpi.version_of(said.decode("utf-8", "replace"))
     if not open_mpi.is_open_mpi(version):
-        raise UnusableError("%s is not that of Open MPI: it says %r" % (program, version[:200]))
+        raise UnusableError("%s is not Open MPI: it printed %r" % (program, version[:200]))
     early = json.loads(os.environ.pop(mpi_world.EARLY, "null"))
     begun = None
     if early is not None:
@@ -86,26 +87,30 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
         except UnusableError as problem:
             _refuse(str(problem))
         finally:
-            mpi_session.remove(os.environ["DISTTUI_DIR"])
+            mpi_world.remove_session(os.environ["DISTTUI_DIR"])
 
     return run
 
 
 def _make(program: str, version: str, args: List[str]) -> "_Mpirun":
     try:
-        os.environ.update(mpi_session.make())
-        gate = None if args[0] in (mpi_world.LEADS, mpi_world.JOINS) else mpi_session.make_gate()
+        os.environ.update(mpi_world.make_session())
+        gate = None if args[0] in (mpi_world.LEADS, mpi_world.JOINS) else mpi_world.make_gate()
     except OSError as error:
-        raise UnusableError("there is no folder for Open MPI's temporary files: %s" % error) from None
+        raise UnusableError("no folder for Open MPI's temporary files: %s" % error) from None
     at = args.index(sys.argv[0])
     own = mpi_world.own_settings()
     env = {**os.environ, **mpi_world.default_ports(own), **_SETTINGS}
     if gate is not None:
-        return _Alone([program, *args[:at], "sh", "-c", mpi_session.WAIT + mpi_world.RANK], {**env, **_ALONE}, gate)
+        return _Alone([program, *args[:at], "sh", "-c", mpi_world.WAIT + mpi_world.RANK], {**env, **_ALONE}, gate)
     if args[0] == mpi_world.LEADS:
-        _require_tried(version)
+        if not open_mpi.forms_worlds(version):
+            why = "one MPI world over several hosts is built for Open MPI 4, and mpirun is %s" % version
+            _refuse(why + ": set launch.launcher to mpirun-per-host")
         return _Leading([program, *args[1:at], "sh", "-c", mpi_world.RANK], {**env, **mpi_world.LEADER}, version)
-    _require_same(version, args[1])
+    if version != args[1]:
+        why = "mpirun is %s, on the first host %s" % (version, args[1])
+        _refuse(why + ": install the same, or set launch.launcher to mpirun-per-host")
     return _Joining([_orted(program)], {**env, **mpi_world.MEMBER, **mpi_world.daemon(args[2:at])}, args[4])
 
 
@@ -191,7 +196,7 @@ class _Mpirun:
     def _end_ranks(self) -> None:
         """Ask each rank once; mpirun itself where it has started none yet.
 
-        Later it would end the ranks of other hosts, too, which may still save something.
+        Later it would also end the ranks of other hosts, which may still save something.
         """
         table = procs.table()
         shells = {pid for pid, proc in table.items() if proc.ppid == self._child.pid and not proc.dead}
@@ -212,7 +217,7 @@ class _Alone(_Mpirun):
         self._gate = gate
 
     def _let_go(self) -> None:
-        mpi_session.open_gate(self._gate, int(os.environ["LOCAL_WORLD_SIZE"]))
+        mpi_world.open_gate(self._gate, int(os.environ["LOCAL_WORLD_SIZE"]))
 
 
 class _OfWorld(_Mpirun):
@@ -282,7 +287,7 @@ class _Leading(_OfWorld):
             place(mpi_world.PLACE, found)
 
     def _no_rank(self) -> None:
-        why = "mpirun has not asked for the daemons of the other hosts"
+        why = "mpirun did not request the daemons of the other hosts"
         if self._asked_for:
             why = "mpirun still waits for orted of another host"
         self._give_up("mpirun has started no rank within %.0f s: %s" % (_MEETING + _LATER, why))
@@ -323,27 +328,11 @@ def _all_well() -> bool:
     return 0 < ranks <= len({rank for rank, _ in ends}) and not any(code for _, code in ends)
 
 
-def _require_tried(version: str) -> None:
-    if not open_mpi.forms_worlds(version):
-        _refuse(
-            "one MPI world over several hosts is built for Open MPI 4, and mpirun is %s: "
-            "set launch.launcher to mpirun-per-host" % version
-        )
-
-
-def _require_same(version: str, firsts: str) -> None:
-    if version != firsts:
-        _refuse(
-            "mpirun is %s, on the first host %s: install the same, or set launch.launcher to mpirun-per-host"
-            % (version, firsts)
-        )
-
-
 def _orted(mpirun: str) -> str:
     """The daemon that was installed with mpirun."""
     folders = (os.path.dirname(path) for path in (mpirun, os.path.realpath(mpirun)))
     found = next(filter(os.path.exists, (os.path.join(folder, "orted") for folder in folders)), None)
-    return found or _refuse("there is no orted beside %s: install all of Open MPI" % mpirun)
+    return found or _refuse("no orted found next to %s: install all of Open MPI" % mpirun)
 
 
 def _refuse(text: str) -> NoReturn:
@@ -369,6 +358,47 @@ def _ends() -> List[Tuple[int, int]]:
             words = [line.split() for line in file.read(_MOST).splitlines()]
     except OSError:
         return []
-    # The job's own code may write there, too.
+    # The job's own code may also write there.
     pairs = [pair for pair in words if len(pair) == 2 and all(word.isdigit() and len(word) < 6 for word in pair)]
     return [(int(rank), int(code)) for rank, code in pairs]
+
+
+_NOTHING = re.compile(rb"\[[^]\n]*\] PMIX ERROR: BAD-PARAM in file \S*/pmix_event_notification\.c at line \d+\n")
+"""With recovery enabled, mpirun prints this error each time a rank fails; it has no meaning."""
+_PIECES = 16
+"""Pieces to read in one call: a flood must not block the caller."""
+_LONGEST = 4096
+"""Bytes of a line that is held back until its end is there."""
+
+
+class Messages:
+    """The standard error of a child, from a pipe to our own."""
+
+    def __init__(self) -> None:
+        self._reader, self.writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        self._begun = b""
+
+    def pass_on(self) -> None:
+        """Write what has come since the last call."""
+        for _ in range(_PIECES):
+            try:
+                piece = os.read(self._reader, (64 << 10))
+            except BlockingIOError:
+                return
+            if not piece:
+                return
+            lines = (self._begun + piece).splitlines(keepends=True)
+            self._begun = b"" if lines[-1].endswith(b"\n") or len(lines[-1]) > _LONGEST else lines.pop()
+            self._write(b"".join(line for line in lines if not _NOTHING.fullmatch(line)))
+
+    def end(self) -> None:
+        """Write the rest."""
+        self.pass_on()
+        self._write(self._begun)
+        self._begun = b""
+
+    def _write(self, text: bytes) -> None:
+        with contextlib.suppress(OSError):  # the disk is full
+            while text:
+                text = text[os.write(2, text) :]

@@ -1,14 +1,15 @@
-"""Runs torchrun in this process."""
+"""Runs torchrun, or `accelerate launch`, in this process."""
 
 from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
-from .ends import UnusableError, load, tell_end
+from .launcher import UnusableError, load, tell_end
 
 if TYPE_CHECKING:
     from ...protocol.files import LauncherFailure
@@ -32,7 +33,7 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
 def _serve_at(number: int) -> None:
     """Have torchrun's store serve on an inherited listening socket, so that no other program can take its port.
 
-    Without it (torch 2.0 has no support, a wrapping command may have closed it) the store listens by itself.
+    Without it (torch 2.0 has no support, a wrapping command may have closed it) the store opens its own socket.
     """
     import array
 
@@ -103,10 +104,32 @@ def report_end(name: str, run: Callable[[], None]) -> None:
     tell_end(code=0)
 
 
+def prepare_accelerate() -> Callable[[List[str], Optional[int]], None]:
+    """The same for `accelerate launch`: torchrun's agent runs several ranks, a single one is a plain child."""
+    import_torchrun()
+    launch = load("accelerate.commands.launch")
+
+    def run(args: List[str], _listener: Optional[int]) -> None:
+        sys.argv = [launch.__file__, *args]
+        try:
+            report_end("accelerate launch", lambda: _launch(launch, args))
+        except subprocess.CalledProcessError as error:
+            # Of a single process; those of several ranks are noted as torchrun finds them.
+            failure: LauncherFailure = {"local_rank": 0, "pid": None, "code": error.returncode, "t": time.time()}
+            tell_end(code=1, failures=[failure])
+            raise SystemExit(1) from None
+
+    return run
+
+
+def _launch(launch: Any, args: List[str]) -> None:
+    launch.launch_command(launch.launch_command_parser().parse_args(args))
+
+
 def _note_failures() -> List[LauncherFailure]:
     """Write every failed rank to launcher.json as soon as torchrun finds it; returns the growing list of failures.
 
-    torchrun itself reports only after it has ended its other ranks, up to 30 s later; if it is killed meanwhile, its
+    torchrun itself reports only after it has ended its other ranks, up to 30 s later; if it is killed before that, its
     report is lost.
     """
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure

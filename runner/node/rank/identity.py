@@ -57,7 +57,7 @@ def adopt(env: MutableMapping[str, str]) -> RankIdentity:
         return RankIdentity(int(env["RANK"]), int(env.get("LOCAL_RANK", 0)), int(env["WORLD_SIZE"]))
     except (KeyError, ValueError):
         raise Problem(
-            "no launcher has said which rank this is (RANK=%r, WORLD_SIZE=%r)"
+            "no launcher has set the rank of this process (RANK=%r, WORLD_SIZE=%r)"
             % (env.get("RANK"), env.get("WORLD_SIZE")),
             "Start it by torchrun, Open MPI, MPICH, Slurm or DeepSpeed.",
         ) from None

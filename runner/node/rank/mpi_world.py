@@ -13,6 +13,7 @@ import re
 import selectors
 import shlex
 import socket
+import stat
 import time
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -43,7 +44,7 @@ LEADER = {
 }
 """The variables of mpirun."""
 _PORTS = {"OMPI_MCA_btl_tcp_port_min_": "32768", "OMPI_MCA_btl_tcp_port_range_": "28232"}
-"""Where ranks listen: at the ports that gloo takes, too. By itself Open MPI begins at 1024."""
+"""Where ranks listen: at the same ports as gloo. By default Open MPI begins at 1024."""
 MEMBER = {"OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_agent": "false"}
 """The variables of orted, which starts nothing on other hosts."""
 INTERFACE = ("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include")
@@ -187,3 +188,76 @@ def write_rank(variables: Mapping[str, str], words: Sequence[str], then: str) ->
     path = os.path.join(os.environ["DISTTUI_DIR"], "mpirun.rank")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write("".join(line + "\n" for line in lines).encode("utf-8", "surrogateescape"))
+
+
+_SESSION = "OMPI_MCA_orte_tmpdir_base"
+_SHARED = tuple("OMPI_MCA_%s_backing_directory" % part for part in ("btl_vader", "osc_sm", "osc_rdma"))
+"""The settings for memory that ranks of one host share."""
+_SHARED_MEMORY = "/dev/shm"
+_LINKS = ("mpirun.tmp", "mpirun.shm")
+"""The links in the attempt's folder to the two folders."""
+_PREFIX = "disttui-mpi-"
+_GATE = "gate"
+WAIT = f'read -r DISTTUI_GATE < "$DISTTUI_DIR/{_LINKS[0]}/{_GATE}" || exit 1; '
+"""What the shell above a rank does until the gate is open: it takes one line out of it."""
+
+
+def make_session() -> Dict[str, str]:
+    """Make the folders for the temporary files of mpirun or its daemon; returns the settings. Raises OSError.
+
+    They are for this user alone: by itself Open MPI takes names that others know before, and could make first.
+
+    Not in the run's own folder, which may be on a file system that hosts share: ranks map these files.
+    """
+    made = {_SESSION: _make_folder(_LINKS[0], os.environ.get(_SESSION))}
+    shared = [name for name in _SHARED if name not in os.environ]
+    if shared and os.access(_SHARED_MEMORY, os.W_OK):
+        made.update(dict.fromkeys(shared, _make_folder(_LINKS[1], _SHARED_MEMORY)))
+    return made
+
+
+def _make_folder(link: str, parent: Optional[str]) -> str:
+    import tempfile  # every supervisor imports this module, and few make such folders
+
+    path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+    try:
+        os.symlink(path, os.path.join(os.environ["DISTTUI_DIR"], link))
+    except OSError:
+        os.rmdir(path)
+        raise
+    return path
+
+
+def make_gate() -> int:
+    """Make a gate for the ranks of this host, after the folders; returns its descriptor. Raises OSError.
+
+    While we have that, who waits there waits; when we have ended, it is let go without a line.
+    """
+    path = os.path.join(os.environ["DISTTUI_DIR"], _LINKS[0], _GATE)
+    os.mkfifo(path, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+def open_gate(gate: int, ranks: int) -> None:
+    """Let them go, including those that come later."""
+    os.write(gate, b"\n" * ranks)
+
+
+def remove_session(attempt_folder: str) -> None:
+    """Remove what an attempt on this host has made; also called by its supervisor: launchers may be killed."""
+    for link in _LINKS:
+        _remove_folder(os.path.join(attempt_folder, link))
+
+
+def _remove_folder(link: str) -> None:
+    try:
+        path = os.readlink(link)
+        os.unlink(link)
+        found = os.lstat(path)
+    except OSError:
+        return
+    # The job's own code may have put another link there.
+    if os.path.basename(path).startswith(_PREFIX) and stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)

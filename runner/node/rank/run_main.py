@@ -24,7 +24,6 @@ from .stack_server import tell_group
 # The interpreter itself calls this for -m, for zips and for folders; it restores nothing.
 _run_module_as_main: Any = vars(runpy)["_run_module_as_main"]
 
-_LONGEST_TRACEBACK = 65536
 _LONGEST_MESSAGE = 4096
 _EARLIER = "os io abc codecs encodings site stat posixpath genericpath _collections_abc _sitebuiltins".split()  # noqa: SIM905
 """Modules that Python loads at its start, before a file of the user can shadow them."""
@@ -108,26 +107,21 @@ def _unshadow() -> None:
     Without the shim the script would import its own file.
     """
     standard = os.path.dirname(os.__file__) + os.sep
+    specs = [(name, getattr(module, "__spec__", None)) for name, module in list(sys.modules.items()) if "." not in name]
     loaded = {
-        name
-        for name, module in list(sys.modules.items())
-        if "." not in name and name not in _EARLIER and _origin(module).startswith(standard)
+        name for name, spec in specs if name not in _EARLIER and str(getattr(spec, "origin", None)).startswith(standard)
     }
     theirs = set()
     for folder in sys.path:
         if (folder + os.sep).startswith(standard[:-1]):
             break
-        theirs.update(_modules_in(folder) & loaded)
+        theirs.update(modules_in(folder) & loaded)
     for name in list(sys.modules):
         if name.partition(".")[0] in theirs:
             del sys.modules[name]
 
 
-def _origin(module: Any) -> str:
-    return str(getattr(getattr(module, "__spec__", None), "origin", None))
-
-
-def _modules_in(folder: str) -> "set[str]":
+def modules_in(folder: str) -> "set[str]":
     try:
         entries = os.listdir(folder or ".")
     except OSError:
@@ -206,7 +200,7 @@ def _describe(problem: BaseException) -> "dict[str, str]":
     return {
         "type": kind.__qualname__ if kind.__module__ == "builtins" else kind.__module__ + "." + kind.__qualname__,
         "message": message[:_LONGEST_MESSAGE],
-        "traceback": text[-_LONGEST_TRACEBACK:],
+        "traceback": text[-65536:],
     }
 
 

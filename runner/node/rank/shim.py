@@ -49,7 +49,7 @@ def main(argv: Sequence[str], first: Sequence[str] = ()) -> int:
         sys.path[:] = path
         _execute(kind, value, args)
     from .. import sockets
-    from . import collection, run_main, stack_server
+    from . import run_main, stack_server
 
     start["signal"] = stack_server.open_signal(base + ".stacks")
     door = stack_server.open_socket()
@@ -58,7 +58,6 @@ def main(argv: Sequence[str], first: Sequence[str] = ()) -> int:
     reports.say("start", **start)
     if door is not None:
         stack_server.serve(door, reports)
-    collection.rest_in_imports_of_torch()
     sys.path[:] = path
     run_main.become(kind, value, args, reports)
     return 0

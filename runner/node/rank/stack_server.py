@@ -26,9 +26,6 @@ from .identity import Reports
 if TYPE_CHECKING:
     from ...protocol.files import StackFrame, Thread
 
-_HIGH = 200
-_MOST_FRAMES = 100
-_MOST_ENTRIES = 32
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LOOK_EVERY = 0.5
 """Seconds between two checks whether the process group is up."""
@@ -47,7 +44,7 @@ def open_signal(path: str) -> Optional[int]:
     try:
         file = regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         # A high descriptor: a script may expect low numbers for its own files, and close descriptors it does not know.
-        high = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+        high = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 200)
         os.close(file)
         faulthandler.register(number, file=high, all_threads=True)
     except OSError:
@@ -84,7 +81,7 @@ def _serve(door: socket.socket, reports: Reports) -> None:
             with visitor:
                 visitor.settimeout(2)
                 if sockets.same_user(visitor):
-                    visitor.sendall(json.dumps(_answer()).encode())
+                    visitor.sendall(json.dumps({"threads": _threads(), "recorder": _recorder()}).encode())
         except socket.timeout:
             continue
         except Exception:
@@ -111,10 +108,6 @@ def tell_group(reports: Reports) -> bool:
     _GROUPED.append(reports)
     reports.say("group", world_size=distributed.get_world_size(), backend=str(distributed.get_backend()))
     return True
-
-
-def _answer() -> Dict[str, Any]:
-    return {"threads": _threads(), "recorder": _recorder()}
 
 
 class _Place(NamedTuple):
@@ -146,7 +139,7 @@ def _threads() -> list[Thread]:
 def _walk(frame: Optional[FrameType]) -> list[_Place]:
     """The innermost frames, innermost last, without the shim's own outermost ones."""
     places: list[_Place] = []
-    while frame is not None and len(places) < _MOST_FRAMES and not frame.f_code.co_filename.startswith(_OURS):
+    while frame is not None and len(places) < 100 and not frame.f_code.co_filename.startswith(_OURS):
         places.append(_Place(frame.f_code, frame.f_lineno, frame.f_globals))
         frame = frame.f_back
     return places[::-1]
@@ -168,6 +161,6 @@ def _recorder() -> Dict[str, Any]:
             continue
         trace = json.loads(dump())
         if trace.get("entries") or trace.get("pg_status"):
-            entries = trace.get("entries", [])[-_MOST_ENTRIES:]
+            entries = trace.get("entries", [])[-32:]
             found[backend] = {"pg_status": trace.get("pg_status", {}), "entries": entries}
     return found

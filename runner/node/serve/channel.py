@@ -1,28 +1,33 @@
 """The server for one viewer: answers requests and sends streams over one SSH channel.
 
-Ends with the channel. Everything that must outlive the viewer belongs to the supervisor.
+Ends with the channel, once the starts and stops that it was asked for are complete. Everything else that must outlive
+the viewer belongs to the supervisor.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Optional
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, cast
 
-from ...protocol.frames import read_frame
+from ...protocol.frames import Unpacker, pack_data, pack_json
 from ...protocol.names import RUN_DIR
 from ..problem import Problem
-from .sender import Sender
 
 if TYPE_CHECKING:
-    from ...protocol import requests
+    from io import BufferedReader
+
+    from ...protocol import checks, requests
     from ...protocol.facts import Facts
     from .leasing import Claims
 
 SILENCE = 60.0
 """Seconds of the viewer's silence after which it counts as gone."""
+_PIECES = 64
+"""Pieces of an upload that may wait for the disk."""
 
 
 class Server:
@@ -38,6 +43,10 @@ class Server:
         """Of mirrored files: one viewer may mirror several parts of a run. 0 is the file of `read` and `fetch`."""
         self._reading = threading.Lock()
         """Held by one `read` at a time: concurrent ones would alternate on the output at every piece."""
+        self._whole: List[int] = []
+        """Requests that are completed even without their viewer: half of one would leave a run that never ends."""
+        self._uploads: Dict[int, queue.Queue[bytes]] = {}
+        """What arrives for each `put`."""
         self._claiming = threading.Lock()
         self._claimed: Optional[Claims] = None
         self._operations: Dict[requests.Op, Callable[[Any], object]] = {
@@ -58,24 +67,52 @@ class Server:
             "list": self._list,
             "files": self._files,
             "code": self._code,
+            "notify": self._notify,
+            "sync": self._sync,
+            "inspect": self._inspect,
+            "dial": self._dial,
         }
         self._streams: Dict[requests.Op, Callable[[Any, int], object]] = {
             "mirror": self._mirror,
             "telemetry": self._telemetry,
             "read": self._read,
             "fetch": self._fetch,
+            "put": self._put,
+            "stage": self._stage,
+            "environment": self._environment,
+            "setup": self._setup,
+            "offer": self._offer,
+            "gather": self._gather,
+            "listen": self._listen,
         }
 
     def handle(self, request: Any) -> None:
         """Handle one frame of the viewer."""
         self.heard = time.monotonic()
-        if "cancel" in request:
+        if isinstance(request, tuple):
+            self._take(*request)
+        elif "cancel" in request:
             cancelled = self._cancelled.get(request["cancel"])
             if cancelled:
                 cancelled.set()
         elif "op" in request:
             self._cancelled[request["id"]] = threading.Event()
+            if request["op"] in ("start", "submit", "stop"):
+                self._whole.append(request["id"])
+            if request["op"] == "put":
+                self._uploads[request["id"]] = queue.Queue(_PIECES)
             threading.Thread(target=self._answer, args=(request,), daemon=True).start()
+
+    def _take(self, number: int, generation: int, offset: int, data: memoryview) -> None:
+        """Hand a piece of an upload to its request; what follows waits while the disk is slow."""
+        while number in self._uploads:
+            try:
+                self._uploads[number].put(bytes(data), timeout=1.0)
+                return
+            except queue.Full:
+                self.heard = time.monotonic()
+            except KeyError:
+                return
 
     def beat(self) -> None:
         """Send a beat every second, and end the process when the viewer has been silent for too long."""
@@ -88,6 +125,13 @@ class Server:
     def _end_alone(self) -> None:
         while time.monotonic() - self.heard < SILENCE:
             time.sleep(1.0)
+        self.leave()
+
+    def leave(self) -> None:
+        """End this process, without its threads: they may be blocked in a write to a channel that nobody reads."""
+        deadline = time.monotonic() + SILENCE
+        while any(number in self._cancelled for number in self._whole) and time.monotonic() < deadline:
+            time.sleep(0.01)
         os._exit(0)
 
     def _answer(self, request: Any) -> None:
@@ -111,7 +155,7 @@ class Server:
         try:
             self.sender.json({"id": number, **answer})
         except OSError:
-            os._exit(0)
+            pass  # the viewer is gone, which the end of its requests shows as well
 
     def _do(self, op: requests.Op, request: Any, number: int) -> object:
         if op in self._operations:
@@ -126,7 +170,7 @@ class Server:
         return probe(request)
 
     def _complete(self, request: requests.CompleteRequest) -> requests.Completed:
-        from .complete import complete
+        from .listing import complete
 
         return complete(str(request.get("path", "")), str(request.get("workdir") or "~"))
 
@@ -134,6 +178,83 @@ class Server:
         from ..probe.code import state
 
         return state(str(request.get("workdir") or "~"), request.get("script"))
+
+    def _sync(self, request: requests.SyncRequest) -> requests.TreeAnswer:
+        from .syncing import sync
+
+        return sync(request, os.path.dirname(self.node_zip))
+
+    def _put(self, request: requests.SyncRequest, number: int) -> requests.TreeAnswer:
+        from .syncing import put
+
+        def pieces() -> Iterator[bytes]:
+            while data := self._uploads[number].get():
+                yield data
+
+        try:
+            return put(request, os.path.dirname(self.node_zip), pieces())
+        finally:
+            del self._uploads[number]
+
+    def _environment(self, request: requests.EnvironmentRequest, number: int) -> requests.EnvironmentAnswer:
+        if request["build"]:
+            return cast("requests.EnvironmentAnswer", self._apart("environment", request, number))
+        from ..supervise.environment import find
+
+        return find(request, os.path.dirname(self.node_zip))
+
+    def _stage(self, request: requests.StageRequest, number: int) -> requests.Staged:
+        return cast("requests.Staged", self._apart("stage", request, number))
+
+    def _setup(self, request: requests.SetupRequest, number: int) -> requests.SetUp:
+        from .runs import folder_for
+
+        return cast("requests.SetUp", self._apart("setup", {**request, "folder": folder_for(request["spec"])}, number))
+
+    def _apart(self, part: str, request: Mapping[str, object], number: int) -> object:
+        from ..supervise.steps import in_process
+
+        return in_process(part, request, self.node_zip, self._teller(number), self._cancelled[number].is_set)
+
+    def _offer(self, request: requests.OfferRequest, number: int) -> requests.Nothing:
+        from .forwarding import offer
+
+        offer(request, os.path.dirname(self.node_zip), self._teller(number), self._cancelled[number])
+        return {}
+
+    def _gather(self, request: requests.GatherRequest, number: int) -> requests.TreeAnswer:
+        from .forwarding import gather
+
+        return gather(request, os.path.dirname(self.node_zip), self._teller(number), self._cancelled[number])
+
+    def _teller(self, number: int) -> Callable[[object], None]:
+        """What sends the events of a stream."""
+        return lambda event: self.sender.json({"id": number, "event": event})
+
+    def _inspect(self, request: checks.InspectRequest) -> checks.Inspected:
+        from ..check.host import inspect
+
+        return inspect(request.get("folders", []), bool(request.get("gpus")))
+
+    def _listen(self, request: checks.ListenRequest, number: int) -> requests.Nothing:
+        from ..check.network import open_ports, prove
+
+        doors = open_ports(request["ports"])
+        ports = [door.getsockname()[1] for door in doors]
+        event: checks.Listening = {"fixed": ports[0] if len(ports) > 1 else None, "free": ports[-1]}
+        self.sender.json({"id": number, "event": event})
+        prove(doors, bytes.fromhex(request["key"]), self._cancelled[number], float(request["seconds"]))
+        return {}
+
+    def _dial(self, request: checks.DialRequest) -> checks.DialAnswer:
+        from ..check.network import dial
+
+        return {"dialled": dial(request["targets"], bytes.fromhex(request["nonce"]), float(request["seconds"]))}
+
+    def _notify(self, request: requests.NotifyRequest) -> requests.Notified:
+        from ..notify import try_out
+
+        return {"problems": try_out(str(request["host"]), request["targets"])}
 
     def _start(self, request: requests.StartRequest) -> requests.Started:
         from .runs import start
@@ -177,7 +298,7 @@ class Server:
     def _move(self, request: requests.MoveRequest) -> requests.Nothing:
         from .runs import move
 
-        return move(_folder(request), int(request["priority"]), float(request["order"]))
+        return move(_folder(request), int(request["round"]), float(request["order"]))
 
     def _status(self, request: requests.StatusRequest) -> requests.Alive:
         from .runs import status
@@ -202,10 +323,7 @@ class Server:
         from .mirror import Mirror
 
         folder = _folder(request)
-
-        def tell(event: Dict[str, object]) -> None:
-            self.sender.json({"id": number, "event": event})
-
+        tell = self._teller(number)
         job = slurm.job_of(folder)
         mirror = Mirror(
             folder, request.get("have", {}), request.get("tail"), tell, self.sender.data, self._file_numbers,
@@ -216,9 +334,18 @@ class Server:
         return {}
 
     def _list(self, request: requests.ListRuns) -> requests.Listed:
-        from .listing import list_runs
+        from .listing import REBOOTED, list_runs
 
-        return {"runs": list_runs(request.get("run_dir") or RUN_DIR, request.get("run"))}
+        run_dir, run = request.get("run_dir") or RUN_DIR, request.get("run")
+        rows = list_runs(run_dir, run)
+        rebooted = [str(row["run"]) for row in rows if row.get("dropped") == REBOOTED]
+        if rebooted:
+            from .runs import queue_again
+
+            again = [queue_again(run_dir, one, self.node_zip, self.train_zip) for one in rebooted]
+            if any(again):
+                rows = list_runs(run_dir, run)
+        return {"runs": rows}
 
     def _read(self, request: requests.ReadRequest, number: int) -> requests.ReadUpTo:
         from .reading import read
@@ -270,16 +397,36 @@ def _run_folder(request: requests.Run) -> str:
     return os.path.dirname(own_folder(request.get("run_dir") or RUN_DIR, request["run"], 0))
 
 
-def main(node_zip: str, train_zip: Optional[str], stdin: BinaryIO, stdout: BinaryIO) -> None:
+def main(node_zip: str, train_zip: Optional[str], stdin: BufferedReader, stdout: BinaryIO) -> None:
     """Serve one viewer until its channel closes."""
     server = Server(node_zip, train_zip, Sender(stdout))
     threading.Thread(target=server.beat, daemon=True).start()
+    requests = Unpacker()
     try:
-        while True:
-            request = read_frame(stdin)
-            if request is None:
-                break
-            server.handle(request)
+        while data := stdin.read1(1 << 16):
+            for request in requests.feed(data):
+                server.handle(request)
     finally:
-        # Threads may be blocked in a write to a channel that nobody reads.
-        os._exit(0)
+        server.leave()
+
+
+class Sender:
+    """Writes whole frames to a descriptor from several threads."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def json(self, message: Any) -> None:
+        """Send one JSON object."""
+        self._write(pack_json(message))
+
+    def data(self, file: int, generation: int, offset: int, data: bytes) -> None:
+        """Send bytes of a file."""
+        self._write(pack_data(file, generation, offset, data))
+
+    def _write(self, frame: bytes) -> None:
+        view = memoryview(frame)
+        with self._lock:
+            while view:
+                view = view[self._stream.write(view) or 0 :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _LIMIT = 10.0
 """Seconds for nvidia-smi."""
+_DEVICES = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dri/renderD*", "/dev/accel*")
+"""What GPUs of any vendor have, also where no program lists them."""
 
 
 class Claims:
@@ -31,7 +34,7 @@ class Claims:
         if not run:
             return _take_by_hand(request)
         if not RUN.fullmatch(run):
-            raise Problem(f"{run!r} is no run id", "use letters, digits, '.', '_' and '-'")
+            raise Problem(f"{run!r} is not a run id", "use letters, digits, '.', '_' and '-'")
         node = int(request.get("node_rank", 0))
         if (run, node) not in self._held:
             try:
@@ -44,7 +47,7 @@ class Claims:
         return {"until": None, "lease": ""}
 
     def for_start(self, spec: Spec) -> Tuple[Optional[leases.HeldLease], str]:
-        """The lease for a run's supervisor: the one taken before, or a new one; else why there is none.
+        """The lease for a run's supervisor: the one taken before, or a new one; else the reason for having none.
 
         Raises:
             Taken: Others have what the run uses.
@@ -58,7 +61,9 @@ class Claims:
         queue = spec.get("queue")
         if queue:
             text["state"], text["alone"] = "waiting", True
-            text["priority"], text["order"] = queue["priority"], queue["order"]
+            text["round"], text["order"] = queue["round"], queue["order"]
+            if queue["any_of"]:
+                text["count"], text["gpus"] = len(text["gpus"] or ()), queue["any_of"]
         try:
             return leases.take(text, ignore=bool(spec.get("ignore_leases"))), ""
         except leases.Taken:
@@ -104,11 +109,17 @@ def _take_by_hand(request: requests.LeaseRequest) -> requests.Leased:
 
 
 def _refuse_unknown(gpus: List[int]) -> None:
-    """Raise Problem where this host has not all of these GPUs; of other vendors' GPUs nothing is known."""
+    """Raise Problem where this host does not have all of these GPUs; nothing is known of other vendors' GPUs."""
+    if not gpus:
+        return
     from ..probe import gpu
 
     problems: List[str] = []
-    known = [one["index"] for one in gpu.facts(problems, _LIMIT)] if gpus else []
+    known = [one["index"] for one in gpu.facts(problems, _LIMIT)]
     missing = [one for one in gpus if one not in known]
-    if missing and known and not problems:
+    if not missing or problems:
+        return
+    if known:
         raise Problem(f"this host has no GPU {missing[0]}", f"name some of {', '.join(map(str, known))}")
+    if not any(map(glob.glob, _DEVICES)):
+        raise Problem("this host has no GPU", "leave out --gpus to lease the whole host")

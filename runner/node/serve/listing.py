@@ -1,10 +1,11 @@
-"""Summaries of the runs under a run_dir."""
+"""Summaries of the runs under a run_dir, and paths that a user completes."""
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
 
 from ...protocol.names import RUN
 from ...protocol.summary import ends, load, summarize
@@ -13,7 +14,11 @@ from ..folders import user_name
 from ..problem import Problem
 from . import slurm
 
-_SENTENCE = 500
+if TYPE_CHECKING:
+    from ...protocol.requests import Completed
+
+REBOOTED = "the host was rebooted"
+"""Why a run has left the queue."""
 _FRESH = 15.0
 """Seconds without telemetry after which a supervisor on another host of a shared disk counts as dead."""
 
@@ -31,12 +36,7 @@ def list_runs(run_dir: str, run: str | None) -> list[dict[str, object]]:
         return []
     except OSError as error:
         raise Problem("%s cannot be read: %s" % (base, error.strerror), _ask_owner(base)) from None
-    return sorted(found, key=lambda summary: -_started(summary))
-
-
-def _started(summary: dict[str, object]) -> float:
-    started = summary.get("started")
-    return float(started) if isinstance(started, (int, float)) else 0.0
+    return sorted(found, key=lambda summary: cast("float", summary.get("started", 0.0)), reverse=True)
 
 
 def _nodes(folder: str, run: str) -> list[dict[str, object]]:
@@ -79,22 +79,43 @@ def lost_by(up: Any) -> str:
     """What became of a dead supervisor, by its supervisor.json, that had no time to write the run's end."""
     boot = up.get("boot_id") if isinstance(up, dict) else None
     if not boot:
-        return "its supervisor left no word"
-    return "the supervisor and warden were killed" if boot == procs.boot_id() else "the host was started anew"
+        return "its supervisor never started"
+    return "the supervisor and warden were killed" if boot == procs.boot_id() else REBOOTED
 
 
 def stop_waits(folder: str) -> str | None:
     """What the stop of a run waits for, as the supervisor wrote it; None: nothing."""
     said = [line for line in ends(os.path.join(folder, "events.jsonl")) if line.get("e") == "note" and line.get("stop")]
-    return str(said[-1].get("text"))[:_SENTENCE] if said else None
+    return str(said[-1].get("text"))[:500] if said else None
 
 
 def _ask_owner(path: str) -> str:
-    import pwd
-
     try:
         uid = os.stat(path).st_uid
-        owner = pwd.getpwuid(uid).pw_name if uid != os.getuid() else ""
-    except (OSError, KeyError):
-        owner = ""
-    return "it belongs to %s: log in as them, or ask them" % owner if owner else ""
+    except OSError:
+        return ""
+    return "" if uid == os.getuid() else "it belongs to %s: log in as them, or ask them" % user_name(uid)
+
+
+MOST = 100
+"""Names in one answer."""
+
+
+def complete(path: str, workdir: str) -> Completed:
+    """Return the paths that begin with `path`, folders with a slash at their end. Raises OSError.
+
+    Args:
+        path: As typed; a relative one starts at `workdir`, whose `~` is this login's home.
+    """
+    typed_folder, name = os.path.split(path)
+    folder = os.path.join(os.path.expanduser(workdir), os.path.expanduser(typed_folder))
+    found = []
+    with os.scandir(os.path.join(os.path.expanduser("~"), folder)) as entries:
+        for entry in islice(entries, 5000):
+            if entry.name.startswith(name) and (name.startswith(".") or not entry.name.startswith(".")):
+                shown = os.path.join(typed_folder, entry.name)
+                found.append((not entry.is_file(), shown + "/" if entry.is_dir() else shown))
+    # Scripts before folders before the rest: the path is that of a script.
+    found.sort(key=lambda one: (not one[1].endswith(".py"), one[0], one[1]))
+    names = [name.encode("utf-8", "replace").decode() for _, name in found]
+    return {"names": names[:MOST], "more": len(names) > MOST}

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import select
 import threading
+import time
 import zlib
 from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...protocol.limits import CHECKED, CHUNK
 from ...protocol.names import HOST_FILE
 from ...protocol.regular import regular
+from .. import changes
 from ..journal import is_gone
 from ..observe.log_limit import data_from
-from .watch import Watch
 
 NAMES = (".jsonl", ".log", ".json", "launcher.ready")
 PRIVATE = ("supervisor.json", "untagged.json")
+BEHIND_EVERY = 0.5
+"""Seconds between two reports of how much is still to be sent."""
 
 
 class _MirroredFile:
@@ -27,6 +32,7 @@ class _MirroredFile:
         self.name = name
         self.path = path
         self.generation = 0
+        self.size = 0
         self.sent = 0
         self.last = b""
         """The last bytes sent: a file that was truncated and has outgrown `sent` again differs there."""
@@ -68,8 +74,11 @@ class Mirror:
         self._numbers = numbers or itertools.count(1)
         self._shared = shared
         self._files: Dict[str, _MirroredFile] = {}
-        self._watch = Watch()
+        self._watch = FolderWatch()
         self._folders: List[str] = []
+        self._behind = 0
+        self._behind_at = 0.0
+        self._exit_told = False
 
     def run(self, cancelled: threading.Event) -> None:
         """Send until the run has ended and everything is sent, or until cancelled."""
@@ -79,8 +88,10 @@ class Mirror:
                 # Read before the sweep, so that the sweep finds everything that was written before exit.json.
                 ended = os.path.isfile(os.path.join(self._folder, "exit.json"))
                 self._look()
-                while self._sweep(ended, cancelled):
-                    self._look()
+                more = self._sweep(ended, cancelled)
+                self._tell_behind(ended)
+                if more or cancelled.is_set():
+                    continue
                 if not caught_up:
                     caught_up = True
                     self._tell({"caught_up": True})
@@ -120,20 +131,45 @@ class Mirror:
         return [self._folder, *sorted(attempts)]
 
     def _sweep(self, ended: bool, cancelled: threading.Event) -> bool:
-        """Send at most one piece of every file, events and metrics before logs; say whether more may be there."""
-        more = False
-        # exit.json last: a mirror that has it has everything that was written before it.
-        for file in sorted(self._files.values(), key=lambda f: (f.name == "exit.json", f.is_log, f.number)):
+        """Send at most one piece of every log; say whether more may be there.
+
+        What the run's state is made of comes before every piece of a log: it must not wait for a flood.
+        """
+        records = [file for file in self._files.values() if not file.is_log and file.name != "exit.json"]
+        logs = [file for file in self._files.values() if file.is_log]
+        more = self._advance_all(records)
+        for log in logs:
             if cancelled.is_set():
                 return False
-            if file.name == "exit.json" and (more or not ended):
-                continue
-            more = self._advance(file) or more
+            if self._advance(log):
+                self._advance_all(records)
+                more = True
+        # exit.json last: a mirror that has it has everything that was written before it.
+        if ended and not more and "exit.json" in self._files:
+            more = self._advance(self._files["exit.json"])
         return more
+
+    def _advance_all(self, files: List[_MirroredFile]) -> bool:
+        more = [self._advance(file) for file in files]
+        return any(more)
+
+    def _tell_behind(self, ended: bool) -> None:
+        """Report how much of the logs is still to be sent, and an end whose file has to wait for that."""
+        behind = sum(max(0, file.size - file.sent) for file in self._files.values() if file.is_log)
+        due = time.monotonic() - self._behind_at > BEHIND_EVERY
+        if (behind and due) or (self._behind and not behind):
+            self._behind, self._behind_at = behind, time.monotonic()
+            self._tell({"behind": behind})
+        if behind and ended and not self._exit_told:
+            self._exit_told = True
+            end = _read_small(os.path.join(self._folder, "exit.json"))
+            if end is not None:
+                self._tell({"exit": end})
 
     def _advance(self, file: _MirroredFile) -> bool:
         try:
             seen = os.stat(file.path)
+            file.size = seen.st_size
             same = seen.st_size == file.sent and (seen.st_dev, seen.st_ino) == file.identity
             if file.announced and same and not self._shared:
                 return False
@@ -203,3 +239,51 @@ def _changed(file: _MirroredFile, handle: int) -> bool:
     first = file.sent - len(file.last)
     # A hole cannot be compared, but a file that was begun anew has none.
     return os.pread(handle, len(file.last), first) != file.last and data_from(handle, first) == first
+
+
+def _read_small(path: str) -> Optional[object]:
+    """The JSON of a small file; None where it cannot be read."""
+    try:
+        handle = regular(path, os.O_RDONLY | os.O_NOFOLLOW)
+        with os.fdopen(handle, "rb") as file:
+            found: object = json.loads(file.read(CHUNK))
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+NAP = 0.02
+"""Seconds between polls."""
+GATHER = 0.002
+"""Seconds to collect a burst of writes, so that it wakes the caller once."""
+
+
+class FolderWatch:
+    """Watches folders for writes, new files and renames."""
+
+    def __init__(self) -> None:
+        self._handle: Optional[int] = changes.begin()
+
+    def add(self, folder: str) -> None:
+        """FolderWatch one more folder."""
+        wanted = changes.MODIFY | changes.MOVED_TO | changes.CREATE
+        if self._handle is not None and not changes.add(self._handle, folder, wanted):
+            self.close()  # it polls instead
+
+    def wait(self, limit: float) -> None:
+        """Return when something has changed, after `limit` seconds at the latest."""
+        if self._handle is None:
+            time.sleep(min(NAP, limit))
+            return
+        if select.select([self._handle], [], [], limit)[0]:
+            time.sleep(GATHER)
+            try:
+                os.read(self._handle, 65536)
+            except BlockingIOError:
+                pass
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Se
 
 from ...protocol.limits import MOST_ORPHANS
 from ...protocol.names import RUN
-from .. import descent, procs
+from .. import descent, ports, procs
+from ..disk import read_text
 from ..folders import foreign
 from ..probe.gpu import has_device
 from ..problem import Problem
 from ..supervise import stop
-from ..telemetry.processes import user_name
+from ..system import system
 
 if TYPE_CHECKING:
     from ...protocol.requests import Orphan
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _SMALL = 64 * 1024
-_LISTEN = b"0A"
 _COMMAND, _PORTS = 200, 50
 """The most characters and port numbers of each."""
 _DRIVER = 5.0
@@ -139,16 +139,17 @@ def _why(pid: int, member: _Member) -> str:
 
 
 def _row(proc: procs.Proc, member: _Member, why: str, gpu_memory: Optional[int], listeners: "_Listeners") -> Orphan:
+    used = system().process(proc.pid)
     return {
         "run": member.run,
         "node_rank": member.node,
         "attempt": member.attempt,
         "pid": proc.pid,
-        "user": _owner(proc.pid),
+        "user": procs.owner_name(proc.pid),
         "command": procs.command(proc.pid)[:_COMMAND],
         "why": why,
         "age": _age(proc),
-        "rss": _rss(proc.pid),
+        "rss": used.rss if used else 0,
         "ports": listeners.ports(proc.pid),
         "gpu_memory": gpu_memory,
         "ended": False,
@@ -156,7 +157,7 @@ def _row(proc: procs.Proc, member: _Member, why: str, gpu_memory: Optional[int],
 
 
 def _end(whose: Set[_Member]) -> None:
-    """End what is left of these runs, of all at once: any user can give a name of its own to each of its processes."""
+    """End what remains of these runs, all together: a user can tag each process with another run."""
     own = {one.folder for one in whose if one.uid == os.getuid()}
 
     def members() -> Set[int]:
@@ -202,73 +203,34 @@ def _namespace(pid: int) -> str:
         return ""
 
 
-def _owner(pid: int) -> str:
-    try:
-        return user_name(os.stat(f"/proc/{pid}").st_uid)
-    except OSError:
-        return "?"
-
-
 def _age(proc: procs.Proc) -> float:
     """Seconds since a process began."""
-    try:
-        with open("/proc/uptime", encoding="ascii") as file:
-            up = float(file.read().split()[0])
-    except (OSError, ValueError):
-        return 0.0
+    up = float((read_text("/proc/uptime").split() or ["0"])[0])
     return round(max(0.0, up - proc.start / os.sysconf("SC_CLK_TCK")), 1)
-
-
-def _rss(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return 0
 
 
 class _Listeners:
     """Who listens at which TCP port; the tables of each network namespace are read once."""
 
     def __init__(self) -> None:
-        self._tables: Dict[str, Dict[bytes, int]] = {}
+        self._tables: Dict[str, Dict[str, int]] = {}
 
     def ports(self, pid: int) -> List[int]:
         """Those that a process listens on."""
-        inodes = set()
+        inodes = ports.sockets_of(pid)
         try:
-            for name in os.listdir(f"/proc/{pid}/fd"):
-                try:
-                    link = os.readlink(f"/proc/{pid}/fd/{name}")
-                except OSError:
-                    continue
-                if link.startswith("socket:["):
-                    inodes.add(link[8:-1].encode())
             namespace = os.readlink(f"/proc/{pid}/ns/net") if inodes else ""
         except OSError:
             return []
         if inodes and namespace not in self._tables:
-            self._tables[namespace] = _listening(pid)
+            self._tables[namespace] = {row.inode: row.port for row in ports.listening(str(pid))}
         table = self._tables.get(namespace, {})
         return sorted({table[inode] for inode in inodes & table.keys()})[:_PORTS]
 
 
-def _listening(pid: int) -> Dict[bytes, int]:
-    """Inode → port of every listening TCP socket in the network namespace of a process."""
-    found: Dict[bytes, int] = {}
-    for kind in ("tcp", "tcp6"):
-        try:
-            with open(f"/proc/{pid}/net/{kind}", "rb") as file:
-                rows = [line.split() for line in file.readlines()[1:]]
-        except OSError:
-            continue
-        found.update((row[9], int(row[1].rpartition(b":")[2], 16)) for row in rows if row[3] == _LISTEN)
-    return found
-
-
 def _gpu_memory() -> Dict[int, int]:
     """Bytes of each process on all GPUs together; empty where no driver answers in time."""
-    from ..gather import together
+    from ..child import together
     from ..telemetry.gpu_nvml import memory_by_process
 
     answered = together({"gpus": memory_by_process}, _DRIVER)["gpus"]

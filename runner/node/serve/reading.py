@@ -9,7 +9,8 @@ import threading
 from typing import TYPE_CHECKING, Callable, List, NamedTuple, Tuple
 
 from ...protocol.limits import CHUNK, READ_LIMIT
-from ..journal import read_json
+from ...protocol.names import CODE
+from ..journal import read_object
 from ..observe.log_limit import data_from
 from ..problem import Problem
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from ...protocol import requests
 
 _FILES = 20000
-_DEPTH = 16
 _OUTPUTS = "outputs"
 """The prefix of the names of the job's outputs."""
 
@@ -28,7 +28,7 @@ def read(folder: str, request: requests.ReadRequest, send: Send, cancelled: thre
     """Send `length` bytes of a file from `offset` on; fewer where it ends, none of holes. Raises Problem or OSError."""
     offset, length = int(request["offset"]), int(request["length"])
     if not 0 <= length <= READ_LIMIT or offset < 0:
-        raise Problem("%d bytes from %d on cannot be read at once" % (length, offset))
+        raise Problem("%d bytes from %d on cannot be read in one request" % (length, offset))
     fd = _open(folder, str(request["name"]))
     try:
         end = offset + length
@@ -52,21 +52,20 @@ class Outputs(NamedTuple):
 
 def outputs_of(folder: str) -> Outputs:
     """The outputs of the run in a host's folder; none for a missing spec or one of an older version."""
-    spec = read_json(os.path.join(folder, "spec.json"))
-    spec = spec if isinstance(spec, dict) else {}
+    spec = read_object(os.path.join(folder, "spec.json"))
     names = spec.get("outputs")
     workdir = os.path.abspath(os.path.expanduser(str(spec.get("workdir") or "~")))
     return Outputs(workdir, [name for name in names if isinstance(name, str)] if isinstance(names, list) else [])
 
 
 def files(run_folder: str, outputs: Outputs) -> requests.FilesAnswer:
-    """What can be pulled of a run: everything in its folder but the hosts' own folders, and the job's outputs."""
+    """What can be pulled of a run: its folder without the hosts' own folders and the code, and the job's outputs."""
     found: List[requests.File] = []
     left_out: List[str] = []
     for path, folders, names in os.walk(run_folder):
         inside = os.path.relpath(path, run_folder)
         if inside == ".":
-            folders[:] = [name for name in folders if not name.isdecimal() and name != _OUTPUTS]
+            folders[:] = [name for name in folders if not name.isdecimal() and name not in (_OUTPUTS, CODE)]
         _note(found, path, "" if inside == "." else inside, names, folders)
     for output in outputs.names:
         try:
@@ -94,7 +93,7 @@ def _note_output(found: List[requests.File], left_out: List[str], top: str, name
 
 def _note(found: List[requests.File], path: str, inside: str, names: List[str], folders: List[str]) -> None:
     """Note the files of one folder, `inside` being its name for the viewer; the depth is bounded."""
-    if inside.count(os.sep) >= _DEPTH:
+    if inside.count(os.sep) >= 16:
         del folders[:]
     for name in sorted(names):
         try:
@@ -147,7 +146,7 @@ def _base(run_folder: str, outputs: Outputs, name: str) -> Tuple[str, str]:
     if top != _OUTPUTS:
         return run_folder, name
     if not any(rest == output or rest.startswith(output + "/") for output in outputs.names):
-        raise Problem("%r is no output of the run" % name)
+        raise Problem("%r is not an output of the run" % name)
     return outputs.workdir, rest
 
 
@@ -155,7 +154,7 @@ def _open(base: str, name: str) -> int:
     """Open a file under `base` for reading; no part of its path may be a link. Raises Problem or OSError."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise Problem("%r is no file of a run" % name)
+        raise Problem("%r is not a file of a run" % name)
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for index, part in enumerate(parts):
         last = index == len(parts) - 1
@@ -169,5 +168,5 @@ def _open(base: str, name: str) -> int:
         fd = inner
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise Problem("%s is no file" % os.path.join(base, name))
+        raise Problem("%s is not a file" % os.path.join(base, name))
     return fd

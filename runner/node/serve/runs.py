@@ -5,27 +5,36 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Mapping, TypedDict, cast
 
-from ...protocol.leases import LATEST, PRIORITY
+from ...protocol.leases import LATEST, MOST_ROUNDS
 from ...protocol.names import RUN, RUN_DIR
 from ...protocol.regular import regular
 from .. import folders, journal, leases, locks, procs
 from ..problem import Problem
 from ..supervise import control, warden
-from . import listing, slurm
+from . import listing, slurm, syncing
 from .leasing import Claims
 
 if TYPE_CHECKING:
     from ...protocol import requests
-    from ...protocol.files import Exit, Given, LeaderPlace
+    from ...protocol.files import Exit, Given, LeaderPlace, Secrets, Spec
 
 _UP = 30.0
 _LOOK = 0.2
 """Seconds between two looks at all leases of the host."""
+_ANSWER = 5.0
+"""Seconds that a supervisor may take to read a request, and a warden to end a run."""
+_FROZEN = {
+    "T": "is frozen by a signal (state T)",
+    "t": "is frozen by a debugger (state t)",
+    "D": "hangs in the kernel (state D), as with a file server that does not answer",
+}
 _MOMENT = 2.0
 """Seconds to wait for one of our processes that may hang."""
 
@@ -33,7 +42,7 @@ _MOMENT = 2.0
 def run_folder(run_dir: str, run: str, node_rank: int) -> str:
     """The absolute run directory of one host. Raises Problem for a run id that is none."""
     if not RUN.fullmatch(run):
-        raise Problem(f"{run!r} is no run id", "use letters, digits, '.', '_' and '-'")
+        raise Problem(f"{run!r} is not a run id", "use letters, digits, '.', '_' and '-'")
     base = os.path.abspath(os.path.expanduser(run_dir or RUN_DIR))
     return os.path.join(base, run, str(int(node_rank)))
 
@@ -69,9 +78,8 @@ def start(
         Problem: The folder cannot be written, the id belongs to another spec, or the supervisor does not come up.
     """
     spec = request["spec"]
-    folder = run_folder(spec["run_dir"], spec["run"], spec["node_rank"])
+    folder = folder_for(spec)
     try:
-        _make_folder(folder)
         with locks.hold("start", folder):
             known = journal.read_json(os.path.join(folder, "spec.json"))
             earlier = control.read_up(folder)
@@ -83,24 +91,66 @@ def start(
                 return {"dir": folder, "pid": found["pid"], "already": True, "gang": found.get("gang")}
             if os.path.exists(os.path.join(folder, "exit.json")):
                 os.unlink(os.path.join(folder, "exit.json"))  # from a supervisor that could not begin
-            held, unleased = (claims or Claims()).for_start(spec)
-            try:
-                journal.write_json(os.path.join(folder, "spec.json"), spec)
-                given: Given = {
-                    "secrets": request["secrets"], "train_zip": train_zip, "unleased": unleased,
-                    "lease": {"fd": held.fd, "path": held.path, "text": held.text} if held else None,
-                }  # fmt: skip
-                up = _spawn(folder, node_zip, given)
-            except BaseException:
-                if held:
-                    held.release()
-                raise
-            if held:
-                held.close()
+            up = _begin(folder, spec, request["secrets"], node_zip, train_zip, claims or Claims())
     except OSError as error:
         cure = "choose another launch.run_dir, or make room there"
         raise Problem(f"{folder} cannot be written: {error.strerror or error}", cure) from None
     return {"dir": folder, "pid": up["pid"], "already": False, "gang": up["gang"]}
+
+
+def folder_for(spec: Spec) -> str:
+    """The folder of a run that begins here, made if it is missing. Raises Problem."""
+    folder = run_folder(spec["run_dir"], spec["run"], spec["node_rank"])
+    try:
+        _make_folder(folder)
+    except OSError as error:
+        cure = "choose another launch.run_dir, or make room there"
+        raise Problem(f"{folder} cannot be written: {error.strerror or error}", cure) from None
+    syncing.require(spec)
+    return folder
+
+
+def queue_again(run_dir: str, run: str, node_zip: str, train_zip: str | None) -> bool:
+    """Start the supervisor of a queued run anew, with its place, after a reboot; False: it needs its viewer.
+
+    The gang of a single host needs no shared key.
+    """
+    folder = run_folder(run_dir, run, 0)
+    spec = cast("Spec", journal.read_object(os.path.join(folder, "spec.json")))
+    queue = spec.get("queue")
+    if not queue or not queue.get("lasts") or (spec["target"]["kind"] == "builtin" and not train_zip):
+        return False
+    try:
+        _check_ours(folder)
+        with locks.hold("start", folder, _MOMENT):
+            found = _look(folder)
+            over = any(os.path.exists(os.path.join(folder, name)) for name in ("stop", "attempt-1"))
+            if found["alive"] or found["exit"] or over:
+                return found["alive"]
+            secrets: Secrets = {"key": os.urandom(32).hex(), "env": {}}
+            _begin(folder, spec, secrets, node_zip, train_zip, Claims())
+    except (Problem, OSError, locks.LockHeld):
+        return False  # the list says that it has left the queue
+    return True
+
+
+def _begin(folder: str, spec: Spec, secrets: Secrets, node_zip: str, train_zip: str | None, claims: Claims) -> Up:
+    """Start a supervisor with its lease. Raises Problem, or OSError."""
+    held, unleased = claims.for_start(spec)
+    try:
+        journal.write_json(os.path.join(folder, "spec.json"), spec)
+        given: Given = {
+            "secrets": secrets, "train_zip": train_zip, "unleased": unleased,
+            "lease": {"fd": held.fd, "path": held.path, "text": held.text} if held else None,
+        }  # fmt: skip
+        up = _spawn(folder, node_zip, given)
+    except BaseException:
+        if held:
+            held.release()
+        raise
+    if held:
+        held.close()
+    return up
 
 
 def submit(request: requests.SubmitRequest, node_zip: str, train_zip: str | None) -> requests.Submitted:
@@ -114,6 +164,7 @@ def submit(request: requests.SubmitRequest, node_zip: str, train_zip: str | None
     try:
         for folder in folders:
             _make_folder(folder)
+        syncing.require(spec)
         return slurm.submit(request, folders, node_zip, train_zip)
     except OSError as error:
         cure = "choose another launch.run_dir, or make room there"
@@ -139,29 +190,53 @@ def request_stop(folder: str, now: bool, reason: str) -> requests.Stopped:
     found = status(folder)
     if found["exit"] is None and not found["alive"] and found["pid"] is not None:
         found = _settle(folder)  # another process that has begun to settle it may hang
-    if not found["alive"]:
+    if not found["alive"] and (found["exit"] or found["pid"] is not None):
         return {"stopped": False, "state": found["exit"].get("state") if found["exit"] else None}
     reason, written = reason[:200], True
     try:
-        control.write_stop(folder, reason, now)
+        control.write_stop(folder, reason, now)  # a supervisor that still comes up reads it
     except OSError:
         written = False
-    if not control.ask(folder, {"op": "stop", "reason": reason, "now": now}) and not written:
-        path = os.path.join(folder, "stop")
-        raise Problem(f"{path} cannot be written, and the supervisor does not answer", "make room on the disk")
+    deadline = time.monotonic() + _ANSWER
+    if found["alive"] and not control.ask(folder, {"op": "stop", "reason": reason, "now": now}, _ANSWER):
+        while time.monotonic() < deadline and _look(folder)["alive"]:
+            time.sleep(_LOOK)  # it has ended just now, and its warden ends the run
+        _stop_the_silent(folder, now, written)
     return {"stopped": True, "state": "stopping"}
 
 
-def move(folder: str, priority: int, order: float) -> requests.Nothing:
-    """Give a queued run another place in the line; its leader hands it on. Raises Problem where it is not in line."""
+def _stop_the_silent(folder: str, now: bool, written: bool) -> None:
+    """Stop a run whose supervisor does not take requests. Raises Problem where that needs `now`."""
+    up = control.read_up(folder)
+    silent = [one for one in (up, up.get("warden")) if procs.alive(one)]
+    if not silent or not _look(folder)["alive"]:
+        return
+    first = cast("procs.ProcessIdentity", silent[0])
+    who = f"its {'supervisor' if first is up else 'warden'} (pid {first['pid']})"
+    proc = procs.read(first["pid"])
+    why = _FROZEN.get(proc.state if proc else "")
+    if now:
+        for one in silent:  # it may be slow instead of frozen, and must not act while its processes are killed
+            with suppress(ProcessLookupError):
+                os.kill(cast("procs.ProcessIdentity", one)["pid"], signal.SIGSTOP)
+        warden.conclude(folder, f"{who} {why or 'does not respond'}, and was killed", first["pid"], silent)
+    elif not written:
+        raise Problem(f"{folder}/stop cannot be written, and {who} does not respond", "make room on the disk")
+    elif why:  # else it has too much to do, and reads the stop file later
+        run = os.path.basename(os.path.dirname(folder))
+        raise Problem(f"{who} {why}: the stop waits for it", f"kill the run: disttui stop {run} --now")
+
+
+def move(folder: str, round_number: int, order: float) -> requests.Nothing:
+    """Give a queued run another place; its leader tells its other hosts. Raises Problem if it is not queued."""
     _require(folder)
-    if abs(priority) > PRIORITY or not 0 <= order < LATEST:
-        raise Problem("there is no such place in the line", f"give a priority of -{PRIORITY} to {PRIORITY}")
+    if not 0 <= round_number < MOST_ROUNDS or not 0 <= order < LATEST:
+        raise Problem("invalid queue position", "see disttui lease queue")
     asked, deadline = False, time.monotonic() + _UP
-    while (place := _place(folder)) != (priority, order):
+    while (place := _place(folder)) != (round_number, order):
         if place is None:
-            raise Problem("it is not in line on this host", "see disttui queue, and disttui ps")
-        asked = asked or control.ask(folder, {"op": "move", "priority": priority, "order": order})
+            raise Problem("it is not queued on this host", "see disttui lease queue, and disttui ps")
+        asked = asked or control.ask(folder, {"op": "move", "round": round_number, "order": order})
         if not asked or time.monotonic() > deadline:
             raise Problem("its supervisor does not answer", f"see supervisor.log in {folder}")
         time.sleep(_LOOK)
@@ -169,7 +244,7 @@ def move(folder: str, priority: int, order: float) -> requests.Nothing:
 
 
 def _place(folder: str) -> tuple[int, float] | None:
-    """Priority and order of a run that is in line on this host; None once its first attempt begins.
+    """Round and order of a run that is queued on this host; None once its first attempt begins.
 
     While it takes its turn on several hosts its lease here may be held already.
     """
@@ -181,7 +256,7 @@ def _place(folder: str) -> tuple[int, float] | None:
             spec.get("run"),
             spec.get("node_rank"),
         ):
-            return lease["priority"], lease["order"]
+            return lease["round"], lease["order"]
     return None
 
 
@@ -216,20 +291,22 @@ def forget(folder: str) -> requests.Nothing:
         if found["alive"]:
             raise Problem(f"the run at {folder} is alive", "stop it first")
         try:
+            spec = cast("Spec", journal.read_object(os.path.join(folder, "spec.json")))
             locks.forget(folder)
             shutil.rmtree(folder)
         except OSError as error:
             raise Problem(f"{folder} cannot be removed: {error}") from None
     run = os.path.dirname(folder)
     if not any(name.isdecimal() for name in os.listdir(run)):
-        # The last host of those that share this disk takes the checkpoints with it.
+        # The last host of those that share this disk takes the checkpoints and the code with it.
+        syncing.remove(spec, os.path.basename(run))
         shutil.rmtree(run, ignore_errors=True)
     return {}
 
 
 def _require(folder: str) -> None:
     if not os.path.exists(os.path.join(folder, "spec.json")):
-        raise Problem(f"there is no run at {folder}", "look for it with disttui ps")
+        raise Problem(f"no run found at {folder}", "look for it with disttui ps")
     _check_ours(folder)
 
 
@@ -244,7 +321,8 @@ def _look(folder: str) -> requests.Alive:
 def _settle(folder: str) -> requests.Alive:
     found = _look(folder)
     up = control.read_up(folder)
-    if found["exit"] is None and not found["alive"] and up:
+    spec = os.path.join(folder, "spec.json")
+    if found["exit"] is None and not found["alive"] and (up or time.time() - os.stat(spec).st_mtime > 2 * _UP):
         try:
             warden.conclude(folder, listing.lost_by(up), None)
         except OSError as error:
@@ -257,7 +335,7 @@ def _make_folder(folder: str) -> None:
     """Make a run's folder where no other user can have made it or can replace it. Raises Problem, or OSError."""
     weak = folders.weakness(folder, make=True)
     if weak:
-        cure = "choose a launch.run_dir where only you can write, or let it be made sticky (chmod +t)"
+        cure = "choose a launch.run_dir where only you can write, or have it made sticky (chmod +t)"
         raise Problem(f"{folder} would not be safe from other users: {weak}", cure)
     _check_ours(folder)
 
@@ -268,7 +346,7 @@ def _check_ours(folder: str) -> None:
         try:
             foreign = folders.foreign(path)
         except FileNotFoundError:
-            raise Problem(f"there is no run at {folder}", "look for it with disttui ps") from None
+            raise Problem(f"no run found at {folder}", "look for it with disttui ps") from None
         if foreign:
             raise Problem(f"{folder} cannot be used: {foreign}", "it must be yours, with mode 0700")
 
@@ -311,7 +389,7 @@ def _spawn(folder: str, node_zip: str, given: Given) -> Up:
     child.wait()
     child.stdout.close()
     if not line:
-        raise Problem(f"the supervisor did not come up: see {folder}/supervisor.log")
+        raise Problem(f"the supervisor did not start: see {folder}/supervisor.log")
     found = json.loads(line)
     if "error" in found:
         raise Problem(found["error"], found["cure"])

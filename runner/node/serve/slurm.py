@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, cast
 
 from ...protocol.events import Verdict
-from ...protocol.regular import open_regular
+from ...protocol.regular import last_text
 from ...protocol.slurm import LIVING, UNSEEN_FOLDER, WAITING, Queued, program, script, submission
 from .. import journal, locks, parcel, slurm
 from ..gang.membership import of_host
@@ -148,6 +148,7 @@ class JobWatch:
 
 _watches: Dict[str, JobWatch] = {}
 _watching = threading.Lock()
+_settling = threading.Lock()
 
 
 def job_of(folder: str) -> Optional[JobWatch]:
@@ -155,8 +156,8 @@ def job_of(folder: str) -> Optional[JobWatch]:
     run_folder = os.path.dirname(folder)
     with _watching:
         if run_folder not in _watches:
-            found = journal.read_json(os.path.join(run_folder, "0", "slurm.json"))
-            job = found.get("job") if isinstance(found, dict) else None
+            found = journal.read_object(os.path.join(run_folder, "0", "slurm.json"))
+            job = found.get("job")
             if not isinstance(job, str) or not _JOB.fullmatch(job):
                 return None
             _watches[run_folder] = JobWatch(run_folder, job, str(found.get("python")))
@@ -180,7 +181,7 @@ def submit(
     run_folder = os.path.dirname(first)
     if not _PATH.fullmatch(run_folder):
         raise Problem(
-            f"{run_folder} holds a character that Slurm or a shell would take for more than itself",
+            f"{run_folder} contains a character that Slurm or a shell would interpret",
             "choose a launch.run_dir of letters, digits and / . , : = @ + - _",
         )
     with locks.hold("start", first):
@@ -193,7 +194,7 @@ def submit(
             job = job or _hand_in(request, folders, node_zip, train_zip)
             journal.write_json(os.path.join(first, "slurm.json"), {"job": job, "python": request["batch"]["python"]})
         except (Problem, OSError):
-            # Neither a job that nobody would know nor the secrets of one that never was.
+            # Leave neither an unknown job nor the secrets of one that was never submitted.
             with contextlib.suppress(Problem):
                 if job := job or _job_named(spec["run"]):
                     slurm.run("scancel", job)
@@ -223,7 +224,7 @@ def _hand_in(request: requests.SubmitRequest, folders: Sequence[str], node_zip: 
     # A site's own words may come before it.
     job = said[-1].partition(";")[0] if said else ""
     if not _JOB.fullmatch(job):
-        raise Problem("sbatch has not said which job it has submitted", "see squeue, and the site's sbatch")
+        raise Problem("sbatch did not print the id of the job", "see squeue, and the site's sbatch")
     return job
 
 
@@ -279,7 +280,7 @@ def stacks(folder: str, watch: JobWatch) -> requests.StacksAnswer:
         found: requests.StacksAnswer = json.loads(said.splitlines()[-1])  # a site's own words may come before it
     except (ValueError, IndexError, RecursionError):
         raise Problem(
-            f"node {node} of job {watch.job} has not said where its ranks are", "see what srun prints there"
+            f"node {node} of job {watch.job} did not report where its ranks are", "see what srun prints there"
         ) from None
     return found
 
@@ -333,19 +334,19 @@ def _nodes(run_folder: str) -> List[str]:
 
 def _settle(run_folder: str, found: Queued, late: bool) -> None:
     """Write the end of each part of a run whose job has ended and which has not written it itself."""
-    leader = _end_of(run_folder, 0)
-    for node, folder in enumerate(_nodes(run_folder)):
-        begun = os.path.exists(os.path.join(folder, "supervisor.json"))
-        if os.path.exists(os.path.join(folder, "exit.json")) or (begun and not late):
-            continue
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(folder, "given"))
-        attempts = [name[8:] for name in os.listdir(folder) if name.startswith("attempt-") and name[8:].isdecimal()]
-        attempt = max(map(int, attempts), default=0)
-        state, code, cause = leader or _end_by_slurm(run_folder, node, found, begun)
-        verdict = Verdict(t=stamp(), e="verdict", state=state, code=code, attempt=attempt, cause=cause)
-        journal.Journal(os.path.join(folder, "events.jsonl")).add(verdict)
-        journal.write_exit(folder, {"state": state, "code": code, "cause": cause, "attempt": attempt, "left": []})
+    with _settling:  # a stop asks for every part of a run at the same time
+        leader = _end_of(run_folder, 0)
+        for node, folder in enumerate(_nodes(run_folder)):
+            begun = os.path.exists(os.path.join(folder, "supervisor.json"))
+            if os.path.exists(os.path.join(folder, "exit.json")) or (begun and not late):
+                continue
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(folder, "given"))
+            attempt = next(iter(journal.attempts(folder)), 0)
+            state, code, cause = leader or _end_by_slurm(run_folder, node, found, begun)
+            verdict = Verdict(t=stamp(), e="verdict", state=state, code=code, attempt=attempt, cause=cause)
+            journal.Journal(os.path.join(folder, "events.jsonl")).add(verdict)
+            journal.write_exit(folder, {"state": state, "code": code, "cause": cause, "attempt": attempt, "left": []})
 
 
 _End = Tuple["State", int, Optional["Cause"]]
@@ -369,7 +370,7 @@ def _why(run_folder: str, found: Queued, begun: bool) -> str:
     """Why the job has ended, for people."""
     job, state = found["job"], found["state"]
     if not state:
-        return f"Slurm does not know job {job} any more, and nothing on its nodes has written how it ended"
+        return f"Slurm no longer knows job {job}, and its nodes did not record how it ended"
     try:
         shown = re.search(r"ExitCode=(\d{1,9}):(\d{1,9})", slurm.run("scontrol", "-o", "show", "job", job))
     except Problem:
@@ -387,18 +388,8 @@ def _why(run_folder: str, found: Queued, begun: bool) -> str:
         words += f" ({found['reason']})"
     if code:
         words += f", exit code {code}"
-    return words + _last_words(run_folder)
-
-
-def _last_words(run_folder: str) -> str:
-    """The end of the batch script's output, below the sentence."""
-    try:
-        with open_regular(os.path.join(run_folder, "0", "slurm.log")) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
-            said = file.read().decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
-    return "\n" + "\n".join(said.splitlines()[-10:]) if said else ""
+    said = last_text(os.path.join(run_folder, "0", "slurm.log"), 2000).strip().splitlines()[-10:]
+    return "\n".join([words, *said])
 
 
 def _look(job: str) -> Tuple[Optional[Queued], Optional[float]]:

@@ -1,36 +1,38 @@
-"""One attempt on this host: its launcher from start to end, and the processes below it."""
+"""One attempt on this host: its launcher from start to end, what it is started with, and the processes below it."""
 
 from __future__ import annotations
 
 import array
+import ipaddress
 import json
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, Callable, Dict, cast
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple, cast
 
 from ...protocol.cause import FailureReport
 from ...protocol.events import Event, LaunchBegins, LauncherEnds
 from ...protocol.gang import AttemptProgress, MpiPlace
-from ...protocol.regular import open_regular, regular
+from ...protocol.regular import last_text, regular
 from .. import ports, procs
 from ..gang.messages import is_mpi_place
 from ..host import HostPart
 from ..journal import note, read_json, stamp
 from ..loop import Loop
-from ..observe import saves
+from ..observe import harvest
 from ..observe.harvest import Harvest
 from ..observe.ranks import MESSAGE_LIMIT, Ranks
 from ..observe.reports import launcher_end
 from ..observe.scalars.finding import ScalarFiles
-from ..rank import mpi_session, mpi_world
-from ..rank.ends import remove_parts
-from . import routes, spawn, start_line, stop
+from ..probe import nics
+from ..rank import mpi_world
+from ..rank.identity import FIRST_RANK
+from ..rank.launcher import remove_parts
+from . import spawn, stop
 
 if TYPE_CHECKING:
     from ...protocol.files import LauncherEnd
 
-_LOG_TAIL = 2000
 _OWN_WORDS = "disttui: "
 _READY = 5.0
 """Seconds after its start line until a launcher counts as ready without a report: its disk may be full."""
@@ -51,10 +53,13 @@ class LauncherProcess:
         fail: Callable[[FailureReport], None],
     ) -> None:
         self.number = number
+        self._folder = host.attempt_folder(number)
         self.ranks = Ranks(host, number, loop, say, fail)
         files = ScalarFiles(host.workdir, time.time(), host.run, host.node)
         earlier = [host.attempt_folder(one) for one in range(1, number)]
-        self._harvest = Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"], files, earlier)
+        self._harvest = Harvest(
+            self._folder, host.ranks, host.spec["metrics_pattern"], files, earlier, self.ranks.watch
+        )
         self._went: float | None = None
         self._began: float | None = None
         self.well = False
@@ -63,7 +68,6 @@ class LauncherProcess:
         """The master port, on the first host; None on all others."""
         self._host = host
         self._interface = host.spec["interface"]
-        self._folder = host.attempt_folder(number)
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         for name in ("launcher.json", "launcher.ready"):
             if os.path.exists(self._path(name)):
@@ -99,11 +103,11 @@ class LauncherProcess:
         """Send the launcher its start line, and the listening socket of the port if there is one."""
         self._went, self._began = time.monotonic(), time.time()
         self.port = None if self._host.node else port
-        args, env = start_line.start_line(self._host, self.number, master, port, mpi)
-        interface = self._interface or routes.interface_towards(master)
+        args, env = start_line(self._host, self.number, master, port, mpi)
+        interface = self._interface or interface_towards(master)
         if interface:
             env.update({"NCCL_SOCKET_IFNAME": "=" + interface, "GLOO_SOCKET_IFNAME": interface})
-            if start_line.is_mpi_world(self._host):
+            if is_mpi_world(self._host):
                 env.update(dict.fromkeys(mpi_world.INTERFACE, interface))
         env = self._not_the_profiles(env)
         # Other words before it may be the same: of `activate`, of `wrap`.
@@ -115,7 +119,7 @@ class LauncherProcess:
             )
         )
         word: Dict[str, object] = {"args": args, "env": env}
-        if server and not start_line.takes_socket(self._host):
+        if server and not takes_socket(self._host):
             server.close()
         elif server and self._give(server):
             word["listener"] = self._gift_number
@@ -132,7 +136,7 @@ class LauncherProcess:
         if not self.gone:
             os.close(self._word)
             self._gift.close()
-        mpi_session.remove(self._folder)
+        mpi_world.remove_session(self._folder)
         for name in ("launcher.json", "launcher.ready", mpi_world.PLACE, mpi_world.DAEMON):
             remove_parts(self._folder, name)
         code = procs.exit_code(status)
@@ -148,7 +152,7 @@ class LauncherProcess:
             # A killed launcher prints nothing about its end: its log ends with something else.
             words = end.get("error") or f"{self._host.launcher} was ended by {procs.signal_name(-code)}"
         else:
-            last = self._last_words()
+            last = last_text(self._path("launcher.log"), 2000).strip()
             words = end.get("error") or f"{self._host.launcher} ended with exit code {code}\n{last}".rstrip()
             began = os.path.exists(self._path("launcher.ready"))
             if not began and (own := last.rpartition("\n")[2]).startswith(_OWN_WORDS):
@@ -163,7 +167,7 @@ class LauncherProcess:
             last: The ranks have ended.
         """
         self.ranks.poll()
-        if self.launcher and start_line.is_mpi_world(self._host):
+        if self.launcher and is_mpi_world(self._host):
             # It lives until the ranks of all hosts have ended.
             end = self._end_so_far(0)
             self.ranks.torchrun_says(end["failures"])
@@ -177,8 +181,15 @@ class LauncherProcess:
     def progress(self) -> AttemptProgress:
         """What the leader considers before it starts another attempt (docs/formats.md, "The gang")."""
         asked = bool(self._host.launch["restarts"]) and self._began is not None
-        saved = asked and saves.since(self._host, self._began or 0.0)
+        saved = asked and harvest.since(self._host, self._began or 0.0)
         return {"begun": self.ranks.begun, "saved": saved, "step": self.ranks.step}
+
+    @property
+    def asked_to_end(self) -> int | None:
+        """The process that gets the only TERM: in a container the launcher, not the engine's client."""
+        ready = read_json(self._path("launcher.ready")) if self._host.spec.get("container") else None
+        inside = ready.get("pid") if isinstance(ready, dict) else None
+        return inside if self.launcher and inside in self.members() else self.launcher
 
     def members(self) -> set[int]:
         """All living processes of this run on this host."""
@@ -196,23 +207,28 @@ class LauncherProcess:
 
     def listens(self, port: int) -> bool:
         """Whether this attempt's launcher is ready for those of the other hosts; most listen on a port then."""
-        if start_line.is_mpi_world(self._host):
+        if is_mpi_world(self._host):
             return self.mpi is not None
-        if not start_line.listens(self._host):
+        if not listens(self._host):
             return True  # the launchers need nothing of each other, and the ranks wait for rank 0
         # Searching for sockets would slow down its imports; before it is ready it has none.
         late = self._went is not None and time.monotonic() - self._went > _READY
         ready = late or os.path.exists(self._path("launcher.ready"))
-        return ready and ports.is_listening(port, lambda: {self._pid, *procs.descendants(procs.table(), self._pid)})
+        return ready and ports.is_listening(port, self._launchers)
+
+    def _launchers(self) -> set[int]:
+        # What runs in a container is not below its engine's client.
+        below = procs.descendants(procs.table(), self._pid)
+        return self.members() if self._host.spec.get("container") else {self._pid, *below}
 
     def _early(self) -> dict[bytes, bytes]:
         """What mpirun needs to start before the hosts have met."""
-        words = start_line.early_words(self._host)
+        words = early_words(self._host)
         if words is None:
             return {}
         master = self._host.spec["master"]
         # Where the master is not known yet, mpirun listens on all interfaces, and names them all.
-        interface = self._interface or (routes.interface_towards(master) if master else None)
+        interface = self._interface or (interface_towards(master) if master else None)
         env = dict.fromkeys(mpi_world.INTERFACE, interface) if interface and words else {}
         early = json.dumps({"args": words, "env": self._not_the_profiles(env)})
         return {mpi_world.EARLY.encode(): early.encode()}
@@ -234,14 +250,86 @@ class LauncherProcess:
     def _end_so_far(self, code: int) -> LauncherEnd:
         return launcher_end(read_json(self._path("launcher.json")), code, len(self._host.ranks))
 
-    def _last_words(self) -> str:
-        try:
-            with open_regular(self._path("launcher.log")) as file:
-                file.seek(0, os.SEEK_END)
-                file.seek(max(0, file.tell() - _LOG_TAIL))
-                return file.read().decode("utf-8", "replace").strip()
-        except OSError:
-            return ""
-
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
+
+
+def interface_towards(address: str) -> str | None:
+    """The outgoing interface for packets to an address; for an own address the interface that has it."""
+    try:
+        target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(target[0], socket.SOCK_DGRAM) as probe:
+            probe.connect(target[4])
+            source = ipaddress.ip_address(probe.getsockname()[0])
+    except OSError:
+        return None
+    for nic in nics.facts():
+        if any(ipaddress.ip_address(text) == source for text in nic["addresses"]):
+            return str(nic["name"])
+    return None
+
+
+def takes_socket(host: HostPart) -> bool:
+    """Whether the launcher serves torch's store at a socket that it is given: `accelerate launch` wants a free port.
+
+    A container's engine would keep the socket to itself.
+    """
+    return host.launcher == "torchrun" and not host.spec.get("container")
+
+
+def listens(host: HostPart) -> bool:
+    """Whether the launcher itself listens on the master port; else rank 0 does, once its script asks for it."""
+    return host.launcher == "torchrun" or (host.launcher == "accelerate-launch" and host.world_size > 1)
+
+
+def is_mpi_world(host: HostPart) -> bool:
+    """Whether mpirun of the first host starts the ranks of all."""
+    return host.launcher == "mpirun" and len(host.spec["hosts"]) > 1
+
+
+def early_words(host: HostPart) -> Optional[List[str]]:
+    """The words with which mpirun starts while the hosts still join, None: this launcher waits for the start line."""
+    if is_mpi_world(host):
+        return None if host.node else [mpi_world.LEADS]
+    return [] if host.launcher in ("mpirun", "mpirun-per-host") else None
+
+
+def start_line(
+    host: HostPart, attempt: int, master: str, port: int, mpi: Optional[MpiPlace] = None
+) -> Tuple[List[str], Dict[str, str]]:
+    """The options that go before the others, and the variables.
+
+    Args:
+        mpi: Where mpirun waits for this host's daemon.
+    """
+    # Without a folder of its own, torchrun leaves one in /tmp.
+    folder = host.attempt_folder(attempt) + "/torchelastic"
+    if host.launcher == "torchrun":
+        args = ["--master-addr", master, "--master-port", str(port)]
+        return [*args, "--rdzv-id", f"{host.run}-{attempt}-{port}", "--log-dir", folder], {}
+    if host.launcher == "accelerate-launch":
+        args = ["--main_process_ip", master, "--main_process_port", str(port), "--log_dir", folder]
+        # It starts a single process without torchrun, and says nothing of its rank.
+        return args, {} if host.world_size > 1 else _meeting(host, master, port, {"RANK": "0", "LOCAL_RANK": "0"})
+    if host.launcher == "deepspeed":
+        return [f"--master_addr={master}", f"--master_port={port}"], {}
+    if not is_mpi_world(host):
+        return [], _meeting(host, master, port, {FIRST_RANK: str(host.ranks.start)})
+    words = [mpi_world.LEADS]
+    if host.node:
+        nowhere = MpiPlace(version="", job="", nodes="", uri="")
+        words = mpi_world.start_words(mpi or nowhere, host.node, len(host.spec["hosts"]))
+    # Ranks of two hosts of one machine would take the same names for their shared memory.
+    apart = {"OMPI_MCA_btl": "self,tcp"} if master in ("127.0.0.1", "::1") else {}
+    return words, _meeting(host, master, port, apart)
+
+
+def _meeting(host: HostPart, master: str, port: int, more: Dict[str, str]) -> Dict[str, str]:
+    return {
+        "MASTER_ADDR": master,
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(host.world_size),
+        "LOCAL_WORLD_SIZE": str(len(host.ranks)),
+        "GROUP_RANK": str(host.node),
+        **more,
+    }

@@ -41,19 +41,25 @@ class Control:
 
 
 def read_up(folder: str) -> dict[str, object]:
-    """supervisor.json; empty where there is none, or where the job has put something else in its place."""
+    """supervisor.json; empty if it is missing, or if the job has put something else in its place."""
     found = read_object(os.path.join(folder, "supervisor.json"))
     return found if isinstance(found.get("pid"), int) else {}
 
 
-def ask(folder: str, request: Mapping[str, object]) -> bool:
-    """Send a request to the supervisor of a folder; False when there is none."""
+def ask(folder: str, request: Mapping[str, object], wait: float = 0.0) -> bool:
+    """Send a request to the supervisor of a folder; False if it has none.
+
+    With `wait`, also False when it has not taken the request in so many seconds.
+    """
     address = read_up(folder).get("control")
     if not isinstance(address, str):
         return False
     try:
         with sockets.connect(address, 2.0) as client:
             client.sendall(json.dumps(request).encode())
+            if wait:
+                client.settimeout(wait)
+                client.recv(1)  # it closes the connection as soon as it has read the request
     except (OSError, ValueError):
         return False
     return True

@@ -6,14 +6,15 @@ import os
 import time
 from typing import Callable, Optional
 
-from ...protocol.leases import in_the_way
+from ...protocol.leases import share
 from .. import changes, leases
+from ..gang.turn import Services
 from ..loop import Loop
 
 _AGAIN = 5.0
 """Seconds after which the line is looked at without a sign: leases by hand end by the clock."""
 _FAILED = 0.5
-"""The same after a lease could not be taken; what somebody else does is a sign."""
+"""The same after a lease could not be taken, unless another user's change wakes it earlier."""
 _UNWRITABLE = 3.0
 """The same after a lease could not be written; a sign in that time may come from that very try."""
 _SOON = 0.25
@@ -38,6 +39,7 @@ class Line:
         self._tell = tell
         self._told: Optional[str] = None
         self._not_before = 0.0
+        self._services = Services(os.getuid())
         self._took = 0.0
         """Seconds of the last look."""
         self._fd = changes.watch(os.path.dirname(held.path))
@@ -46,7 +48,7 @@ class Line:
         self._timer = loop.every(_AGAIN_BLIND if self._fd is None else _AGAIN, self.look)
 
     def look(self) -> None:
-        """Say whether there is room, if that is news; without a lease that others see there is none."""
+        """Report whether there is room, if that has changed; without a visible lease there is no room."""
         if self._held.text["state"] == "held" or self._held.fd < 0 or time.monotonic() < self._not_before:
             return
         try:
@@ -56,15 +58,16 @@ class Line:
             return
         wish = leases.wish_of(self._held.text)
         began = time.monotonic()
-        taken = in_the_way(wish, leases.look().leases)
+        found = leases.look().leases
+        self._services.see(found)
+        mine = share(wish, found, self._services.least)
         self._took = time.monotonic() - began
-        why = leases.reason(wish, taken)
-        self._say(not taken, why)
+        self._say(not mine.taken, leases.reason(wish, mine))
 
     def take(self) -> bool:
-        """Take the lease; False: somebody else was faster, or the lease cannot be written."""
+        """Take the lease; False: another user was faster, or the lease cannot be written."""
         try:
-            done = self._held.take_turn()
+            done = self._held.take_turn(self._services.least)
         except OSError as error:
             self._fail(error)
             return False
@@ -77,9 +80,9 @@ class Line:
         """Go back into line."""
         self._write(self._held.wait)
 
-    def move(self, priority: int, order: float) -> None:
-        """Take another place in the line."""
-        self._write(lambda: self._held.move(priority, order))
+    def move(self, round_number: int, order: float) -> None:
+        """Take another place in the queue."""
+        self._write(lambda: self._held.move(round_number, order))
 
     def close(self) -> None:
         """Watch no more."""

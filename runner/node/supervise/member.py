@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
-from typing import Callable, Literal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Callable, Literal
 
-from ...protocol import cause
+from ...protocol import cause, watch
 from ...protocol.cause import FailureReport
-from ...protocol.events import AttemptBegins, Event, Held, LeftProcess, Stopping, Unhandled
+from ...protocol.events import Alarm, AttemptBegins, Event, Held, LeftProcess, Stopping, Unhandled
 from ...protocol.gang import (
     AttemptProgress,
     GoMessage,
@@ -20,24 +22,22 @@ from ...protocol.gang import (
     VerdictMessage,
     attempt_of,
 )
-from .. import disk
+from .. import disk, folders, parcel
 from ..gang import messages
 from ..host import HostPart
-from ..journal import stamp
+from ..journal import note, stamp
 from ..loop import Loop, Timer
 from ..observe import stacks
 from .attempt import LauncherProcess
 from .control import write_stop
-from .kept import Kept
-from .leftover import Leftover
-from .stop import Ending
+from .stop import Ending, Leftover, remove_container
+
+if TYPE_CHECKING:
+    import subprocess
 
 _LOOK = 0.25
-_SIGNS = 2.0
 _LISTENS = 0.02
-_HOLD = 1.0
-_REAPED = 0.01
-_LET_GO = 0.02
+_ASIDE = "rolled-back-"
 _LINGER = 2.0
 """Seconds that a launcher has to end once the ranks of all hosts have ended well."""
 
@@ -77,6 +77,10 @@ class Member:
         self._ending: Ending | None = None
         self._asked = 0.0
         self._held: list[FailureReport] = []
+        self._reported: dict[str, float] = {}
+        """Rules of `watch` that were reported to the leader → until when they are not reported again."""
+        self._alarms: dict[str, watch.RuleName] = {}
+        """Alarms of this host that hold now → the rule that acts on them."""
         self._then: list[Then] = []
         self._verdict: VerdictMessage | None = None
         self._stopping = False
@@ -91,7 +95,7 @@ class Member:
         self.master_socket: Callable[[], socket.socket | None] = lambda: None
         """Returns, on the first host, the socket that listens on the master port."""
         loop.every(_LOOK, self._look)
-        loop.every(_SIGNS, self._tell_signs)
+        loop.every(2.0, self._tell_signs)
 
     @property
     def number(self) -> int:
@@ -119,6 +123,7 @@ class Member:
         self._newest = max(self._newest, number)
         self._well = False
         self._held.clear()
+        self._reported.clear()
         try:
             # A stop file that is written from now on is read within a second, and ends what has been started.
             if self._stopping or os.path.exists(self._host.path("stop")):
@@ -152,6 +157,8 @@ class Member:
 
     def _obey(self, message: Order) -> None:
         if message["k"] == "warm":
+            if "before" in message:
+                self._set_aside(message["before"])
             self.warm(message["attempt"])
         elif message["k"] == "go":
             self._go(message)
@@ -161,12 +168,42 @@ class Member:
             self.stop(message["reason"], message["now"], ["ended"])
         elif message["k"] == "stacks":
             stacks.keep(self._host.folder, self._number, message["number"])
+        elif message["k"] == "snapshot":
+            if self._attempt:
+                self._attempt.ranks.ask_for_checkpoint()
         elif message["k"] == "over" or message["k"] == "verdict":
             pass  # the first needs no action, the other was handled before
         elif message["k"] == "take" or message["k"] == "place":
             pass  # these, too
         else:
             raise Unhandled(message)
+
+    def _set_aside(self, before: int) -> None:
+        """Rename the checkpoints of this step and later ones, so that the next attempt resumes from an earlier one."""
+        if all(rule["do"] != "rollback" for rule in self._host.spec.get("watch") or []):
+            return  # the leader may be compromised
+        folder, moved = self._host.checkpoints, []
+        try:
+            # Not through a link: where it leads to, other runs may keep theirs.
+            inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                self._say(note(f"cannot roll back: {folder} is a link, or not a folder of ours"))
+                return
+        else:
+            with suppress(OSError):
+                for name in sorted(os.listdir(inside)):
+                    step = None if name.startswith(_ASIDE) else watch.step_of_name(name)
+                    if step is not None and step >= before:
+                        aside = f"{_ASIDE}{self._number}-{name}"
+                        with suppress(OSError):  # another host with the same disk has done it
+                            os.rename(name, aside, src_dir_fd=inside, dst_dir_fd=inside)
+                            moved.append(name)
+            os.close(inside)
+        if moved:
+            self._say(note(f"rolled back to before step {before}: set aside {', '.join(moved[:8])} in {folder}"))
+        else:
+            self._say(note(f"no checkpoint of step {before} or later to set aside in {folder}", "info"))
 
     def stop(self, reason: str, now: bool, then: list[Then] | None = None) -> None:
         """Stop the run on this host: start no further launcher, and end the running one."""
@@ -216,7 +253,7 @@ class Member:
         if self._ending:
             return
         if end["code"] < 0:
-            # Its ranks then got SIGTERM from the kernel: their ends are no causes.
+            # Its ranks then got SIGTERM from the kernel: their ends are not causes.
             self._held.clear()
             self._fail(attempt.launch_failure(end))
             return
@@ -224,7 +261,7 @@ class Member:
         if end.get("port_in_use") and not attempt.ranks.failed:
             self._send({"k": "failed", "attempt": self._number, "cause": None, "port_in_use": True})
         elif end["code"] == 0 and attempt.gone and not attempt.ranks.failed:
-            attempt.ranks.company.end()
+            attempt.ranks.process_group.end()
             self._then.append("done")
             self._start_ending(float(self._host.launch["grace"]), ask=False)
         elif not attempt.ranks.failed:
@@ -258,10 +295,27 @@ class Member:
         else:
             self._listening = self._loop.after(_LISTENS, lambda: self._await_listening(attempt, port))
 
+    def alarm(self, event: Alarm) -> None:
+        """Note an alarm of this host that has begun or is over."""
+        if event.get("over"):
+            self._alarms.pop(event["text"], None)
+        elif event["kind"] in watch.ALARMS:
+            self._alarms[event["text"]] = watch.ALARMS[event["kind"]]
+
     def _look(self) -> None:
         if self._attempt is None:
             return
         self._attempt.look()
+        now = time.monotonic()
+        held = [
+            watch.WatchFinding(rule=rule, rank=self._host.ranks[0], step=None, text=text[:300])
+            for text, rule in self._alarms.items() if self._attempt.ranks.begun
+        ]  # fmt: skip
+        for found in [*self._attempt.ranks.watch.take(), *held]:
+            # The leader takes a rule once in this time; a script that invents times must not fill the queue to it.
+            if not self._ending and now >= self._reported.get(found["rule"], now):
+                self._reported[found["rule"]] = now + watch.AGAIN
+                self._send({"k": "found", "attempt": self._number, **found})
         if self._attempt.well and not self._well and not self._ending:
             self._well = True
             self._send({"k": "done", "attempt": self._number, "left": [], **self._progress()})
@@ -278,7 +332,7 @@ class Member:
         if not self._ending and failure["kind"] == "signal" and cause.is_consequence(failure):
             # The launcher ends its ranks because of one that has failed, and is about to say which.
             self._held.append(failure)
-            self._loop.after(_HOLD, self._tell_held)
+            self._loop.after(1.0, self._tell_held)
         else:
             self._tell(failure)
 
@@ -302,7 +356,7 @@ class Member:
     def _start_ending(self, grace: float, ask: bool) -> None:
         attempt = self._attempt
         assert attempt is not None
-        self._ending = Ending(attempt.members, attempt.launcher, attempt.ranks.living, grace, ask, attempt.tagged)
+        self._ending = Ending(attempt.members, attempt.asked_to_end, attempt.ranks.living, grace, ask, attempt.tagged)
         attempt.ranks.asked_to_end(grace)
         self._step()
 
@@ -310,22 +364,23 @@ class Member:
         assert self._ending is not None
         wait = self._ending.step(time.monotonic())
         if wait is None and self._attempt and self._attempt.launcher and not self._ending.left:
-            wait = _REAPED  # wait for the launcher's end, which would be reported as a failure later
+            wait = 0.01  # wait for the launcher's end, which would be reported as a failure later
         if wait is not None:
             self._loop.after(wait, self._step)
             return
         self.left = self._ending.left
         attempt, pids = self._attempt, self._ending.seen
+        removal = remove_container(self._host.spec.get("container"), self._host.run, self._host.node)
         if attempt:
             attempt.look(last=True)
             pids |= set(attempt.ranks.pids.values())
             attempt.ranks.close()
-        self._verify(Leftover(pids, attempt.port if attempt else None, run=self._host.run))
+        self._verify(Leftover(pids, attempt.port if attempt else None, run=self._host.run), removal)
 
-    def _verify(self, leftover: Leftover) -> None:
-        held = leftover.look()
+    def _verify(self, leftover: Leftover, removal: subprocess.Popen[bytes] | None) -> None:
+        held = None if removal and removal.poll() is None else leftover.look()
         if held is None:
-            self._loop.after(_LET_GO, lambda: self._verify(leftover))
+            self._loop.after(0.02, lambda: self._verify(leftover, removal))
             return
         self.held = held
         if self.left or held:
@@ -371,3 +426,21 @@ def _blame_disk(failure: FailureReport, full: str) -> FailureReport:
         message = f"{full}; {who}{failure['message']}"
         failure = {**failure, "rank": None, "kind": "launch", "type": "", "code": None, "message": message}
     return {**failure, "disk": full}
+
+
+class Kept:
+    """A shipped zip, kept intact during a run: launchers and ranks start from it hours after it was verified."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._data = parcel.read(path)
+
+    def restore(self) -> None:
+        """Write it again where it was removed (a cleaner of /tmp) or changed. Raises OSError."""
+        if self._data is None or parcel.read(self._path) == self._data:
+            return
+        folder = os.path.dirname(self._path)
+        problem = folders.weakness(folder, make=True) or folders.foreign(folder)
+        if problem:
+            raise OSError(errno.EPERM, problem, self._path)
+        parcel.place(self._path, self._data)

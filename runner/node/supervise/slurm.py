@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ...protocol.files import Given, LeaderPlace, NodeSpec
     from ...protocol.requests import StacksAnswer
 
-_LOOK = 0.1
 _NOT_OURS = (
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
     "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASK_PID", "SLURM_GTIDS",
@@ -55,7 +54,7 @@ def node(run_folder: str, node_zip: str) -> None:
     given: Optional[Given] = journal.read_json(path)
     spec: Optional[NodeSpec] = journal.read_json(os.path.join(folder, "spec.json"))
     if given is None or spec is None:
-        sys.exit(f"disttui: {path} is not there: the run has begun before, or this node does not see its folder")
+        sys.exit(f"disttui: {path} not found: the run has already begun, or this node does not see its folder")
     os.unlink(path)
     log = regular(os.path.join(folder, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 2)
@@ -66,16 +65,11 @@ def node(run_folder: str, node_zip: str) -> None:
         spec["leader"] = _leader(run_folder, float(spec["launch"]["join_timeout"]))
     journal.write_json(os.path.join(folder, "spec.json"), spec)
     warden.watch(folder, node_zip, given, os.umask(0o077))
-    if rank == 0 and _lost_a_node(folder):
+    cause = journal.read_object(os.path.join(folder, "exit.json")).get("cause")
+    if rank == 0 and isinstance(cause, dict) and cause.get("kind") == "host lost":
         # srun would wait for the task of a node that is gone until Slurm notices it, by default after 5 minutes.
         with contextlib.suppress(Problem):
             slurm.run("scancel", spec["job"])
-
-
-def _lost_a_node(folder: str) -> bool:
-    found = journal.read_json(os.path.join(folder, "exit.json"))
-    cause = found.get("cause") if isinstance(found, dict) else None
-    return isinstance(cause, dict) and cause.get("kind") == "host lost"
 
 
 def stop(run_folder: str, now: bool, reason: str) -> None:
@@ -106,5 +100,5 @@ def _leader(run_folder: str, limit: float) -> Optional[LeaderPlace]:
         if isinstance(up, dict) and up.get("gang"):
             place: LeaderPlace = up["gang"]
             return place
-        time.sleep(_LOOK)
+        time.sleep(0.1)
     return None

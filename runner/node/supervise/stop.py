@@ -1,21 +1,29 @@
-"""Ends all processes of an attempt: by SIGTERM first, then by SIGKILL in rounds until nothing is left."""
+"""Ends all processes of an attempt (SIGTERM, then SIGKILL in rounds until none is left), and reports what they hold."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 import time
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
-from ...protocol.events import LeftProcess
-from .. import procs
+from ...protocol.containers import container_name, removal_words
+from ...protocol.events import Held, LeftProcess
+from .. import ports, procs
+from ..folders import user_name
+from ..probe.gpu import has_device
+from ..telemetry.gpu_nvml import LIBRARY, memory_by_process
+
+if TYPE_CHECKING:
+    import subprocess
 
 _ROUND = 0.02
-_GIVE_UP = 5.0
-_STRAGGLERS = 0.5
+_REMOVAL = "20"
+"""Seconds that a container engine has to remove a container without processes."""
 _CHASE = 0.25
 """Seconds that a round follows those that come while it kills."""
-_QUIET = 3
 
 Members = Callable[[], "set[int]"]
 Tagged = Callable[["dict[int, procs.Proc]"], "set[int]"]
@@ -29,7 +37,7 @@ def attempt_processes(run: str, node: int, root: int | None, everything: bool = 
     """
     found = procs.table()
     members = procs.tagged(found, run, node)
-    # What forks and ends faster than a table is read is in none, but among those that came meanwhile.
+    # What forks and ends faster than a table is read is in no table, but among those that appeared since.
     new = {proc.pid: proc for proc in procs.newer(found)}
     found.update(new)
     members |= procs.tagged(new, run, node)
@@ -47,10 +55,10 @@ class Ending:
         launcher: Gets the only TERM, since it passes it on; None when it has ended.
         ranks: Finds the ranks among the processes; processes that outlive launcher and ranks get no full grace.
         grace: Seconds until KILL.
-        ask: Whether to send the TERM; False waits for processes to end by themselves.
+        ask: Whether to send the TERM; False only waits for processes to end.
         ours: Finds those of the run among processes that have just begun. None where those who set the tags are not
             trusted: then what is killed takes along its own children alone, and a number that another process may
-            have got since it was found is looked at once more.
+            have got since it was found is checked again.
     """
 
     def __init__(
@@ -94,8 +102,8 @@ class Ending:
             return _ROUND
         if self._killing is None:
             self._killing = now
-        if now - self._killing > _GIVE_UP:
-            self.left = [{"pid": pid, "command": procs.command(pid)} for pid in sorted(found)]
+        if now - self._killing > 5.0:
+            self.left = [{"pid": pid, "command": procs.command(pid), "why": _why_left(pid)} for pid in sorted(found)]
             return None
         if self._ours is None:
             self._kill_these_alone(found)
@@ -107,9 +115,9 @@ class Ending:
         return _ROUND / 2
 
     def _kill_these_alone(self, found: set[int]) -> None:
-        """Kill them and their children, and nobody who has got the number of one that has just ended.
+        """Kill them and their children, and no process that has taken over the pid of one that has just ended.
 
-        Root does this for users whom nobody trusts: they end a process and give its number to another user's.
+        Root does this for untrusted users, who may end a process so that another user's gets its pid.
         """
         begun = {pid: proc.start for pid in found if (proc := procs.read(pid))}
         still = self._members()
@@ -137,7 +145,36 @@ class Ending:
             _send(self._launcher, signal.SIGKILL)
         elif self._launcher not in found and not self._orphaned and not found & self._ranks():
             self._orphaned = True
-            self._deadline = min(self._deadline, now + _STRAGGLERS)
+            self._deadline = min(self._deadline, now + 0.5)
+
+
+def _why_left(pid: int) -> str:
+    """Why a process survives SIGKILL; empty where that is not known."""
+    proc, owner = procs.read(pid), procs.owner(pid)
+    if owner is not None and os.getuid() not in (0, owner):
+        return f"it belongs to {user_name(owner)}"
+    if proc and proc.state == "D":
+        return "it waits in the kernel (state D) for a device or a file server"
+    return "the kernel is still ending it" if proc and proc.dying else ""
+
+
+def remove_container(container: object, run: str, node: int) -> subprocess.Popen[bytes] | None:
+    """Begin to remove what is left of a run's container: its processes have ended. Returns what does it, if need be.
+
+    Args:
+        container: That of the spec, or None.
+    """
+    words = removal_words(container.get("runtime"), container_name(run, node)) if isinstance(container, dict) else []
+    if not words:
+        return None
+    import subprocess
+
+    # An engine that has been killed finds at its first try that the container had been stopped.
+    words = ["timeout", "-k", "1", _REMOVAL, "sh", "-c", '"$@" || "$@"', "sh", *words]
+    null = subprocess.DEVNULL
+    with contextlib.suppress(OSError):
+        return subprocess.Popen(words, stdin=null, stdout=null, stderr=null)
+    return None
 
 
 def sweep(members: Members, ours: Tagged | None = None) -> list[LeftProcess]:
@@ -151,7 +188,7 @@ def sweep(members: Members, ours: Tagged | None = None) -> list[LeftProcess]:
 
 
 def _chase_all(family: set[int], ours: Tagged) -> None:
-    """Kill what a family starts while it is killed, and all of `ours` that begins meanwhile."""
+    """Kill what a family starts while it is killed, and all of `ours` that begins during that time."""
     family = set(family)
 
     def is_ours(proc: procs.Proc) -> bool:
@@ -171,7 +208,7 @@ def _chase(family: set[int], kill: Callable[[procs.Proc], bool]) -> None:
     """
     known = {*family, os.getpid()}
     until, quiet = time.monotonic() + _CHASE, 0
-    while quiet < _QUIET and time.monotonic() < until:
+    while quiet < 3 and time.monotonic() < until:
         quiet += 1
         for proc in procs.newer(known):
             known.add(proc.pid)
@@ -206,3 +243,68 @@ def _send_only(pid: int, start: int, number: int) -> None:
     finally:
         if fd is not None:
             os.close(fd)
+
+
+_PATIENCE = 3.0
+"""Seconds that the kernel and the driver have to release them."""
+_AGAIN = 0.1
+_MACHINE = "pid:[4026531836]"
+"""The initial PID namespace (PROC_PID_INIT_INO of the kernel): drivers report pids of it."""
+
+
+class Leftover:
+    """One check, made by calling `look` until it returns a value; resources have 3 s to be released.
+
+    Args:
+        pids: Processes that have ended.
+        port: The port that one of them listened on, None: the port was on another host.
+        gpus: Whether to ask the driver; this is done in a thread, since it may hang.
+        run: Whose they were: another run of this user may have got the port since.
+    """
+
+    def __init__(
+        self, pids: set[int], port: int | None, gpus: bool | None = None, library: str = LIBRARY, run: str = ""
+    ) -> None:
+        self._run = run
+        self._pids = pids
+        self._port = port
+        self._library = library
+        self._deadline = time.monotonic() + _PATIENCE
+        self._memory: dict[int, int] | None = None
+        if has_device() and procs.pid_namespace() == _MACHINE if gpus is None else gpus:
+            threading.Thread(target=self._ask, daemon=True).start()
+        else:
+            self._memory = {}
+
+    def look(self) -> Held | None:
+        """Return the `held` of exit.json (docs/formats.md), empty: nothing; None: ask again in a moment."""
+        holder = None if self._port is None else ports.own_listener(self._port)
+        if holder and self._is_of_another_run(holder):
+            holder = None
+        memory = self._memory
+        if (holder is not None or memory or memory is None) and time.monotonic() < self._deadline:
+            return None
+        held: Held = {}
+        if holder is not None and self._port is not None:
+            held["port"] = {"port": self._port, "pid": holder or None, "command": procs.command(holder)[:500]}
+        if memory:
+            held["gpu_memory"] = [{"pid": pid, "bytes": size} for pid, size in sorted(memory.items())]
+        return held
+
+    def _is_of_another_run(self, pid: int) -> bool:
+        if tag := procs.tag(pid):
+            return not tag.startswith(f"{self._run}/")
+        *_, part, folder = ["", "", *procs.command(pid).split(" ")]
+        return part == "warden" and self._run not in folder
+
+    def _ask(self) -> None:
+        while time.monotonic() < self._deadline:
+            try:
+                found = memory_by_process(self._library)
+            except OSError:
+                found = {}
+            # A pid that is alive has been reused.
+            self._memory = {pid: found[pid] for pid in self._pids & set(found) if procs.read(pid) is None}
+            if not self._memory:
+                return
+            time.sleep(_AGAIN)

@@ -6,14 +6,18 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Mapping, cast
 
 from ...protocol.cause import Cause
 from ...protocol.events import Event, Listen, State, SupervisorBegins, Verdict
 from ...protocol.gang import Order, Report
 from ...protocol.gang import VerdictMessage as GangVerdict
+from ...protocol.leases import what_of
+from ...protocol.limits import MOST_DESCRIBED
 from ...protocol.summary import newest_metrics
 from .. import journal, locks, ports, procs
 from ..gang.follower import Follower
@@ -24,10 +28,10 @@ from ..host import HostPart
 from ..journal import Journal, note, stamp
 from ..leases import HeldLease
 from ..loop import Loop
-from ..probe import code
+from ..notify import Notifier
+from ..probe import code, nics
 from ..problem import Problem
 from ..telemetry.sampling import Sampling
-from . import routes
 from .control import Control
 from .line import Line
 from .member import Member
@@ -70,6 +74,9 @@ class Supervisor:
         self._code_has_changed = threading.Event()
         self._loop = Loop()
         self._events = Journal(host.path("events.jsonl"))
+        targets = host.secrets.get("notify", [])
+        hidden = list(host.secrets.get("env", {}).values())
+        self._notices = Notifier(host.folder, host.spec, targets, hidden) if targets else None
         self._ended = False
         self._folder_gone = False
         self._stopped = False
@@ -86,7 +93,7 @@ class Supervisor:
         self._lock = locks.take("run", self._host.folder)
         if self._lock is None:
             other = locks.holder("run", self._host.folder)
-            raise Problem(f"{self._host.folder} has a supervisor already: {other}", "stop that run first")
+            raise Problem(f"{self._host.folder} already has a supervisor: {other}", "stop that run first")
         own = procs.identity(os.getpid())
         journal.prepare_exit(self._host.folder)
         self._say(
@@ -94,7 +101,7 @@ class Supervisor:
                 t=stamp(),
                 e="supervisor",
                 hostname=socket.gethostname(),
-                python=_version(),
+                python=sys.version.split()[0],
                 pid=own["pid"],
                 boot_id=own["boot_id"],
             )
@@ -127,6 +134,11 @@ class Supervisor:
         self._loop.every(_PROGRESS, self._note_progress)
         self._loop.run()
         self._sampling.close()
+        if self._notices:
+            self._notices.close()
+        if procs.alive(self._warden):
+            with suppress(OSError):
+                os.kill(self._warden["pid"], signal.SIGCONT)  # one that was frozen would stay for good
 
     def _begin(self) -> None:
         if self._queue:
@@ -154,25 +166,24 @@ class Supervisor:
     def _obey(self, message: Order) -> None:
         """Handle an order of the leader."""
         if message["k"] == "take":
-            if self._line:
-                self._take_turn(self._line, message["take"])
+            if self._line and message["take"]:
+                self._send_up({"k": "took", "done": self._line.take()})
+            elif self._line:
+                self._line.give_back()
         elif message["k"] == "place":
             if self._line and self._queue:
-                self._line.move(message["priority"], message["order"])
+                self._line.move(message["round"], message["order"])
         elif message["k"] == "warm" and self._queue:
             queue, self._queue = self._queue, None
             if self._line:
                 self._line.close()
+            if self._lease and queue["any_of"]:
+                self._host.use_gpus(self._lease.text["gpus"] or [])
+                self._say(note(f"uses {what_of(self._lease.text)}", "info"))
             self._begin_work()
             self._compare_code(queue)
         else:
             self._member.receive(message)
-
-    def _take_turn(self, line: Line, take: bool) -> None:
-        if take:
-            self._send_up({"k": "took", "done": line.take()})
-        else:
-            line.give_back()
 
     def _lose_lease(self, lease: HeldLease, error: OSError) -> None:
         """Go on without a lease that cannot be written: half-written, it would keep others out for nothing."""
@@ -185,9 +196,10 @@ class Supervisor:
         if then is None:
             return
         script, module = (target["value"] if target["kind"] == kind else "" for kind in ("script", "module"))
+        command = [target["value"], *target["args"]] if target["kind"] == "command" else ()
 
         def compare() -> None:
-            now = code.facts(self._host.workdir, script or None, module, git=False)
+            now = code.facts(self._host.workdir, script or None, module, command, git=False)
             if now and (now["script"], now["folder"]) != (then["script"], then["folder"]):
                 self._code_has_changed.set()
 
@@ -204,7 +216,7 @@ class Supervisor:
         given = self._host.spec["master"]
         # With a master on loopback all hosts are this machine: nothing may listen on the network.
         alone = given if given in ("127.0.0.1", "::1") else None
-        own = [] if alone else routes.reachable_addresses()
+        own = [] if alone else nics.reachable_addresses()
         addresses = [given, *(ip for ip in own if ip != given)] if given else own
         if not addresses:
             raise Problem("this host has no address that others could reach", "set launch.master")
@@ -241,7 +253,7 @@ class Supervisor:
         if request.get("op") == "stop":
             self._stop(str(request.get("reason"))[:_REASON], bool(request.get("now")))
         elif request.get("op") == "move" and self._gang:
-            self._gang.move(cast("int", request["priority"]), cast("float", request["order"]))
+            self._gang.move(cast("int", request["round"]), cast("float", request["order"]))
         elif request.get("op") == "lead" and self._follower:
             self._follower.lead(cast("LeaderPlace", request["leader"]))
 
@@ -267,6 +279,7 @@ class Supervisor:
         self._say_whether_code_has_changed()
         for alarm in self._sampling.events():
             self._say(alarm)
+            self._member.alarm(alarm)
         if self._gang:
             self._gang.rests(0, **self._member.rest)
         stop = journal.read_json(self._host.path("stop"))
@@ -288,6 +301,8 @@ class Supervisor:
         state: State = "stopped" if stopped else "failed" if kind == "join" else "lost"
         reason = "join timeout" if kind == "join" else "leader lost"
         self._member.end(reason, False, [])
+        if self._notices and self._host.node == 1 and state == "lost":
+            self._notices.end(stamp(), state, self._member.number, of_host(0, kind, why, last))
         self._conclude_alone(state, 130 if stopped else 1, None if stopped else of_host(0, kind, why, last))
 
     def _conclude_alone(self, state: State, code: int, blamed: Cause | None) -> None:
@@ -301,10 +316,16 @@ class Supervisor:
         self._say_whether_code_has_changed()
         state, code, cause, attempt = verdict["state"], verdict["code"], verdict["cause"], verdict["attempt"]
         self._say(Verdict(t=stamp(), e="verdict", state=state, code=code, cause=cause, attempt=attempt))
-        left = [one["pid"] for one in self._member.left]
-        self._end: Exit = {"state": state, "code": code, "cause": cause, "attempt": attempt, "left": left}
+        left = self._member.left
+        pids = [one["pid"] for one in left]
+        self._end: Exit = {
+            "state": state, "code": code, "cause": cause, "attempt": attempt, "left": pids,
+            "processes": left[:MOST_DESCRIBED],
+        }  # fmt: skip
         if self._member.held:
             self._end["held"] = self._member.held
+        if self._gang and state != "finished":
+            self._end["unconfirmed"] = self._gang.unconfirmed
         self._deadline = time.monotonic() + _FAREWELL
         self._leave()
 
@@ -353,13 +374,9 @@ class Supervisor:
             self._member.child_ended(pid, status)
 
     def _say(self, event: Event) -> None:
+        if self._notices:
+            self._notices.see(event)  # first: if this process is killed now, its warden sends the notification
         self._events.add(event)
-
-
-def _version() -> str:
-    import platform
-
-    return platform.python_version()
 
 
 def run(
@@ -370,7 +387,7 @@ def run(
     Args:
         warden: The process that ends the run when this one is killed.
         lease: Of this host, or of the GPUs that the run uses, which it has inherited.
-        unleased: Why there is none.
+        unleased: Why it has no lease.
     """
     supervisor = Supervisor(host, warden, lease, unleased)
     try:
@@ -380,7 +397,8 @@ def run(
         what = error.what if isinstance(error, Problem) else f"{host.folder}: {error}"
         answer = {"error": what, "cure": getattr(error, "cure", "")}
         _end_before_the_start(host, what)
-    os.write(status_fd, json.dumps(answer).encode() + b"\n")
+    with suppress(BrokenPipeError):  # the viewer that has asked for the start is gone
+        os.write(status_fd, json.dumps(answer).encode() + b"\n")
     os.dup2(os.open(os.devnull, os.O_RDWR), status_fd)
     if "error" not in answer:
         supervisor.run()

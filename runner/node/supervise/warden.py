@@ -15,6 +15,8 @@ from . import spawn
 
 # For as long as a run lasts, this process holds what is imported here: the rest is imported where it is used.
 if TYPE_CHECKING:
+    from typing import Sequence
+
     from ...protocol.files import Given
 
 
@@ -39,7 +41,7 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
     supervisor = os.fork()
     if supervisor == 0:
         _supervise(folder, node_zip, given, umask, own)
-    lease = given["lease"]
+    lease, targets = given["lease"], given["secrets"].get("notify")
     del given
     os.dup2(null, 1)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -57,14 +59,18 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
         from ..leases import HeldLease
 
         held = HeldLease(**lease)
+    how = f"killed by signal {status & 0x7F}" if status & 0x7F else f"ended with code {status >> 8}"
     if lost:
         if held:
             with suppress(OSError):
                 held.adopt()
-        end = f"killed by signal {status & 0x7F}" if status & 0x7F else f"ended with code {status >> 8}"
-        conclude(folder, f"the supervisor was {end}", os.getpid())
+        conclude(folder, f"the supervisor was {how}", os.getpid())
     if held:
         held.release()
+    if targets:
+        from .. import notify
+
+        notify.continue_after(folder, targets, f"the supervisor was {how}" if lost else "")
 
 
 def _supervise(folder: str, node_zip: str, given: Given, umask: int, own: procs.ProcessIdentity) -> None:
@@ -91,20 +97,22 @@ def _supervise(folder: str, node_zip: str, given: Given, umask: int, own: procs.
         os._exit(code)
 
 
-def conclude(folder: str, why: str, root: int | None) -> None:
+def conclude(folder: str, why: str, root: int | None, guards: Sequence[object] = ()) -> None:
     """End the processes of a lost supervisor, and write the end of its part. Raises OSError on a full disk.
 
     Args:
         folder: The run directory.
         why: What became of the supervisor.
         root: The pid that has adopted its children, None: no process of ours.
+        guards: Identities of a supervisor and a warden that do not respond; they are killed last.
     """
-    from ...protocol.events import Left, Verdict
+    from ...protocol.events import Left, State, Verdict
     from ...protocol.files import Exit
+    from ...protocol.limits import MOST_DESCRIBED
     from .. import descent, journal
     from ..gang.membership import of_host
     from ..journal import note, stamp
-    from ..rank import mpi_session
+    from ..rank import mpi_world
     from . import stop
 
     # By the folder's name: the job may have written another run's id into the spec.
@@ -114,17 +122,29 @@ def conclude(folder: str, why: str, root: int | None) -> None:
         lambda: stop.attempt_processes(run, node, root, everything=True) | descent.noted(folder),
         lambda found: procs.tagged(found, run, node),
     )
-    blamed = of_host(node, "supervisor lost", why, last)
-    attempts = [name[8:] for name in os.listdir(folder) if name.startswith("attempt-")]
-    attempt = max((int(number) for number in attempts if number.isdecimal()), default=0)
-    mpi_session.remove(os.path.join(folder, f"attempt-{attempt}"))
-    end: Exit = {"state": "failed", "code": 1, "cause": blamed, "attempt": attempt}
+    left += stop.sweep(lambda: {one["pid"] for one in guards if isinstance(one, dict) and procs.alive(one)})
+    spec = journal.read_object(os.path.join(folder, "spec.json"))
+    if removal := stop.remove_container(spec.get("container"), run, node):
+        removal.wait()
+    if os.path.isfile(os.path.join(folder, "exit.json")):
+        return  # the supervisor had come to its end
+    stopped = os.path.exists(os.path.join(folder, "stop"))
+    state: State = "stopped" if stopped else "failed"
+    code = 130 if stopped else 1
+    blamed = None if stopped else of_host(node, "supervisor lost", why, last)
+    attempt = next(iter(journal.attempts(folder)), 0)
+    mpi_world.remove_session(os.path.join(folder, f"attempt-{attempt}"))
+    pids = [one["pid"] for one in left]
+    end: Exit = {
+        "state": state, "code": code, "cause": blamed, "attempt": attempt, "left": pids,
+        "processes": left[:MOST_DESCRIBED],
+    }  # fmt: skip
     story = journal.Journal(os.path.join(folder, "events.jsonl"))
     story.add(note(f"supervisor lost: {why}", "error"))
     if left:
         story.add(Left(t=stamp(), e="left", processes=left))
-    story.add(Verdict(t=stamp(), e="verdict", state="failed", code=1, cause=blamed, attempt=attempt))
-    journal.write_exit(folder, {**end, "left": [one["pid"] for one in left]})
+    story.add(Verdict(t=stamp(), e="verdict", state=state, code=code, cause=blamed, attempt=attempt))
+    journal.write_exit(folder, end)
 
 
 def _last_word(folder: str) -> float | None:

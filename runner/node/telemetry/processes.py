@@ -14,10 +14,6 @@ _LIMIT = 100
 _COMMAND = 160
 _KERNEL = 0x00200000
 """PF_KTHREAD of the kernel's sched.h: one of its own threads."""
-_QUIET = 5
-"""An idle process is read again at every this many samples."""
-_FORGET = 60
-"""The kernel's threads are searched again at every this many samples."""
 
 Gpus = Mapping[int, Mapping[int, Optional[int]]]
 """GPU index → pid → bytes on it, None where the driver does not report them."""
@@ -55,10 +51,8 @@ class Processes:
         self._proc = proc
         self._tick = os.sysconf("SC_CLK_TCK")
         self._page = os.sysconf("SC_PAGE_SIZE")
-        self._looks = 0
         self._seen: Dict[int, _Seen] = {}
         self._who: Dict[int, _Who] = {}
-        self._kernel: Set[int] = set()
         self._users: Dict[int, str] = {}
 
     def sample(self, now: float, gpus: Gpus, most: int = MOST) -> Tuple[List[ProcessUse], int]:
@@ -71,17 +65,16 @@ class Processes:
             gpus: The processes on each GPU.
             most: How many to return.
         """
-        self._looks += 1
         on_gpu = {pid for holders in gpus.values() for pid in holders}
         before, self._seen = self._seen, {}
         who, self._who = self._who, {}
         for pid in self._pids():
-            seen = self._look(pid, before.get(pid), now, pid in on_gpu)
+            seen = self._look(pid, before.get(pid), now)
             if seen is not None:
                 self._seen[pid] = seen
                 known = who.get(pid)
                 if known is None:
-                    # When first read, a process may not have called exec yet: it is identified once more.
+                    # When first read, a process may not have called exec yet: it is identified again.
                     self._who[pid] = self._meet(pid, seen)._replace(name=b"")
                 else:
                     self._who[pid] = known if known[:2] == seen[:2] else self._meet(pid, seen)
@@ -95,23 +88,16 @@ class Processes:
         return rows + [self._row(pid, gpus) for pid in chosen], len(self._seen)
 
     def _pids(self) -> Set[int]:
-        if self._looks % _FORGET == 0:
-            self._kernel = set()  # a pid may have been reused since
         try:
-            return {int(name) for name in os.listdir(self._proc) if name.isdigit()} - self._kernel
+            return {int(name) for name in os.listdir(self._proc) if name.isdigit()}
         except OSError:
             return set()
 
-    def _look(self, pid: int, before: Optional[_Seen], now: float, busy: bool) -> Optional[_Seen]:
-        if before is not None and before.cpu == 0.0 and not busy and (pid + self._looks) % _QUIET:
-            return before
+    def _look(self, pid: int, before: Optional[_Seen], now: float) -> Optional[_Seen]:
         data = _read("%s/%d/stat" % (self._proc, pid))
         end = data.rfind(b")")
         fields = data[end + 1 :].split(None, 23)
-        if len(fields) < 23 or fields[0] in (b"Z", b"X"):
-            return None
-        if int(fields[6]) & _KERNEL:
-            self._kernel.add(pid)
+        if len(fields) < 23 or fields[0] in (b"Z", b"X") or int(fields[6]) & _KERNEL:
             return None
         start, used = int(fields[19]), int(fields[11]) + int(fields[12])
         cpu = None
@@ -144,7 +130,7 @@ class Processes:
         except OSError:
             return "?"
         if uid not in self._users:
-            self._users[uid] = user_name(uid)
+            self._users[uid] = procs.login(uid)
         return self._users[uid]
 
 
@@ -153,16 +139,6 @@ def most_of(wanted: object) -> int:
     if isinstance(wanted, bool) or not isinstance(wanted, int):
         return MOST if wanted is True else 0
     return max(0, min(_LIMIT, wanted))
-
-
-def user_name(uid: int) -> str:
-    """The login of a user, the number where it has no name here."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _add_gpus(row: ProcessUse, gpus: Gpus) -> None:

@@ -6,18 +6,17 @@ import collections
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, NamedTuple, Sequence
 
-from ...protocol.events import Alarm
+from ...protocol.events import Alarm, AlarmKind
 from .. import procs
 from ..descent import Descent
 from ..host import HostPart
-from ..journal import Journal
-from . import alarms
+from ..journal import Journal, stamp
 
 if TYPE_CHECKING:
     from ...protocol.files import Spec
-    from ...protocol.telemetry import Telemetry
+    from ...protocol.telemetry import GpuUse, Telemetry
 
 _DESCENT = 3.0
 """Seconds between two reads of the whole process table."""
@@ -71,7 +70,7 @@ class Sampling:
 
         records = Journal(self._host.path("telemetry.jsonl"))
         self._sampler = Sampler(self._host.folder)
-        watch = alarms.Alarms(_gpus(self._host.spec), self._is_ours)
+        watch = Alarms(_gpus(self._host.spec), self._is_ours)
         descent, due = Descent(self._host.folder), 0.0
         recent: collections.deque[Telemetry] = collections.deque(maxlen=_SECONDS)
         while not self._closed.is_set():
@@ -85,7 +84,7 @@ class Sampling:
                 due = time.monotonic() + _DESCENT
                 descent.look()
             self._events.extend(watch.look(record))
-            self._shows = alarms.shows(list(recent), os.cpu_count() or 1)
+            self._shows = shows(list(recent), os.cpu_count() or 1)
             time.sleep(1.0)
 
     def _is_ours(self, pid: int) -> bool | None:
@@ -99,3 +98,164 @@ def _gpus(spec: Spec) -> list[int] | None:
     if spec["gpus"] is not None:
         return list(spec["gpus"])
     return None if "nccl" in str(spec["backend"]) else []
+
+
+_GIB = 1 << 30
+_DISK_LEFT = 0.05
+_SWAPPING = 1 << 20
+"""Bytes per second, in and out together."""
+_LASTING = 3
+"""Consecutive samples (seconds) for which an alarm's reason must hold, or be absent."""
+
+
+_GROWING = 9
+"""Minutes in a row in which the least use of memory must have risen."""
+_SOON = 3600.0
+"""Seconds within which it would be full."""
+
+
+class _Trend:
+    """Memory that fills up: judged by the least use of each minute, so that what is freed again does not count."""
+
+    def __init__(self) -> None:
+        self._least: collections.deque[float] = collections.deque(maxlen=_GROWING + 2)
+        self._samples = 0
+
+    def left(self, used: float, total: float) -> float | None:
+        """Take the sample of a second; seconds until it is full, None: not soon, or it does not grow steadily."""
+        if self._samples % 60 == 0:
+            self._least.append(used)
+        self._samples += 1
+        self._least[-1] = min(self._least[-1], used)
+        whole = list(self._least)[:-1]  # the last minute is not over
+        rises = [whole[at] - whole[at - 1] for at in range(1, len(whole))]
+        early, late = sum(rises[: _GROWING // 2]), sum(rises[-(_GROWING // 2) :])
+        # What rises ever less is a cache that fills, and what is less than a hundredth a fluctuation.
+        if len(rises) < _GROWING or min(rises) <= 0 or late < 0.8 * early or sum(rises) < 0.01 * total:
+            return None
+        left = (total - used) / late * 60 * (_GROWING // 2)
+        return left if left < _SOON else None
+
+
+class _Reason(NamedTuple):
+    kind: AlarmKind
+    text: str
+    value: float
+
+
+class Alarms:
+    """Turns telemetry records into `alarm` events: one when an alarm begins, one (`over`) when it ends.
+
+    Args:
+        gpus: The indices of the GPUs that the run uses, None: all.
+        ours: Whether a process (by pid) belongs to this run; None for a process that is not on this host.
+    """
+
+    def __init__(self, gpus: Iterable[int] | None, ours: Callable[[int], bool | None]) -> None:
+        self._gpus = None if gpus is None else set(gpus)
+        self._ours = ours
+        self._seen: dict[tuple[str, int], tuple[int, _Reason]] = {}
+        self._begun: dict[tuple[str, int], _Reason] = {}
+        self._trends: dict[int, _Trend] = {}
+        """Of the GPUs, and of the host (-1)."""
+
+    def look(self, record: Telemetry) -> list[Alarm]:
+        """Process a telemetry record; returns the events that follow from it."""
+        now = dict(self._reasons(record))
+        events = []
+        for place, reason in now.items():
+            count = self._seen[place][0] + 1 if place in self._seen else 1
+            self._seen[place] = (min(count, _LASTING), reason)
+            if count >= _LASTING and place not in self._begun:
+                self._begun[place] = reason
+                events.append(_event(reason))
+        for place in [place for place in self._seen if place not in now]:
+            count, reason = self._seen[place]
+            if count > 1:
+                self._seen[place] = (count - 1, reason)
+                continue
+            del self._seen[place]
+            if place in self._begun:
+                events.append({**_event(self._begun.pop(place)), "over": True})
+        return events
+
+    def _reasons(self, record: Telemetry) -> Iterable[tuple[tuple[str, int], _Reason]]:
+        free, total = record.get("disk_free"), record.get("disk_total")
+        if free is not None and total and free < _DISK_LEFT * total:
+            text = f"the disk of the run's folder is nearly full: {free / _GIB:.1f} of {total / _GIB:.0f} GiB free"
+            yield ("disk", 0), _Reason("disk", text, free)
+        free, total = record.get("inodes_free"), record.get("inodes_total")
+        if free is not None and total and free < _DISK_LEFT * total:
+            text = f"the disk of the run's folder is nearly out of inodes: it can take {free:,} more files"
+            yield ("disk", 1), _Reason("disk", text, free)
+        swapping = record.get("swap_rate", 0)
+        if swapping > _SWAPPING:
+            yield ("swap", 0), _Reason("swap", f"the host is swapping, {swapping / (1 << 20):.0f} MiB/s", swapping)
+        yield from self._trend(-1, "the host's memory", record)
+        for gpu in record.get("gpus", []):
+            if self._gpus is None or gpu["index"] in self._gpus:
+                yield from self._gpu_reasons(gpu)
+                yield from self._trend(gpu["index"], f"GPU {gpu['index']}: its memory", gpu)
+
+    def _trend(self, index: int, what: str, use: Telemetry | GpuUse) -> Iterable[tuple[tuple[str, int], _Reason]]:
+        used, total = use.get("mem_used"), use.get("mem_total")
+        if used is None or not total:
+            return
+        left = self._trends.setdefault(index, _Trend()).left(used, total)
+        if left is not None:
+            text = f"{what} grows steadily, {used / _GIB:.1f} of {total / _GIB:.1f} GiB: full in {left / 60:.0f} min"
+            yield ("memory", index), _Reason("memory", text, used)
+
+    def _gpu_reasons(self, gpu: GpuUse) -> Iterable[tuple[tuple[str, int], _Reason]]:
+        index = gpu["index"]
+        used, total = gpu.get("mem_used"), gpu.get("mem_total")
+        if used is not None and total and used > 0.97 * total:
+            text = f"GPU {index}: memory nearly full, {used / _GIB:.1f} of {total / _GIB:.1f} GiB"
+            yield ("gpu memory", index), _Reason("gpu memory", text, used)
+        if gpu.get("throttle"):
+            yield ("throttle", index), _Reason("throttle", _throttled(gpu), gpu.get("temp", 0))
+        foreign = [pid for pid in gpu.get("pids", []) if self._ours(pid) is False]
+        if foreign:
+            text = f"GPU {index} is used by another program (pid {', '.join(map(str, foreign))})"
+            yield ("foreign gpu", index), _Reason("foreign gpu", text, foreign[0])
+
+
+def shows(records: Sequence[Telemetry], cores: int) -> list[str]:
+    """Conditions in a host's last telemetry records (the newest last) that may slow its ranks down, as sentences.
+
+    Args:
+        cores: CPU cores that the host has.
+    """
+    if not records:
+        return []
+    newest = records[-1]
+    found = []
+    load = newest.get("load", 0.0)
+    if load > 1.5 * cores:
+        found.append(f"load {load:.0f} on {cores} cores")
+    steal = _mean(records, "steal")
+    if steal > 5.0:
+        found.append(f"{steal:.0f} % of its CPU time is stolen by other virtual machines")
+    swapping = _mean(records, "swap_rate")
+    if swapping > _SWAPPING:
+        found.append(f"it swaps {swapping / (1 << 20):.0f} MiB/s")
+    waiting = _mean(records, "io_wait")
+    if waiting > 20.0:
+        found.append(f"its processes wait for the disk {waiting:.0f} % of the time")
+    for gpu in newest.get("gpus", []):
+        if gpu.get("throttle"):
+            found.append(_throttled(gpu))
+    return found
+
+
+def _throttled(gpu: GpuUse) -> str:
+    return f"GPU {gpu['index']} is throttled by heat" + (f" at {gpu['temp']:g} °C" if "temp" in gpu else "")
+
+
+def _mean(records: Sequence[Telemetry], name: Literal["steal", "swap_rate", "io_wait"]) -> float:
+    values = [record[name] for record in records if name in record]
+    return sum(values) / len(values) if values else 0.0
+
+
+def _event(reason: _Reason) -> Alarm:
+    return Alarm(t=stamp(), e="alarm", kind=reason.kind, text=reason.text, value=reason.value)

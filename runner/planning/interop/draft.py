@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from runner.errors import InputError
-from runner.hosts.discovery.candidate import flaw_of
-from runner.profile import parse
-from runner.profile.fields import MOST_PROCESSES, slug
-from runner.profile.nodes import MAX_NODES
-from runner.profile.problems import ProfileErrors, ProfileProblem
-from runner.profile.render import render
-from runner.profile.schema import MOST_HOSTS
-from runner.text import clean
+from disttui.runner.errors import InputError
+from disttui.runner.hosts.discovery.candidate import flaw_of
+from disttui.runner.profile import parse
+from disttui.runner.profile.fields import MOST_PROCESSES, slug
+from disttui.runner.profile.nodes import MAX_NODES
+from disttui.runner.profile.problems import ProfileErrors, ProfileProblem
+from disttui.runner.profile.save import render
+from disttui.runner.profile.schema import MOST_HOSTS
+from disttui.runner.text import clean
 
 Fate = Literal["translated", "dropped", "ambiguous"]
 SCRIPT = "train.py"
@@ -51,7 +52,7 @@ class Imported:
 
 @dataclass
 class Translation:
-    """A profile that is being put together from the file `source`."""
+    """A profile that is being built from the file `source`."""
 
     source: str
     notes: list[LineNote] = field(default_factory=list)
@@ -72,6 +73,9 @@ class Translation:
     gpus: tuple[int, ...] | None = None
     """Of the only host."""
     python: str = ""
+    activate: str = ""
+    variables: dict[str, list[str]] = field(default_factory=dict)
+    """Values that are several arguments, or none."""
     job: dict[str, object] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     launch: dict[str, object] = field(default_factory=dict)
@@ -110,7 +114,7 @@ def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Impo
 
     Args:
         hosts: Given beside the file, for one that names none.
-        script: What runs, for a file that does not say.
+        script: The script, if the file does not name one.
 
     Raises:
         InputError: The hosts do not fit the file.
@@ -125,14 +129,16 @@ def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Impo
         raise InputError(f"no profile can be made of it: more than {MAX_NODES:,} values", place=draft.source)
     text = render(data)
     try:
-        # A marked line is no host: what stands beside it is checked all the same.
-        parse(render({**data, "hosts": [f"node{rank}" for rank in range(len(machines))]}) if missing else text, "")
+        # A marked line is not a host: the rest is checked anyway.
+        given = [f"var.{name}=x" for name in dict.fromkeys(re.findall(r"\$\{var:(\w+)[}=]", text))]
+        named = {**data, "hosts": [f"node{rank}" for rank in range(len(machines))]}
+        parse(render(named) if missing else text, "", given)
     except ProfileErrors as errors:
         reasons = "; ".join(problem.reason for problem in errors.problems[:5])
         raise InputError(f"no profile can be made of it: {reasons}", place=draft.source) from None
     if draft.unsaid:
         draft.ambiguous(0, "…", f"{draft.unsaid:,} more notes on lines that were dropped or not understood")
-    head = f"# Imported from {clean(draft.source)}. disttui plan shows what would run where.\n"
+    head = f"# Imported from {clean(draft.source)}. disttui profile plan shows what would run where.\n"
     return Imported(head + text, tuple(sorted(draft.notes, key=lambda note: note.line)), missing)
 
 
@@ -192,6 +198,8 @@ def _data(draft: Translation, machines: Sequence[Machine]) -> dict[str, object]:
         "hosts": listed,
         "num_processes": common,
         "python": draft.python,
+        "activate": draft.activate,
+        "var": draft.variables,
         "job": {**draft.job, **({"env": draft.env} if draft.env else {})},
         "launch": draft.launch,
         "slurm": draft.slurm,

@@ -2,121 +2,185 @@
 
 from __future__ import annotations
 
-from runner.planning.interop import accelerate_variables as variables
-from runner.planning.interop.draft import Machine, Translation, count, shown
-from runner.profile.addresses import is_ip
-from runner.profile.nodes import MappingNode, ScalarNode
-from runner.profile.problems import SourceLocation
-from runner.profile.schema import MOST_HOSTS
+from disttui.runner.formatting import amount
+from disttui.runner.planning.interop.draft import Machine, Translation, count, shown
+from disttui.runner.profile.fields import is_ip
+from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from disttui.runner.profile.problems import SourceLocation
+from disttui.runner.profile.schema import MOST_HOSTS
 
-_GPU_TYPES = ("MULTI_GPU", "FSDP", "DEEPSPEED", "NO")
-_ON_GPUS = "of machines that disttui does not use"
+MIXED_PRECISION = "ACCELERATE_MIXED_PRECISION"
+DEBUG = "ACCELERATE_DEBUG_MODE"
+CPU_AFFINITY = "ACCELERATE_CPU_AFFINITY"
+
+_DEEPSPEED = {
+    "deepspeed_config_file": "ACCELERATE_DEEPSPEED_CONFIG_FILE",
+    "deepspeed_moe_layer_cls_names": "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES",
+    "gradient_accumulation_steps": "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+    "gradient_clipping": "ACCELERATE_GRADIENT_CLIPPING",
+    "offload_optimizer_device": "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
+    "offload_optimizer_nvme_path": "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH",
+    "offload_param_device": "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
+    "offload_param_nvme_path": "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH",
+    "zero3_init_flag": "ACCELERATE_DEEPSPEED_ZERO3_INIT",
+    "zero3_save_16bit_model": "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
+    "zero_stage": "ACCELERATE_DEEPSPEED_ZERO_STAGE",
+}
+_DYNAMO = ("backend", "mode", "use_dynamic", "use_fullgraph", "use_regional_compilation")
+_FSDP = (
+    "activation_checkpointing", "activation_checkpointing_offload", "auto_wrap_policy", "backward_prefetch",
+    "cpu_ram_efficient_loading", "forward_prefetch", "ignored_modules", "min_num_params", "offload_params",
+    "reshard_after_forward", "sharding_strategy", "state_dict_type", "sync_module_states", "use_orig_params", "version",
+)  # fmt: skip
+_PARALLELISM = (
+    "cp_backend", "cp_comm_strategy", "cp_size", "dp_replicate_size", "dp_shard_size", "sp_attn_implementation",
+    "sp_backend", "sp_seq_length", "sp_seq_length_is_variable", "sp_size", "tp_size",
+)  # fmt: skip
+
+SECTIONS = {
+    "deepspeed_config": _DEEPSPEED,
+    "dynamo_config": {f"dynamo_{name}": f"ACCELERATE_DYNAMO_{name.upper()}" for name in _DYNAMO},
+    "fsdp_config": {
+        **{f"fsdp_{name}": f"FSDP_{name.upper()}" for name in _FSDP},
+        "fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
+    },
+    "parallelism_config": {f"parallelism_config_{n}": f"PARALLELISM_CONFIG_{n.upper()}" for n in _PARALLELISM},
+}
+"""Section → its keys, each with its variable."""
+SWITCHES = {
+    "deepspeed_config": "ACCELERATE_USE_DEEPSPEED",
+    "fsdp_config": "ACCELERATE_USE_FSDP",
+    "parallelism_config": "ACCELERATE_USE_PARALLELISM_CONFIG",
+}
+"""Section → the variable that says whether it is used."""
+
+
+def variable_of(option: str) -> str | None:
+    """The variable of an option of `accelerate launch`, without dashes."""
+    if option == "mixed_precision":
+        return MIXED_PRECISION
+    if option in ("use_fsdp", "use_deepspeed"):
+        return SWITCHES[f"{option.removeprefix('use_')}_config"]
+    return next((keys[option] for keys in SECTIONS.values() if option in keys), None)
+
+
+_TYPES = ("MULTI_GPU", "FSDP", "DEEPSPEED", "NO", "MULTI_CPU")
 _UNUSED = {
-    "tpu_name": _ON_GPUS,
-    "tpu_zone": _ON_GPUS,
-    "tpu_use_cluster": _ON_GPUS,
-    "tpu_use_sudo": _ON_GPUS,
-    "tpu_env": _ON_GPUS,
-    "tpu_vm": _ON_GPUS,
-    "tpu_downcast_bf16": _ON_GPUS,
-    "downcast_bf16": _ON_GPUS,
-    "commands": _ON_GPUS,
-    "command_file": _ON_GPUS,
+    **dict.fromkeys(
+        (
+            "tpu_name",
+            "tpu_zone",
+            "tpu_use_cluster",
+            "tpu_use_sudo",
+            "tpu_env",
+            "tpu_vm",
+            "tpu_downcast_bf16",
+            "downcast_bf16",
+            "commands",
+            "command_file",
+        ),
+        "of machines that disttui does not use",
+    ),
     "main_training_function": "the script is started as it is",
     "rdzv_backend": "disttui brings the hosts together itself",
     "same_network": "disttui finds out which addresses the hosts reach",
-    "mpirun_config": "for its hosts: disttui import HOSTFILE",
 }
 """Keys without a counterpart, and why."""
 _USUAL = {"main_training_function": "main", "rdzv_backend": "static", "same_network": "true", "downcast_bf16": "no"}
 """What a key says where it says nothing."""
+_READ_BEFORE = ("distributed_type", "use_cpu", "compute_environment", "num_machines", "num_processes", "machine_rank",
+                "main_process_ip", "main_process_port")  # fmt: skip
 
 
-def read(root: MappingNode, draft: Translation) -> None:
-    """Take over every key."""
-    _Reader(root, draft).read()
+class AccelerateReader:
+    """Takes over every key.
 
+    Args:
+        hosts: How many are given beside the file.
+    """
 
-class _Reader:
-    def __init__(self, root: MappingNode, draft: Translation) -> None:
-        self._root, self._draft = root, draft
+    def __init__(self, root: MappingNode, draft: Translation, hosts: int) -> None:
+        self._root, self._draft, self._hosts = root, draft, hosts
 
     def read(self) -> None:
+        """Do so."""
         draft = self._draft
         place, kind = self._scalar("distributed_type")
         _, cpu = self._scalar("use_cpu")
         draft.launch["launcher"] = "accelerate"
         draft.translated(0, "launch.launcher", "accelerate: torchrun, with the variables that Accelerate reads")
         self._refuse_other_machines()
-        if kind not in (*_GPU_TYPES, "MULTI_CPU"):
-            known = ", ".join((*_GPU_TYPES, "MULTI_CPU"))
-            what = f"distributed_type: {shown(kind)}" if kind else "there is no distributed_type"
-            expected = f"expected one of {known}: disttui runs on GPUs by NCCL, or on CPUs"
+        if kind not in _TYPES:
+            what = f"distributed_type: {shown(kind)}" if kind else "distributed_type is missing"
+            expected = f"expected one of {', '.join(_TYPES)}: disttui runs on GPUs by NCCL, or on CPUs"
             draft.wrong(place.line, place.column, what, expected)
         self._backend(place.line, kind, on_cpu=kind == "MULTI_CPU" or cpu.lower() == "true")
         self._counts(kind)
-        self._master()
+        self._rank()
+        self._address()
+        self._port()
         for key, (place, node) in self._root.entries.items():
-            if key in ("distributed_type", "use_cpu", "compute_environment", "num_machines", "num_processes"):
-                continue
-            if key in ("machine_rank", "main_process_ip", "main_process_port"):
-                continue
-            self._other(place.line, key, node)
+            if key not in _READ_BEFORE:
+                self._other(place.line, key, node)
 
     def _scalar(self, key: str) -> tuple[SourceLocation, str]:
-        """Where a value stands, and its text; empty where there is none."""
+        """Where a value stands, and its text; empty if missing."""
         place, node = self._root.entries.get(key, (self._root.place, None))
         if node is None or (isinstance(node, ScalarNode) and node.is_null):
             return place, ""
         if isinstance(node, ScalarNode):
             return place, node.text
-        self._draft.wrong(place.line, place.column, f"{key}: this is no single value", "expected one")
+        self._draft.wrong(place.line, place.column, f"{key}: this is not a single value", "expected one")
         return place, ""
 
     def _refuse_other_machines(self) -> None:
         place, where = self._scalar("compute_environment")
         if where not in ("", "LOCAL_MACHINE"):
-            what = f"compute_environment: {shown(where)}"
             expected = "expected LOCAL_MACHINE: disttui runs on hosts reached by SSH"
-            self._draft.wrong(place.line, place.column, what, expected)
+            self._draft.wrong(place.line, place.column, f"compute_environment: {shown(where)}", expected)
         elif where:
             self._draft.dropped(place.line, "compute_environment", "disttui runs here and on hosts reached by SSH")
 
     def _backend(self, line: int, kind: str, *, on_cpu: bool) -> None:
         draft = self._draft
-        backend = "gloo" if on_cpu else "nccl"
         if kind != "NO" or on_cpu:
-            draft.launch["backend"] = backend
-            draft.translated(line, "distributed_type", f"{kind} → launch.backend: {backend}")
-        else:
-            draft.translated(line, "distributed_type", "NO → num_processes: 1")
+            draft.launch["backend"] = "gloo" if on_cpu else "nccl"
+        backend = f"launch.backend: {draft.launch.get('backend', 'auto')}"
+        become = "num_processes: 1" if kind == "NO" and not on_cpu else backend
+        draft.translated(line, "distributed_type", f"{kind} → {become}")
         if "use_cpu" in self._root.entries:
             place, text = self._scalar("use_cpu")
-            chosen = draft.launch.get("backend", "auto")
-            draft.translated(place.line, "use_cpu", f"{shown(text)} → launch.backend: {chosen}")
+            draft.translated(place.line, "use_cpu", f"{shown(text)} → {backend}")
 
     def _counts(self, kind: str) -> None:
         """`num_processes` is the total of all machines."""
         draft = self._draft
         at_machines, machines_text = self._scalar("num_machines")
         at_total, total_text = self._scalar("num_processes")
-        machines = count(draft, at_machines.line, "num_machines", machines_text or "1", MOST_HOSTS)
+        given = machines_text or str(max(1, self._hosts))
+        machines = count(draft, at_machines.line, "num_machines", given, MOST_HOSTS)
         most = 1024 * MOST_HOSTS
         total = count(draft, at_total.line, "num_processes", total_text, most) if total_text else None
         if machines is None or (total_text and total is None):
             return
-        draft.wanted, draft.wanted_by = machines, (at_machines.line, "num_machines")
+        draft.wanted, draft.wanted_by = machines, (at_machines.line if machines_text else 0, "num_machines")
         if kind == "NO" and (total or 1) != 1:
             expected = "expected num_processes: 1, or MULTI_GPU as distributed_type"
             draft.wrong(at_total.line, at_total.column, f"num_processes: {total} with distributed_type: NO", expected)
             return
         if kind == "NO":
             total = 1
-        if machines == 1 and not self._other_rank():
+            if machines > 1:
+                self._refuse_one_process(
+                    f"num_machines is {machines}" if machines_text else f"--host: {machines} hosts"
+                )
+                return
+        line, given = draft.wanted_by[0], str(machines) if machines_text else "not given"
+        if machines == 1 and self._scalar("machine_rank")[1] in ("", "0"):
             draft.hosts = [Machine("local")]
-            draft.translated(at_machines.line, "num_machines", "1 → one host: local, or what --host names")
+            draft.translated(line, "num_machines", f"{given} → one host: local, or what --host names")
         elif machines > 1:
-            draft.translated(at_machines.line, "num_machines", f"{machines} → {machines} hosts")
+            draft.translated(line, "num_machines", f"{given} → {machines} hosts")
         if total is None:
             draft.ambiguous(at_total.line, "num_processes", "not given → auto: one for each GPU, or each core")
         elif total % machines:
@@ -126,38 +190,36 @@ class _Reader:
             draft.wrong(at_total.line, at_total.column, what, expected)
         else:
             draft.num_processes = total // machines
-            each = f"{total} in all, on {machines} machine{'s' if machines > 1 else ''}"
             if total_text:
-                what = f"{each} → num_processes: {draft.num_processes} per host"
+                what = f"{total} in all, on {amount(machines, 'machine')} → num_processes: {total // machines} per host"
                 draft.translated(at_total.line, "num_processes", what)
 
-    def _other_rank(self) -> bool:
-        """Whether this is the file of another machine than the first."""
-        _, rank = self._scalar("machine_rank")
-        return bool(rank) and rank != "0"
+    def _refuse_one_process(self, given: str) -> None:
+        place, _ = self._scalar("distributed_type")
+        what = f"distributed_type: NO is one process, and {given}"
+        expected = "expected one host, or MULTI_GPU or MULTI_CPU as distributed_type"
+        self._draft.wrong(place.line, place.column, what, expected)
 
-    def _master(self) -> None:
+    def _rank(self) -> None:
         draft = self._draft
-        several = draft.wanted > 1
-        if "machine_rank" in self._root.entries:
-            place, rank = self._scalar("machine_rank")
-            if not (rank.isascii() and rank.isdigit() and len(rank) < 6):
-                draft.wrong(place.line, place.column, f"machine_rank: {shown(rank)}", "expected a whole number from 0")
-            elif draft.wanted and int(rank) >= draft.wanted:
-                expected = f"expected 0 to {draft.wanted - 1}, with num_machines: {draft.wanted}"
-                draft.wrong(place.line, place.column, f"machine_rank: {rank}", expected)
-            elif int(rank):
-                what = f"{rank}: the file of another machine than the first; a profile is the same for all"
-                draft.ambiguous(place.line, "machine_rank", what)
-            else:
-                draft.dropped(place.line, "machine_rank", "0: a profile is the same for all machines")
-        self._address(several=several)
-        self._port(several=several)
+        place, rank = self._scalar("machine_rank")
+        if "machine_rank" not in self._root.entries:
+            return
+        if not (rank.isascii() and rank.isdigit() and len(rank) < 6):
+            draft.wrong(place.line, place.column, f"machine_rank: {shown(rank)}", "expected a whole number from 0")
+        elif draft.wanted and int(rank) >= draft.wanted:
+            expected = f"expected 0 to {draft.wanted - 1}, with num_machines: {draft.wanted}"
+            draft.wrong(place.line, place.column, f"machine_rank: {rank}", expected)
+        elif int(rank):
+            what = f"{rank}: the file of another machine than the first; a profile is the same for all"
+            draft.ambiguous(place.line, "machine_rank", what)
+        else:
+            draft.dropped(place.line, "machine_rank", "0: a profile is the same for all machines")
 
-    def _address(self, *, several: bool) -> None:
+    def _address(self) -> None:
         draft = self._draft
         place, address = self._scalar("main_process_ip")
-        if address and several:
+        if address and draft.wanted > 1:
             draft.hosts = [Machine(address)]
             what = f"{shown(address)} → the first host, where no --host is given"
             if is_ip(address):
@@ -167,10 +229,10 @@ class _Reader:
         elif "main_process_ip" in self._root.entries:
             draft.dropped(place.line, "main_process_ip", "there is one machine" if address else "empty")
 
-    def _port(self, *, several: bool) -> None:
+    def _port(self) -> None:
         draft = self._draft
         place, text = self._scalar("main_process_port")
-        if not text or not several:
+        if not text or draft.wanted <= 1:
             if "main_process_port" in self._root.entries:
                 draft.dropped(place.line, "main_process_port", "there is one machine" if text else "empty")
         elif (port := count(draft, place.line, "main_process_port", text, 65535)) is not None:
@@ -180,10 +242,10 @@ class _Reader:
             else:
                 draft.dropped(place.line, "main_process_port", f"{port}: disttui takes a range of ports from 1024 on")
 
-    def _other(self, line: int, key: str, node: object) -> None:
+    def _other(self, line: int, key: str, node: Node) -> None:
         """A key that changes nothing about hosts and counts."""
         draft = self._draft
-        if key in variables.SECTIONS or key in ("fp8_config", "megatron_lm_config"):
+        if key in SECTIONS or key in ("fp8_config", "megatron_lm_config"):
             self._section(line, key, node)
             return
         text = node.text if isinstance(node, ScalarNode) else ""
@@ -192,24 +254,39 @@ class _Reader:
         elif key == "gpu_ids":
             self._gpus(line, text)
         elif key in ("debug", "enable_cpu_affinity"):
-            name, value = (variables.DEBUG, "true") if key == "debug" else (variables.CPU_AFFINITY, "1")
+            name, value = (DEBUG, "true") if key == "debug" else (CPU_AFFINITY, "1")
             if text.lower() == "true":
                 draft.env[name] = value
                 draft.translated(line, key, f"true → job.env: {name}")
             else:
                 draft.dropped(line, key, "the default")
+        elif key == "mpirun_config":
+            self._mpirun(line, node)
         elif key in _UNUSED:
-            usual = text.lower() in (_USUAL.get(key, ""), "", "false")
-            draft.dropped(line, key, "the default" if usual else f"{shown(text)}: {_UNUSED[key]}")
+            filled = (isinstance(node, MappingNode) and node.entries) or (isinstance(node, SequenceNode) and node.items)
+            usual = not filled and text.lower() in (_USUAL.get(key, ""), "", "false")
+            draft.dropped(line, key, "the default" if usual else f"{shown(text) if text else '…'}: {_UNUSED[key]}")
         else:
             draft.ambiguous(line, key, "not known here; dropped")
+
+    def _mpirun(self, line: int, node: Node) -> None:
+        entries = node.entries if isinstance(node, MappingNode) else {}
+        for name, (place, value) in entries.items():
+            text = shown(value.text) if isinstance(value, ScalarNode) else "…"
+            if name == "mpirun_hostfile":
+                what = f"{text} names the hosts: disttui profile import {text}, or --host for each"
+                self._draft.ambiguous(place.line, f"mpirun_config.{name}", f"{what}; launch.launcher: mpirun")
+            else:
+                self._draft.dropped(place.line, f"mpirun_config.{name}", f"{text}: give it under job.env, if needed")
+        if not entries:
+            self._draft.dropped(line, "mpirun_config", "empty")
 
     def _precision(self, line: int, text: str) -> None:
         if text in ("no", ""):
             self._draft.dropped(line, "mixed_precision", "the default")
         elif text in ("fp16", "bf16", "fp8"):
-            self._draft.env[variables.MIXED_PRECISION] = text
-            self._draft.translated(line, "mixed_precision", f"{text} → job.env: {variables.MIXED_PRECISION}")
+            self._draft.env[MIXED_PRECISION] = text
+            self._draft.translated(line, "mixed_precision", f"{text} → job.env: {MIXED_PRECISION}")
         else:
             self._draft.wrong(line, 1, f"mixed_precision: {shown(text)}", "expected no, fp16, bf16 or fp8")
 
@@ -217,7 +294,7 @@ class _Reader:
         draft = self._draft
         parts = [part.strip() for part in text.split(",")]
         if text in ("all", ""):
-            draft.dropped(line, "gpu_ids", "all: the GPUs that nobody uses")
+            draft.dropped(line, "gpu_ids", "all: the GPUs that are free")
         elif draft.wanted != 1:
             what = f"{shown(text)} is of one machine, and the file is used for {draft.wanted}: dropped"
             draft.ambiguous(line, "gpu_ids", f"{what}; write gpus: […] beside each host")
@@ -227,9 +304,9 @@ class _Reader:
         else:
             draft.wrong(line, 1, f"gpu_ids: {shown(text)}", "expected all, or indices like 0,1")
 
-    def _section(self, line: int, key: str, node: object) -> None:
+    def _section(self, line: int, key: str, node: Node) -> None:
         """Settings that a script gets by variables."""
-        draft, known = self._draft, variables.SECTIONS.get(key)
+        draft, known = self._draft, SECTIONS.get(key)
         entries = node.entries if isinstance(node, MappingNode) else {}
         if not entries:
             draft.dropped(line, key, "empty")
@@ -237,7 +314,7 @@ class _Reader:
         if known is None:
             draft.ambiguous(line, key, "has no counterpart; dropped: `accelerate launch` gives it to the script")
             return
-        if switch := variables.SWITCHES.get(key):
+        if switch := SWITCHES.get(key):
             draft.env[switch] = "true"
             draft.translated(line, key, f"→ job.env: {switch}")
         for name, (place, value) in entries.items():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runner.planning.interop.draft import Translation, shown
-from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from disttui.runner.planning.interop.draft import Translation, shown
+from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode
 
 _SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _STAYS = "stays in the file, which the script reads"
@@ -39,8 +39,6 @@ def values(node: MappingNode, above: str) -> Iterator[tuple[int, str, Node]]:
         path = f"{above}{key}"
         if isinstance(value, MappingNode) and value.entries:
             yield from values(value, f"{path}.")
-        elif isinstance(value, SequenceNode):
-            yield place.line, path, value
         else:
             yield place.line, path, value
 
@@ -62,24 +60,24 @@ def _processes(root: MappingNode, draft: Translation, hosts: int) -> None:
     if not (total and micro and steps):
         for key, number in numbers.items():
             draft.translated(lines[key], key, f"{number}: {_STAYS}")
-        draft.ambiguous(0, "num_processes", "the file does not say how many → auto: one for each GPU, or each core")
+        draft.ambiguous(0, "num_processes", "the file gives no number → auto: one for each GPU, or each core")
         return
     processes, left = divmod(total, micro * steps)
     if left or not processes:
-        what = f"{_SIZES[0]}: {total} is no multiple of micro batch {micro} × accumulation {steps}"
+        what = f"{_SIZES[0]}: {total} is not a multiple of micro batch {micro} × accumulation {steps}"
         draft.wrong(lines[_SIZES[0]], 1, what, "DeepSpeed refuses it; correct one of them")
         return
     for key in (_SIZES[1], _SIZES[2]):
         if key in numbers:
             draft.translated(lines[key], key, f"{numbers[key]}: {_STAYS}")
+    line, product = lines[_SIZES[0]], f"{total} = {micro} × {steps} × {processes} processes → num_processes:"
     if processes % max(hosts, 1):
         what = f"{_SIZES[0]}: {total} means {processes} processes, which {hosts} hosts cannot share equally"
-        draft.wrong(lines[_SIZES[0]], 1, what, "give another number of hosts by --host")
-    elif hosts:
-        draft.num_processes = processes // hosts
-        what = f"{total} = {micro} × {steps} × {processes} processes → num_processes: {draft.num_processes} per host"
-        draft.translated(lines[_SIZES[0]], _SIZES[0], what)
+        draft.wrong(line, 1, what, "give another number of hosts by --host")
+        return
+    draft.num_processes = processes // max(hosts, 1)
+    if hosts:
+        draft.translated(line, _SIZES[0], f"{product} {draft.num_processes} per host")
     else:
-        what = f"{total} = {micro} × {steps} × {processes} processes → num_processes: {processes}, on one host"
-        draft.num_processes = processes
-        draft.ambiguous(lines[_SIZES[0]], _SIZES[0], f"{what}; with --host they are shared between the hosts")
+        what = f"{product} {processes}, on one host; with --host they are shared between the hosts"
+        draft.ambiguous(line, _SIZES[0], what)

@@ -1,20 +1,74 @@
-"""A job script of Slurm → a draft of a profile. Its body is never run; only lines that start a job are understood."""
+"""A job script of Slurm → a draft of a profile: its directives and counts. Its body is never run."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from runner.errors import InputError
-from runner.hosts.discovery.candidate import flaw_of, spread
-from runner.planning.interop import slurm_section
-from runner.planning.interop.command_words import LONGEST, JobLine, command_of
-from runner.planning.interop.draft import Machine, Translation, count, shown
-from runner.profile.fields import slug
-from runner.profile.schema import MOST_HOSTS
+from pydantic import ValidationError
+
+from disttui.runner.errors import InputError
+from disttui.runner.hosts.discovery.candidate import flaw_of, spread
+from disttui.runner.planning.interop import script_body
+from disttui.runner.planning.interop.draft import Machine, Translation, count, shown
+from disttui.runner.planning.interop.script_body import JobLine
+from disttui.runner.profile.fields import slug
+from disttui.runner.profile.schema import MOST_HOSTS
+from disttui.runner.profile.sections import Slurm
+
+_KEYS = ("partition", "time", "account", "qos")
+
+
+def take(line: int, name: str, value: str, draft: Translation) -> bool:
+    """Translate one option that does not concern counts; False if the section has no such option."""
+    if name in _KEYS:
+        if flaw := _flaw(name, value):
+            draft.wrong(line, 1, f"{name}: {flaw[0]}", flaw[1])
+        draft.slurm[name] = value
+        draft.translated(line, name, f"{shown(value)} → slurm.{name}")
+        return True
+    option = _option(name, value)
+    if _flaw("options", [option]):
+        return False
+    options = draft.slurm.setdefault("options", [])
+    assert isinstance(options, list)
+    options.append(option)
+    draft.translated(line, name, "→ slurm.options")
+    return True
+
+
+def _take_counts(numbers: _Numbers, cpus: _Directive | None, draft: Translation) -> None:
+    """Take over what is asked for on each node, and say what only the user knows."""
+    gpus = {"gpus_per_node": numbers.gpus} if numbers.gpus else {}
+    draft.slurm = {"nodes": numbers.nodes, **gpus, **draft.slurm}
+    draft.launch["launcher"] = "slurm"
+    each = count(draft, cpus.line, "cpus-per-task", cpus.value) if cpus is not None else None
+    if cpus is not None and each is not None:
+        total = each * (numbers.tasks or 1)
+        draft.slurm["cpus_per_node"] = total
+        draft.translated(cpus.line, "cpus-per-task", f"{total} processors on each node → slurm.cpus_per_node")
+    what = "its default is in the home: give a folder that the login node and the nodes share, if that is none"
+    draft.ambiguous(0, "launch.run_dir", what)
+    if "workdir" not in draft.job:
+        draft.ambiguous(0, "job.workdir", "sbatch starts in the folder where it is typed: write that folder")
+
+
+def _option(name: str, value: str) -> str:
+    return f"--{name}={value}" if value else f"--{name}"
+
+
+def _flaw(key: str, value: object) -> tuple[str, str] | None:
+    """What is wrong with a value of the section, and what was expected."""
+    try:
+        Slurm.model_validate({key: value})
+    except ValidationError as error:
+        context = error.errors()[0].get("ctx", {})
+        return str(context.get("what", "no text")), str(context.get("expected", ""))
+    return None
+
 
 _LONG = {
     "-A": "account", "-D": "chdir", "-G": "gpus", "-J": "job-name", "-N": "nodes", "-c": "cpus-per-task",
@@ -22,7 +76,7 @@ _LONG = {
     "-w": "nodelist", "-x": "exclude", "-C": "constraint", "-d": "dependency", "-a": "array",
 }  # fmt: skip
 _QUEUE = "of Slurm's queue: to run as a job of it, import with --login, the login node"
-_LOGS = "every rank has a log of its own in launch.run_dir"
+_LOGS = "every rank has its own log in launch.run_dir"
 _DROPPED = {
     **dict.fromkeys(
         ("account", "partition", "qos", "time", "constraint", "dependency", "reservation", "exclusive",
@@ -44,12 +98,8 @@ _AMBIGUOUS = {
     "signal": "ranks get SIGTERM, and launch.grace seconds: choose how many",
 }
 _NUMBERS = ("nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "gpus", "gres", "gpus-per-task")
-_RUN_BY_DISTTUI = "disttui sets it"
-
-
-class _BodyLine(NamedTuple):
-    number: int
-    text: str
+_LONGEST = 1 << 16
+"""Characters of a directive: for a long word, shlex needs time as the square of its length."""
 
 
 class _Directive(NamedTuple):
@@ -58,8 +108,12 @@ class _Directive(NamedTuple):
     value: str
 
 
-def read(text: str, draft: Translation) -> None:
-    """Take over the directives, and the line that starts the job."""
+def read(text: str, draft: Translation, hosts: int) -> None:
+    """Take over the directives, the environment and the command that starts the job.
+
+    Args:
+        hosts: How many are given beside the file.
+    """
     draft.job_script = True
     directives: dict[str, _Directive] = {}
     for one in _directives(text, draft):
@@ -68,14 +122,19 @@ def read(text: str, draft: Translation) -> None:
         directives[one.name] = one
     for one in directives.values():
         _take(one, draft)
-    numbers = _counts(directives, draft)
+    numbers = _counts(directives, draft, hosts)
+    cpus = directives.get("cpus-per-task")
     if draft.login:
-        cpus = directives.get("cpus-per-task")
-        given = (cpus.line, cpus.value) if cpus else None
-        slurm_section.take_counts(numbers.nodes, numbers.tasks, numbers.gpus, given, draft)
-    command = _body(text, draft)
-    if command is not None:
-        _job(command, draft)
+        _take_counts(numbers, cpus, draft)
+    known = {
+        **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), numbers.nodes),
+        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), numbers.nodes * (numbers.tasks or 1)),
+        **dict.fromkeys(("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), numbers.tasks),
+        **dict.fromkeys(("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), numbers.gpus),
+        "SLURM_CPUS_PER_TASK": cpus.value if cpus else None,
+        "SLURM_JOB_NAME": draft.name or None,
+    }
+    command = script_body.read(text, {name: str(one) for name, one in known.items() if one is not None}, draft)
     _processes(numbers, command, draft)
     if not draft.login:
         draft.ambiguous(0, "hosts", "reached by SSH, past Slurm's queue; --login HOST in place of them: a job of Slurm")
@@ -91,8 +150,8 @@ def _directives(text: str, draft: Translation) -> Iterator[_Directive]:
         if begun:
             draft.dropped(number, "#SBATCH", "it stands below the first command, where sbatch does not read it either")
             continue
-        if len(line) > LONGEST:
-            draft.wrong(number, 1, f"{len(line):,} characters", f"expected {LONGEST:,} at most")
+        if len(line) > _LONGEST:
+            draft.wrong(number, 1, f"{len(line):,} characters", f"expected {_LONGEST:,} at most")
             continue
         try:
             words = shlex.split(line[len("#SBATCH") :], comments=True)
@@ -108,13 +167,20 @@ def _options(number: int, words: list[str], draft: Translation) -> Iterator[_Dir
         word = words.pop(0)
         name, equals, value = word.partition("=")
         if not word.startswith("-"):
-            draft.ambiguous(number, "#SBATCH", f"{shown(word)} is no option; dropped")
+            draft.ambiguous(number, "#SBATCH", f"{shown(word)} is not an option; dropped")
             continue
         if not word.startswith("--") and len(word) > 2:
             name, value = word[:2], word[2:].removeprefix("=")
         elif not equals and name not in flags and words and not words[0].startswith("-"):
             value = words.pop(0)
-        yield _Directive(number, _LONG.get(name, name.lstrip("-")), value)
+        yield _Directive(number, _LONG.get(name) or _whole(name.lstrip("-")), value)
+
+
+def _whole(name: str) -> str:
+    """The name of an option that may be shortened: `--err` is `--error`."""
+    known = {*_DROPPED, *_AMBIGUOUS, *_NUMBERS, "job-name", "chdir", "nodelist"}
+    meant = [one for one in known if one.startswith(name)]
+    return meant[0] if name not in known and name and len(meant) == 1 else name
 
 
 def _take(one: _Directive, draft: Translation) -> None:
@@ -128,13 +194,15 @@ def _take(one: _Directive, draft: Translation) -> None:
     elif name == "chdir" and value.startswith(("/", "~")) and "%" not in value:
         draft.job["workdir"] = value
         draft.translated(line, name, f"{shown(value)} → job.workdir")
-    elif draft.login and (name == "cpus-per-task" or slurm_section.take(line, name, value, draft)):
+    elif name == "chdir":
+        draft.ambiguous(line, name, f"{shown(value)}: write the whole path as job.workdir")
+    elif draft.login and (name == "cpus-per-task" or take(line, name, value, draft)):
         return
     elif name == "nodelist":
         _nodelist(one, draft)
     elif name in _DROPPED:
-        fits_not = draft.login and _DROPPED[name] == _QUEUE
-        draft.dropped(line, name, slurm_section.why_not(name, value) if fits_not else _DROPPED[name])
+        flaw = _flaw("options", [_option(name, value)]) if draft.login and _DROPPED[name] == _QUEUE else None
+        draft.dropped(line, name, flaw[0] if flaw else _DROPPED[name])
     elif name in _AMBIGUOUS:
         draft.ambiguous(line, name, f"{shown(value)}: {_AMBIGUOUS[name]}" if value else _AMBIGUOUS[name])
     else:
@@ -189,7 +257,7 @@ def _number(
     return one.line, count(draft, one.line, name, found[1] if found else one.value, most)
 
 
-def _counts(directives: dict[str, _Directive], draft: Translation) -> _Numbers:
+def _counts(directives: dict[str, _Directive], draft: Translation, hosts: int) -> _Numbers:
     number = partial(_number, directives, draft)
     line, nodes = number("nodes", r"(\d+)(?:-\1)?", MOST_HOSTS)
     if nodes is not None:
@@ -198,7 +266,7 @@ def _counts(directives: dict[str, _Directive], draft: Translation) -> _Numbers:
         draft.translated(line, "nodes", f"{nodes} → {become}")
         if draft.listed and len(draft.hosts) != nodes:
             draft.wrong(line, 1, f"nodes: {nodes}, and the nodelist has {len(draft.hosts)}", "expected the same number")
-    nodes = nodes or len(draft.hosts) or 1
+    nodes = nodes or len(draft.hosts) or hosts or 1
     line, tasks = number("ntasks-per-node")
     if tasks is not None:
         draft.translated(line, "ntasks-per-node", f"{tasks} tasks on each host")
@@ -216,7 +284,7 @@ def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tas
     """GPUs on each host. A job of disttui's has one task on each node: requests by task or in all become such."""
 
     def left(one: _Directive, why: str) -> None:
-        if not (draft.login and slurm_section.take(*one, draft)):
+        if not (draft.login and take(*one, draft)):
             draft.ambiguous(one.line, one.name, f"{shown(one.value)}: {why}; dropped")
 
     gpus = None
@@ -230,7 +298,7 @@ def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tas
             gpus = found
             draft.translated(line, name, f"{found} GPUs on each host")
             if draft.login and one.value.count(":") > (name == "gres"):
-                slurm_section.take(line, "gres", f"gpu:{one.value.removeprefix('gpu:')}", draft)  # with their kind
+                take(line, "gres", f"gpu:{one.value.removeprefix('gpu:')}", draft)  # with their kind
     for name in ("gpus", "gpus-per-task"):
         if (one := directives.get(name)) is None:
             continue
@@ -238,111 +306,46 @@ def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tas
         asked = int(number) if re.fullmatch(r"\d{1,6}", number) else 0
         each = asked * (tasks or 0) if name == "gpus-per-task" else asked // nodes if asked % nodes == 0 else 0
         if not (draft.login and each):
-            why = "disttui takes the GPUs that nobody uses" if not draft.login else "write slurm.gpus_per_node"
+            why = "disttui takes the GPUs that are free" if not draft.login else "write slurm.gpus_per_node"
             draft.ambiguous(one.line, name, f"{shown(one.value)}: {why}; dropped")
             continue
         gpus = each
         draft.translated(one.line, name, f"{each} GPUs on each node → slurm.gpus_per_node")
         if kind:
-            slurm_section.take(one.line, "gres", f"gpu:{kind}:{each}", draft)
+            take(one.line, "gres", f"gpu:{kind}:{each}", draft)
     return gpus
 
 
-def _body(text: str, draft: Translation) -> JobLine | None:
-    """The line that starts the job; a note on every other."""
-    found: list[tuple[int, JobLine]] = []
-    for number, line in _commands(text):
-        command = command_of(line)
-        if command is None:
-            draft.ambiguous(number, shown(line.split(None, 1)[0]), "not understood, and not run; dropped")
-        else:
-            found.append((number, command))
-    if not found:
-        return None
-    # What starts ranks comes before what only prepares.
-    best = max(found, key=lambda each: (each[1].torchrun is not None, bool(each[1].srun)))
-    for number, command in found:
-        if command is not best[1]:
-            draft.ambiguous(number, shown(command.value), "another command: a profile starts one; dropped")
-    number, command = best
-    draft.translated(number, "srun" if command.srun else "command", f"{shown(command.value)} → job.{command.kind}")
-    _notes_of(number, command, draft)
-    return command
-
-
-def _commands(text: str) -> Iterator[_BodyLine]:
-    """Lines of the body, continued ones put together."""
-    start, held = 0, list[str]()
-    lines = text.splitlines()
-    for number, line in enumerate(lines, 1):
-        stripped = line.strip()
-        if not held and (not stripped or stripped.startswith("#")):
-            continue
-        start = start if held else number
-        goes_on = stripped.endswith("\\")
-        held.append(stripped[:-1].rstrip() if goes_on else stripped)
-        if goes_on and number < len(lines):
-            continue
-        if whole := " ".join(held).strip():
-            yield _BodyLine(start, whole)
-        held = []
-
-
-def _notes_of(number: int, command: JobLine, draft: Translation) -> None:
-    for name, value in command.assigned.items():
-        if "$" in value or "`" in value:
-            draft.ambiguous(number, shown(name), f"{shown(value)}: no shell expands it; write the value under job.env")
-        else:
-            draft.env[name] = value
-            draft.translated(number, shown(name), "→ job.env")
-    for name in command.srun:
-        if name not in ("", "-N", "-n", "--nodes", "--ntasks", "--ntasks-per-node"):
-            draft.dropped(number, f"srun {shown(name)}", "disttui starts the ranks itself")
-    if expanded := [word for word in (command.value, *command.args) if "$" in word or "`" in word]:
-        draft.ambiguous(number, "job.args", f"{shown(expanded[0])}: no shell expands it; write the value")
-    for name, value in (command.torchrun or {}).items():
-        if name not in ("--nproc-per-node", "--max-restarts", "--no-python"):
-            draft.dropped(number, f"torchrun {shown(name)}", _RUN_BY_DISTTUI)
-        elif name == "--max-restarts" and value.isascii() and value.isdigit() and int(value[:6]) <= 1000:
-            draft.launch["restarts"] = int(value[:6])
-            draft.translated(number, "torchrun --max-restarts", f"→ launch.restarts: {value}")
-
-
-def _job(command: JobLine, draft: Translation) -> None:
-    if command.kind == "command":
-        draft.job["command"] = [command.value, *command.args]
-        return
-    draft.job[command.kind] = command.value
-    if command.args:
-        draft.job["args"] = list(command.args)
-    if command.python.startswith(("/", "~/")):
-        draft.python = command.python
-
-
 def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -> None:
-    """Ranks per host: of torchrun, else one for each task."""
-    options = command.torchrun if command else None
-    if options is None:
+    """Ranks per host: of the launcher, else one for each task."""
+    launcher = command.launcher if command else ""
+    if command is None or not launcher:
         tasks = numbers.tasks
         if command and command.srun:
             tasks = _srun_tasks(command, numbers) or tasks
         draft.num_processes = tasks or numbers.gpus or (1 if command else None)
         return
-    given = options.get("--nproc-per-node", "1")
-    if given.isascii() and given.isdigit() and len(given) < 5:
-        draft.num_processes = int(given)
-    elif given in ("gpu", "auto") or "$" in given:
+    name = "--num-processes" if launcher == "accelerate" else "--nproc-per-node"
+    given = command.options.get(name, "1" if launcher == "torchrun" else "gpu")
+    where = f"{launcher} {name}"
+    if given.isascii() and given.isdigit() and len(given) < 8 and int(given):
+        each, left = divmod(int(given), numbers.nodes if launcher == "accelerate" else 1)
+        if left:
+            expected = "expected a multiple: Accelerate gives each machine as many"
+            draft.wrong(command.line, 1, f"{where}: {given} in all, for {numbers.nodes} nodes", expected)
+        draft.num_processes = each
+        draft.translated(command.line, where, f"{given} → num_processes: {each}")
+    elif given in ("gpu", "auto", "") or "${" in given:
         draft.num_processes = numbers.gpus
         what = f"{numbers.gpus}, the GPUs on each host" if numbers.gpus else "auto: one for each GPU, or each core"
-        draft.ambiguous(0, "num_processes", f"torchrun has {shown(given)} → {what}")
+        draft.ambiguous(command.line, "num_processes", f"{where}: {shown(given)} → {what}")
     else:
-        draft.ambiguous(0, "num_processes", f"torchrun has {shown(given)}, which is not known here → auto")
+        draft.ambiguous(command.line, "num_processes", f"{where}: {shown(given)} is not known here → auto")
 
 
 def _srun_tasks(command: JobLine, numbers: _Numbers) -> int | None:
-    read_one: Callable[[str], int | None] = lambda text: int(text) if re.fullmatch(r"[1-9]\d{0,6}", text) else None  # noqa: E731
-    per_node = read_one(command.srun.get("--ntasks-per-node", ""))
-    total = read_one(command.srun.get("-n", command.srun.get("--ntasks", "")))
+    texts = (command.srun.get("--ntasks-per-node", ""), command.srun.get("-n", command.srun.get("--ntasks", "")))
+    per_node, total = (int(text) if re.fullmatch(r"[1-9]\d{0,6}", text) else None for text in texts)
     if per_node is None and total is not None and total % numbers.nodes == 0:
         return total // numbers.nodes
     return per_node

@@ -1,15 +1,100 @@
-"""A text of any kind that is known → a profile."""
+"""A file of another launcher → a profile: the kinds that are known, and MPI's hostfiles."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Literal
 
-from runner.errors import InputError
-from runner.planning.interop import from_accelerate, from_deepspeed, from_hostfile, from_sbatch
-from runner.planning.interop.draft import Imported, Translation, finish
-from runner.planning.interop.recognise import Kind, recognise
-from runner.profile.nodes import MappingNode, compose
-from runner.profile.problems import ProfileErrors, ProfileProblem
+from disttui.runner.errors import InputError
+from disttui.runner.hosts.discovery.candidate import HostLine, flaw_of, host_lines, spread
+from disttui.runner.planning.interop import from_accelerate, from_deepspeed, from_sbatch
+from disttui.runner.planning.interop.draft import Imported, Machine, Translation, finish, shown
+from disttui.runner.planning.interop.shell import without_marks
+from disttui.runner.profile.fields import MOST_PROCESSES
+from disttui.runner.profile.nodes import MappingNode, compose
+from disttui.runner.profile.problems import ProfileErrors, ProfileProblem
+from disttui.runner.profile.schema import MOST_HOSTS
+
+_MOST_PROBLEMS = 50
+"""After so many the rest is not looked at."""
+
+
+def read(text: str, draft: Translation) -> None:
+    """Take over every line; a host on two lines has the slots of both."""
+    counts: dict[str, int | None] = {}
+    for line in host_lines(text):
+        if len(draft.problems) >= _MOST_PROBLEMS:
+            return
+        try:
+            names = spread(line.host)
+        except InputError as error:
+            draft.wrong(line.number, 1, error.what, "expected a name, or a range like node[1-4]")
+            continue
+        for name in names:
+            if flaw := flaw_of(name):
+                draft.wrong(line.number, 1, f"{shown(name)} is not a host: {flaw}", "write it like: node1 slots=4")
+            elif len(counts) >= MOST_HOSTS and name not in counts:
+                draft.wrong(line.number, 1, f"more than {MOST_HOSTS:,} hosts", "take some out")
+                return
+            else:
+                _add(draft, line, name, counts)
+    if not counts and not draft.problems:
+        draft.wrong(1, 1, "no host", "expected lines like: node1 slots=4")
+    if counts and not draft.problems:
+        what = "mpirun and deepspeed read such files → torchrun, which starts the same; or set one of them"
+        draft.ambiguous(0, "launch.launcher", what)
+    draft.hosts = [Machine(name, slots) for name, slots in counts.items()]
+    draft.listed = True
+
+
+def _add(draft: Translation, line: HostLine, name: str, counts: dict[str, int | None]) -> None:
+    slots, before = line.slots, counts.get(name)
+    total = (slots or 0) + (before or 0)
+    if slots == 0 or total > MOST_PROCESSES:
+        draft.wrong(line.number, 1, f"{shown(name)}: {total:,} slots", f"expected 1 to {MOST_PROCESSES:,}")
+        return
+    counts[name] = total or None
+    if slots is None:
+        what = "no slots are given → num_processes: auto, one for each GPU or core (MPI: one process)"
+        draft.ambiguous(line.number, shown(name), what)
+    elif before:
+        draft.ambiguous(line.number, shown(name), f"a second line of this host: {before} + {slots} slots")
+    else:
+        draft.translated(line.number, shown(name), f"{slots} slots → num_processes: {slots}")
+    for word in line.rest:
+        draft.dropped(line.number, shown(name), f"{shown(word)} has no counterpart")
+
+
+Kind = Literal["accelerate", "hostfile", "deepspeed", "sbatch"]
+
+_SBATCH = re.compile(r"\A#!|^#SBATCH\b", re.MULTILINE)
+_ACCELERATE = re.compile(
+    r"""^[ \t{]*["']?(?:distributed_type|compute_environment|num_machines|machine_rank)["']?\s*:""", re.MULTILINE
+)
+_DEEPSPEED = re.compile(
+    r'"(?:train_batch_size|train_micro_batch_size_per_gpu|zero_optimization|zero_allow_untested_optimizer'
+    r'|gradient_accumulation_steps|gradient_clipping|optimizer|scheduler|bf16|fp16)"\s*:'
+)
+_PROFILE = re.compile(r"^disttui\s*:", re.MULTILINE)
+_HOST = re.compile(r"\s*(?:#.*|[^\s:#{}\"',]+(?::\d+)?(?:\s+[\w-]+\s*=\s*[\w,.-]+)*\s*(?:#.*)?)?")
+
+
+def recognise(text: str) -> Kind | Literal["profile"] | None:
+    """The kind of a file; None where it is none of them."""
+    if _SBATCH.search(text):
+        return "sbatch"
+    if _PROFILE.search(text):
+        return "profile"
+    if _ACCELERATE.search(text):
+        return "accelerate"
+    if text.lstrip().startswith("{") and _DEEPSPEED.search(text):
+        return "deepspeed"
+    lines = text.splitlines()
+    if all(_HOST.fullmatch(line) for line in lines) and any(line.partition("#")[0].strip() for line in lines):
+        return "hostfile"
+    return None
+
 
 MAX_SIZE = 1024 * 1024
 """Bytes of a file."""
@@ -30,7 +115,7 @@ def read_foreign(
         source: The file's name, in messages and for the profile.
         kind: None: recognised from the content.
         hosts: For a file that names none, in the order of the node ranks.
-        script: What runs, for a file that does not say.
+        script: The script, if the file does not name one.
         login: The login node: a job script becomes a profile that is run as a job of Slurm.
 
     Raises:
@@ -38,22 +123,24 @@ def read_foreign(
     """
     found = kind or recognise(text)
     if found == "profile":
-        raise InputError("this is a profile already", "Use it as it is: disttui plan shows what it runs.", place=source)
+        raise InputError(
+            "this is a profile already", "Use it as it is: disttui profile plan shows what it runs.", place=source
+        )
     if found is None:
-        what = f"this is no file of {_KINDS}" if text.strip() else "the file is empty"
-        raise InputError(what, f"Say by --from what it is: {_KINDS}.", place=source)
+        what = f"not a file of {_KINDS}" if text.strip() else "the file is empty"
+        raise InputError(what, f"Give its kind with --from: {_KINDS}.", place=source)
     if login is not None and (hosts or found != "sbatch"):
         what = (
-            "--login is the only host of a job of Slurm" if hosts else f"--login is for a job script, this is {found}"
+            "--login is the only host of a job of Slurm" if hosts else f"--login is only for job scripts, not {found}"
         )
         raise InputError(what, "Give one of the two." if hosts else "Leave it out.", place=source)
     draft = Translation(source, login=login or "")
     if found == "hostfile":
-        from_hostfile.read(text, draft)
+        read(text, draft)
     elif found == "sbatch":
-        from_sbatch.read(text, draft)
+        from_sbatch.read(without_marks(text), draft, len(hosts))
     elif found == "accelerate":
-        from_accelerate.read(_mapping(text, draft), draft)
+        from_accelerate.AccelerateReader(_mapping(text, draft), draft, len(hosts)).read()
     else:
         from_deepspeed.read(_mapping(text, draft), draft, len(hosts))
     return finish(draft, hosts, script)
@@ -64,4 +151,4 @@ def _mapping(text: str, draft: Translation) -> MappingNode:
     node = compose(text.expandtabs(2) if text.lstrip().startswith("{") else text, draft.source, draft.problems)
     if isinstance(node, MappingNode):
         return node
-    raise ProfileErrors([*draft.problems, ProfileProblem(1, 1, "this is no mapping", "expected keys", draft.source)])
+    raise ProfileErrors([*draft.problems, ProfileProblem(1, 1, "not a mapping", "expected keys", draft.source)])

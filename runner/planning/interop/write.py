@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import yaml
 
-from runner.errors import InputError
-from runner.planning.by_hand import folder, shell_command, value
-from runner.planning.interop import accelerate_variables as variables
-from runner.planning.interop.explicit import BUILTIN
-from runner.planning.launchers import torchrun
-from runner.planning.launchers.known import LAUNCHERS
-from runner.planning.network import LOOPBACK
-from runner.planning.plan import HostPlan, Plan
-from runner.profile.references import references
-from runner.text import clean, clean_lines
-from runner.text.quoting import quote
+from disttui.runner.errors import InputError
+from disttui.runner.planning.by_hand import folder, interface, outer, shell_command, value, word
+from disttui.runner.planning.interop import from_accelerate as variables
+from disttui.runner.planning.launchers import torchrun
+from disttui.runner.planning.launchers.known import LAUNCHERS
+from disttui.runner.planning.launchers.place import Place
+from disttui.runner.planning.network import LOOPBACK
+from disttui.runner.planning.plan import HostPlan, Plan, host_plan, job_words
+from disttui.runner.profile import Host, Profile
+from disttui.runner.profile.fields import is_ip
+from disttui.runner.profile.references import references
+from disttui.runner.profile.sections import Target as JobTarget
+from disttui.runner.text import clean, clean_lines, quote
 
 Target = Literal["accelerate", "hostfile", "sbatch", "script"]
 _HEAD = "#!/bin/bash\n"
@@ -41,13 +43,30 @@ class Exported:
 def write(plan: Plan, target: Target) -> Exported:
     """The files of one target. Raises InputError where it cannot do what the plan says."""
     makers = {"accelerate": _accelerate, "hostfile": _hostfile, "sbatch": _sbatch, "script": _script}
+    if target in ("hostfile", "sbatch"):
+        plan = replace(plan, hosts=tuple(_routed(plan, host) for host in plan.hosts))
     made = makers[target](plan)
     notes = [*made.notes]
     if plan.profile.job.builtin:
         notes.append(f"the job is disttui's own: copy {BUILTIN} to {clean(plan.hosts[0].workdir)} of every host")
+    if plan.profile.job.sync:
+        notes.append(f"job.sync is not exported: copy the code to {clean(plan.hosts[0].workdir)} of every host")
+    if plan.profile.data:
+        notes.append(
+            f"data is not exported: copy {', '.join(clean(one.to) for one in plan.profile.data)} to every host"
+        )
     if names := sorted({name for host in plan.hosts for name in host.references}):
         notes.append(f"secrets are not written: {', '.join(names)} come from the shell that starts it")
     return Exported(made.files, tuple(notes))
+
+
+def _routed(plan: Plan, host: HostPlan) -> HostPlan:
+    """A host without the interface that its probe found: one file for all hosts finds it where it runs."""
+    if plan.profile.hosts[host.node_rank].interface:
+        return host
+    own = plan.profile.host_env(host.node_rank)
+    env = {name: text for name, text in host.env.items() if name in own or not name.endswith("_SOCKET_IFNAME")}
+    return replace(host, interface=None, env=env)
 
 
 def _script(plan: Plan) -> Exported:
@@ -76,7 +95,7 @@ def _hostfile(plan: Plan) -> Exported:
         return Exported(hostfile, (*notes, f"no mpirun.sh: the hosts differ in {', '.join(differing)}"))
     env = {**first.env, "MASTER_ADDR": plan.master, "MASTER_PORT": str(plan.profile.launch.ports[0])}
     mapped = " ".join(f"{name}=${theirs}" for name, theirs in _OMPI.items())
-    inner = f"{_prelude(first)}export {mapped}\nexec {_rank_command(plan, first)}"
+    inner = f"{_prelude(first)}{_interface(plan, first)}export {mapped}\nexec {_rank_command(plan, first)}"
     words = ["mpirun", "--hostfile", "hostfile", "-np", str(plan.world_size), "--bind-to", "none"]
     words += [word for name in env for word in ("-x", name)]
     command = f"{' '.join(words)} bash -c {quote(inner)}"
@@ -95,16 +114,23 @@ def _sbatch(plan: Plan) -> Exported:
         f"--output={name}-%j.out",
     ]  # fmt: skip
     slurm, tasks = plan.profile.slurm, ""
+    note = "the queue chooses the nodes: the hosts of the profile are not named"
+    note += "; add your --partition and --time" if slurm is None else ""
     if slurm is not None:
         tasks = f"--cpus-per-task={slurm.cpus_per_node or processes} "
         directives += [tasks.strip(), *slurm.sbatch()]
     elif plan.backend == "nccl" or first.gpus:
         directives.append(f"--gpus-per-node={processes}")
+    elif plan.backend == "auto":
+        note += "; launch.backend is auto, so no GPUs are requested: give backend: nccl for them"
     options = ["--nnodes", str(len(plan.hosts)), "--nproc-per-node", str(processes), "--rdzv-backend", "static"]
     options += ["--max-restarts", "0"]
     master = '--node-rank "$SLURM_NODEID" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT"'
-    python = [*map(quote, plan.profile.job.wrap), folder(first.python)]
-    inner = f"exec {' '.join([*python, '-m torch.distributed.run', *options, master, *map(quote, _job(plan))])}"
+    python = [*(outer(word, first) for word in first.around), folder(first.python)]
+    # A node may be known by its name alone.
+    address = """"$(getent ahosts "$MASTER_ADDR" | awk '{print $1; exit}')\""""
+    words = [*python, "-m torch.distributed.run", *options, master, *_words(_job(plan), plan)]
+    inner = f"{_interface(plan, first, address)}exec {' '.join(words)}"
     text = (
         _HEAD
         + "".join(f"#SBATCH {one}\n" for one in directives)
@@ -118,8 +144,6 @@ def _sbatch(plan: Plan) -> Exported:
         + f"srun {tasks}--kill-on-bad-exit=1 bash -c {quote(inner)}\n"
         + "exit $?\n"
     )
-    note = "the queue chooses the nodes: the hosts of the profile are not named"
-    note += "; add your --partition and --time" if slurm is None else ""
     return Exported({"job.sbatch": text}, (note, *_python_note(plan)))
 
 
@@ -135,14 +159,15 @@ def _accelerate(plan: Plan) -> Exported:
         if plan.profile.hosts[rank].python:
             words = [folder(host.python), "-m accelerate.commands.launch"]
         flags = {"module": "--module ", "command": "--no_python "}.get(plan.profile.job.target.kind, "")
-        job = " ".join(map(quote, [word for word in _job(plan) if word not in ("-m", "--no-python")]))
+        job = " ".join(_words([one for one in _job(plan) if one not in ("-m", "--no-python")], plan))
         command = f'{" ".join(words)} --config_file "$HERE/accelerate-{rank}.yaml" {flags}{job}'
-        wrap = "".join(f"{quote(word)} " for word in plan.profile.job.wrap)
+        wrap = "".join(f"{outer(word, host)} " for word in host.around)
         here = 'HERE=$(cd "$(dirname "$0")" && pwd) || exit\n'
-        files[f"launch-{rank}.sh"] = f"{_HEAD}{here}{_prelude(host)}{_exports(env)}exec {wrap}{command}\n"
+        before = f"{_HEAD}{here}{_prelude(host)}{_interface(plan, host)}{_exports(env)}"
+        files[f"launch-{rank}.sh"] = f"{before}exec {wrap}{command}\n"
     notes = [f"launch-{host.node_rank}.sh on {host.name}, beside its YAML" for host in plan.hosts[:8]]
     if plan.backend == "gloo":
-        notes.append("use_cpu stays false: with it Accelerate trains alone on each host; ACCELERATE_USE_CPU says it")
+        notes.append("use_cpu stays false: with it Accelerate trains alone on each host; see ACCELERATE_USE_CPU")
     if plan.backend == "auto":
         notes.append("launch.backend is auto: written as MULTI_GPU; hosts without GPUs need backend: gloo")
     return Exported(files, tuple(notes))
@@ -194,18 +219,27 @@ def _job(plan: Plan) -> tuple[str, ...]:
     return torchrun.job(kind, BUILTIN if kind == "builtin" else target, plan.job_args)
 
 
+def _words(words: Iterable[str], plan: Plan) -> list[str]:
+    return [word(text, plan) for text in words]
+
+
 def _rank_command(plan: Plan, host: HostPlan) -> str:
     """What one rank runs where no torchrun starts it."""
     words = list(_job(plan))
-    before = [*map(quote, plan.profile.job.wrap)]
+    before = [*map(quote, host.around)]
     if words[0] == "--no-python":
-        return " ".join([*before, *map(quote, words[1:])])
-    return " ".join([*before, folder(host.python), *map(quote, words)])
+        return " ".join([*before, *_words(words[1:], plan)])
+    return " ".join([*before, folder(host.python), *_words(words, plan)])
 
 
 def _prelude(host: HostPlan) -> str:
     then = f"{clean_lines(host.activate)} || exit\n" if host.activate else ""
     return f"cd {folder(host.workdir)} || exit\n{then}"
+
+
+def _interface(plan: Plan, host: HostPlan, master: str = "") -> str:
+    found = interface(plan, host, master or quote(plan.master)).items()
+    return "".join(f"export {name}={word}\n" for name, word in found if name not in host.env)
 
 
 def _exports(env: dict[str, str]) -> str:
@@ -214,7 +248,7 @@ def _exports(env: dict[str, str]) -> str:
 
 def _python_note(plan: Plan) -> tuple[str, ...]:
     first = plan.hosts[0]
-    guessed = first.python == "python3" and not (first.activate or plan.profile.job.wrap)
+    guessed = first.python == "python3" and not (first.activate or plan.profile.enclosed)
     return ("the interpreter is python3, as the hosts find it: python in the profile names another",) if guessed else ()
 
 
@@ -238,8 +272,92 @@ def _alike(plan: Plan, why: str) -> None:
 
 
 def _differing(one: HostPlan, other: HostPlan) -> Iterable[str]:
-    for name in ("python", "workdir", "activate"):
+    for name in ("python", "workdir", "activate", "interface"):
         if getattr(one, name) != getattr(other, name):
             yield name
     if one.env != other.env:
         yield "env"
+
+
+Need = Literal["python", "master"]
+BUILTIN = "bytegpt.zip"
+"""The built-in job as a file, beside what is exported."""
+
+
+def explicit_plan(profile: Profile, *, needs: Sequence[Need] = ()) -> Plan:
+    """What a profile says.
+
+    Args:
+        needs: What is needed besides the counts. Else python3 and loopback stand in its place.
+
+    Raises:
+        InputError: A value depends on the hosts.
+    """
+    lacking = [f"hosts.{rank}.num_processes" for rank, host in enumerate(profile.hosts) if host.num_processes is None]
+    master = master_of(profile)
+    if "python" in needs:
+        lacking += [f"hosts.{rank}.python" for rank, host in enumerate(profile.hosts) if not _python(profile, host)]
+    if "master" in needs and not master:
+        lacking.append("launch.master")
+    if lacking:
+        shown = ", ".join(lacking[:6]) + (f" and {len(lacking) - 6} more" if len(lacking) > 6 else "")
+        cure = "Give them in the profile or by --set, or add --probe: the hosts are asked, as by disttui profile plan."
+        raise InputError(f"{profile.name}: these values depend on the hosts: {shown}", cure)
+    kind, value, _ = profile.job.target
+    backend, strategy, precision = profile.launch.backend, profile.parallel.strategy, profile.precision
+    words = job_words(profile, strategy, None, precision, backend)
+    target = JobTarget(kind, BUILTIN if kind == "builtin" else value, words)
+    hosts = tuple(_host(profile, rank, target, master or LOOPBACK) for rank in range(len(profile.hosts)))
+    return Plan(
+        profile=profile,
+        hosts=hosts,
+        backend=backend,
+        strategy=strategy,
+        layout=None,
+        precision=precision,
+        world_size=sum(host.num_processes for host in hosts),
+        master=master or LOOPBACK,
+        job_args=words,
+    )
+
+
+def master_of(profile: Profile) -> str | None:
+    """The address of the first host, as the profile says it; None where it does not."""
+    first = profile.hosts[0]
+    if len(profile.hosts) == 1:
+        return LOOPBACK
+    if profile.launch.master and is_ip(profile.launch.master):
+        return profile.launch.master
+    return first.address or (first.host if is_ip(first.host) else None)
+
+
+def _python(profile: Profile, host: Host) -> str:
+    return host.python or ("python3" if host.activate or profile.enclosed else "")
+
+
+def _host(profile: Profile, rank: int, target: JobTarget, master: str) -> HostPlan:
+    host = profile.hosts[rank]
+    place = Place(
+        profile=profile,
+        counts=tuple(one.num_processes or 1 for one in profile.hosts),
+        gpus=tuple(one.gpus for one in profile.hosts),
+        node_rank=rank,
+        python=_python(profile, host) or "python3",
+        target=target,
+        backend=profile.launch.backend,
+        master=master,
+        port=profile.launch.ports[0],
+    )
+    variables = LAUNCHERS[profile.launch.launcher].variables(place)
+    added = {**_devices(profile, host), **{name: one.value for name, one in variables.items()}}
+    return host_plan(place, added, workdir=profile.workdir(rank), gpus=host.gpus, interface=host.interface, reasons={})
+
+
+def _devices(profile: Profile, host: Host) -> dict[str, str]:
+    """As the plan of a run has them."""
+    if host.gpus:
+        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, host.gpus)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if profile.launch.backend != "gloo" and host.gpus is None:
+        return {}
+    alone = not any(one.gpus for one in profile.hosts)
+    return {"CUDA_VISIBLE_DEVICES": "", **({"ACCELERATE_USE_CPU": "true"} if alone else {})}

@@ -6,39 +6,28 @@ import base64
 import json
 from collections.abc import Mapping
 
-from runner.planning.launchers import torchrun
-from runner.planning.launchers.place import Place, Reasoned, Refusal
-from runner.profile import Profile
-from runner.protocol.files import LauncherPart
-
-PART: LauncherPart = "deepspeed"
+from disttui.runner.planning.launchers import torchrun
+from disttui.runner.planning.launchers.place import Launcher, Place, Reasoned
 
 
-def launcher_args(place: Place) -> tuple[str, ...]:
-    """The options of one host. A script gets `--local_rank=N`, as DeepSpeed's own examples expect it."""
-    flags = () if place.target.kind in ("script", "module") else ("--no_local_rank",)
-    return (f"--world_info={_world_info(place)}", f"--node_rank={place.node_rank}", *flags)
+class DeepSpeed(Launcher):
+    """DeepSpeed's launcher; it starts any run."""
 
+    PART = "deepspeed"
 
-def variables(place: Place) -> Mapping[str, Reasoned]:
-    """Which kind of device it is for: else each rank finds out."""
-    if place.backend != "gloo":
-        return {}
-    return {"DS_ACCELERATOR": Reasoned("cpu", "this run computes on the CPU")}
+    def launcher_args(self, place: Place) -> tuple[str, ...]:
+        """Options. A script gets `--local_rank=N`, as DeepSpeed's own examples expect it."""
+        flags = () if place.target.kind in ("script", "module") else ("--no_local_rank",)
+        return (f"--world_info={_world_info(place)}", f"--node_rank={place.node_rank}", *flags)
 
+    def variables(self, place: Place) -> Mapping[str, Reasoned]:
+        """Which kind of device it is for: else each rank finds out."""
+        return {"DS_ACCELERATOR": Reasoned("cpu", "this run computes on the CPU")} if place.backend == "gloo" else {}
 
-def by_hand(place: Place) -> tuple[str, ...]:
-    """The words of the command that does the same without disttui."""
-    address = (f"--master_addr={place.master}", f"--master_port={place.port}")
-    words = (place.python, "-m", "deepspeed.launcher.launch", *launcher_args(place), *address)
-    job = torchrun.job(*place.target)
-    flags = {"-m": "--module", "--no-python": "--no_python"}
-    return (*place.profile.job.wrap, *words, flags.get(job[0], job[0]), *job[1:])
-
-
-def refusal(_profile: Profile, _counts: Mapping[str, int], _backend: str) -> Refusal | None:
-    """None: it starts any run."""
-    return None
+    def by_hand(self, place: Place) -> tuple[str, ...]:
+        address = (f"--master_addr={place.master}", f"--master_port={place.port}")
+        words = (place.python, "-m", "deepspeed.launcher.launch", *self.launcher_args(place), *address)
+        return (*place.around, *words, *torchrun.job_in_other_words(place))
 
 
 def _world_info(place: Place) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runner.planning.launchers import accelerate, accelerate_launch, deepspeed, mpirun, mpirun_per_host, torchrun
-from runner.planning.launchers.place import Launcher
+from disttui.runner.planning.launchers.accelerate import Accelerate, AccelerateLaunch
+from disttui.runner.planning.launchers.deepspeed import DeepSpeed
+from disttui.runner.planning.launchers.mpirun import Mpirun, MpirunPerHost
+from disttui.runner.planning.launchers.place import Launcher
+from disttui.runner.planning.launchers.torchrun import Torchrun
 
 LAUNCHERS: Mapping[str, Launcher] = {
-    "torchrun": torchrun,
-    "accelerate": accelerate,
-    "accelerate-launch": accelerate_launch,
-    "mpirun": mpirun,
-    "mpirun-per-host": mpirun_per_host,
-    "deepspeed": deepspeed,
+    "torchrun": Torchrun(),
+    "accelerate": Accelerate(),
+    "accelerate-launch": AccelerateLaunch(),
+    "mpirun": Mpirun(),
+    "mpirun-per-host": MpirunPerHost(),
+    "deepspeed": DeepSpeed(),
 }

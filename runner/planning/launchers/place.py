@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
-from runner.profile import Profile
-from runner.profile.sections import Target
-from runner.protocol.files import LauncherPart
+from disttui.runner.profile import Profile
+from disttui.runner.profile.sections import Target
+from disttui.runner.protocol.containers import ContainerSpec, start_words
+from disttui.runner.protocol.files import LauncherPart
+
+INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,22 @@ class Place:
     port: int
     exported: tuple[str, ...] = ()
     """Names of the host's variables, for a launcher that hands them to other hosts."""
+    workdir: str = "~"
+    """The job's folder, for a container."""
+
+    @property
+    def container(self) -> ContainerSpec | None:
+        """What this host's launcher runs in."""
+        box = self.profile.container
+        return box.spec(bool(self.gpus[self.node_rank])) if box else None
+
+    @property
+    def around(self) -> tuple[str, ...]:
+        """The words before the launcher, as they are typed by hand: its container and `job.wrap`."""
+        names = (*(self.exported or self.profile.host_env(self.node_rank)), *INTERFACES)
+        mounts = (self.workdir,)
+        box = start_words(self.container, self.workdir, mounts=mounts, variables=names) if self.container else ()
+        return (*box, *self.profile.job.wrap)
 
     @property
     def first_rank(self) -> int:
@@ -60,20 +79,24 @@ class Refusal(NamedTuple):
     cure: str
 
 
-class Launcher(Protocol):
-    """A module of this package that turns places into commands."""
+class Launcher:
+    """Turns places into commands."""
 
-    PART: LauncherPart
+    PART: ClassVar[LauncherPart]
     """The part of the node program that runs it."""
 
-    def launcher_args(self, place: Place, /) -> tuple[str, ...]:
+    def launcher_args(self, place: Place) -> tuple[str, ...]:
         """The options that are known before the start; the others come with the start line."""
+        raise NotImplementedError
 
-    def variables(self, place: Place, /) -> Mapping[str, Reasoned]:
-        """What it sets for every rank of the host."""
+    def variables(self, _place: Place) -> Mapping[str, Reasoned]:
+        """What it sets for every rank of the host, before the hosts have met."""
+        return {}
 
-    def by_hand(self, place: Place, /) -> tuple[str, ...]:
+    def by_hand(self, place: Place) -> tuple[str, ...]:
         """The words of the command that does the same without disttui."""
+        raise NotImplementedError
 
-    def refusal(self, profile: Profile, counts: Mapping[str, int], backend: str, /) -> Refusal | None:
+    def refusal(self, _profile: Profile, _counts: Mapping[str, int], _backend: str) -> Refusal | None:
         """Why it cannot start so many processes on each host by name; None: it can."""
+        return None

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from runner.planning.launchers.place import Place, Reasoned, Refusal
-from runner.profile import Profile
-from runner.protocol.files import LauncherPart
+from disttui.runner.planning.launchers.place import Launcher, Place
+from disttui.runner.profile import Profile
 
-PART: LauncherPart = "torchrun"
 RENDEZVOUS_TIMEOUT = 90
 """Seconds that torchrun waits for the other hosts. Its own 600 s of silence hide a host that never comes."""
 
@@ -28,26 +26,35 @@ def options(*, nnodes: int, num_processes: int, node_rank: int) -> tuple[str, ..
     )  # fmt: skip
 
 
-def launcher_args(place: Place) -> tuple[str, ...]:
-    """The options of one host."""
-    return options(nnodes=len(place.counts), num_processes=place.num_processes, node_rank=place.node_rank)
+def preload(profile: Profile) -> tuple[tuple[str, ...], str]:
+    """What a host imports once for its ranks, which it then forks, and why; nothing: each rank imports for itself."""
+    launch, job = profile.launch, profile.job
+    own = "each rank imports for itself: "
+    if not launch.preload:
+        return (), f"{own}launch.preload is empty"
+    if launch.launcher not in ("torchrun", "accelerate", "slurm"):
+        return (), f"{own}{launch.launcher} starts the ranks"
+    for key, used in (
+        ("container", profile.container), ("job.wrap", job.wrap), ("job.command", job.command),
+        ("launch.instrument: false", not launch.instrument),
+    ):  # fmt: skip
+        if used:
+            return (), f"{own}{key}"
+    return launch.preload, f"{', '.join(launch.preload)}: imported once on each host, which forks its ranks"
 
 
-def variables(_place: Place) -> Mapping[str, Reasoned]:
-    """None: torchrun itself sets what ranks need."""
-    return {}
+class Torchrun(Launcher):
+    """torchrun, which itself sets what ranks need."""
 
+    PART = "torchrun"
 
-def by_hand(place: Place) -> tuple[str, ...]:
-    """The words of the command that does the same without disttui."""
-    address = ("--master-addr", place.master, "--master-port", str(place.port))
-    words = (place.python, "-m", "torch.distributed.run", *launcher_args(place), *address, *job(*place.target))
-    return (*place.profile.job.wrap, *words)
+    def launcher_args(self, place: Place) -> tuple[str, ...]:
+        return options(nnodes=len(place.counts), num_processes=place.num_processes, node_rank=place.node_rank)
 
-
-def refusal(_profile: Profile, _counts: Mapping[str, int], _backend: str) -> Refusal | None:
-    """None: it starts any run."""
-    return None
+    def by_hand(self, place: Place) -> tuple[str, ...]:
+        address = ("--master-addr", place.master, "--master-port", str(place.port))
+        words = (place.python, "-m", "torch.distributed.run", *self.launcher_args(place), *address)
+        return (*place.around, *words, *job(*place.target))
 
 
 def job(kind: str, value: str, args: Sequence[str]) -> tuple[str, ...]:
@@ -63,3 +70,10 @@ def job(kind: str, value: str, args: Sequence[str]) -> tuple[str, ...]:
         return ("--no-python", value, *args)
     # A leading dash would be read as one of torchrun's own options.
     return (f"./{value}" if value.startswith("-") else value, *args)
+
+
+def job_in_other_words(place: Place) -> tuple[str, ...]:
+    """The same for a launcher that has other names for torchrun's options."""
+    words = job(*place.target)
+    flags = {"-m": "--module", "--no-python": "--no_python"}
+    return (flags.get(words[0], words[0]), *words[1:])

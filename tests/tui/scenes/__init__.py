@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 from textual.pilot import Pilot
 
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dialogs.prompts import AppPrompts
+from disttui.tui.dialogs.question import Question
+from disttui.tui.load.feed import TopChanged
+from disttui.tui.wizard import WizardScreen
+from disttui.tui.wizard.hosts_screen import run_detached
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
 from tests.tui.snap import until
 from tests.tui.wizard_kit import called, walk
-from tui.app import DisttuiApp
-from tui.dialogs.prompts import AppPrompts
-from tui.dialogs.question import Question
-from tui.top.feed import TopChanged
-from tui.wizard import WizardScreen
-from tui.wizard.reach import apart
 
 KEY = ("ssh-ed25519", "SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo")
 
@@ -90,7 +90,7 @@ def question_asked(ask: Callable[[AppPrompts], object]) -> Callable[[Pilot[None]
         app = pilot.app
         assert isinstance(app, DisttuiApp)
         await in_wizard(1, ["silent", "gpu1"])(pilot)
-        apart(lambda: ask(app.prompts()))
+        run_detached(lambda: ask(app.prompts()))
         await called(pilot, Question)
 
     return play

@@ -13,17 +13,17 @@ from unittest.mock import patch
 
 from textual.pilot import Pilot
 
-from runner.runs.registry import find_run
-from runner.runs.state import link
+from disttui.runner.runs.registry import find_run
+from disttui.runner.runs.state import link
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dashboard.diagnosis import DiagnosisScreen
+from disttui.tui.dashboard.screen import DashboardScreen, RunFound
+from disttui.tui.replay.player import Tape
+from disttui.tui.run.feed import LiveFeed, RunChanged
 from tests.tui import test_blame as blame
 from tests.tui.scenes import Scene, in_replay
 from tests.tui.snap import until
 from tests.tui.synthetic_run import BEGIN, write
-from tui.app import DisttuiApp
-from tui.dashboard.diagnosis import DiagnosisScreen
-from tui.dashboard.screen import DashboardScreen, RunFound
-from tui.replay.player import Tape
-from tui.run.feed import LiveFeed, RunChanged
 
 RUN = "pair-20260921-7f3a"
 STEPS = 40
@@ -75,7 +75,7 @@ def in_run(
         shutil.rmtree(folder, ignore_errors=True)
         make(folder)
         screen = MadeUpDashboard(RUN, now, unseen)
-        with patch("tui.dashboard.run_screen.Ended.look"):
+        with patch("disttui.tui.dashboard.run_screen.Ended.look"):
             await app.push_screen(screen)
             await until(pilot, lambda: screen.snapshot is not None)
             await pilot.pause(0.5)
@@ -148,7 +148,7 @@ def _cut(folder: Path, names: str) -> None:
 
 
 def _unseen(*nodes: int) -> Callable[[Path], object]:
-    """Hosts of which nothing has come for a while, and whose ranks go on."""
+    """Hosts of which nothing has come for a while, and whose ranks continue."""
 
     def cut(folder: Path) -> None:
         for node in nodes:
@@ -208,7 +208,7 @@ def _may_restart(folder: Path) -> None:
 
 
 def _second_attempt(folder: Path) -> None:
-    """Attempt 1 lost rank 3 after 20 steps; attempt 2 goes on from step 16."""
+    """Attempt 1 lost rank 3 after 20 steps; attempt 2 continues from step 16."""
     _may_restart(folder)
     cause = {"node": 1, "rank": 3, "kind": "signal", "code": -9, "at": BEGIN + 30}
     for place in sorted(folder.glob("[0-9]*")):
@@ -309,7 +309,7 @@ def _diagnosis() -> Act:
             "  rank 1 on node0 has not entered it: it is in load_batch (/home/ada/data.py:5)\n"
             "  called from <module> (/home/ada/projects/pretraining/fineweb/train.py:20)"
         )
-        screen.post_message(DiagnosisScreen.Answered(words))
+        screen.show(words)
         await pilot.pause(0.4)
 
     return play

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from textual.pilot import Pilot
 
-from runner.runs.notes import Notes, write_notes
-from runner.runs.watch import HostNow
+from disttui.runner.runs.notes import Notes, write_notes
+from disttui.runner.runs.watch import HostNow
+from disttui.tui.app import DisttuiApp
+from disttui.tui.home.screen import HomeScreen
+from disttui.tui.load.feed import TopChanged
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
 from tests.tui.scenes import Scene, in_leased_top, in_replay, in_wizard
-from tui.app import DisttuiApp
-from tui.home.screen import HomeScreen
-from tui.top.feed import TopChanged
+from tests.tui.snap import screen_text, until
 
 
 def one_profile(folder: Path) -> None:
@@ -43,7 +45,7 @@ def queued(folder: Path) -> None:
     kit.busy_machine(folder)
     place = kit.add_run(folder, "vit-7f3a", {"ada": 4, "grace": 4}, ago=3800)
     spec = json.loads((place / "0" / "spec.json").read_text())
-    (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"priority": 0}}))
+    (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"round": 0}}))
     event = {"t": kit.NOW - 5, "e": "note", "level": "info", "text": "in line: ada: bob's llama-02c1 holds GPU 1"}
     (place / "0" / "events.jsonl").write_text(f"{json.dumps(event)}\n")
     os.utime(place / "0" / "events.jsonl", (kit.NOW - 5, kit.NOW - 5))
@@ -70,8 +72,29 @@ async def _read_only(pilot: Pilot[None]) -> None:
     app = pilot.app
     assert isinstance(app, DisttuiApp) and isinstance(app.screen, HomeScreen)
     app.read_only = True
-    app.screen._show(app.shelf)
+    app.screen._show(app.inventory)
     app.screen.refresh_bindings()
+
+
+def live(t: float = kit.NOW) -> tuple[HostNow, ...]:
+    """The hosts of the busy machine: one is full, one has room and another user's run, one refuses."""
+    ada, grace = top_kit.host(0, 8, t), top_kit.host(1, 4, t)
+    mine = top_kit.lease("alice", [0, 1, 2, 3], run="pair-7f3a", since=t - 751)
+    bob = top_kit.lease("bob", [4, 5, 6, 7], run="llama-02c1", since=t - 7200)
+    refused = HostNow("edsger", "failed", since=t - 20, problem="connection refused by 192.0.2.7 port 22",
+                      cure="Is an SSH server running there?")  # fmt: skip
+    here = HostNow("local", "seen", top_kit.host(2, 0, t).load, t)
+    return (
+        replace(ada, name="ada", leases=(mine, bob)),
+        replace(grace, name="grace", leases=(top_kit.lease("carol", [3], kind="hand", run="", until=t + 7200),)),
+        refused, here,
+    )  # fmt: skip
+
+
+async def watched(pilot: Pilot[None]) -> None:
+    """The home screen, after its hosts have reported."""
+    pilot.app.screen.post_message(TopChanged(live(), kit.NOW))
+    await until(pilot, lambda: "GPUs free" in screen_text(pilot.app))
 
 
 async def _toasts(pilot: Pilot[None]) -> None:
@@ -104,6 +127,7 @@ def _hosts(count: int, gpus: int) -> Callable[[float], tuple[HostNow, ...]]:
 
 
 SCENES = (
+    Scene("home-live", (80, 24), act=watched),
     Scene("profile-error", (80, 24), ["2", "enter"]),
     Scene("confirm", (80, 24), ["x"]),
     Scene("help", (100, 30), ["question_mark"]),

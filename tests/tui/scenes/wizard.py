@@ -10,15 +10,15 @@ from unittest.mock import patch
 
 from textual.pilot import Pilot
 
-from runner.library.syncing import KeptBoth, Synced
-from runner.profile.library import Library
+from disttui.runner.library.syncing import KeptBoth, Synced
+from disttui.runner.profile.library import Library
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dialogs.profile_error import ProfileErrorScreen
+from disttui.tui.dialogs.question import Question
+from disttui.tui.wizard import WizardScreen
 from tests.tui.scenes import KEY, Scene, in_wizard, question_asked
 from tests.tui.shelf_kit import add_profile, busy_machine, shows
 from tests.tui.snap import until
-from tui.app import DisttuiApp
-from tui.dialogs.profile_error import ProfileErrorScreen
-from tui.dialogs.question import Question
-from tui.wizard import WizardScreen
 
 
 def profile_of(text: str, mode: int = 0o644) -> Callable[[Path], object]:
@@ -36,7 +36,7 @@ def opened(*keys: str, launch: bool = False) -> Callable[[Pilot[None]], Awaitabl
     async def play(pilot: Pilot[None]) -> None:
         app = pilot.app
         assert isinstance(app, DisttuiApp)
-        (profile,) = [row.path for row in app.shelf.profiles if row.name == "pair"]
+        (profile,) = [row.path for row in app.inventory.profiles if row.name == "pair"]
         app.router.open_wizard(profile, launch=launch)
         await until(pilot, lambda: isinstance(app.screen, (WizardScreen, Question)))
         await pilot.pause(0.3)
@@ -61,7 +61,7 @@ async def conflict(pilot: Pilot[None]) -> None:
     kept = KeptBoth("llama-7b.yaml", "llama-7b.ada.yaml")
     done = Synced(received=("resnet.yaml", "llama-7b.yaml"), sent=1, kept=(kept,))
     library = Library("lab", "team", Path("lab"), url="git@hub:lab/profiles.git")
-    with patch("runner.api.libraries.sync_libraries", lambda *_: iter([(library, done)])):
+    with patch("disttui.runner.api.libraries.sync_libraries", lambda *_: iter([(library, done)])):
         await pilot.press("S")
         await until(pilot, lambda: shows(cast(DisttuiApp, pilot.app), "llama-7b.ada"))
 
@@ -72,7 +72,7 @@ async def edited(pilot: Pilot[None]) -> None:
     def edit(command: Sequence[str], **_: object) -> None:
         Path(command[-1]).write_text("disttui: 1\nhosts: [ada, grace]\nnum_procesess: 4\njob: {builtin: bytegpt}\n")
 
-    with patch.object(DisttuiApp, "suspend", nullcontext), patch("tui.terminal.editor.subprocess.run", edit):
+    with patch.object(DisttuiApp, "suspend", nullcontext), patch("disttui.tui.terminal.subprocess.run", edit):
         await pilot.press("2", "j", "e")
         await until(pilot, lambda: isinstance(pilot.app.screen, ProfileErrorScreen))
         await pilot.pause(0.3)

@@ -10,15 +10,17 @@ import struct
 from typing import List, Optional
 
 from . import wire
-from .crc32c import masked
 from .sample import MalformedFileError, Sample, note, whole_step
+from .wire import masked
 
 _LENGTH = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 _LONGEST = 4096
-"""Bytes of the longest record that is parsed: a scalar takes less than 300; images and histograms are no metrics."""
+"""Bytes of the longest record that is parsed: a scalar takes less than 300; images and histograms are not metrics."""
 _LARGEST = 1 << 40
 _FLOAT, _DOUBLE = 1, 2
+_HYPERPARAMETERS = "_hparams_/"
+"""The beginning of tags whose metadata are the content: their tensor holds nothing."""
 
 
 class EventFile:
@@ -79,7 +81,7 @@ def _scalar(sample: Sample, data: memoryview) -> None:
             found = wire.single(_bytes(value))
         elif number == 8 and kind == 2:
             found = _tensor(_bytes(value))
-    if found is not None:
+    if found is not None and not tag.startswith(_HYPERPARAMETERS):
         note(sample.values, tag, "%.7g" % found)
 
 

@@ -27,12 +27,8 @@ _EVERY = (3.0, 15.0)
 """Seconds between two searches, in the first minute and later."""
 _MOST_FILES = 16
 """Files of metrics that are read on one host."""
-_MOST_PROCESSES = 256
-_MOST_DESCRIPTORS = 2048
 _PATIENCE = 0.1
-"""Seconds that a search may take: the supervisor must send beats meanwhile."""
-_DEEPEST = 4
-_BUDGET = 64 << 10
+"""Seconds that a search may take: it delays heartbeats."""
 _LAST_BUDGET = 1 << 20
 """Bytes that are read at each poll, and at the last one."""
 _MOST_ENTRIES = 5000
@@ -97,7 +93,7 @@ class ScalarFiles:
         if pids and (now >= self._next or last):
             self._next = now + _EVERY[now - self._first > 60]
             self._search(pids)
-        budget = _LAST_BUDGET if last else _BUDGET
+        budget = _LAST_BUDGET if last else (64 << 10)
         for key, (rank, file) in list(self._open.items()):
             try:
                 samples = file.read(budget // len(self._open))
@@ -119,7 +115,7 @@ class ScalarFiles:
         table = procs.table()
         ranks = {pid: rank for rank, pid in pids.items()}
         for rank, pid in pids.items():
-            for below in sorted(procs.descendants(table, pid))[:_MOST_PROCESSES]:
+            for below in sorted(procs.descendants(table, pid))[:256]:
                 ranks.setdefault(below, rank)
         self._search_open(ranks, pids)
         lying = _lying(self._workdir)
@@ -162,7 +158,7 @@ class ScalarFiles:
 
     def _give_up(self, key: Tuple[int, int], file: ScalarFile, error: Exception) -> None:
         if file.is_of_metrics:
-            self.notes.append("no more metrics are read from %s: %s" % (file.name, error))
+            self.notes.append("stopped reading metrics from %s: %s" % (file.name, error))
         del self._open[key]
         self._done.add(key)
         file.close()
@@ -177,7 +173,7 @@ class ScalarFiles:
                 there = os.readlink("/proc/%d/cwd" % pid)
             except OSError:
                 continue
-            if (there + "/").startswith(self._workdir.rstrip("/") + "/") and _has_torch(pid):
+            if (there + "/").startswith(self._workdir.rstrip("/") + "/") and procs.has_mapped(pid, b"/libtorch"):
                 return True
         return False
 
@@ -194,7 +190,7 @@ def _written(pid: int) -> Iterator[Tuple[str, str]]:
     """The files of metrics that a process holds open for writing: a path to open each, and its name."""
     folder = "/proc/%d/fd" % pid
     try:
-        numbers = os.listdir(folder)[:_MOST_DESCRIPTORS]
+        numbers = os.listdir(folder)[:2048]
     except OSError:
         return
     for number in numbers:
@@ -215,7 +211,7 @@ def _lying(workdir: str) -> _Lying:
     """The files of metrics of this user's below a folder."""
     deadline = time.monotonic() + _PATIENCE
     lying = _Lying(set(), set(), whole=True)
-    folders = [(workdir, _DEEPEST)]
+    folders = [(workdir, 4)]
     while folders:
         folder, deeper = folders.pop(0)  # the nearest first
         try:
@@ -239,11 +235,3 @@ def _is_ours(path: str) -> bool:
     except OSError:
         return False
     return stat.S_ISREG(seen.st_mode) and seen.st_uid == os.getuid()
-
-
-def _has_torch(pid: int) -> bool:
-    try:
-        with open("/proc/%d/maps" % pid, "rb") as file:
-            return any(b"/libtorch" in line for line in file)
-    except OSError:
-        return False

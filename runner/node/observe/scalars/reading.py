@@ -1,14 +1,15 @@
-"""One file of metrics, read by offset as it grows."""
+"""One file of metrics, read by offset as it grows, and the tables that Lightning's CSVLogger writes."""
 
 from __future__ import annotations
 
+import csv
 import os
 import stat
 from typing import List, Optional, Union
 
-from .csv_file import CsvFile
+from ..patterns import Record
 from .event_file import EventFile
-from .sample import MalformedFileError, Sample, as_validation, of_validation, together
+from .sample import MalformedFileError, Sample, as_validation, note, of_validation, together, whole_step
 from .wandb_file import WandbFile
 
 EVENTS = "events.out.tfevents."
@@ -42,7 +43,7 @@ class ScalarFile:
     def __init__(self, path: str, name: str) -> None:
         found = decoder(name)
         if found is None:
-            raise MalformedFileError("a name of no known kind")
+            raise MalformedFileError("an unknown kind of file")
         self.name = name
         self._decoder = found
         self.is_of_metrics = not isinstance(found, CsvFile)
@@ -57,7 +58,7 @@ class ScalarFile:
         self.key = (seen.st_dev, seen.st_ino)
         if not stat.S_ISREG(seen.st_mode):
             self.close()
-            raise MalformedFileError("no regular file")
+            raise MalformedFileError("not a regular file")
 
     def read(self, budget: int) -> List[Sample]:
         """Return the new samples, of about `budget` bytes at most. Raises MalformedFileError or OSError.
@@ -67,8 +68,11 @@ class ScalarFile:
         if self._damage:
             raise self._damage
         samples: List[Sample] = []
-        if isinstance(self._decoder, CsvFile):
-            self._look_again(self._decoder)
+        table = self._decoder if isinstance(self._decoder, CsvFile) else None
+        size = os.fstat(self._fd).st_size
+        if table and (size < self._offset or os.pread(self._fd, len(table.head), 0) != table.head):
+            table.begin_anew()
+            self._offset = 0
         while budget > 0:
             piece = os.pread(self._fd, _PIECE, self._offset)
             try:
@@ -85,14 +89,78 @@ class ScalarFile:
         self.is_of_metrics = self.is_of_metrics or bool(samples)
         return [as_validation(sample) for sample in samples] if self._validation else samples
 
-    def _look_again(self, table: CsvFile) -> None:
-        size = os.fstat(self._fd).st_size
-        if size < self._offset or os.pread(self._fd, len(table.head), 0) != table.head:
-            table.begin_anew()
-            self._offset = 0
-
     def close(self) -> None:
         """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+_LONGEST = 16 << 10
+"""Bytes of a line."""
+_COUNTERS = ("step", "global_step", "iter", "iteration", "epoch")
+
+
+class CsvFile:
+    """Reads one table piece by piece.
+
+    On a new name the writer writes the whole file anew; rows that were read before are left out then.
+    """
+
+    def __init__(self) -> None:
+        self.head = b""
+        """The line with the names, empty until it is read."""
+        self._names: List[str] = []
+        self._row = 0
+        self._taken = 0
+
+    def begin_anew(self) -> None:
+        """The file was written anew: what follows is read from its beginning."""
+        self.head, self._row = b"", 0
+
+    def take(self, piece: bytes, offset: int, samples: List[Sample]) -> int:
+        """Parse the piece at `offset`; its samples are appended to `samples`.
+
+        Returns the bytes consumed, more than the piece has where the following bytes are to be skipped. Raises
+        MalformedFileError.
+        """
+        end = piece.rfind(b"\n") + 1
+        if not end:
+            if len(piece) > _LONGEST:
+                raise MalformedFileError("a line of more than %d bytes" % _LONGEST)
+            return 0
+        for line in piece[:end].splitlines(keepends=True):
+            if not self.head:
+                self._begin(line)
+                continue
+            self._row += 1
+            if self._row <= self._taken:
+                continue
+            self._taken = self._row
+            sample = self._read(line)
+            if sample is not None:
+                samples.append(sample)
+        return end
+
+    def _begin(self, line: bytes) -> None:
+        names = _cells(line)
+        if len(names) > 256 or not any(name.strip().lower() in _COUNTERS for name in names):
+            raise MalformedFileError("no column for a step or an epoch")
+        self.head, self._names = line, [name.strip() for name in names]
+
+    def _read(self, line: bytes) -> Optional[Sample]:
+        values: Record = {}
+        for name, cell in zip(self._names, _cells(line)):  # noqa: B905 (Python 3.8)
+            if cell.strip():
+                note(values, name, cell.strip())
+        step = values.pop("step", None)
+        return Sample(whole_step(step), None, values) if values.keys() - {"epoch"} else None
+
+
+def _cells(line: bytes) -> List[str]:
+    if len(line) > _LONGEST:
+        raise MalformedFileError("a line of more than %d bytes" % _LONGEST)
+    try:
+        return next(csv.reader([line.decode("utf-8", "replace").replace("\0", "")]), [])
+    except csv.Error as error:
+        raise MalformedFileError(str(error)) from None

@@ -6,12 +6,11 @@ import re
 from typing import List, NamedTuple, Optional, Sequence
 
 from ..patterns import Record, put
+from ..reports import whole
 
-_LONGEST_NAME = 100
 _MOST_VALUES = 64
 """Values of one step that are kept."""
 _PARTS = re.compile(r"(?:^|[/_.-])(?:val|valid|validation|eval)$", re.IGNORECASE)
-_STEPS = 1 << 53
 # Lightning's values of single batches of an evaluation; their step counts the batches of all evaluations.
 _OF_BATCHES = re.compile(r"(?:val|valid|validation|eval|test)_.{1,90}_step$")
 _SUMMARY = ("train_", "total_flos")
@@ -44,7 +43,7 @@ def note(values: Record, tag: str, number: str) -> None:
     if trains and last.startswith(_SUMMARY):
         return
     name = last if trains else tag
-    if 0 < len(name) <= _LONGEST_NAME and len(values) < _MOST_VALUES:
+    if 0 < len(name) <= 100 and len(values) < _MOST_VALUES:
         try:
             put(values, name, number)
         except (ValueError, OverflowError):
@@ -54,9 +53,7 @@ def note(values: Record, tag: str, number: str) -> None:
 
 def whole_step(value: object) -> Optional[int]:
     """A step as a whole number that JSON can hold, None for anything else."""
-    if isinstance(value, float) and abs(value) < _STEPS and value.is_integer():
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _STEPS else None
+    return whole(value, 1 << 53)
 
 
 def together(samples: Sequence[Sample]) -> List[Sample]:

@@ -42,7 +42,7 @@ class WandbFile:
             if len(piece) < len(_HEAD):
                 return 0
             if not piece.startswith(_HEAD):
-                raise MalformedFileError("a head that is not Weights & Biases'")
+                raise MalformedFileError("not a header of Weights & Biases")
             at = len(_HEAD)
         while True:
             left = _BLOCK - (offset + at) % _BLOCK
@@ -108,7 +108,7 @@ def _sample(history: memoryview) -> Sample:
 
 
 def _item(data: memoryview) -> Tuple[List[str], str]:
-    """The name's parts, and the number's text; empty for what is no number."""
+    """The name's parts, and the number's text; empty if it is not a number."""
     names: List[str] = []
     number_text = ""
     for number, kind, value in wire.fields(data):

@@ -1,9 +1,10 @@
-"""Protocol Buffers' wire format, as far as scalars need it: protobuf.dev/programming-guides/encoding."""
+"""Protocol Buffers' wire format, as far as scalars need it (protobuf.dev/programming-guides/encoding), and the checksum
+of TFRecord files: CRC-32C (Castagnoli, RFC 3720), rotated and shifted by a constant."""
 
 from __future__ import annotations
 
 import struct
-from typing import Iterator, Tuple, Union
+from typing import Iterator, List, Tuple, Union
 
 from .sample import MalformedFileError
 
@@ -60,10 +61,41 @@ def _varint(data: memoryview, at: int) -> Tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
-            raise MalformedFileError("a number without its end")
+            raise MalformedFileError("an unterminated number")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & 0xFFFFFFFFFFFFFFFF, at
     raise MalformedFileError("a number of more than ten bytes")
+
+
+_POLYNOMIAL = 0x82F63B78  # reflected
+_SHIFT = 0xA282EAD8
+
+
+def masked(data: bytes) -> int:
+    """The checksum as the files hold it."""
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + _SHIFT) & 0xFFFFFFFF
+
+
+def crc32c(data: bytes) -> int:
+    """The plain checksum."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+def _table() -> List[int]:
+    found = []
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
+        found.append(value)
+    return found
+
+
+_TABLE = _table()

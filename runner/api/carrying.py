@@ -1,0 +1,329 @@
+"""A run's code: collected from the folder of `job.sync`, sent to the hosts, and recorded with the run."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import NamedTuple, TypeVar
+
+from disttui.runner import private
+from disttui.runner.api.questions import ignore
+from disttui.runner.errors import InputError
+from disttui.runner.formatting import count
+from disttui.runner.hosts.link import Link
+from disttui.runner.ids import short
+from disttui.runner.paths import inside
+from disttui.runner.profile import Profile
+from disttui.runner.profile.leaks import without_tokens
+from disttui.runner.profile.problems import printable
+from disttui.runner.protocol import tree
+from disttui.runner.protocol.objects import DamagedError, Store, write_tree
+from disttui.runner.runs.provenance import CodeKept
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.sync.collect import Collected, GitState, Omitted, Wanted, collect, git_state
+from disttui.runner.sync.transfer import TreeParcel, send
+from disttui.runner.text.masking import masked
+from disttui.runner.user.folders import user_folder
+
+MANIFEST = "code.tree"
+"""The manifest of a run's code, beside its run.json."""
+HERE = "this machine"
+_MOST_TEXT = 1 << 20
+"""Bytes of a file whose lines are compared."""
+
+
+_Made = TypeVar("_Made")
+
+
+class HostStep(NamedTuple):
+    """The progress of a host before the start."""
+
+    node: int
+    kind: str
+    """`connecting`, `probing`, `ready`, `installing`, `sending`, `data`, `setup` or `failed`."""
+    note: str
+
+    @property
+    def words(self) -> str:
+        """What the host is being given, as a text; empty for other steps."""
+        what = {"installing": "environment", "sending": "sending the code", "data": "data", "setup": "setup"}.get(
+            self.kind
+        )
+        return f"{what}: {self.note}" if what and self.note else ""
+
+
+@dataclass(frozen=True)
+class RunCode:
+    """The code of a run that is about to start; this machine's store has it all."""
+
+    folder: Path
+    sha256: str
+    """Of the manifest: the name of the tree."""
+    manifest: bytes
+    files: int
+    size: int
+    """Bytes of all files."""
+    omitted: tuple[Omitted, ...]
+    git: GitState
+    recorded: bool = False
+    """Whether it is that of an earlier run, whatever the folder has now."""
+
+
+def collect_code(
+    profile: Profile, environ: Mapping[str, str] = os.environ, folder: Path | None = None
+) -> RunCode | None:
+    """The folder that a profile sends, as it is now; None for a profile without `job.sync`.
+
+    Args:
+        folder: In place of the profile's.
+
+    Raises:
+        InputError: The folder cannot be sent, or has not got the job's script.
+    """
+    source = folder or profile.sync_source
+    if profile.job.sync is None or source is None:
+        return None
+    sync = profile.job.sync
+    with ThreadPoolExecutor(1, "git") as pool:
+        git = pool.submit(git_state, source)
+        wanted = Wanted(source, sync.exclude, sync.include, sync.max)
+        found = collect(wanted, code_store(environ), user_folder("cache", environ) / "sync")
+    _check_script(profile, found)
+    return RunCode(
+        found.folder, found.sha256, found.manifest, len(found.entries), found.size, found.omitted, git.result()
+    )
+
+
+def recorded_code(run: KnownRun, environ: Mapping[str, str] = os.environ) -> RunCode:
+    """The code of an earlier run. Raises InputError where this machine does not have it any more."""
+    from disttui.runner.runs.provenance import load_provenance
+
+    kept = load_provenance(run.folder)
+    store = code_store(environ)
+    cure = "Add --latest to run the folder as it is now."
+    try:
+        manifest, entries = manifest_of(run)
+        objects = tree.objects(entries)
+        if kept and kept.code and kept.code.tree not in ("", tree.digest(manifest)):
+            raise ValueError("the manifest was cut")
+    except (OSError, ValueError):
+        raise InputError(f"the code of {short(run.run)} was not recorded on this machine", cure) from None
+    if not all(store.has(name, size) for name, size in objects.items()):
+        raise InputError(f"the code of {short(run.run)} is not on this machine any more", cure)
+    with suppress(OSError):
+        store.add(manifest)
+    code = kept.code if kept else None
+    git = GitState(code.commit or "", code.branch, code.diff, code.cut, code.untracked) if code else GitState()
+    size = sum(one.size for one in entries)
+    folder = Path(code.folder if code else "")
+    return RunCode(folder, tree.digest(manifest), manifest, len(entries), size, (), git, recorded=True)
+
+
+def manifest_of(run: KnownRun) -> tuple[bytes, Sequence[tree.Entry]]:
+    """The manifest of a run's code. Raises OSError where it is missing, ValueError for a malformed one."""
+    data = private.read(inside(run.folder, MANIFEST), tree.MOST_BYTES)[0]
+    return data, tree.decode(data)
+
+
+def content(name: str, most: int, environ: Mapping[str, str] = os.environ) -> bytes | None:
+    """The content of a file of recorded code; None where it is larger or not on this machine any more."""
+    try:
+        return code_store(environ).read(name, most)
+    except (OSError, DamagedError):
+        return None
+
+
+def code_changes(one: KnownRun, other: KnownRun, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """How the code of two runs differs, file by file, as the lines of a unified diff; secrets are masked.
+
+    Raises OSError or ValueError where the code of one was not recorded on this machine.
+    """
+    before, after = ({entry.path: entry for entry in manifest_of(run)[1]} for run in (one, other))
+    for path in sorted(before.keys() | after.keys()):
+        first, second = before.get(path), after.get(path)
+        if first == second:
+            continue
+        name = printable(os.fsdecode(path))
+        texts = [_text(entry, environ) for entry in (first, second)]
+        if None in texts:
+            yield f"{name} differs: {_described(first)} → {_described(second)}"
+            continue
+        old, new = (without_tokens(masked(text or "")).splitlines() for text in texts)
+        names = (name if first else "/dev/null", name if second else "/dev/null")
+        yield from difflib.unified_diff(old, new, *names, lineterm="")
+
+
+def _text(entry: tree.Entry | None, environ: Mapping[str, str]) -> str | None:
+    """A file's text; empty where it is missing, None for what cannot be shown as text."""
+    if entry is None:
+        return ""
+    if entry.kind == "l":
+        return f"link to {os.fsdecode(entry.target)}"
+    data = content(entry.value, _MOST_TEXT, environ) if entry.size <= _MOST_TEXT else None
+    return None if data is None or b"\0" in data else data.decode("utf-8", "replace")
+
+
+def _described(entry: tree.Entry | None) -> str:
+    return f"{count(entry.size)}B, {entry.value[:12]}" if entry else "nothing"
+
+
+def code_files(run: KnownRun) -> list[tuple[str, int, str]]:
+    """Path as safe text, bytes and SHA-256 of each file of a run's code. Raises InputError where none is recorded."""
+    try:
+        entries = manifest_of(run)[1]
+    except (OSError, ValueError):
+        what = f"no code of {short(run.run)} is recorded on this machine"
+        raise InputError(what, "Only job.sync records code, where the run was started.") from None
+    return [(printable(os.fsdecode(one.path)), one.size, "" if one.kind == "l" else one.value) for one in entries]
+
+
+def code_file(run: KnownRun, path: str, environ: Mapping[str, str] = os.environ) -> bytes:
+    """The content of a file of a run's code. Raises InputError where it is not recorded, or not here any more."""
+    found = {name: (size, sha256) for name, size, sha256 in code_files(run)}
+    if path not in found or not found[path][1]:
+        raise InputError(f"{printable(path)} is not a file of the code of {short(run.run)}", "List them by --code.")
+    data = content(found[path][1], found[path][0], environ)
+    if data is None:
+        raise InputError(f"{printable(path)} is not on this machine any more", "See the run's folder on its hosts.")
+    return data
+
+
+def copy_code(run: KnownRun, to: Path, environ: Mapping[str, str] = os.environ) -> int:
+    """Copy the code of a run into a new folder; returns the number of files.
+
+    Raises:
+        InputError: The folder exists or cannot be written, or the code is not on this machine.
+    """
+    recorded_code(run, environ)
+    store = code_store(environ)
+    entries = manifest_of(run)[1]
+    part = None
+    try:
+        if os.path.lexists(to):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(to))
+        to.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=".code-", dir=to.parent))
+        write_tree(store, entries, os.fsencode(part))
+        part.rename(to)
+    except DamagedError as error:
+        raise InputError(f"a file of the code is damaged: {str(error)[:12]}", place=str(to)) from None
+    except OSError as error:
+        cure = "Choose a folder that does not exist by --to."
+        place = printable(os.fsdecode(error.filename or to))
+        raise InputError(f"cannot copy the code: {error.strerror}", cure, place=place) from None
+    finally:
+        if part is not None:
+            shutil.rmtree(part, ignore_errors=True)
+    return len(entries)
+
+
+def keep_code(run: KnownRun, code: RunCode) -> CodeKept:
+    """Write the manifest of a run's code beside its run.json; returns what else is to be recorded."""
+    with suppress(OSError):
+        private.replace(inside(run.folder, MANIFEST), code.manifest)
+    git = code.git
+    return CodeKept(
+        HERE,
+        str(code.folder),
+        git.commit or None,
+        without_tokens(git.diff),
+        git.cut,
+        git.untracked,
+        git.branch,
+        code.sha256,
+    )
+
+
+def carry(
+    run: KnownRun,
+    profile: Profile,
+    code: RunCode,
+    links: Sequence[Link],
+    opener: Callable[[int], Link],
+    environ: Mapping[str, str],
+) -> Generator[HostStep]:
+    """Send a run's code to its hosts; yields the progress.
+
+    Args:
+        opener: Makes a new link to the host of a node rank.
+
+    Raises:
+        DisttuiError: A host cannot be given it.
+    """
+    assert profile.job.sync is not None
+    parcel = TreeParcel(code.sha256, code.manifest, code_store(environ))
+    folder = profile.job.sync.folder(run.run_dir, run.run)
+    yield from stepwise(
+        lambda tell: send(
+            parcel, links, run=run.run, run_dir=run.run_dir, to=folder, reopen=opener, tell=tell,
+            addresses=meeting_addresses(profile)[: len(links)], ports=profile.launch.ports,
+        )
+    )  # fmt: skip
+
+
+def meeting_addresses(profile: Profile) -> list[str | None]:
+    """By which other hosts reach each; None: by any that it has."""
+    # With a master on loopback all hosts are this machine: nothing may listen on the network.
+    alone = profile.launch.master if profile.launch.master in ("127.0.0.1", "::1") else None
+    return [alone or host.address for host in profile.hosts]
+
+
+def stepwise(
+    work: Callable[[Callable[[int, str, str], None]], _Made], unwanted: Callable[[_Made], object] = ignore
+) -> Generator[HostStep, None, _Made]:
+    """Do work in a thread, yield the steps that it reports, and return its result.
+
+    Args:
+        unwanted: Takes the result where the caller has left before it came.
+    """
+    steps: SimpleQueue[HostStep | None] = SimpleQueue()
+    pool = ThreadPoolExecutor(1, "steps")
+    working = pool.submit(work, lambda node, kind, note: steps.put(HostStep(node, kind, note)))
+    working.add_done_callback(lambda _: steps.put(None))
+    try:
+        while (step := steps.get()) is not None:
+            yield step
+    except BaseException:  # the caller leaves, or Ctrl-C
+        working.add_done_callback(lambda done: done.exception() or unwanted(done.result()))
+        raise
+    finally:
+        pool.shutdown(wait=False)
+    return working.result()
+
+
+def code_store(environ: Mapping[str, str]) -> Store:
+    """This machine's store of what is sent to hosts. Raises InputError."""
+    folder = user_folder("cache", environ)
+    try:
+        private.make_folder(folder)
+        return Store(str(folder / "objects"))
+    except OSError as error:
+        cure = "Make room there, or set XDG_CACHE_HOME to a folder of yours."
+        raise InputError(f"cannot use it: {error.strerror}", cure, place=str(folder)) from None
+
+
+def _check_script(profile: Profile, found: Collected) -> None:
+    """Raise InputError where the job's script is not sent."""
+    script = profile.job.script
+    if script is None or script[:1] in ("/", "~"):
+        return
+    path = re.sub(r"^(\./+)+|/+$", "", script)
+    paths = {os.fsdecode(one.path) for one in found.entries}
+    if path in ("", ".") or path in paths or f"{path}/__main__.py" in paths:
+        return
+    place = f"{found.folder}/{printable(path)}"
+    why = next((one.why for one in found.omitted if one.path in (printable(path), f"{printable(path)}/")), "")
+    if why:
+        raise InputError(f"the script is not sent: {why}", "Add it to job.sync.include.", place=place)
+    cure = "Correct job.script, which starts at the folder of job.sync; git must not ignore it."
+    raise InputError("the script is not among the files that job.sync sends", cure, place=place)

@@ -1,0 +1,218 @@
+"""The Python environments of `job.environment`: what they are made of, and having hosts find or build them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from disttui.runner import private
+from disttui.runner.api.carrying import code_store, meeting_addresses
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import InputError
+from disttui.runner.hosts.facts import HostFacts, facts_of
+from disttui.runner.hosts.link import Link
+from disttui.runner.hosts.survey import Tell, probe_request, side_by_side
+from disttui.runner.paths import inside
+from disttui.runner.planning.interpreter import find_python, has_environment
+from disttui.runner.profile import Profile
+from disttui.runner.profile.problems import printable
+from disttui.runner.protocol import tree
+from disttui.runner.protocol.names import WHEELS
+from disttui.runner.protocol.requests import EnvironmentAnswer
+from disttui.runner.runs.remote import stream_all
+from disttui.runner.sync.transfer import TreeParcel, send
+from disttui.runner.sync.wheels import download
+
+_MAIN = ("uv.lock", "requirements.txt", "environment.yml")
+_MOST, _MOST_FILES = 3 << 20, 64
+"""Bytes of all files, and their number."""
+_REFERS = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^\s-]))(\S+)")
+_LOCAL = re.compile(r"(-e|--editable)\b|\.{0,2}/|\.$|file:|.+ @ file:")
+_FOUND = 120.0
+"""Seconds to find what an environment would be called."""
+
+
+@dataclass(frozen=True)
+class EnvironmentFiles:
+    """What an environment is made of."""
+
+    files: Mapping[str, str]
+    """Name → text; the first says how it is built."""
+    inherit: bool
+    wheels: TreeParcel | None
+
+
+def collect_requirements(viewer: Viewer, profile: Profile) -> EnvironmentFiles:
+    """Read the files of `job.environment`. Raises InputError."""
+    wanted = profile.job.environment
+    assert wanted is not None
+    main = profile.local_path(wanted.source, "job", "environment", "from")
+    if main.is_dir():
+        found = next(filter(Path.is_file, (inside(main, name) for name in _MAIN)), None)
+        if found is None:
+            cure = f"Add one of {', '.join(_MAIN)}, or name the file by job.environment.from."
+            raise InputError("the folder has no file that says what to install", cure, place=printable(str(main)))
+        main = found
+    files: dict[str, str] = {}
+    _read(main, main.parent, files)
+    if main.name == "uv.lock":
+        _read(main.with_name("pyproject.toml"), main.parent, files)
+    if wanted.inherit and main.suffix in (".lock", ".yml", ".yaml"):
+        raise InputError(f"{main.name} pins every package: it cannot inherit any", "Use a requirements.txt.")
+    return EnvironmentFiles(files, wanted.inherit, _wheels(viewer, profile))
+
+
+def _read(path: Path, top: Path, files: dict[str, str]) -> None:
+    try:
+        name = path.resolve().relative_to(top.resolve()).as_posix()
+    except ValueError:
+        raise InputError(
+            f"it lies outside of {printable(str(top))}", "Move it there.", place=printable(str(path))
+        ) from None
+    if name in files:
+        return
+    try:
+        text = private.read(path, _MOST + 1)[0].decode()
+    except (OSError, ValueError, private.NoRegularFileError) as error:
+        why = getattr(error, "strerror", None) or "not a text file"
+        raise InputError(f"cannot read it: {why}", "Correct job.environment.", place=printable(str(path))) from None
+    files[name] = text
+    if sum(map(len, files.values())) > _MOST or len(files) > _MOST_FILES:
+        raise InputError("the files of the environment are too large", "Name a requirements file.", place=str(path))
+    if path.suffix not in (".lock", ".toml", ".yml", ".yaml"):
+        _follow(path, text, top, files)
+
+
+def _follow(path: Path, text: str, top: Path, files: dict[str, str]) -> None:
+    """Read what a requirements file refers to. Raises InputError for a requirement that only this machine has."""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.strip()
+        if found := _REFERS.match(words):
+            if "://" not in found[2]:
+                _read(path.parent / found[2], top, files)
+        elif _LOCAL.match(words):
+            cure = "Put its wheel into job.environment.wheels, or install it by job.setup from the code that is sent."
+            what = f"{printable(words[:100])} is a path of this machine"
+            raise InputError(what, cure, place=f"{printable(str(path))}:{number}")
+
+
+def _wheels(viewer: Viewer, profile: Profile) -> TreeParcel | None:
+    wanted = profile.job.environment
+    if wanted is None or wanted.wheels is None:
+        return None
+    return _packed(viewer, profile.local_path(wanted.wheels, "job", "environment", "wheels"))
+
+
+def _packed(viewer: Viewer, folder: Path) -> TreeParcel:
+    """The wheels of a folder. Raises InputError."""
+    store, entries = code_store(viewer.environ), []
+    try:
+        for path in sorted(folder.iterdir()):
+            if path.name.endswith((".whl", ".tar.gz", ".zip")):
+                with path.open("rb") as file:
+                    seen = hashlib.sha256()
+                    while data := file.read(1 << 20):
+                        seen.update(data)
+                    name, size = seen.hexdigest(), file.tell()
+                    if not store.has(name, size):
+                        file.seek(0)
+                        with store.writer(name) as writer:
+                            shutil.copyfileobj(file, writer, 1 << 20)
+                            writer.done()
+                entries.append(tree.Entry(path.name.encode(), "f", size, name))
+    except OSError as error:
+        cure = "Correct job.environment.wheels."
+        place = printable(str(error.filename or folder))
+        raise InputError(f"cannot read it: {error.strerror}", cure, place=place) from None
+    if not entries:
+        cure = "Fill it: pip download -d FOLDER -r requirements.txt"
+        raise InputError("there are no wheels in the folder", cure, place=printable(str(folder)))
+    manifest = tree.encode(entries)
+    store.add(manifest)
+    return TreeParcel(tree.digest(manifest), manifest, store)
+
+
+def with_environments(
+    viewer: Viewer,
+    profile: Profile,
+    links: Sequence[Link],
+    facts: Sequence[HostFacts],
+    tell: Tell | None = None,
+    *,
+    reopen: Callable[[int], Link] | None = None,
+) -> tuple[Profile, list[HostFacts]]:
+    """The profile with the Pythons of its environments, and what the hosts have with them.
+
+    Args:
+        links, facts: Of the hosts of the profile, in its order.
+        tell: Takes the progress of each host.
+        reopen: Makes a new link to a host. With it, what is missing is built; else those hosts stay as they are.
+
+    Raises:
+        DisttuiError: The environment cannot be described, or a host cannot build it.
+    """
+    if profile.job.environment is None:
+        return profile, list(facts)
+    tell = tell or (lambda node, kind, note: None)
+    made_of, every = collect_requirements(viewer, profile), range(len(profile.hosts))
+    env = [{**plain, **secret} for plain, secret in (profile.split_env(node, viewer.secrets.value) for node in every)]
+    sent: dict[int, str] = {}
+    folder = f"{WHEELS}/{made_of.wheels.tree}" if made_of.wheels else ""
+    hosts, found = list(profile.hosts), list(facts)
+    nodes = [node for node, host in enumerate(hosts) if not has_environment(profile, host)]
+
+    def ask(some: Sequence[int], build: bool) -> list[EnvironmentAnswer]:
+        requests = {
+            node: {
+                "files": dict(made_of.files), "inherit": made_of.inherit, "wheels": folder, "build": build,
+                "sent": sent.get(node, ""),
+                "python": find_python(profile, hosts[node], found[node])[0], "env": env[node],
+            } for node in some
+        }  # fmt: skip
+        return stream_all(links, "environment", requests, "installing", tell, None if build else _FOUND)
+
+    answers = dict(zip(nodes, ask(nodes, build=False), strict=True))
+    lacking = [node for node in nodes if not answers[node]["python"]]
+    if lacking and reopen:
+
+        def give(wheels: TreeParcel, some: Sequence[int]) -> None:
+            send(
+                wheels, [links[node] for node in some], run="wheels", run_dir=WHEELS, to=f"{WHEELS}/{wheels.tree}",
+                reopen=lambda index: reopen(some[index]), ports=profile.launch.ports,
+                addresses=[meeting_addresses(profile)[node] for node in some],
+                tell=lambda index, kind, note: tell(some[index], "installing", f"sending wheels: {note}"),
+            )  # fmt: skip
+
+        if made_of.wheels:
+            give(made_of.wheels, lacking)
+        answers.update(zip(lacking, ask(lacking, build=True), strict=True))
+        offline = {node: answers[node]["offline"] for node in lacking if "offline" in answers[node]}
+        kinds = {str({**one, "why": ""}): node for node, one in reversed(offline.items())}
+        for kind, node in kinds.items():
+            tell(node, "installing", "downloading wheels for it to this machine")
+            with tempfile.TemporaryDirectory() as made:
+                download(made_of.files, hosts[node].name, offline[node], Path(made), viewer.environ)
+                wheels = _packed(viewer, Path(made))
+            some = [other for other, one in offline.items() if str({**one, "why": ""}) == kind]
+            give(wheels, some)
+            sent.update(dict.fromkeys(some, f"{WHEELS}/{wheels.tree}"))
+        if offline:
+            answers.update(zip(offline, ask(list(offline), build=True), strict=True))
+
+    ready = [node for node, host in enumerate(hosts) if node not in answers or answers[node]["python"]]
+    for node in answers.keys() & ready:
+        hosts[node] = hosts[node].model_copy(update={"python": answers[node]["python"]})
+    profile = profile.model_copy(update={"hosts": tuple(hosts)})
+
+    def again(node: int) -> HostFacts:
+        asked = facts_of(hosts[node].name, links[node].request("probe", **probe_request(profile, node)))
+        return replace(asked, packages=answers[node]["packages"] if node in answers else facts[node].packages)
+
+    for node, one in zip(ready, side_by_side(again, ready), strict=True):
+        found[node] = one
+    return profile, found

@@ -1,0 +1,175 @@
+"""Runs a command on several hosts at the same time."""
+
+from __future__ import annotations
+
+import base64
+import json
+import queue
+import secrets
+import shlex
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError, HostError, InputError
+from disttui.runner.hosts.ship import node_parcel
+from disttui.runner.ids import short
+from disttui.runner.profile import Host
+from disttui.runner.protocol.requests import ShellRequest
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.text import LineMaker
+from disttui.runner.transport import Stream
+
+UNREACHED = 255
+"""The exit code of a host on which the command could not be run, as that of ssh."""
+_SILENCE = 0.5
+
+
+@dataclass(frozen=True)
+class ExecPlace:
+    """Where to run it."""
+
+    host: Host
+    folder: str = ""
+    """Empty: the home."""
+    activate: str = ""
+    """A line of the profile that is run before."""
+    ssh_config: str | None = None
+    rank: tuple[KnownRun, int, int] | None = None
+    """A run, and the node rank and rank whose folder and environment a shell gets in place of these."""
+
+
+@dataclass(frozen=True)
+class ExecLine:
+    """A line that the command printed, on either of its streams, safe for a terminal."""
+
+    host: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ExecEnded:
+    """The end of the command on one host."""
+
+    host: str
+    code: int
+    error: DisttuiError | None = None
+    """Why it could not be run there."""
+
+
+def execute(viewer: Viewer, places: Sequence[ExecPlace], command: Sequence[str]) -> Iterator[ExecLine | ExecEnded]:
+    """Run a command on all hosts concurrently, by their login shells and without standard input.
+
+    It is killed where it still runs when the iterator is closed.
+
+    Args:
+        command: Words, which arrive unchanged; a single one is a line for sh.
+
+    Raises:
+        InputError: A word contains a line break.
+    """
+    if any("\n" in word for word in command):
+        raise InputError("the command contains a line break", "Put it into a script on the hosts and run that.")
+    line = command[0] if len(command) == 1 else shlex.join(command)
+    heard: queue.SimpleQueue[ExecLine | ExecEnded] = queue.SimpleQueue()
+    over = threading.Event()
+    for place in places:
+        threading.Thread(target=_run, args=(viewer, place, line, heard, over), daemon=True).start()
+    left = len(places)
+    try:
+        while left:
+            one = heard.get()
+            left -= isinstance(one, ExecEnded)
+            yield one
+    finally:
+        over.set()
+        deadline = time.monotonic() + 5
+        while left and time.monotonic() < deadline:
+            try:
+                left -= isinstance(heard.get(timeout=0.1), ExecEnded)
+            except queue.Empty:
+                continue
+
+
+def rank_place(run: KnownRun, rank: int) -> ExecPlace:
+    """Where a rank of a run is. Raises InputError where it has none of this number."""
+    first = 0
+    for node, host in enumerate(run.hosts):
+        if rank < first + host.nproc:
+            return ExecPlace(host.as_host(), ssh_config=run.ssh_config, rank=(run, node, rank))
+        first += host.nproc
+    raise InputError(f"{short(run.run)} has no rank {rank}", f"Its ranks are 0 to {first - 1}.")
+
+
+def open_shell(viewer: Viewer, place: ExecPlace) -> int:
+    """Give this process's terminal to a shell on a host until it ends; returns its exit code.
+
+    Raises:
+        DisttuiError: It cannot be reached, or the connection is lost.
+    """
+    host = place.host
+    viewer.ask(host, "complete", place.ssh_config)  # with the first answer the node program is in place
+    request: ShellRequest = {
+        "run": "", "run_dir": "", "node_rank": 0, "rank": 0, "workdir": place.folder, "activate": place.activate
+    }  # fmt: skip
+    if place.rank:
+        run, node, rank = place.rank
+        request = {**request, **run.request(), "node_rank": node, "rank": rank}
+    word = base64.urlsafe_b64encode(json.dumps(request).encode()).decode()  # nothing that a login shell may change
+    python = host.python if host.python and host.python[0] in "/~" else "python3"
+    connection = viewer.connector(place.ssh_config).connect(host.endpoint)
+    try:
+        code = connection.attend(f"exec {python} -I -X utf8 {node_parcel().remote_path} shell {word}")
+        return UNREACHED if code is None else code
+    except ConnectionError as error:
+        raise HostError(host.name, f"the connection was lost: {error}", "Open it again.") from None
+    finally:
+        connection.close()
+
+
+def _run(
+    viewer: Viewer, place: ExecPlace, line: str, heard: queue.SimpleQueue[ExecLine | ExecEnded], over: threading.Event
+) -> None:
+    name, token = place.host.name, f"disttui-exec-{secrets.token_hex(8)}"
+    lines = LineMaker()
+    try:
+        connection = viewer.connector(place.ssh_config).connect(place.host.endpoint)
+        try:
+            # The command arrives by standard input: login shells read the same words in different ways.
+            stream = connection.run(f"exec sh -c 'read -r line; eval \"$line\"' {token}")
+            steps = [f"cd {_folder(place.folder)}"] if place.folder else []
+            script = " && ".join([*steps, *([f"{{ {place.activate}; }}"] if place.activate else []), f"{{ {line}; }}"])
+            stream.write(f"exec 2>&1 </dev/null; {script}\n".encode())
+            while not over.is_set():
+                try:
+                    data = stream.read(65536, _SILENCE)
+                except TimeoutError:
+                    continue
+                for text in lines.feed(data) if data else lines.flush():
+                    heard.put(ExecLine(name, text))
+                if not data:
+                    break
+            if over.is_set():
+                stream.kill(token)
+            heard.put(ExecEnded(name, _code(stream)))
+        finally:
+            connection.close()
+    except DisttuiError as error:
+        heard.put(ExecEnded(name, UNREACHED, error))
+    except (OSError, ConnectionError) as error:
+        lost = HostError(name, f"the connection was lost: {error}", "The command may still be running there.")
+        heard.put(ExecEnded(name, UNREACHED, lost))
+
+
+def _folder(path: str) -> str:
+    """A folder for sh: `~` stays to be replaced there, and a relative one is in the home."""
+    return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else "~" if path == "~" else shlex.quote(path)
+
+
+def _code(stream: Stream) -> int:
+    deadline = time.monotonic() + 2
+    while (code := stream.exit_status()) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return UNREACHED if code is None else code

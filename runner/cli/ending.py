@@ -1,0 +1,151 @@
+"""The commands that end and remove runs: `stop`, `runs forget` and `runs gc`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+import disttui
+from disttui.runner.cli.global_options import can_ask, emit, progress, say
+from disttui.runner.cli.options import duration, example, viewing
+from disttui.runner.cli.run_selector import YES, agree, finding_all, for_each, runs_options, warn
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.ids import short
+from disttui.runner.text import clean
+
+
+@click.command(epilog=example("disttui stop 2node-7f3a", "disttui stop gpt-sweep-5d21c0aa --yes"))
+@click.option("--now", is_flag=True, help="Kill immediately, without the grace period that lets ranks save their work.")
+@YES
+@runs_options
+def stop(now: bool, yes: bool, runs: tuple[str, ...], mine: bool, **where: Any) -> None:
+    """Stop runs on all their hosts, and wait until nothing is left.
+
+    RUN is an id, the name of a sweep, @latest or @failed. One host of a run that is reached is enough: it passes the
+    stop on. A run that has ended already is left as it is. Exit code 3 when a host has not confirmed the stop.
+    """
+    from disttui.runner.render.stopping import stopped_data, stopped_lines
+
+    asked: dict[str, None] = {}
+
+    def tell(run: disttui.KnownRun, news: disttui.HostNotice | disttui.StopAsked) -> None:
+        if isinstance(news, disttui.StopAsked):
+            asked.update(dict.fromkeys(news.hosts))
+        else:
+            progress(f"{short(run.run) + ': ' if len(chosen) > 1 else ''}{news.host}: {news.text}")
+
+    with finding_all(runs, mine=mine, **where) as (found, viewer):
+        chosen = [run for run in found if len(found) == 1 or not run.settled] or found[:1]
+        agree("Stop", chosen, yes=yes)
+        try:
+            done = disttui.stop_runs(viewer, chosen, now=now, tell=tell)
+        except KeyboardInterrupt:
+            if asked:
+                progress(f"the stop was sent to {', '.join(asked)} and continues without this command")
+            raise
+    results = dict(zip((run.run for run in chosen), done, strict=True))
+
+    def report(run: disttui.KnownRun) -> tuple[dict[str, object], int]:
+        stopped = results[run.run]
+        if isinstance(stopped, DisttuiError):
+            raise stopped
+        say("\n".join(stopped_lines(stopped)))
+        return stopped_data(stopped), 0 if stopped.complete else 3 if stopped.unconfirmed else 1
+
+    for_each(chosen, report)
+
+
+@click.command(epilog=example("disttui runs forget 2node-7f3a", "disttui runs forget @failed --here --yes"))
+@click.option("--here", is_flag=True, help="Remove only the local files; the hosts keep the runs.")
+@YES
+@runs_options
+def forget(here: bool, yes: bool, runs: tuple[str, ...], mine: bool, **where: Any) -> None:
+    """Remove runs, logs and checkpoints too, on their hosts and here.
+
+    RUN is an id, the name of a sweep, @latest or @failed. A run that lives is not removed.
+    """
+    from disttui.runner.render.stopping import forgotten
+    from disttui.runner.runs.registry import is_known
+
+    if here and where["host"]:
+        raise InputError("--here asks no host, and --host names one", "Leave out one of them.")
+    if here and not mine and len(runs) == 1 and is_known(runs[0], os.environ):
+        # Also one whose record is damaged.
+        run = disttui.forget_here(os.environ, runs[0])
+        emit([{"run": run, "hosts": [], "error": None}], f"{run}: its mirror is removed")
+        return
+
+    def remove(run: disttui.KnownRun) -> tuple[dict[str, object], int]:
+        if here:
+            say(f"{disttui.forget_here(os.environ, run.run)}: its mirror is removed")
+        else:
+            disttui.forget(viewer, run)
+            say(forgotten(run))
+        return {"hosts": [] if here or run.sandbox else [host.name for host in run.hosts]}, 0
+
+    with finding_all(runs, mine=mine, **where) as (chosen, viewer):
+        agree("Remove", chosen, yes=yes)
+        for_each(chosen, remove, {"hosts": []})
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as `10GiB`. Raises InputError."""
+    from disttui.runner.profile.fields import size
+
+    found = size(text)
+    if found is None:
+        raise InputError(f"--over {clean(text)!r}: not a size", "Give 500MiB or 10GiB.")
+    return found
+
+
+@click.command(epilog=example("disttui runs gc --older 7d", "disttui runs gc --over 50GiB --yes"))
+@click.option("--older", metavar="AGE", help="Runs that ended longer ago: 10m, 12h, 30d (the default), 2w.")
+@click.option("--over", metavar="SIZE", help="Remove the oldest runs until the rest fit in this size, such as 10GiB.")
+@click.option("--yes", is_flag=True, help="Remove without asking.")
+def gc(older: str | None, over: str | None, yes: bool) -> None:
+    """Remove old runs, on their hosts and here, after showing which.
+
+    Active runs are never touched. Sweeps of that age whose runs have all been removed are removed as well, but not with
+    --over alone.
+    """
+    from disttui.runner.api.old import old_sweeps, remove_sweep
+    from disttui.runner.render.stopping import forgotten, old_table
+
+    if older is None and over is None:
+        older = "30d"
+    age = duration("--older", older) if older is not None else None
+    size = parse_size(over) if over is not None else None
+    code = 0
+    with viewing() as viewer:
+        chosen, problems = disttui.old_runs(viewer, older=age, over=size)
+        warn(problems)
+        sweeps = old_sweeps(viewer, age, chosen) if age is not None else ()
+        if not chosen and not sweeps:
+            emit({"runs": [], "sweeps": [], "removed": False}, "nothing to remove")
+            return
+        if chosen:
+            say(old_table(chosen))
+        for name in sweeps:
+            say(f"  {name}: a sweep without runs, its table is lost")
+        found = [
+            {"run": old.run.run, "ended": old.ended, "size": old.size, "hosts": [host.name for host in old.run.hosts]}
+            for old in chosen
+        ]
+        if not yes and not (can_ask() and click.confirm("Remove them?")):
+            what = "nothing is removed; add --yes to remove them"
+            emit({"runs": found, "sweeps": list(sweeps), "removed": False}, what)
+            return
+        errors = {}
+        for known, error in disttui.remove(viewer, chosen):
+            say(forgotten(known) if error is None else f"{short(known.run)}: {error.sentence}")
+            errors[known.run] = error and error.as_json()
+            code = error.exit_code if error else code
+        sweeps = old_sweeps(viewer, age) if age is not None else ()
+        for name in sweeps:
+            remove_sweep(viewer, name)
+            say(f"{name}: removed")
+        runs = [{**one, "error": errors.get(str(one["run"]))} for one in found]
+        emit({"runs": runs, "sweeps": list(sweeps), "removed": True})
+    raise SystemExit(code)

@@ -1,0 +1,137 @@
+"""The commands that run other ones on hosts: `exec` and `shell`."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from disttui.runner.cli.check import is_profile
+from disttui.runner.cli.global_options import emit_line, wants_json
+from disttui.runner.cli.options import TRUST, complete_hosts, example, load_profile, viewing
+from disttui.runner.errors import InputError
+
+if TYPE_CHECKING:
+    from disttui.runner.api.executing import ExecPlace
+    from disttui.runner.runs.registry import KnownRun
+
+
+_CURE = "For example: disttui exec box1 box2 -- uptime"
+
+
+class _AfterDashes(click.Command):
+    """Keeps what follows `--` from being read as options and arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what stands before it."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[__name__] = args[at + 1 :]
+        return super().parse_args(ctx, args[:at])
+
+
+@click.command(
+    "exec",
+    cls=_AfterDashes,
+    epilog=example(
+        "disttui exec mine.yaml -- nvidia-smi -L",
+        "disttui exec mine-7f3a -- df -h .",
+        "disttui exec box1 box2 -- uptime",
+    ),
+)
+@click.argument("targets", nargs=-1, metavar="PROFILE|RUN|HOST... -- COMMAND...", shell_complete=complete_hosts)
+@TRUST
+@click.pass_context
+def exec_(ctx: click.Context, targets: tuple[str, ...], trust_profile: bool) -> None:
+    """Run a command on all hosts at the same time.
+
+    Every line is printed with its host. A PROFILE's command runs in its working folder, after its `activate`; a RUN is
+    one that is known here. One word after -- is a line for sh, several are passed unchanged. The exit code is the
+    highest of all hosts, 255 where a host cannot be reached. Ctrl-C kills the command everywhere.
+    """
+    from disttui.runner.api.executing import ExecEnded, execute
+
+    command = ctx.meta[__name__]
+    if not command or not targets:
+        raise InputError("no command was given after --" if targets else "no host was given before --", _CURE)
+    places = _places(targets, trusted=trust_profile)
+    width = max(len(place.host.name) for place in places)
+    codes = [0]
+    with viewing() as viewer:
+        for one in execute(viewer, places, command):
+            if isinstance(one, ExecEnded):
+                codes.append(one.code)
+                if one.error is not None:
+                    data = {"host": one.host, "error": one.error.as_json()}
+                    emit_line(data, f"{one.host:{width}} │ {one.error.reason}")
+                elif one.code or wants_json():
+                    emit_line({"host": one.host, "exit": one.code}, f"{one.host:{width}} │ exit code {one.code}")
+            else:
+                emit_line({"host": one.host, "line": one.text}, f"{one.host:{width}} │ {one.text}")
+    raise SystemExit(max(codes))
+
+
+@click.command(epilog=example("disttui shell mine-7f3a:1", "disttui shell box1", "disttui shell mine.yaml:box1"))
+@click.argument("target", metavar="RUN[:RANK]|HOST|PROFILE:HOST", shell_complete=complete_hosts)
+@TRUST
+def shell(target: str, trust_profile: bool) -> None:
+    """Open a shell on a host.
+
+    For a RUN, in the working folder and environment of a rank, 0 if you name none: RANK, MASTER_ADDR,
+    CUDA_VISIBLE_DEVICES and the like, and the job's own variables. The shell is not part of the run: `stop` does not
+    end it, and what you start in it writes nothing into the run's files. The exit code is that of the shell.
+    """
+    from disttui.runner.api.executing import open_shell
+
+    if wants_json():
+        raise InputError("a shell prints no JSON", "Run a command instead: disttui exec")
+    for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
+        if not stream.isatty():
+            what = f"a shell needs a terminal, and standard {name} is none"
+            raise InputError(what, f"Without one: disttui exec {target.partition(':')[0]} -- COMMAND")
+    place = _shell_place(target, trusted=trust_profile)
+    with viewing() as viewer:
+        code = open_shell(viewer, place)
+    raise SystemExit(code)
+
+
+def _shell_place(target: str, *, trusted: bool) -> ExecPlace:
+    from disttui.runner.api.executing import rank_place
+
+    name, _, last = target.rpartition(":")
+    for text, rank in ((target, "0"), (name, last)):
+        if rank.isdecimal() and (run := _run(text)):
+            return rank_place(run, int(rank))
+    if is_profile(name):
+        for place in _places([name], trusted=trusted):
+            if place.host.name == last:
+                return place
+        raise InputError(f"the profile has no host {last!r}", "Name one of its hosts.", place=name)
+    return _places([target], trusted=trusted)[0]
+
+
+def _run(target: str) -> KnownRun | None:
+    """Find a known run by its id. Returns None for anything else: a host's name may look like the start of an id."""
+    from disttui.runner.runs.registry import find_run, run_names
+
+    if not re.search("-[0-9a-f]{2,}$", target) or not any(name.startswith(target) for name in run_names(os.environ)):
+        return None
+    run = find_run(target, os.environ)
+    if run.gone:
+        raise InputError(f"{target}: its hosts ended with their sandbox", "Name hosts, or start it again.")
+    return run
+
+
+def _places(targets: Sequence[str], *, trusted: bool) -> list[ExecPlace]:
+    from disttui.runner.api.executing import ExecPlace
+    from disttui.runner.profile import parse_host
+
+    if len(targets) == 1 and (run := _run(targets[0])):
+        return [ExecPlace(host.as_host(), ssh_config=run.ssh_config) for host in run.hosts]
+    if len(targets) == 1 and is_profile(targets[0]):
+        profile = load_profile(targets[0], (), trusted=trusted)
+        return [ExecPlace(host, profile.workdir(node), host.activate or "") for node, host in enumerate(profile.hosts)]
+    return [ExecPlace(parse_host(name)) for name in dict.fromkeys(targets)]

@@ -1,0 +1,149 @@
+"""The commands `profile import` and `profile export`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import disttui
+from disttui.runner.cli.global_options import emit, wants_json
+from disttui.runner.cli.options import (
+    OVERRIDES,
+    TRUST,
+    complete_hosts,
+    complete_profiles,
+    example,
+    load_profile,
+    viewing,
+)
+from disttui.runner.errors import InputError
+from disttui.runner.text import clean
+
+if TYPE_CHECKING:
+    from disttui.runner.planning.interop.read import Kind
+    from disttui.runner.planning.interop.write import Target
+
+
+@click.command(
+    "import",
+    epilog=example(
+        "disttui profile import default_config.yaml --host box1 --host box2 --script train.py -o mine.yaml",
+        "disttui profile import hostfile --script train.py > mine.yaml",
+        "disttui profile import job.sbatch --login cluster -o mine.yaml",
+    ),
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--from",
+    "kind",
+    type=click.Choice(["accelerate", "hostfile", "deepspeed", "sbatch"]),
+    help="What FILE is, by default recognised from its content.",
+)
+@click.option(
+    "--host", "hosts", multiple=True, shell_complete=complete_hosts, help="A host; several in the order of node ranks."
+)
+@click.option(
+    "--login",
+    metavar="HOST",
+    shell_complete=complete_hosts,
+    help="The login node: a job script becomes a profile that is run as a job of Slurm.",
+)
+@click.option("--script", metavar="PATH", help="The script, if the file does not name one.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write it here; else it is printed.",
+)
+def import_(
+    file: Path,
+    kind: Kind | None,
+    hosts: tuple[str, ...],
+    login: str | None,
+    script: str | None,
+    output: Path | None,
+) -> None:
+    """Make a profile of another launcher's FILE.
+
+    FILE is a configuration of Accelerate or DeepSpeed, a hostfile of MPI or DeepSpeed, or a job script of Slurm.
+    Standard error has a note on every line: what it has become, why it has no counterpart, or what you have to decide.
+    Nothing in FILE is run. Exit code 2 where the profile lacks hosts that FILE does not name.
+    """
+    from disttui.runner.profile.problems import printable
+    from disttui.runner.profile.save import save
+
+    imported = disttui.import_profile(file, kind, hosts=hosts, script=script, login=login)
+    if output is not None:
+        save(imported.text, output, replace=False)
+    if wants_json():
+        notes = [{"line": note.line, "key": note.key, "fate": note.fate, "what": note.what} for note in imported.notes]
+        missing = imported.missing and imported.missing.as_json()
+        emit({"profile": imported.text, "file": output and str(output), "notes": notes, "missing": missing})
+        raise SystemExit(imported.missing.exit_code if imported.missing else 0)
+    if output is None:
+        click.echo(imported.text, nl=False)
+    name = printable(str(file))
+    for note in imported.notes:
+        place = f"{name}:{note.line}" if note.line else name
+        mark = {"translated": "", "dropped": "dropped: ", "ambiguous": "▲ "}[note.fate]
+        click.echo(clean(f"{place}: {note.key}: {mark}{note.what}"), err=True)
+    if imported.missing:
+        raise InputError(imported.missing.what, imported.missing.cure, place=imported.missing.place)
+
+
+@click.command(
+    epilog=example(
+        "disttui profile export mine.yaml --to accelerate -o accelerate",
+        "disttui profile export 2node --to script --probe --set hosts='[box1, alice@box2]'",
+    )
+)
+@click.argument("profile", metavar="PROFILE", shell_complete=complete_profiles)
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    type=click.Choice(["accelerate", "hostfile", "sbatch", "script"]),
+    help="For accelerate launch, mpirun, sbatch, or a shell on each host.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the files here, by default into ./NAME-TARGET.",
+)
+@click.option("--probe", is_flag=True, help="Ask the hosts, as plan does, for what PROFILE leaves to them.")
+@OVERRIDES
+@TRUST
+def export(
+    profile: str,
+    target: Target,
+    output: Path | None,
+    probe: bool,
+    overrides: tuple[str, ...],
+    trust_profile: bool,
+) -> None:
+    """Write files that run PROFILE without disttui.
+
+    Without --probe no host is asked, and what PROFILE leaves to them is an error that names it. Secrets are not
+    written: a ${env:NAME} stays a variable of the shell that starts the job.
+    """
+    from disttui.runner.cli.render.output import put
+    from disttui.runner.cli.running import host_words
+    from disttui.runner.profile.problems import printable
+
+    loaded = load_profile(profile, overrides, trusted=trust_profile)
+    if probe:
+        news = host_words(loaded, lambda text: put(sys.stderr, f"disttui: {text}\n"))
+        with viewing() as viewer, disttui.prepare(viewer, loaded, news) as prepared:
+            exported = disttui.export_profile(loaded, target, prepared)
+    else:
+        exported = disttui.export_profile(loaded, target)
+    saved = disttui.save_exported(exported, loaded, output or Path(f"{loaded.name}-{target}"))
+    files, notes = [printable(str(path)) for path in saved], [clean(note) for note in exported.notes]
+    emit({"files": files, "notes": notes}, "\n".join(files))
+    for note in () if wants_json() else notes:
+        click.echo(note, err=True)

@@ -1,0 +1,93 @@
+"""What is doubtful about a run that looks well: a loss that is not a number, ranks that fell silent. Pure."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from disttui.runner.diagnose.hang import rank_words
+from disttui.runner.formatting import number
+from disttui.runner.protocol.events import Straggler
+from disttui.runner.protocol.metrics import NOT_FINITE, is_silent
+from disttui.runner.runs.state import RunState
+from disttui.runner.text import clean
+
+
+def doubts(state: RunState) -> list[str]:
+    """The doubts as clauses: `the loss is nan since step 41`, `no step for 24 s (longest pause before: 1 s)`."""
+    return [*_loss(state), *_silence(state)]
+
+
+def _loss(state: RunState) -> list[str]:
+    losses = [(rank, series.latest["loss"]) for _, rank, series in state.ranks() if "loss" in series.latest]
+    bad = {rank: str(loss) for rank, loss in losses if loss in NOT_FINITE}
+    where = f" on {rank_words(list(bad))}" if len(bad) < len(losses) else ""
+    steps = [at for _, rank, one in state.ranks() if rank in bad and (at := one.not_finite_since) is not None]
+    since = f" since step {min(steps):.0f}" if steps else ""
+    return [f"the loss is {' and '.join(sorted({*bad.values()}))}{where}{since}"] if bad else []
+
+
+def _silence(state: RunState) -> list[str]:
+    """How long no rank has written a record, by the clock of each one's host: telemetry comes every second."""
+    if state.result is not None or state.hosts[0].story.stall is not None:
+        return []  # a stall has its own story
+    silent: list[tuple[float, float]] = []
+    for host, _, series in state.ranks():
+        attempt = host.story.attempts.get(state.attempt)
+        first, last = (number(record.get("t")) for record in (series.first, series.latest))
+        if host.exit is not None or (attempt is not None and attempt.stopping):
+            return []
+        if host.telemetry is None or first is None or last is None:
+            continue
+        seconds = host.telemetry["t"] - last
+        if not is_silent(seconds, series.pause, last - first):
+            return []
+        silent.append((seconds, series.pause))
+    if not silent:
+        return []
+    return [f"no step for {min(silent)[0]:.0f} s (longest pause before: {max(pause for _, pause in silent):.3g} s)"]
+
+
+SLOW = 1.5
+"""A rank is slow whose steps take this many times the median of the others."""
+
+
+def straggler_sentence(event: Straggler, host: str) -> str:
+    """A `straggler` event in words."""
+    own, others = event.get("median"), event.get("others")
+    who = f"rank {event['rank']} on {clean(host)}"
+    if event.get("over"):
+        return f"{who} has caught up"
+    times = f": {_time(own)} a step, the others {_time(others)}" if own and others else ""
+    shows = "; ".join(clean(text) for text in event.get("shows", []))
+    return f"{who} is slow{times}" + (f" ({shows})" if shows else "")
+
+
+def step_times(state: RunState) -> dict[int, float]:
+    """Rank → seconds of its last step, by the best metric that all ranks have, if any."""
+    ranks = {rank: series.latest for _, rank, series in state.ranks()}
+    for name in ("forward_time", "step_time"):
+        found = {rank: value for rank, latest in ranks.items() if (value := number(latest.get(name))) and value > 0}
+        if found and len(found) == len(ranks):
+            return found
+    return {}
+
+
+def spread_sentence(state: RunState) -> str | None:
+    """Median and spread of the ranks' last steps; None where they are not known.
+
+    It calls no rank slow, since any step may be late once: the leader says who is slow for long.
+    """
+    times = step_times(state)
+    if len(times) < 2:
+        return None
+    low, high = min(times, key=times.__getitem__), max(times, key=times.__getitem__)
+    usual = _time(median(times.values()))
+    if _time(times[low]) == _time(times[high]):
+        return f"the last step took {usual} on every rank"
+    return f"the last step took {usual} (rank {low} {_time(times[low])}, rank {high} {_time(times[high])})"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"

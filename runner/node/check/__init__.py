@@ -1,0 +1,1 @@
+"""The node program's part of `disttui check`."""

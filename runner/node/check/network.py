@@ -1,0 +1,109 @@
+"""Real TCP connections between hosts: one side listens and proves who it is, the other dials all addresses at once."""
+
+from __future__ import annotations
+
+import hmac
+import selectors
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Dict, List, Sequence
+
+if TYPE_CHECKING:
+    from ...protocol.checks import Dialled, DialTarget
+
+NONCE = 16
+_PROOF = 32
+_CALLERS = 512
+"""Connections that are served at the same time: of 64 hosts by 4 addresses; strangers may take some of them."""
+_AT_A_TIME = 128
+
+
+def open_ports(ports: Sequence[int]) -> List[socket.socket]:
+    """Listen on all addresses: on the first free port of [first, last], if any, and at one of the kernel's."""
+    opened: List[socket.socket] = []
+    first, last = ports
+    for port in range(first, last + 1):
+        try:
+            opened.append(_listen(port))
+            break
+        except OSError:
+            continue
+    opened.append(_listen(0))
+    return opened
+
+
+def _listen(port: int) -> socket.socket:
+    both = socket.has_dualstack_ipv6()
+    return socket.create_server(
+        ("", port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both, backlog=_CALLERS
+    )
+
+
+def prove(doors: Sequence[socket.socket], key: bytes, over: threading.Event, seconds: float) -> None:
+    """Answer each caller's nonce with its HMAC-SHA256 under `key`, until `over` is set or the time is up."""
+    deadline = time.monotonic() + seconds
+    callers: Dict[socket.socket, float] = {}
+    with selectors.DefaultSelector() as selector:
+        for door in doors:
+            door.setblocking(False)
+            selector.register(door, selectors.EVENT_READ)
+        try:
+            while not over.is_set() and time.monotonic() < deadline:
+                for key_of, _ in selector.select(0.1):
+                    one = key_of.fileobj
+                    assert isinstance(one, socket.socket)
+                    if one in doors:
+                        try:
+                            caller, _ = one.accept()
+                        except OSError:
+                            continue
+                        if len(callers) >= _CALLERS:
+                            caller.close()
+                            continue
+                        caller.setblocking(False)
+                        callers[caller] = time.monotonic() + 5.0
+                        selector.register(caller, selectors.EVENT_READ)
+                        continue
+                    try:
+                        nonce = one.recv(NONCE)
+                        if len(nonce) == NONCE:
+                            one.send(hmac.new(key, nonce, "sha256").digest())
+                    except OSError:
+                        pass
+                    callers[one] = 0.0
+                for late in [caller for caller, limit in callers.items() if limit < time.monotonic()]:
+                    selector.unregister(late)
+                    del callers[late]
+                    late.close()
+        finally:
+            for one in (*callers, *doors):
+                one.close()
+
+
+def dial(targets: Sequence[DialTarget], nonce: bytes, seconds: float) -> List[Dialled]:
+    """Connect to all targets concurrently, to each for `seconds` at most; the results in their order."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(max_workers=_AT_A_TIME) as pool:
+        return list(pool.map(lambda target: _dial(target, nonce, seconds), targets))
+
+
+def _dial(target: DialTarget, nonce: bytes, seconds: float) -> Dialled:
+    address, port = target["address"], target["port"]
+    milliseconds, proof = None, b""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as caller:
+            caller.settimeout(seconds)
+            begun = time.monotonic()
+            caller.connect((address, port))
+            milliseconds = round((time.monotonic() - begun) * 1000, 3)
+            caller.sendall(nonce)
+            while len(proof) < _PROOF and (data := caller.recv(_PROOF - len(proof))):
+                proof += data
+        error = "" if len(proof) == _PROOF else "it closed the connection without an answer"
+    except socket.timeout:
+        error = "timed out" if milliseconds is None else "it accepts connections but does not answer"
+    except (OSError, OverflowError) as problem:
+        error = str(getattr(problem, "strerror", None) or problem)
+    return {"ms": milliseconds, "proof": proof.hex(), "error": error}

@@ -1,0 +1,196 @@
+"""Why a rank died: what the end of its log says, and evidence of the kernel's out-of-memory killer.
+
+The log may end with the traceback of a rank that reports none itself, the reason why native code aborted, or an error
+message of the program. Sources on the killer: Documentation/admin-guide/cgroup-v2.rst (memory.events),
+cgroup-v1/memory.rst (memory.oom_control), proc(5) (/proc/vmstat), Documentation/ABI/testing/dev-kmsg.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from typing import TypedDict
+
+from ...protocol.events import OomEvidence
+from ...protocol.regular import last_text
+from ..disk import read_text
+from ..probe import cgroup
+
+_LONGEST_MESSAGE = 8
+"""Lines of an error message; beyond these the text is later output."""
+_FIRST = "Traceback (most recent call last):"
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_EXCEPTION = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?$", re.DOTALL)
+# torch puts this in front of every line of an uncaught exception once a process group is up.
+_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+# libstdc++'s text before it aborts. After it comes torch's C++ stack, or the Python stacks that faulthandler prints.
+_TERMINATED = re.compile(
+    r"^terminate called (?:(without an active exception)|after throwing an instance of '([^'\n]+)')"
+    r"(?:\n  what\(\):  (.*?)(?=\n(?:Exception raised from|Fatal Python error|frame #|terminate called )|\Z))?",
+    re.DOTALL | re.MULTILINE,
+)
+# As argparse, click and most tools write it.
+_ERROR = re.compile(r"(?:^|: )(?:fatal )?error: ", re.IGNORECASE)
+_NOT_STARTED = (126, 127)
+_LAST = 5
+"""Lines at the end that are searched for an error; an earlier one did not end the program."""
+_LONGEST = 2000
+_TAIL = 64 * 1024
+"""Bytes of a log that are searched."""
+_STACKS = re.compile(r"Exception raised from|Fatal Python error|frame #")
+
+
+class Words(TypedDict):
+    """An exception's type and message."""
+
+    type: str
+    message: str
+    traceback: str
+
+
+def read(path: str, code: int) -> Words | None:
+    """Return the exception if the log at `path` ends with one that explains this exit code."""
+    find = {1: at_end, -signal.SIGABRT: terminated, -signal.SIGSEGV: terminated}.get(code)
+    return find(last_text(path, _TAIL)) if find else None
+
+
+def said(path: str, code: int) -> str:
+    """The error that the log at `path` ends with, in the program's own words; "" where it ends with none."""
+    lines = [line.strip() for line in last_text(path, _TAIL).split("\n")[-50:] if line.strip()][-_LAST:]
+    if code in _NOT_STARTED:
+        return lines[-1][:_LONGEST] if lines else ""
+    start = next((index for index, line in enumerate(lines) if _ERROR.search(line)), None)
+    return "" if start is None else "\n".join(lines[start:])[:_LONGEST]
+
+
+def terminated(text: str) -> Words | None:
+    """The uncaught C++ exception, such as that of NCCL's watchdog; it has no Python traceback.
+
+    A fault while Python prints its stacks after that turns the SIGABRT into a SIGSEGV.
+    """
+    found = None
+    for found in _TERMINATED.finditer(text):  # noqa: B007
+        pass
+    if found is None:
+        return None
+    message, rest = (found[3] or found[1] or "").strip(), text[found.end() :].lstrip()
+    # Not that of another process that this rank has long outlived.
+    if message.count("\n") > _LONGEST_MESSAGE or (rest.count("\n") > _LONGEST_MESSAGE and not _STACKS.match(rest)):
+        return None
+    return {"type": found[2] or "std::terminate", "message": message, "traceback": ""}
+
+
+def at_end(text: str) -> Words | None:
+    """The uncaught Python exception. Lines that libraries print after it at interpreter exit begin with a [mark]."""
+    lines = [line.rstrip() for line in text.split("\n")]
+    plain = [_PREFIX.sub("", line) for line in lines]
+    starts = [index for index, line in enumerate(plain) if line == _FIRST]
+    if not starts:
+        return None
+    start = starts.pop()
+    frames = next((index for index in range(start + 1, len(plain)) if plain[index][:1] not in ("", " ")), None)
+    if frames is None:
+        return None
+    marked = bool(_PREFIX.match(lines[start]))
+    end = frames + 1
+    while end < len(lines) and (_PREFIX.match(lines[end]) if marked else not lines[end].startswith("[")):
+        end += 1
+    while not plain[end - 1]:
+        end -= 1
+    found = _EXCEPTION.match("\n".join(plain[frames:end]))
+    if not found or end - frames > _LONGEST_MESSAGE or any(line and line[0] != "[" for line in lines[end:]):
+        return None
+    while starts and _leads_on(plain[:start]):
+        start = starts.pop()
+    return {"type": found[1], "message": found[2] or "", "traceback": "\n".join(plain[start:end])}
+
+
+def _leads_on(before: list[str]) -> bool:
+    """Whether an exception that comes after these lines belongs to the one before it."""
+    return next((line for line in reversed(before) if line), "").startswith(_CHAINED)
+
+
+_KMSG = "/dev/kmsg"
+_KILLED = re.compile(r"(out of memory|oom).*?[Kk]illed process (\d+)")
+
+
+class OomWatch:
+    """Compares the counters of killed processes with those at the beginning of the attempt.
+
+    Args:
+        proc: Where /proc is.
+        kmsg: The kernel's log; readable for root, and where kernel.dmesg_restrict is 0.
+    """
+
+    def __init__(self, proc: str = "/proc", kmsg: str = _KMSG) -> None:
+        self._proc = proc
+        self._before = self._counters()
+        self._log: int | None = None
+        try:
+            self._log = os.open(kmsg, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(self._log, 0, os.SEEK_END)
+        except OSError:
+            pass  # not readable: only the counters are used
+
+    def evidence(self, pid: int | None) -> OomEvidence | None:
+        """Evidence of the killer since the beginning or the last call, or None.
+
+        Args:
+            pid: Of the process that has died. The kernel's pids differ from those inside a container, so that its line
+                may be missed, but never matches a wrong process.
+
+        Returns:
+            `group` and `machine`: processes killed in this run's control group and on the machine; `kernel`:
+            the kernel's line; `limit`: bytes that the control groups allow.
+        """
+        now, before = self._counters(), self._before
+        self._before = now
+        found = OomEvidence()
+        if now.get("group", 0) > before.get("group", 0):
+            found["group"] = now["group"] - before["group"]
+        if now.get("machine", 0) > before.get("machine", 0):
+            found["machine"] = now["machine"] - before["machine"]
+        words = self._words(pid)
+        if words:
+            found["kernel"] = words
+        limit = cgroup.memory_limit(self._proc) if found.get("group") else None
+        if limit:
+            found["limit"] = limit
+        return found or None
+
+    def close(self) -> None:
+        """Close the kernel's log."""
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
+
+    def _counters(self) -> dict[str, int]:
+        found = {}
+        group = cgroup.oom_kills(self._proc)
+        if group is not None:
+            found["group"] = group
+        machine = re.search(r"^oom_kill (\d+)$", read_text(os.path.join(self._proc, "vmstat")), re.MULTILINE)
+        if machine:
+            found["machine"] = int(machine.group(1))
+        return found
+
+    def _words(self, pid: int | None) -> str:
+        """The kernel's line about killing this process for memory, from the new part of its log."""
+        words = ""
+        for _ in range(5000 if self._log is not None else 0):
+            try:
+                record = os.read(self._log or 0, 8192).decode("utf-8", "replace")
+            except BlockingIOError:
+                break
+            except BrokenPipeError:
+                continue  # records were overwritten before they were read
+            except OSError:
+                break
+            text = record.partition(";")[2].split("\n", 1)[0]
+            killed = _KILLED.search(text)
+            if killed and int(killed.group(2)) == pid:
+                words = text[:300]
+            if not record:
+                break
+        return words

@@ -1,0 +1,174 @@
+"""The commands of `job.setup`, before a run: once for the same commands, code and interpreter on a host.
+
+While they run, the run's folder shows this process as the run's supervisor: `stop`, `ps` and `orphans` find it as they
+find a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tarfile
+import time
+from typing import TYPE_CHECKING, Callable, Dict, Mapping, Tuple
+
+from ...protocol.events import Verdict
+from .. import journal, procs
+from ..disk import fullness
+from ..gang.membership import of_host
+from ..host import environment_of
+from ..problem import Problem
+from .steps import CommandError, EndedError, Steps, alone
+
+if TYPE_CHECKING:
+    from ...protocol.cause import Cause
+    from ...protocol.files import Exit, Spec
+    from ...protocol.requests import SetUp, SetupOrder
+
+LOG = "setup.log"
+_MOST, _OLD = 32, 30 * 86400.0
+"""How many results are kept, and for how many seconds after their last use."""
+
+_Seen = Dict[str, Tuple[int, int, int]]
+
+
+def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetUp:
+    """Run the commands of a run on this host unless they have run before for the same code.
+
+    What they wrote into the run's copy of the code then, it gets now.
+
+    Args:
+        cache: This user's cache folder of disttui.
+        tell: Takes the newest line of output from time to time.
+
+    Raises:
+        Problem: A command failed.
+        EndedError: The run was stopped, or its viewer is gone.
+        OSError: A folder cannot be written.
+    """
+    spec, commands, folder = request["spec"], request["commands"], request["folder"]
+    run, node = spec["run"], spec["node_rank"]
+    kept = os.path.join(cache, "setups")
+    os.makedirs(kept, 0o700, exist_ok=True)
+    workdir = os.path.abspath(os.path.expanduser(spec["workdir"] or "~"))
+    what = [commands, spec.get("tree") or workdir, spec["python"], spec["activate"]]
+    name = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
+    result = os.path.join(kept, f"{name}.tar")
+    if _restore(result, workdir):
+        return {"ran": False}
+    _show(folder, spec)
+    steps = Steps(
+        os.path.join(folder, LOG), run, node, _environment(request, folder), workdir, tell,
+        lambda: os.path.exists(os.path.join(folder, "stop")),
+    )  # fmt: skip
+    try:
+        with alone(kept, name, run, node, tell):
+            if not _restore(result, workdir):
+                before = _files(workdir) if spec.get("tree") else None
+                for command in commands:
+                    _run(steps, command, spec)
+                steps.close()
+                with contextlib.suppress(OSError):  # the next start repeats it
+                    _keep(result, workdir, before)
+                    _prune(kept)
+            return {"ran": True}
+    except EndedError:
+        _end(folder, node, "stopped", None)
+        raise
+    except Problem as problem:
+        _end(folder, node, "failed", of_host(node, "launch", problem.what))
+        raise
+    finally:
+        steps.close()
+        ended = os.path.exists(os.path.join(folder, "exit.json"))
+        for file in ("supervisor.json",) if ended else ("supervisor.json", "spec.json"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(folder, file))
+
+
+def _run(steps: Steps, command: str, spec: Spec) -> None:
+    line = f"{spec['activate']}\n{command}" if spec["activate"] else command
+    try:
+        steps.run(["bash", "-c", line], command)
+    except CommandError as error:
+        shown = "\n".join(filter(None, (f"job.setup: `{command}` ended with code {error.code}", error.said)))
+        full = fullness(os.path.expanduser(spec["workdir"] or "~"))
+        raise Problem(f"{shown}\n{full}" if full else shown, "correct it, and start the run again") from None
+
+
+def _show(folder: str, spec: Spec) -> None:
+    """Have the run's folder show that it begins, and by which process."""
+    journal.write_json(os.path.join(folder, "spec.json"), spec)
+    journal.write_json(os.path.join(folder, "supervisor.json"), procs.identity(os.getpid()))
+
+
+def _end(folder: str, node: int, state: str, cause: Cause | None) -> None:
+    code = 130 if state == "stopped" else 1
+    end: Exit = {"state": state, "code": code, "cause": cause, "attempt": 0, "left": [], "processes": []}  # type: ignore[typeddict-item]
+    story = journal.Journal(os.path.join(folder, "events.jsonl"))
+    story.add(Verdict(t=journal.stamp(), e="verdict", state=end["state"], code=code, cause=cause, attempt=0))
+    journal.write_exit(folder, end)
+
+
+def _environment(request: SetupOrder, folder: str) -> Mapping[str, str]:
+    spec = request["spec"]
+    own = {
+        "DISTTUI_RUN": spec["run"], "DISTTUI_NODE": str(spec["node_rank"]),
+        "DISTTUI_DIR": os.path.join(folder, "attempt-0"),
+    }  # fmt: skip
+    python = os.path.expanduser(spec["python"])
+    if os.sep in python:  # `python` and `pip` are the job's
+        own["PATH"] = os.path.dirname(python) + os.pathsep + os.environ.get("PATH", os.defpath)
+    return {**os.environ, **own, **environment_of(python), **spec["env"], **request["secrets"]}
+
+
+def _files(top: str) -> _Seen:
+    found: _Seen = {}
+    for folder, folders, names in os.walk(top):
+        for name in (*folders, *names):
+            path = os.path.join(folder, name)
+            seen = os.lstat(path)
+            found[path] = (seen.st_ino, seen.st_size, 0 if name in folders else seen.st_mtime_ns)
+    return found
+
+
+def _keep(result: str, workdir: str, before: _Seen | None) -> None:
+    """Keep what the commands have written into the run's copy of the code, for other runs of it. Raises OSError.
+
+    Args:
+        before: What was in the copy; None: the job runs in a folder of the host.
+    """
+    part = f"{result}.{os.getpid()}.part"
+    try:
+        with tarfile.open(part, "w") as tar:
+            for path, seen in sorted(_files(workdir).items()):
+                if before is not None and before.get(path) != seen:
+                    tar.add(path, os.path.relpath(path, workdir), recursive=False)
+        os.rename(part, result)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+
+
+def _restore(result: str, workdir: str) -> bool:
+    """Write into a run's copy of the code what the commands wrote into an earlier one; False: they have not run."""
+    try:
+        with tarfile.open(result) as tar:
+            tar.extraction_filter = lambda member, path: member  # we have written it
+            tar.extractall(workdir)  # noqa: S202
+        os.utime(result)
+    except FileNotFoundError:
+        return False
+    except (tarfile.TarError, EOFError):
+        os.unlink(result)
+        return False
+    return True
+
+
+def _prune(kept: str) -> None:
+    found = sorted((entry.stat().st_mtime, entry.path) for entry in os.scandir(kept) if entry.name.endswith(".tar"))
+    for number, (used, path) in enumerate(reversed(found)):
+        if number >= _MOST or time.time() - used > _OLD:
+            os.unlink(path)

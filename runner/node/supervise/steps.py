@@ -1,0 +1,230 @@
+"""Runs the commands that come before a run, in a process that ends all of theirs when its `serve` has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Iterator, List, Mapping, NoReturn, Optional, Sequence
+
+from ...protocol.regular import last_text, open_regular, regular
+from .. import locks, procs
+from ..disk import fullness
+from ..problem import Problem
+from . import spawn, stop
+
+_POLL = 0.05
+_PACE = 0.5
+"""Seconds between two reports of progress."""
+_LAST = 15
+"""Lines of a failed command that are shown."""
+_GRACE = 5.0
+"""Seconds between TERM and KILL."""
+
+
+class EndedError(Exception):
+    """The start was given up, or the run was stopped."""
+
+
+class CommandError(Exception):
+    """A command failed: its exit code, and its last lines."""
+
+    def __init__(self, code: int, said: str) -> None:
+        super().__init__(code)
+        self.code = code
+        self.said = said
+
+
+class Steps:
+    """Runs one command after the other; all that they start carries a tag, and ends with the last of them.
+
+    Args:
+        log: A file that takes the output of all.
+        run: The run of the tag.
+        node: Its node rank.
+        environment: Of the commands.
+        cwd: Their folder.
+        tell: Takes the newest line of output from time to time.
+        stopped: Says whether to end early; so does the end of standard input.
+    """
+
+    def __init__(
+        self,
+        log: str,
+        run: str,
+        node: int,
+        environment: Mapping[str, str],
+        cwd: str,
+        tell: Callable[[str], None],
+        stopped: Callable[[], bool] = bool,
+    ) -> None:
+        self._log, self._run, self._node, self._cwd, self._tell = log, run, node, cwd, tell
+        self._environment = {**environment, procs.TAG: _tag(run, node)}
+        self._stopped = stopped
+        self._reported = time.monotonic()
+
+    def run(self, words: Sequence[str], shown: str = "") -> None:
+        """Run a command to its end. Raises CommandError, EndedError, or OSError where it cannot be started."""
+        with open(regular(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", 0) as log:
+            log.write(b"$ %s\n" % os.fsencode(shown or " ".join(words)))
+            begin = os.fstat(log.fileno()).st_size
+            child = subprocess.Popen(
+                list(words), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._cwd, env=self._environment,
+                start_new_session=True,
+            )  # fmt: skip
+        while child.poll() is None:
+            self._report()
+            if self.is_over():
+                ending = stop.Ending(self._members, child.pid, set, _GRACE, ours=self._tagged)
+                while (pause := ending.step(time.monotonic())) is not None:
+                    time.sleep(pause)
+                raise EndedError
+        if child.returncode:
+            raise CommandError(child.returncode, _tail(self._log, begin))
+
+    def is_over(self, pause: float = _POLL) -> bool:
+        """Whether to give up; waits a moment for that."""
+        return bool(select.select([0], [], [], pause)[0]) or self._stopped()
+
+    def close(self) -> None:
+        """End what the commands have left in the background."""
+        stop.sweep(self._members, self._tagged)
+
+    def _members(self) -> set[int]:
+        return stop.attempt_processes(self._run, self._node, os.getpid(), everything=True)
+
+    def _tagged(self, found: dict[int, procs.Proc]) -> set[int]:
+        return procs.tagged(found, self._run, self._node)
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        if now - self._reported > _PACE:
+            self._reported = now
+            lines = last_text(self._log, 1000).replace("\r", "\n").strip().splitlines()
+            self._tell(lines[-1] if lines else "")
+
+
+def _tail(log: str, begin: int) -> str:
+    with open_regular(log) as file:
+        file.seek(max(begin, os.fstat(file.fileno()).st_size - 8000))
+        return "\n".join(file.read().decode("utf-8", "replace").rstrip().splitlines()[-_LAST:])
+
+
+@contextlib.contextmanager
+def alone(folder: str, name: str, run: str, node: int, tell: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock on what is made once per host for a block, after what a killed holder has left was ended.
+
+    Args:
+        run, node: Of the tag that processes of the block carry.
+
+    Raises:
+        EndedError: Standard input has ended while another holds it.
+        OSError: The folder cannot be written.
+    """
+    lock = locks.take(name, folder)
+    if lock is None:
+        tell("waiting for another start that does the same")
+    while lock is None:
+        if select.select([0], [], [], _POLL)[0]:
+            raise EndedError
+        lock = locks.take(name, folder)
+    holder = os.path.join(folder, f"{name}.holder")
+    try:
+        if before := last_text(holder, 200):
+
+            def left(found: dict[int, procs.Proc]) -> set[int]:
+                return {pid for pid in found if procs.tag(pid) == before and procs.owner(pid) == os.getuid()}
+
+            stop.sweep(lambda: left({pid: one for pid, one in procs.table().items() if not one.dead}), left)
+        with open(regular(holder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+            file.write(_tag(run, node).encode())
+        yield
+        os.unlink(holder)
+    except (Problem, EndedError):  # all has been ended
+        os.unlink(holder)
+        raise
+    finally:
+        lock.close()
+
+
+def _tag(run: str, node: int) -> str:
+    return f"{run}/{node}/0"
+
+
+def main(work: Callable[[Any, str, Callable[[str], None]], object], cache: str) -> NoReturn:
+    """Do what comes before a run: a request as a line of JSON on standard input, news and result on the output.
+
+    Args:
+        work: Takes the request, the cache folder, and what takes the newest line of output from time to time.
+        cache: This user's cache folder of disttui.
+    """
+    spawn.adopt_orphans()
+    request = json.loads(sys.stdin.buffer.readline())
+
+    def say(**message: object) -> None:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+
+    try:
+        say(ok=work(request, cache, lambda line: say(event={"line": line[:500]})))
+    except EndedError:
+        say(error={"what": "it was stopped", "cure": ""})
+    except Problem as problem:
+        say(error={"what": problem.what, "cure": problem.cure})
+    except OSError as error:
+        full = fullness(cache)
+        say(error={"what": full or str(error), "cure": "make room there" if full else ""})
+    sys.exit()
+
+
+def in_process(
+    part: str, request: Mapping[str, object], node_zip: str, tell: Callable[[Any], None], cancelled: Callable[[], bool]
+) -> Any:
+    """Have a process of its own do a part of the preparation; it ends with this one. Raises Problem."""
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-X", "utf8", node_zip, part],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", start_new_session=True,
+    )  # fmt: skip
+    assert child.stdin and child.stdout
+    try:
+        child.stdin.write(json.dumps(request).encode() + b"\n")
+        child.stdin.flush()
+        for line in _lines(child.stdout.fileno(), cancelled):
+            if line is None:
+                child.stdin.close()
+                continue
+            answer = json.loads(line)
+            if "event" in answer:
+                tell(answer["event"])
+            elif "error" in answer:
+                raise Problem(answer["error"]["what"], answer["error"]["cure"])
+            else:
+                return answer["ok"]
+    except BrokenPipeError:
+        pass
+    finally:
+        child.stdin.close()
+        child.wait()
+        child.stdout.close()
+    raise Problem(f"the process that does the {part} ended (code {child.returncode})", "start the run again")
+
+
+def _lines(source: int, cancelled: Callable[[], bool]) -> Iterator[Optional[bytes]]:
+    """The lines of a pipe, and None once when the work is to end."""
+    begun, notified = b"", False
+    while True:
+        if not notified and cancelled():
+            notified = True
+            yield None
+        if not select.select([source], [], [], 0.2)[0]:
+            continue
+        data = os.read(source, 65536)
+        if not data:
+            return
+        *lines, begun = (begun + data).split(b"\n")
+        found: List[bytes] = lines
+        yield from found

@@ -1,0 +1,365 @@
+"""A script of a shell as its commands, and what its variables are known to be. Nothing of it is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+_SPACE = re.compile(r"(?:[^\S\n]|\\\n)+")
+_PLAIN = re.compile(r"[^\s\\'\"$`;&|<>()]+")
+_IN_QUOTES = re.compile(r"[^\"\\$`]+")
+_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+_BRACED = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(?::?([-=?])(.*))?", re.DOTALL)
+_SUM = re.compile(r"(\w+)(?:([*/+-])(\w+))?")
+_REDIRECTION = re.compile(r"(?:\d*|&)(<<<|<<-?|[<>]&\d|[<>]+[&|]?)")
+_ENDS = re.compile(r";;|&&|\|\||[;&|()\n]")
+_BRACKET = re.compile(r"[()\\'\"]")
+_BRACE = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"|'[^']*'", re.DOTALL)
+_BRACE_IN_QUOTES = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_DEEPEST = 8
+"""Defaults inside defaults that are looked at."""
+_LARGEST = 1 << 22
+"""Characters that all values together may become: each may hold others twice."""
+_MOST_WORDS = 50_000
+"""Words of one command."""
+_OPEN, _CLOSE = "\ue000", "\ue001"
+"""Around the name of what is not known, inside a value."""
+_UNKNOWN = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
+
+
+class UnreadScriptError(Exception):
+    """What is not read, with all that follows it; the arguments are its line and why."""
+
+
+class Piece(NamedTuple):
+    """A part of a word."""
+
+    kind: Literal["text", "name", "sum", "output"]
+    text: str = ""
+    """Text as it is, the name of a variable, or what is calculated; of a command's output nothing."""
+    quoted: bool = False
+    default: str | None = None
+    """Of a name."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word as it was written."""
+
+    source: str
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class SimpleCommand:
+    """A simple command, without its redirections."""
+
+    line: int
+    source: str
+    words: tuple[Word, ...]
+
+
+class _Scanner:
+    def __init__(self, text: str) -> None:
+        self.text, self.at, self._start = text, 0, 0
+        self._here: list[str] = []
+        """What ends the texts that begin at the next line."""
+
+    def commands(self) -> Iterator[SimpleCommand]:
+        """Each simple command. Raises UnreadScriptError."""
+        text, words, start, stop = self.text, list[Word](), 0, 0
+        line, counted = 1, 0
+        while self.at <= len(text):
+            if space := _SPACE.match(text, self.at):
+                self.at = space.end()
+            char = text[self.at : self.at + 1]
+            end = _ENDS.match(text, self.at) if char in ";&|()\n" else None
+            if end or self.at >= len(text):
+                if words:
+                    line, counted = line + text.count("\n", counted, start), start
+                    yield SimpleCommand(line, text[start:stop], tuple(words))
+                words = []
+                self.at = end.end() if end else self.at + 1
+                if end and end[0] == "\n":
+                    self._skip_texts()
+            elif char in "<>&0123456789" and (redirection := _REDIRECTION.match(text, self.at)):
+                self._redirect(redirection)
+                stop = self.at
+            elif char == "#":
+                self.at = self._line_end()
+            else:
+                start = start if words else self.at
+                words.append(self._word())
+                if len(words) > _MOST_WORDS:
+                    what = f"a command of more than {_MOST_WORDS:,} words: not understood, and not run"
+                    raise UnreadScriptError(
+                        line + text.count("\n", counted, start), f"{what}, like all that follows it"
+                    )
+                stop = self.at
+
+    def _line_end(self) -> int:
+        end = self.text.find("\n", self.at)
+        return len(self.text) if end < 0 else end
+
+    def _redirect(self, found: re.Match[str]) -> None:
+        self.at = found.end()
+        if found[1][-1].isdigit():
+            return
+        while self.text.startswith((" ", "\t"), self.at):
+            self.at += 1
+        if self.at < len(self.text) and not _ENDS.match(self.text, self.at):
+            word = self._word()
+            if found[1] in ("<<", "<<-"):
+                self._here.append("".join(piece.text for piece in word.pieces))
+
+    def _skip_texts(self) -> None:
+        for ending in self._here:
+            while self.at < len(self.text):
+                end = self._line_end()
+                line, self.at = self.text[self.at : end], end + 1
+                if line.strip() == ending:
+                    break
+        self._here = []
+
+    def _word(self) -> Word:
+        start, pieces, text = self.at, list[Piece](), self.text
+        self._start = start
+        while self.at < len(text):
+            char = text[self.at]
+            if plain := _PLAIN.match(text, self.at):
+                self.at = plain.end()
+                pieces.append(Piece("text", plain[0]))
+            elif char == "\\":
+                after = text[self.at + 1 : self.at + 2]
+                pieces += [Piece("text", after, quoted=True)] if after not in ("", "\n") else []
+                self.at += 2
+            elif char == "'":
+                end = self._find("'", self.at + 1)
+                pieces.append(Piece("text", text[self.at + 1 : end], quoted=True))
+                self.at = end + 1
+            elif char == '"':
+                pieces += self._quoted()
+            elif char in "$`":
+                pieces.append(self._expansion(quoted=False))
+            elif char == "(" and text[self.at - 1] == "=":
+                self.at = self._closing(self.at)
+                pieces.append(Piece("output"))  # an array, as if a command had printed it
+            else:
+                break
+        return Word(text[start : self.at], tuple(pieces))
+
+    def _find(self, what: str, at: int) -> int:
+        found = self.text.find(what, at)
+        if found < 0:
+            raise self._unclosed(self._start)
+        return found
+
+    def _unclosed(self, start: int) -> UnreadScriptError:
+        what = "quotes or brackets that nothing closes: nothing is read from here on"
+        return UnreadScriptError(self.text.count("\n", 0, start) + 1, what)
+
+    def _quoted(self) -> list[Piece]:
+        pieces, text = [Piece("text", quoted=True)], self.text
+        self.at += 1
+        while self.at < len(text):
+            char = text[self.at]
+            if char == '"':
+                self.at += 1
+                return pieces
+            if plain := _IN_QUOTES.match(text, self.at):
+                self.at = plain.end()
+                pieces.append(Piece("text", plain[0], quoted=True))
+            elif char == "\\":
+                after = text[self.at + 1 : self.at + 2]
+                kept = "" if after == "\n" else after if after in ('"', "\\", "$", "`") else char + after
+                pieces.append(Piece("text", kept, quoted=True))
+                self.at += 2
+            else:
+                pieces.append(self._expansion(quoted=True))
+        raise self._unclosed(self._start)
+
+    def _closing(self, at: int) -> int:
+        """The end of the brackets that open there."""
+        depth = 0
+        while found := _BRACKET.search(self.text, at):
+            at = found.end()
+            if found[0] == "\\":
+                at += 1
+            elif found[0] in "'\"":
+                at = self._find(found[0], at) + 1
+            else:
+                depth += 1 if found[0] == "(" else -1
+                if not depth:
+                    return at
+        raise self._unclosed(self._start)
+
+    def _expansion(self, *, quoted: bool) -> Piece:
+        text, start = self.text, self.at
+        if text[start] == "`":
+            self.at = self._find("`", start + 1) + 1
+            return Piece("output", quoted=quoted)
+        if text.startswith("$(", start):
+            self.at = self._closing(start + 1)
+            inside = text[start + 2 : self.at - 1]
+            if inside.startswith("(") and inside.endswith(")"):
+                return Piece("sum", inside[1:-1], quoted)
+            return Piece("output", quoted=quoted)
+        if text.startswith("${", start):
+            depth, deepest = 0, 0
+            for brace in (_BRACE_IN_QUOTES if quoted else _BRACE).finditer(text, start):
+                depth += {"${": 1, "}": -1}.get(brace[0], 0)
+                deepest = max(deepest, depth)
+                if not depth:
+                    break
+            else:
+                raise self._unclosed(start)
+            self.at = brace.end()
+            found = _BRACED.fullmatch(text, start + 2, self.at - 1)
+            if found is None or deepest > _DEEPEST:
+                return Piece("output", quoted=quoted)
+            return Piece("name", found[1], quoted, found[3] if found[2] in ("-", "=") else None)
+        if name := _NAME.match(text, start + 1):
+            self.at = name.end()
+            return Piece("name", name[0], quoted)
+        self.at += 1
+        return Piece("text", "$", quoted)
+
+
+def commands(text: str) -> Iterator[SimpleCommand]:
+    """The simple commands of a script, in its order; the words of `if`, `do` and the like count as theirs.
+
+    Raises UnreadScriptError, after the commands before it.
+    """
+    return _Scanner(text).commands()
+
+
+@dataclass
+class Variables:
+    """What the variables of a script are known to be, as far as it was read."""
+
+    values: dict[str, str]
+    defaults: dict[str, str] = field(default_factory=dict)
+    """Of names that are not known: what they are if nobody gives them."""
+    assigned: dict[str, str] = field(default_factory=dict)
+    """How each value that stands in the script was written."""
+    why: dict[str, str] = field(default_factory=dict)
+    """Of names that are not known, though the environment does not give them: what does."""
+    parts: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Name → the names in its value."""
+    size: int = 0
+    """Characters of all values that were put in."""
+    divided: set[str] = field(default_factory=set)
+    """Names that stand outside quotes, so that a shell makes words of their values."""
+
+    def assign(self, name: str, word: Word) -> None:
+        """Take over an assignment; `word` is what stands behind the equals sign."""
+        self.parts[name] = frozenset(piece.text for piece in word.pieces if piece.kind == "name")
+        if any(piece.kind == "output" for piece in word.pieces):
+            self.forget(name, "it is computed when the job starts")
+        elif any(piece.kind == "name" and piece.text.isdigit() for piece in word.pieces):
+            self.forget(name, "it is an argument of the script")
+        else:
+            value = self.text(word)
+            self.values[name], self.assigned[name] = value, f"{name}={word.source}"
+            self.why.pop(name, None)
+
+    def forget(self, name: str, why: str) -> None:
+        """Note that a variable may have another value from here on, and why."""
+        before = self.values.pop(name, "")
+        self.assigned.pop(name, None)
+        if before and not _UNKNOWN.search(before) and not re.search(r"[{}\n]", before):
+            self.defaults[name] = before
+        self.why[name] = why
+
+    def text(self, word: Word) -> str:
+        """A word's value, undivided."""
+        return "".join(self._of(piece) for piece in word.pieces)
+
+    def fields(self, word: Word) -> list[str]:
+        """The words that it becomes."""
+        found, current = list[str](), None
+        for piece in word.pieces:
+            value = self._of(piece)
+            self.divided.update(() if piece.quoted else _UNKNOWN.findall(value))
+            if piece.quoted or piece.kind == "text":
+                current = (current or "") + value
+                continue
+            first, *rest = re.split(r"\s+", value)
+            current = (current or "") + first if first else current
+            for each in rest:
+                found += [] if current is None else [current]
+                current = each or None
+        return found if current is None else [*found, current]
+
+    def shown(self, text: str) -> str:
+        """A value with references to variables of a profile in place of what is not known."""
+        text = re.sub(r"\$\{(?=(?:var|env|file|cmd):)", "$ {", text)
+
+        def reference(found: re.Match[str]) -> str:
+            default = self.defaults.get(found[1])
+            name = variable_name(found[1])
+            return f"${{var:{name}}}" if default is None else f"${{var:{name}={default}}}"
+
+        return _UNKNOWN.sub(reference, text)
+
+    def settled(self, text: str) -> str:
+        """A value with the defaults in place of what is not known, as far as there are any."""
+        return _UNKNOWN.sub(lambda found: self.defaults.get(found[1], found[0]), text)
+
+    def _of(self, piece: Piece) -> str:
+        name = piece.text
+        if piece.kind == "text":
+            return name
+        if piece.kind == "sum":
+            return self._sum(name)
+        if piece.kind == "output":
+            return self._unknown("VALUE", "a command prints it")
+        if name in self.values and (self.values[name] or piece.default is None):
+            self.size += len(self.values[name])
+            return self.values[name] if self.size <= _LARGEST else self._unknown(name, "it is too long")
+        if piece.default is not None and name not in self.values:
+            default = self.text(_Scanner(f'"{piece.default}"' if piece.default[:1] != '"' else piece.default)._word())
+            if not _UNKNOWN.search(default) and not re.search(r"[{}\n]", default):
+                self.defaults[name] = default
+        if not name.isidentifier():
+            known_as = "@" if name in "@*" else f"ARG{name}" if name.isdigit() else "VALUE"
+            return self._unknown(known_as, "the script is given it, or its shell knows it")
+        if name.startswith("SLURM"):
+            self.why[name] = "Slurm sets it"
+        return f"{_OPEN}{name}{_CLOSE}"
+
+    def _unknown(self, name: str, why: str) -> str:
+        self.why[name] = why
+        return f"{_OPEN}{name}{_CLOSE}"
+
+    def _sum(self, text: str) -> str:
+        found = _SUM.fullmatch(re.sub(r"[\s${}]", "", text))
+        numbers = [self.values.get(one or "0", one or "0") for one in (found[1], found[3])] if found else []
+        if found is None or not all(re.fullmatch(r"[0-9]{1,9}", number) for number in numbers):
+            return self._unknown("VALUE", "it is computed when the job starts")
+        one, other = map(int, numbers)
+        results: Mapping[str, int] = {"": one, "*": one * other, "+": one + other, "-": one - other}
+        return str(one // other if found[2] == "/" and other else results.get(found[2] or "", 0))
+
+
+def only_unknown(text: str) -> str:
+    """The name of what is not known where a word is nothing else, `@` for all arguments; empty for other words."""
+    found = _UNKNOWN.fullmatch(text)
+    return found[1] if found else ""
+
+
+def variable_name(name: str) -> str:
+    """The name that a profile's variable has for what is not known."""
+    return "ARGS" if name == "@" else name
+
+
+def unknown_names(text: str) -> list[str]:
+    """The names of what is not known in a value."""
+    return _UNKNOWN.findall(text)
+
+
+def without_marks(text: str) -> str:
+    """A script without the characters that mark what is not known."""
+    return text.replace(_OPEN, "").replace(_CLOSE, "")

@@ -1,0 +1,360 @@
+"""A private store of files named by their content, on hosts and on the viewer (docs/formats.md, "Code trees").
+
+Nothing in it is trusted: content is checked against its name whenever it is used. So it needs no locks and no fsync,
+and a crash costs a transfer at most. Several processes and hosts may share one.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import time
+from functools import partial
+from typing import BinaryIO, Callable, Collection, Iterable, Iterator, List, Optional, Set, Tuple, Union
+
+from .limits import CHUNK
+from .regular import shared_token
+from .tree import HASH, Entry
+
+LIMIT = 10 << 30
+"""Bytes that a store may take; beyond them, what was used least recently is removed."""
+_STALE = 86400.0
+"""Seconds after which the beginning of an object counts as abandoned."""
+_USED = 3600.0
+"""Seconds within which another use of an object is not noted."""
+_PIECE = 1 << 20
+
+
+class DamagedError(Exception):
+    """Content that does not have the hash that it should have."""
+
+
+class Store:
+    """Objects below a folder that only this user can write in.
+
+    Args:
+        folder: Made if it is missing, with mode 0700.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._parts = os.path.join(folder, "parts")
+        os.makedirs(self._parts, 0o700, exist_ok=True)
+        for path in (folder, self._parts):
+            seen = os.lstat(path)
+            if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
+                raise OSError(errno.EPERM, "this is not a folder of yours", path)
+            if seen.st_mode & 0o077:
+                os.chmod(path, 0o700)
+
+    @property
+    def name(self) -> str:
+        """A random name, the same for all that share the store. Raises OSError."""
+        return shared_token(os.path.join(self.folder, "name"))
+
+    def has(self, name: str, size: int) -> bool:
+        """Whether there is an object of this name and size; its content is checked when it is read."""
+        try:
+            seen = os.lstat(self._path(name))
+        except OSError:
+            return False
+        return stat.S_ISREG(seen.st_mode) and seen.st_size == size and seen.st_uid == os.getuid()
+
+    def open(self, name: str) -> BinaryIO:
+        """Open an object for reading. Raises OSError."""
+        return _open(self._path(name))
+
+    def piece(self, name: str, offset: int, most: int) -> bytes:
+        """Bytes of an object, also of one that is still arriving; empty where they have not arrived."""
+        for path in (self._path(name), *_earlier(self._parts, name)):
+            try:
+                with _open(path) as file:
+                    data = os.pread(file.fileno(), most, offset)
+            except OSError:
+                continue  # it is not there, or complete by now
+            if data:
+                return data
+        return b""
+
+    def copy(self, name: str, write: Callable[[bytes], object]) -> None:
+        """Give the content of an object to `write`, in pieces.
+
+        Raises:
+            DamagedError: The content was not that of its name, and is removed. What was written must not be used.
+            OSError: It cannot be read.
+        """
+        seen = hashlib.sha256()
+        fd, status = _opened(self._path(name))
+        try:
+            if time.time() - status.st_mtime > _USED:
+                os.utime(fd)  # the time of its last use
+            left = status.st_size  # a buffer of more would cost more than to read a small file
+            while left and (data := os.read(fd, min(left, _PIECE))):
+                left -= len(data)
+                seen.update(data)
+                write(data)
+        finally:
+            os.close(fd)
+        if seen.hexdigest() != name:
+            self.discard(name)
+            raise DamagedError(name)
+
+    def share(self, name: str, path: bytes) -> bool:
+        """Make an object a file as well; False where the disk cannot. Raises DamagedError, OSError."""
+        try:
+            self.copy(name, len)
+            os.link(os.fsencode(self._path(name)), path)
+        except FileExistsError:
+            raise
+        except OSError:
+            return False
+        return True
+
+    def adopt(self, path: str, sha256: str) -> bool:
+        """Make a file of this hash an object as well; False where the disk cannot. Raises OSError."""
+        seen = os.lstat(path)
+        try:
+            os.makedirs(os.path.dirname(self._path(sha256)), 0o700, exist_ok=True)
+            if seen.st_uid == os.getuid():
+                os.link(path, self._path(sha256))
+        except OSError:
+            pass  # it is there, the disk has no hard links, or it is another disk
+        return self.has(sha256, seen.st_size)
+
+    def discard(self, name: str) -> None:
+        """Remove an object, if it is there. Raises OSError."""
+        _remove(self._path(name))
+
+    def read(self, name: str, most: int) -> bytes:
+        """The content of an object of at most `most` bytes. Raises DamagedError, or OSError."""
+        pieces: List[bytes] = []
+
+        def take(data: bytes) -> None:
+            pieces.append(data)
+            if sum(map(len, pieces)) > most:
+                raise OSError(errno.EFBIG, "the object is too large", self._path(name))
+
+        self.copy(name, take)
+        return b"".join(pieces)
+
+    def add(self, data: bytes) -> str:
+        """Store content; returns its name. Raises OSError."""
+        with self.writer() as writer:
+            writer.write(data)
+            return writer.done()
+
+    def writer(self, name: str = "", offset: int = 0) -> Writer:
+        """Write a new object.
+
+        Args:
+            name: What it will be called, if that is known: what is written of it can then be continued later.
+            offset: Bytes at its beginning that are taken from an earlier attempt, as `begun` counts them.
+
+        Raises:
+            OSError: It cannot be written, or the earlier attempt is gone.
+        """
+        return Writer(self, self._parts, name, offset)
+
+    def begun(self) -> Iterator[Tuple[str, int]]:
+        """Names and bytes of objects whose transfer was cut."""
+        with os.scandir(self._parts) as entries:
+            for entry in entries:
+                name = entry.name.partition(".")[0]
+                if HASH.fullmatch(name) and entry.is_file(follow_symlinks=False):
+                    yield name, entry.stat(follow_symlinks=False).st_size
+
+    def prune(self, keep: Collection[str] = (), limit: int = LIMIT) -> int:
+        """Remove objects that were used least recently until the rest fits; returns the bytes that remain.
+
+        Args:
+            keep: Objects that stay.
+        """
+        now = time.time()
+        found: List[Tuple[float, int, str, str]] = []
+        for path, _, names in os.walk(self.folder):
+            for name in names:
+                full = os.path.join(path, name)
+                try:
+                    seen = os.lstat(full)
+                except OSError:
+                    continue
+                if path == self._parts:
+                    if now - seen.st_mtime > _STALE:
+                        _remove(full)
+                elif path != self.folder and seen.st_nlink == 1:  # else data shares it
+                    found.append((seen.st_mtime, seen.st_size, os.path.basename(path) + name, full))
+        total = sum(one[1] for one in found)
+        for _, size, name, full in sorted(found):
+            if total <= limit:
+                break
+            if name not in keep:
+                _remove(full)
+                total -= size
+        return total
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, name[:2], name[2:])
+
+    def _place(self, part: str, name: str) -> None:
+        path = self._path(name)
+        try:
+            os.rename(part, path)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+            try:
+                os.rename(part, path)
+            except FileNotFoundError:
+                if not os.path.exists(path):  # else another process was faster, and has removed all beginnings
+                    raise
+
+
+class Writer:
+    """Writes one object. As a context, what is not complete at its end is removed unless it has a name."""
+
+    def __init__(self, store: Store, parts: str, name: str, offset: int) -> None:
+        self._store, self._name = store, name
+        self._seen = hashlib.sha256()
+        self._earlier = _earlier(parts, name) if name else []
+        self._path = os.path.join(parts, "%s.%s" % (name or "new", os.urandom(8).hex()))
+        self._file: Optional[BinaryIO] = None
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(fd, "wb", CHUNK)  # what has arrived is soon to be seen by those who wait for it
+        if offset:
+            try:
+                self._continue(offset)
+            except BaseException:
+                self.close(remove=True)
+                raise
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close(remove=not self._name)
+
+    def write(self, data: Union[bytes, memoryview]) -> None:
+        """Append. Raises OSError."""
+        assert self._file is not None
+        self._seen.update(data)
+        self._file.write(data)
+
+    def done(self) -> str:
+        """Make the object visible; returns its name. Raises DamagedError for other content than announced, OSError."""
+        found = self._seen.hexdigest()
+        try:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+        except OSError:
+            _remove(self._path)
+            raise
+        if self._name and found != self._name:
+            for path in (self._path, *self._earlier):
+                _remove(path)
+            raise DamagedError(self._name)
+        self._store._place(self._path, found)
+        for path in self._earlier:
+            _remove(path)
+        return found
+
+    def close(self, *, remove: bool) -> None:
+        """Close an object that is not complete; without `remove`, its beginning remains for a later attempt."""
+        if self._file is None:
+            return
+        try:
+            self._file.close()
+        except OSError:
+            pass  # the disk is full: what was written remains
+        self._file = None
+        if remove:
+            _remove(self._path)
+
+    def _continue(self, offset: int) -> None:
+        """Begin with what an earlier attempt has; its process may still run, so its file is copied, not taken."""
+        for path in self._earlier:
+            with open(path, "rb") as file:
+                if os.fstat(file.fileno()).st_size < offset:
+                    continue
+                while offset and (data := file.read(min(_PIECE, offset))):
+                    self.write(data)
+                    offset -= len(data)
+                return
+        raise OSError(errno.ENOENT, "the beginning of this object is gone", self._path)
+
+
+def write_tree(store: Store, entries: Iterable[Entry], top: bytes, *, share: bool = False) -> None:
+    """Write a tree below an empty folder.
+
+    Args:
+        share: Have files be those of the store where the disk can do that, so that they take no room of their own.
+
+    Raises:
+        DamagedError: The store lacks the content of a file; what was written must not be used.
+        FileExistsError: A name clashes with another one on this disk.
+        OSError: It cannot be written.
+    """
+    made = {b""}
+    for entry in entries:
+        path = os.path.join(top, entry.path)
+        _make_folders(top, os.path.dirname(entry.path), made)
+        if entry.kind == "l":
+            os.symlink(entry.target, path)
+            continue
+        if share and entry.kind == "f" and store.share(entry.value, path):
+            continue
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(path, flags, 0o755 if entry.kind == "x" else 0o644)
+        try:
+            store.copy(entry.value, partial(_write, fd))
+        except FileNotFoundError:
+            raise DamagedError(entry.value) from None
+        finally:
+            os.close(fd)
+
+
+def _make_folders(top: bytes, folder: bytes, made: Set[bytes]) -> None:
+    at = 0
+    while folder not in made:
+        at = folder.find(b"/", at + 1)
+        above = folder if at < 0 else folder[:at]
+        if above in made:
+            continue
+        try:
+            os.mkdir(os.path.join(top, above), 0o700)
+        except FileExistsError:
+            # A disk may take two names for one: below a link, files would land elsewhere.
+            if not stat.S_ISDIR(os.lstat(os.path.join(top, above)).st_mode):
+                raise
+        made.add(above)
+
+
+def _open(path: str) -> BinaryIO:
+    return os.fdopen(_opened(path)[0], "rb", 0)
+
+
+def _opened(path: str) -> Tuple[int, os.stat_result]:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    seen = os.fstat(fd)
+    if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.getuid():
+        os.close(fd)
+        raise OSError(errno.EPERM, "this is not an object of yours", path)
+    return fd, seen
+
+
+def _write(fd: int, data: bytes) -> None:
+    """Write all of it: a nearly full disk may take a part of the bytes without an error."""
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _earlier(parts: str, name: str) -> List[str]:
+    return [os.path.join(parts, one) for one in os.listdir(parts) if one.startswith(name + ".")]
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,120 @@
+"""The manifest of a code tree: which files it has, in one canonical encoding (docs/formats.md, "Code trees")."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Dict, Iterable, NamedTuple, Tuple
+
+_HEAD = b"disttui tree 1"
+MOST_FILES = 250_000
+MOST_BYTES = 128 << 20
+"""The most bytes of an encoded manifest."""
+_LONGEST, _LONGEST_NAME = 4000, 255
+"""Bytes of a path and of one of its names."""
+HASH = re.compile(r"[0-9a-f]{64}")
+_SIZE = re.compile(b"0|[1-9][0-9]{0,14}")
+
+
+class Entry(NamedTuple):
+    """One file of a tree, or a symbolic link that stays inside it. Folders exist where a file needs them."""
+
+    path: bytes
+    """Relative, with slashes."""
+    kind: str
+    """`f`: a file, `x`: an executable one, `l`: a link."""
+    size: int
+    value: str
+    """The SHA-256 of a file's content, or a link's target, in hexadecimal digits."""
+
+    @property
+    def target(self) -> bytes:
+        """Where a link leads."""
+        return bytes.fromhex(self.value)
+
+
+def link(path: bytes, target: bytes) -> Entry:
+    """The entry of a symbolic link."""
+    return Entry(path, "l", len(target), target.hex())
+
+
+def encode(entries: Iterable[Entry]) -> bytes:
+    """The manifest of the entries, the same for any order of them."""
+    lines = (b"%s %d %s %s" % (one.kind.encode(), one.size, one.value.encode(), one.path) for one in sorted(entries))
+    return b"\0".join([_HEAD, *lines])
+
+
+def decode(data: bytes) -> Tuple[Entry, ...]:
+    """The entries of a manifest. Raises ValueError for anything but what `encode` returns for a valid tree."""
+    if len(data) > MOST_BYTES:
+        raise ValueError("the manifest is too large")
+    head, *lines = data.split(b"\0")
+    if head != _HEAD or len(lines) > MOST_FILES:
+        raise ValueError("this is not a manifest")
+    entries = []
+    before = b""
+    for line in lines:
+        fields = line.split(b" ", 3)
+        if len(fields) != 4 or fields[0] not in (b"f", b"x", b"l") or not _SIZE.fullmatch(fields[1]):
+            raise ValueError("malformed entry %r" % line[:100])
+        entry = Entry(fields[3], fields[0].decode(), int(fields[1]), fields[2].decode("ascii", "replace"))
+        if why := flaw(entry.path):
+            raise ValueError("%r: %s" % (entry.path[:100], why))
+        if entry.path <= before:
+            raise ValueError("%r is out of order" % entry.path[:100])
+        before = entry.path
+        if entry.kind != "l" and not HASH.fullmatch(entry.value):
+            raise ValueError("%r has no hash" % entry.path[:100])
+        if entry.kind == "l" and not leads_inside(entry.path, entry.target):
+            raise ValueError("the link %r leads out of the tree" % entry.path[:100])
+        if entry.kind == "l" and entry != link(entry.path, entry.target):
+            raise ValueError("malformed link %r" % entry.path[:100])
+        entries.append(entry)
+    if below := _file_as_folder(entries):
+        raise ValueError("%r lies below a file" % below[:100])
+    return tuple(entries)
+
+
+def flaw(path: bytes) -> str:
+    """Say why a tree cannot have a file of this path; empty where it can."""
+    parts = path.split(b"/")
+    if len(path) > _LONGEST or max(map(len, parts)) > _LONGEST_NAME:
+        return "the name is too long"
+    if b"\0" in path or any(part in (b"", b".", b"..") for part in parts):
+        return "not a relative path"
+    return ""
+
+
+def leads_inside(path: bytes, target: bytes) -> bool:
+    """Whether a link at `path` stays inside of the tree, whatever other links are on its way.
+
+    So `..` may only stand at its beginning: behind the name of another link it would start elsewhere.
+    """
+    if not target or target.startswith(b"/") or b"\0" in target or len(target) > _LONGEST:
+        return False
+    parts = [part for part in target.split(b"/") if part not in (b"", b".")]
+    up = next((number for number, part in enumerate(parts) if part != b".."), len(parts))
+    return up <= path.count(b"/") and b".." not in parts[up:]
+
+
+def objects(entries: Iterable[Entry]) -> Dict[str, int]:
+    """The objects that a tree consists of: hash → bytes, in the tree's order."""
+    return {one.value: one.size for one in entries if one.kind != "l"}
+
+
+def digest(data: bytes) -> str:
+    """The name of an object with this content; of a manifest: the name of its tree."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _file_as_folder(entries: Iterable[Entry]) -> bytes:
+    files = {one.path for one in entries}
+    folders = set()
+    for path in files:
+        at = path.rfind(b"/")
+        while at > 0 and (above := path[:at]) not in folders:
+            if above in files:
+                return path
+            folders.add(above)
+            at = path.rfind(b"/", 0, at)
+    return b""

@@ -1,0 +1,57 @@
+"""The state of a run and of each host in a word; the one place that derives them."""
+
+from __future__ import annotations
+
+from disttui.runner.runs.state import Attempt, HostState, RunState
+from disttui.runner.text import clean
+
+LOADING = 5.0
+"""Seconds after which a rank counts as running without a step or a process group."""
+
+
+def run_word(state: RunState) -> str:
+    """The state of a whole run in a word."""
+    if state.result is not None:
+        return clean(str(state.result.get("state", "ended")))
+    if state.hosts[0].story.stall is not None:
+        return "stalled"
+    links = {host.link for host in state.hosts if host.exit is None}
+    if links == {"not seen"}:
+        return "not seen"
+    if state.waits:
+        return "queued"
+    if state.attempt == 0:
+        return "connecting" if links == {"connecting"} else "joining"
+    attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
+    if any(attempt and attempt.stopping for attempt in attempts):
+        return "stopping"
+    works = any(True for _ in state.ranks()) or all(host_word(host, state) == "running" for host in state.hosts)
+    return "running" if works else "starting"
+
+
+def host_word(host: HostState, state: RunState) -> str:
+    """A host's present state, in one or two words."""
+    if host.exit is not None:
+        return host.exit.get("state", "ended")
+    if host.link in ("not seen", "connecting", "starting", "gone"):
+        return "lost" if host.link == "gone" else host.link
+    leader = state.hosts[0].story
+    if host.node in leader.unseen:
+        return leader.unseen[host.node]
+    newest = host.story.attempts.get(state.attempt)
+    if newest is None:
+        return "queued" if state.waits else "joining" if host.node not in leader.joined else "joined"
+    if newest.stopping is not None:
+        return "stopping"
+    if any(attempt == state.attempt for attempt, _ in host.series):
+        return "running"
+    if len(newest.ranks) < host.nproc and len(newest.groups) < host.nproc:
+        return "starting ranks"
+    up = all(rank in newest.groups or has_loaded(host, newest, rank) for rank in newest.ranks)
+    return "running" if up else "loading"
+
+
+def has_loaded(host: HostState, attempt: Attempt, rank: int) -> bool:
+    """Whether a rank has been up for so long that it counts as running, without a report of its script."""
+    begun = attempt.ranks.get(rank)
+    return begun is not None and host.telemetry is not None and host.telemetry["t"] - begun["t"] > LOADING

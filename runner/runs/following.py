@@ -1,0 +1,342 @@
+"""Follows a run: mirrors all its hosts, folds their records, and yields every update."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from disttui.runner.errors import DisttuiError
+from disttui.runner.formatting import count
+from disttui.runner.hosts.link import Link
+from disttui.runner.ids import short
+from disttui.runner.runs.backfill import Beginning, fill_all
+from disttui.runner.runs.follow import PIECES, HostMirror, LinkNews, LogRead, News, Notice, QueueNews, RecordRead
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.state import exit_code, fold, link, queue_up
+from disttui.runner.runs.store import HostStore, host_folder
+
+LINGER = 10.0
+"""Seconds that unreachable hosts may delay the end of a run whose result is known."""
+GONE = 60.0
+"""Seconds after which unreachable hosts are given up when all others have ended."""
+TICK = 0.05
+"""Seconds between checks of the user's wishes while no update arrives."""
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """Everything that existed when following began is in the state."""
+
+
+@dataclass(frozen=True)
+class StopSent:
+    """The run is to be stopped; `now`: to be killed. A host that is not reached is asked once it is."""
+
+    now: bool
+    reached: bool
+    """Whether a host was asked at once."""
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """Emitted a few times per second: all updates so far are in the state."""
+
+    pending: int = 0
+    """Bytes of logs that are still to come."""
+    behind: float = 0.0
+    """Seconds for which the oldest of them have been waiting, as far as this viewer knows."""
+
+
+Update = LogRead | RecordRead | LinkNews | QueueNews | Notice | CaughtUp | StopSent | Refresh
+"""An update of a followed run. A record is already folded into the state."""
+
+
+class Wishes:
+    """What the user wants of a followed run. May be set in any thread and in signal handlers."""
+
+    stops = 0
+    """1: stop it, 2: kill it."""
+    skips = 0
+    """How often logs that are still to come are to be skipped."""
+    leave = False
+    """Stop following; the run continues."""
+
+
+class Following:
+    """A followed run. Iterate for its updates; the iteration ends when the run has ended or was left.
+
+    Args:
+        mirror: The folder that its files are mirrored into, one folder per node rank.
+        open_link: Makes a new link to the host of a node rank. Raises DisttuiError.
+        links: One per host; None for those that are still to be connected.
+        unreached: Node rank → why the host could not be reached at first; it is tried again.
+        wishes: What the user wants; may be set from other threads.
+        tail: Bytes at the end of every log to begin with; None: all of it.
+        replay: Bytes at the end of every mirrored log to begin with.
+        only_look: Change nothing on the hosts; a run without a supervisor is not settled.
+    """
+
+    def __init__(
+        self,
+        run: KnownRun,
+        mirror: Path,
+        open_link: Callable[[int], Link],
+        links: Sequence[Link | None] | None = None,
+        *,
+        unreached: Mapping[int, DisttuiError] | None = None,
+        wishes: Wishes | None = None,
+        tail: int | None = None,
+        replay: int = 0,
+        only_look: bool = False,
+    ) -> None:
+        self.run = run
+        self.mirror = mirror
+        self.unreached = unreached or {}
+        self.state = run.begin()
+        self.wishes = wishes or Wishes()
+        self._open_link = open_link
+        request: dict[str, object] = {**run.request(), **({} if tail is None else {"tail": tail})}
+        self._request = request
+        self._stops_said = 0
+        self._stops_sent: dict[int, tuple[int, Link]] = {}
+        """Node rank → the last wish that was sent, and by which link: it may have been lost with that."""
+        self._ended: set[int] = set()
+        self._result_at: float | None = None
+        self._failed = False
+        self._skips = 0
+        self._read = 0
+        """Bytes of logs that have been emitted."""
+        self._caught_up: int | None = None
+        """How much of the logs is to be emitted before `CaughtUp`."""
+        self._read_at: dict[int, float] = {}
+        """Node → when its logs were last read (monotonic clock, s)."""
+        self._grown: deque[tuple[float, int]] = deque()
+        """When logs were how long, in all (monotonic clock, s; bytes): where that has not been emitted yet."""
+        self._behind = set(range(len(run.hosts)))
+        self._news: queue.Queue[News] = queue.Queue(PIECES)
+        given = list(links or [None] * len(run.hosts))
+        reopen = open_link
+        if run.one_way:
+            given = [given[0]] * len(run.hosts)
+            reopen = _OneLink(open_link, given[0]).to
+        self._followers = [
+            HostMirror(
+                node,
+                {**request, "node_rank": node},
+                HostStore(host_folder(mirror, node)),
+                partial(reopen, node),
+                self._news,
+                replay=replay,
+                only_look=only_look,
+            )
+            for node in range(len(run.hosts))
+        ]
+        self._updates = self._follow(given)
+
+    def __iter__(self) -> Iterator[Update]:
+        return self._updates
+
+    def stop(self, *, now: bool = False) -> None:
+        """Ask every host to stop the run; the results are updates. Any thread may call this.
+
+        Args:
+            now: Kill it immediately, without the grace that lets ranks save their work.
+        """
+        self.wishes.stops = max(self.wishes.stops, 2 if now else 1)
+
+    def skip(self) -> None:
+        """Skip the logs that are still to come, for a viewer that is behind. Any thread may call this."""
+        self.wishes.skips += 1
+
+    def leave(self) -> None:
+        """End the iteration; the run continues. Any thread may call this."""
+        self.wishes.leave = True
+
+    def fetch(self, wanted: Sequence[Beginning]) -> None:
+        """Fetch beginnings of logs into the mirror while following; blocks. Raises DisttuiError."""
+        fill_all(self._open_link, self.run, wanted, lambda node: self._followers[node].store)
+
+    def close(self) -> None:
+        """Close the links to all hosts."""
+        self._updates.close()
+
+    def _follow(self, links: Sequence[Link | None]) -> Generator[Update, None, None]:
+        for follower, open_link in zip(self._followers, links, strict=True):
+            follower.start(open_link)
+        try:
+            while not self._over():
+                yield from self._take_news()
+                yield from self._take_logs()
+                yield self._refresh()
+                yield from self._obey()
+                yield from self._skip()
+                if self.wishes.leave or self._failed:
+                    break
+        finally:
+            for follower in self._followers:
+                follower.close()
+
+    @property
+    def exit_code(self) -> int:
+        """The run's exit code; 0 when it was left, 1 when it has ended without a result."""
+        result = self.state.result
+        if result is not None:
+            return exit_code(result)
+        return 1 if self._failed or len(self._ended) == len(self.state.hosts) else 0
+
+    def _take_news(self) -> Iterator[Update]:
+        try:
+            item = self._news.get(timeout=TICK)
+        except queue.Empty:
+            return
+        deadline = time.monotonic() + TICK
+        while True:
+            yield from self._take(item)
+            if time.monotonic() > deadline:
+                return
+            try:
+                item = self._news.get_nowait()
+            except queue.Empty:
+                return
+
+    def _take_logs(self) -> Iterator[Update]:
+        """Emit what logs have, for a moment: news go first."""
+        deadline = time.monotonic() + TICK
+        while time.monotonic() < deadline and (unread := [each for each in self._followers if each.has_unread]):
+            # The host that has waited longest is the first.
+            follower = min(unread, key=lambda each: self._read_at.get(each.node, 0.0))
+            self._read_at[follower.node] = time.monotonic()
+            for piece in follower.read_logs():
+                self._read += len(piece.data)
+                yield piece
+                if time.monotonic() > deadline:
+                    break
+        if self._caught_up is not None and (self._read >= self._caught_up or not self._has_unread()):
+            self._caught_up = None
+            yield CaughtUp()
+
+    def _has_unread(self) -> bool:
+        return any(follower.has_unread for follower in self._followers)
+
+    def _pending(self) -> int:
+        return sum(follower.pending for follower in self._followers)
+
+    def _refresh(self) -> Refresh:
+        """Tell how far the logs are behind: by when this viewer first knew of the oldest byte that is to come."""
+        now, pending = time.monotonic(), self._pending()
+        while self._grown and (not pending or self._grown[0][1] <= self._read):
+            self._grown.popleft()
+        if pending and (not self._grown or now - self._grown[-1][0] >= 1.0):
+            self._grown.append((now, self._read + pending))
+        return Refresh(pending, now - self._grown[0][0] if self._grown else 0.0)
+
+    def _skip(self) -> Iterator[Update]:
+        """Skip to the end of the logs for a wish, a second Ctrl-C, and any Ctrl-C once there is nothing to stop."""
+        wanted = self.wishes.skips + max(0, self.wishes.stops - (self.state.result is None))
+        if wanted <= self._skips:
+            return
+        self._skips = wanted
+        self._grown.clear()
+        for follower in self._followers:
+            if skipped := follower.skip():
+                words = f"skipped {count(skipped)}B of its logs; disttui logs {short(self.state.run)} prints them"
+                yield Notice(follower.node, words)
+
+    def _take(self, item: News) -> Iterator[Update]:
+        if item is None:
+            return
+        if isinstance(item, Notice):
+            yield item
+        elif isinstance(item, QueueNews):
+            self.state = queue_up(self.state, item.queued)
+            yield item
+        elif isinstance(item, RecordRead):
+            try:
+                self.state = fold(self.state, item.node, item.content)
+            except ValueError:
+                yield Notice.skipped(item.node, "events.jsonl")
+            else:
+                yield item
+        else:
+            yield from self._take_link(item)
+
+    def _take_link(self, item: LinkNews) -> Iterator[Update]:
+        if item.kind in ("caught up", "ended", "gone", "not seen", "failed") and item.node in self._behind:
+            # Do not wait for a host that is not seen.
+            self._behind.discard(item.node)
+            if not self._behind:
+                self._caught_up = self._read + self._pending()
+        # What prevents this viewer from writing one host's files prevents all: report it once.
+        if item.kind == "caught up" or (item.kind == "failed" and self._failed):
+            return
+        self.state = link(self.state, item.node, item.kind, item.note)
+        if item.kind in ("ended", "gone"):
+            self._ended.add(item.node)
+        elif item.kind == "failed":
+            self._failed = True
+        yield item
+
+    def _over(self) -> bool:
+        if self._has_unread():
+            return False
+        if len(self._ended) == len(self.state.hosts):
+            return True
+        # Wait for the end of hosts that are seen, and a limited time for the others.
+        waiting = [host for host in self.state.hosts if host.node not in self._ended]
+        if not self.state.exits or any(host.link != "not seen" for host in waiting):
+            self._result_at = None
+            return False
+        self._result_at = self._result_at or time.monotonic()
+        if time.monotonic() - self._result_at < (GONE if self.state.result is None else LINGER):
+            return False
+        for host in waiting:
+            self.state = link(self.state, host.node, "gone")
+        return True
+
+    def _obey(self) -> Iterator[Update]:
+        """Send a stop for the first wish, a kill for the second; again by every new link to a host."""
+        wanted = min(self.wishes.stops, 2)
+        if not wanted or self.state.result is not None:
+            return
+        now, reached = wanted > 1, False
+        for follower in self._followers:
+            opened = follower.link
+            if opened is None or opened.closed:
+                continue
+            reached = True
+            if self._stops_sent.get(follower.node) != (wanted, opened):
+                self._stops_sent[follower.node] = wanted, opened
+                asked = opened.submit("stop", **self._request, node_rank=follower.node, now=now, reason="user")
+                asked.add_done_callback(partial(self._note_refusal, follower.node, opened))
+        if wanted > self._stops_said:
+            self._stops_said = wanted
+            yield StopSent(now, reached)
+
+    def _note_refusal(self, node: int, opened: Link, asked: Future[Any]) -> None:
+        error = None if asked.cancelled() else asked.exception()
+        if isinstance(error, DisttuiError) and not opened.closed:
+            self._news.put(Notice(node, f"the stop was refused: {error.sentence}"))
+
+
+class _OneLink:
+    """The link to a login node of Slurm, which all parts of a run share."""
+
+    def __init__(self, open_link: Callable[[int], Link], link: Link | None) -> None:
+        self._open_link = open_link
+        self._link = link
+        self._lock = threading.Lock()
+
+    def to(self, node: int) -> Link:
+        """The link, made anew if it is closed. Raises DisttuiError."""
+        with self._lock:
+            if self._link is None or self._link.closed:
+                self._link = self._open_link(0)
+            return self._link

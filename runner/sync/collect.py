@@ -1,0 +1,411 @@
+"""What of a folder is carried to hosts: its files by content, and what is left out with the reason."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import stat
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from disttui.runner import private
+from disttui.runner.errors import InputError
+from disttui.runner.formatting import count
+from disttui.runner.profile.problems import printable
+from disttui.runner.protocol import tree
+from disttui.runner.protocol.limits import CODE_DIFF, CODE_UNTRACKED
+from disttui.runner.protocol.objects import Store
+from disttui.runner.sync.patterns import Patterns, ignored
+
+DEFAULTS = (
+    ".git/", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "venv/", "node_modules/", "wandb/", "checkpoints/",
+    "*.ckpt", ".mypy_cache/", ".ruff_cache/", ".pytest_cache/", ".ipynb_checkpoints/", ".DS_Store",
+)  # fmt: skip
+"""Left out of a folder that is not in a git repository."""
+MOST = 100 * 10**6
+"""Bytes above which a file is left out unless `job.sync.max` says otherwise."""
+_SECRET_NAMES = re.compile(
+    r"\.env(\..+)?|\.?netrc|\.pgpass|\.htpasswd|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.+\.(p12|pfx|jks|keystore|ppk|kdbx)"
+)
+_NO_SECRETS = re.compile(r".+\.(example|sample|template|dist)")
+_PRIVATE_KEY = re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----")
+_HEAD = 4096
+"""Bytes of a file that are searched for a private key."""
+_SETTLED = 2.0
+"""Seconds: a file changed more recently may change again without a new time stamp, so it is read again next time."""
+_TRIES = 5
+"""How often a file is read that changes while it is read."""
+_GIT_PATIENCE = 60.0
+_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
+_LARGEST_CACHE = 256 << 20
+_PIECE = 1 << 20
+
+
+class Wanted(NamedTuple):
+    """What to carry, as `job.sync` says."""
+
+    folder: Path
+    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    most: int = MOST
+    whole: bool = False
+    """Data: everything but secrets and what is excluded, whatever git says, and of any size."""
+    only: str = ""
+    """The name of its only file that counts."""
+
+
+@dataclass(frozen=True)
+class Omitted:
+    """A file or folder that is left out."""
+
+    path: str
+    """Relative, as safe text; a folder's ends with a slash."""
+    why: str
+    size: int | None = None
+    """Bytes; None for a folder or a link."""
+    secret: bool = False
+
+
+@dataclass(frozen=True)
+class GitState:
+    """What is checked out in a folder; empty texts where it is in no git repository."""
+
+    commit: str = ""
+    branch: str = ""
+    diff: str = ""
+    cut: bool = False
+    untracked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A folder as it was at one moment; the store has the content of its files."""
+
+    folder: Path
+    sha256: str
+    """Of `manifest`: the name of the tree."""
+    manifest: bytes
+    entries: tuple[tree.Entry, ...]
+    omitted: tuple[Omitted, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(one.size for one in self.entries)
+
+
+def collect(wanted: Wanted, store: Store, cache: Path) -> Collected:
+    """Read what belongs to a folder, and put new content into the store.
+
+    Args:
+        cache: A folder for the hashes of unchanged files.
+
+    Raises:
+        InputError: The folder cannot be carried, or a file cannot be read or keeps changing.
+    """
+    folder = wanted.folder.resolve() if wanted.only else _checked(wanted.folder)
+    try:
+        return _Collector(wanted._replace(folder=folder), store, cache).collect()
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            cure = "Make room there, or set XDG_CACHE_HOME to a folder elsewhere."
+            raise InputError(f"cannot write it: {error.strerror}", cure, place=store.folder) from None
+        place = printable(os.fsdecode(error.filename or folder))
+        raise InputError(f"cannot read it: {error.strerror}", place=place) from None
+
+
+def git_state(folder: Path) -> GitState:
+    """The commit, branch and uncommitted changes of a folder; empty where git does not answer."""
+    if _repository(folder) is None:
+        return GitState()
+    try:
+        commit = _git(folder, "rev-parse", "--verify", "HEAD").decode("ascii", "replace").strip()
+        with suppress(InputError):
+            branch = _git(folder, "symbolic-ref", "--short", "-q", "HEAD").decode("utf-8", "replace").strip()[:200]
+            diff = _git(folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD", "--", ".")
+            names = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".").split(b"\0")
+            text = diff.decode("utf-8", "replace")
+            untracked = tuple(name.decode("utf-8", "replace")[:1000] for name in names if name)[:CODE_UNTRACKED]
+            return GitState(commit, branch, text[:CODE_DIFF], len(text) > CODE_DIFF, untracked)
+        return GitState(commit)
+    except (InputError, OSError):
+        return GitState()
+
+
+class _Known(NamedTuple):
+    """The hash of a file, valid while its status is the same."""
+
+    status: tuple[int, ...]
+    sha256: str
+    secret: bool
+
+
+class _Collector:
+    def __init__(self, wanted: Wanted, store: Store, cache: Path) -> None:
+        self._wanted = wanted
+        self._store = store
+        self._folder = os.fsencode(wanted.folder)
+        name = hashlib.sha256(self._folder + os.fsencode(f"/{wanted.only}" * bool(wanted.only))).hexdigest()[:32]
+        self._cache = cache / f"{name}.json"
+        self._known = _load(self._cache)
+        self._kept: dict[str, _Known] = {}
+        self._changed = False
+        self._include = Patterns(wanted.include)
+        self._exclude = Patterns([*wanted.exclude, *([] if wanted.only else ignored(wanted.folder))])
+        self._omitted: dict[str, Omitted] = {}
+        self._real: dict[bytes, bool] = {}
+
+    def collect(self) -> Collected:
+        found = []
+        for path in self._listed():
+            if entry := self._entry(path):
+                found.append(entry)
+            if len(found) > tree.MOST_FILES:
+                cure = "Leave folders out by job.sync.exclude, or name a smaller folder by job.sync.from."
+                what = f"more files than a tree can have: at most {tree.MOST_FILES:,}"
+                raise InputError(what, cure, place=str(self._wanted.folder))
+        entries = tuple(sorted(found))
+        if self._changed or len(self._kept) != len(self._known):
+            _save(self._cache, self._kept)
+        manifest = tree.encode(entries)
+        name = tree.digest(manifest)
+        if not self._store.has(name, len(manifest)):
+            self._store.add(manifest)
+            self._store.prune({name, *tree.objects(entries)})
+        return Collected(self._wanted.folder, name, manifest, entries, tuple(self._omitted.values()))
+
+    def _listed(self) -> Iterable[bytes]:
+        if self._wanted.only:
+            return [os.fsencode(self._wanted.only)]
+        listed = self._listed_by_git() if not self._wanted.whole and _repository(self._wanted.folder) else None
+        return listed or self._walked()
+
+    def _listed_by_git(self) -> set[bytes]:
+        """What git tracks below the folder and what it does not ignore, also of repositories in it."""
+        found, todo = set[bytes](), [b""]
+        while todo:
+            inside = todo.pop()
+            folder = Path(os.fsdecode(os.path.join(self._folder, inside)))
+            for name in _git(folder, "ls-files", "-c", "-o", "--exclude-standard", "-z").split(b"\0"):
+                path = inside + name.rstrip(b"/")
+                full = os.path.join(self._folder, path)
+                # Git still tracks files that have been deleted, and those in whose folder's place there is a link now.
+                if not name or not os.path.lexists(full) or not self._is_real(os.path.dirname(full)):
+                    continue
+                if not stat.S_ISDIR(os.lstat(full).st_mode):
+                    found.add(path)
+                elif os.path.lexists(os.path.join(full, b".git")):
+                    todo.append(path + b"/")
+                else:
+                    self._omit(path + b"/", "a submodule that is not checked out")
+        return found
+
+    def _walked(self) -> Iterator[bytes]:
+        """All files of a folder without git, but for what is left out by default."""
+        defaults = Patterns(() if self._wanted.whole else DEFAULTS)
+        todo = [b""]
+        while todo:
+            inside = todo.pop()
+            try:
+                with os.scandir(os.path.join(self._folder, inside)) as found:
+                    entries = sorted(found, key=lambda one: one.name)
+            except FileNotFoundError:
+                continue  # deleted a moment ago
+            for entry in entries:
+                path = inside + entry.name
+                name = os.fsdecode(path)
+                is_folder = entry.is_dir(follow_symlinks=False)
+                pattern = defaults.matching(name, folder=is_folder)
+                if is_folder and not self._wanted.whole and os.path.exists(os.path.join(entry.path, b"pyvenv.cfg")):
+                    pattern = "a virtual environment"
+                included = self._include.matching(name, folder=is_folder) is not None
+                excluded = self._exclude.matching(name, folder=True) if is_folder else None
+                if (pattern and not included) or excluded:
+                    why = f"excluded by {excluded}" if excluded else f"left out by default ({pattern})"
+                    size = None if is_folder else entry.stat(follow_symlinks=False).st_size
+                    self._omit(path + b"/" if is_folder else path, why, size)
+                elif is_folder:
+                    todo.append(path + b"/")
+                else:
+                    yield path
+
+    def _entry(self, path: bytes) -> tree.Entry | None:
+        """A file's or a link's entry; None for what is left out, which is noted."""
+        full = os.path.join(self._folder, path)
+        name = os.fsdecode(path)
+        try:
+            seen = os.lstat(full)
+        except (FileNotFoundError, NotADirectoryError):
+            return None  # deleted a moment ago
+        included = bool(self._wanted.only) or self._include.matching_any_part(name) is not None
+        why = self._reason(path, name, seen, included=included)
+        secret = False
+        if not why and stat.S_ISLNK(seen.st_mode):
+            return tree.link(path, os.readlink(full))
+        if not why and not included:
+            base = name.rpartition("/")[2]
+            secret = bool(_SECRET_NAMES.fullmatch(base) and not _NO_SECRETS.fullmatch(base))
+            why = "looks like a secret" if secret else ""
+        if not why:
+            content = self._content(full, name, seen)
+            if content is None:
+                return None  # deleted a moment ago
+            known, size = content
+            if included or not known.secret:
+                return tree.Entry(path, "x" if seen.st_mode & 0o100 else "f", size, known.sha256)
+            why, secret = "holds a private key", True
+        self._omit(path, why, seen.st_size if stat.S_ISREG(seen.st_mode) else None, secret=secret)
+        return None
+
+    def _is_real(self, folder: bytes) -> bool:
+        """Whether no link is on the way to a folder."""
+        if folder not in self._real:
+            self._real[folder] = os.path.realpath(folder) == folder
+        return self._real[folder]
+
+    def _reason(self, path: bytes, name: str, seen: os.stat_result, *, included: bool) -> str:
+        """Why a file is left out, as far as its name and status show; empty: it is not."""
+        if flaw := tree.flaw(path):
+            return flaw
+        if not included and (pattern := self._exclude.matching_any_part(name)):
+            return f"excluded by {pattern}"
+        if stat.S_ISLNK(seen.st_mode):
+            target = os.readlink(os.path.join(self._folder, path))
+            inside = tree.leads_inside(path, target)
+            return "" if inside else f"a link out of the folder, to {printable(os.fsdecode(target))}"
+        if not stat.S_ISREG(seen.st_mode):
+            return f"not a file ({_kind(seen.st_mode)})"
+        if included or self._wanted.whole or seen.st_size <= self._wanted.most:
+            return ""
+        return "larger than job.sync.max"
+
+    def _content(self, full: bytes, name: str, seen: os.stat_result) -> tuple[_Known, int] | None:
+        """The hash and size of a file whose content is in the store; None if the file has been deleted."""
+        known = self._known.get(name)
+        if known and known.status == _status(seen) and self._store.has(known.sha256, seen.st_size):
+            self._kept[name] = known
+            return known, seen.st_size
+        self._changed = True
+        for attempt in range(_TRIES):
+            time.sleep(0.05 * attempt)
+            begun = time.time()
+            if (read := self._read(full)) is None:
+                if not os.path.lexists(full):
+                    return None
+                continue
+            known, seen = read
+            if max(seen.st_mtime, seen.st_ctime) < begun - _SETTLED:
+                self._kept[name] = known
+            return known, seen.st_size
+        cure = "Wait until it is written, or leave it out by job.sync.exclude."
+        raise InputError("this file changes while it is read", cure, place=printable(os.fsdecode(full)))
+
+    def _read(self, full: bytes) -> tuple[_Known, os.stat_result] | None:
+        """Read a file into the store; None if it changed while it was read."""
+        try:
+            descriptor = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP):
+                return None
+            raise
+        with os.fdopen(descriptor, "rb", 0) as file, self._store.writer() as writer:
+            before = os.fstat(descriptor)
+            if not stat.S_ISREG(before.st_mode):
+                return None
+            size = 0
+            secret = False
+            while size <= before.st_size and (data := file.read(_PIECE)):
+                if not size:
+                    secret = bool(_PRIVATE_KEY.search(data[:_HEAD]))
+                size += len(data)
+                writer.write(data)
+            after = os.fstat(descriptor)
+            if _status(before) != _status(after) or size != after.st_size:
+                return None
+            return _Known(_status(after), writer.done(), secret), after
+
+    def _omit(self, path: bytes, why: str, size: int | None = None, *, secret: bool = False) -> None:
+        shown = printable(os.fsdecode(path))
+        self._omitted[shown] = Omitted(shown, why, size, secret)
+
+
+def _checked(folder: Path) -> Path:
+    """A folder's real path. Raises InputError for one that must not be carried."""
+    try:
+        real = folder.expanduser().resolve(strict=True)
+        if not real.is_dir():
+            raise InputError("not a folder", "Set job.sync.from to the folder of your code.", place=str(folder))
+        home = Path.home().resolve()
+    except (OSError, RuntimeError) as error:
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        raise InputError(f"cannot read it: {why}", "Correct job.sync.", place=str(folder)) from None
+    if home.is_relative_to(real):
+        what = "job.sync would carry your whole home folder" if real == home else "job.sync would carry this whole disk"
+        raise InputError(what, "Put your code into a folder of its own, and name that.", place=str(real))
+    return real
+
+
+def _repository(folder: Path) -> Path | None:
+    """The folder with .git that a folder belongs to."""
+    return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
+
+
+def _git(folder: Path, *words: str) -> bytes:
+    """The output of a git command. Raises InputError when it fails."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            [*_GIT, *words], cwd=folder, env={**env, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, capture_output=True,
+            timeout=_GIT_PATIENCE, check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise InputError(
+            "git was not found", "Install git: it knows which files belong here.", place=str(folder)
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise InputError(f"git gave no answer in {_GIT_PATIENCE:.0f} s", place=str(folder)) from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
+        what = f"git {words[0]} failed: {printable(said[0][:300])}"
+        raise InputError(what, "Correct this in the repository.", place=str(folder))
+    return done.stdout
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFSOCK: "a socket", stat.S_IFIFO: "a named pipe", stat.S_IFDIR: "a folder"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def _status(seen: os.stat_result) -> tuple[int, ...]:
+    return (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+
+
+def _load(path: Path) -> dict[str, _Known]:
+    """The hashes of an earlier time; none where they cannot be read."""
+    try:
+        data = json.loads(private.read(path, _LARGEST_CACHE)[0])
+        return {name: _Known(tuple(status), sha256, secret) for name, (status, sha256, secret) in data.items()}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _save(path: Path, known: dict[str, _Known]) -> None:
+    with suppress(OSError):
+        private.make_folder(path.parent)
+        private.replace(path, json.dumps(known, separators=(",", ":")))
+
+
+def omission_lines(omitted: Sequence[Omitted], shown: int = 20) -> list[str]:
+    """A line for each omission, secrets first."""
+    ordered = sorted(omitted, key=lambda one: (not one.secret, -(one.size or 0), one.path))
+    lines = [f"{one.path}{'' if one.size is None else f' ({count(one.size)}B)'}: {one.why}" for one in ordered[:shown]]
+    more = len(ordered) - shown
+    return [*lines, f"and {more:,} more"] if more > 0 else lines

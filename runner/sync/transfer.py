@@ -1,0 +1,387 @@
+"""Sends a tree to hosts: to each store only what it lacks, compressed, and continued after a cut.
+
+New bytes leave this machine once: the first host gets them from here, the others from it or from one another. A host
+that reaches no other one gets them from here as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from disttui.runner.errors import DisttuiError, HostError, InputError, LinkLostError
+from disttui.runner.formatting import count, duration
+from disttui.runner.hosts.answers import read_place
+from disttui.runner.hosts.link import Link
+from disttui.runner.hosts.survey import HostsError, Tell, side_by_side
+from disttui.runner.protocol import tree
+from disttui.runner.protocol.files import LeaderPlace
+from disttui.runner.protocol.limits import CHUNK
+from disttui.runner.protocol.objects import DamagedError, Store
+from disttui.runner.protocol.requests import OBJECT, TreeAnswer
+from disttui.runner.sync.certificate import new_certificate
+from disttui.runner.untrusted.records import whole
+
+PATIENCE = 600.0
+"""Seconds for a host to check what it has, and to write a run's copy."""
+_TRIES = 5
+"""How often a host is tried whose link breaks."""
+_ROUNDS = 4
+"""How often a host may say that it lacks something: the manifest, the objects, and what it found damaged."""
+_WORTH = 1 << 18
+"""Bytes below which to ask another host would take longer than to send them."""
+_OFFER = 10.0
+"""Seconds for a host to say where it listens."""
+_COMPLETE = 4
+"""The most complete hosts that are asked, one after the other, by one that could not be served on the first try."""
+_SAMPLE = 4096
+"""Bytes at the beginning of a piece that show whether it gets smaller."""
+_PACE = 0.5
+"""Seconds between two reports of progress."""
+
+
+class TreeParcel(NamedTuple):
+    """A tree whose objects a store has."""
+
+    tree: str
+    manifest: bytes
+    store: Store
+    here: bool = True
+    """False: the store has the manifest alone, a host has the rest."""
+
+
+class _Packer:
+    """Makes one deflate stream, in which only what gets smaller is compressed: that takes longer than fast networks."""
+
+    def __init__(self) -> None:
+        self._packers = [zlib.compressobj(level, wbits=-zlib.MAX_WBITS) for level in (0, 1)]
+        self._chosen = 1
+
+    def pack(self, data: bytes) -> bytes:
+        """What is to be sent so far, with more data."""
+        sample = data[:_SAMPLE]
+        chosen = int(len(sample) < _SAMPLE or len(zlib.compress(sample, 1)) < 0.9 * _SAMPLE)
+        # A full flush has the next block of this packer refer to nothing before it, which the other one has not seen.
+        before = b"" if chosen == self._chosen else self._packers[self._chosen].flush(zlib.Z_FULL_FLUSH)
+        self._chosen = chosen
+        return before + self._packers[chosen].compress(data)
+
+    def end(self) -> bytes:
+        """The rest."""
+        return self._packers[self._chosen].flush()
+
+
+class _Sent(NamedTuple):
+    """An object to be sent, from a byte on."""
+
+    name: str
+    size: int
+    offset: int
+
+
+def send(  # noqa: PLR0913
+    parcel: TreeParcel,
+    links: Sequence[Link],
+    *,
+    run: str,
+    run_dir: str,
+    to: str,
+    reopen: Callable[[int], Link],
+    tell: Tell,
+    addresses: Sequence[str | None] = (),
+    ports: tuple[int, int] = (0, 0),
+    data: Literal["file", "folder"] | None = None,
+) -> None:
+    """Give a run its copy of a tree on all its hosts. Hosts that share a store get what they lack once.
+
+    Args:
+        to: The path of the copy on the hosts.
+        reopen: Makes a new link to a host where one breaks. Raises DisttuiError.
+        tell: Gets `sending` with the progress of a host.
+        addresses: By which other hosts reach each; None: they try all that it has.
+        ports: First and last of those at which hosts listen for one another.
+        data: The copy is data, which is kept, and what it is.
+
+    Raises:
+        DisttuiError: A host cannot be given it. Objects that have arrived stay there for the next attempt.
+    """
+    request = {"run": run, "run_dir": run_dir, "tree": parcel.tree, "size": len(parcel.manifest), "to": to}
+    request.update({"data": data} if data else {})
+    senders = [_Sender(parcel, node, link, request, reopen, tell) for node, link in enumerate(links)]
+    try:
+        answers = side_by_side(_Sender.ask, senders)
+        errors = [answer for answer in answers if isinstance(answer, DisttuiError)]
+        groups: dict[str, list[_Sender]] = {}
+        for sender, answer in zip(senders, answers, strict=True):
+            if not isinstance(answer, DisttuiError):
+                groups.setdefault(answer["store"], []).append(sender)
+        # Who lacks least gets it first, and has everything then.
+        ordered = sorted(groups.values(), key=lambda group: group[0].lacking)
+        lacking = [group for group in ordered if group[0].lacking]
+        if lacking and not errors:
+            forwards = len(ordered) > 1 and (lacking[-1][0].lacking >= _WORTH or not parcel.here)
+            offered = {"key": new_certificate(), "ports": list(ports)} if forwards else {}
+            for sender, address in zip(senders, addresses or [None] * len(senders), strict=True):
+                sender.offered = {**offered, "address": address}
+            has_it = ordered[: len(ordered) - len(lacking)][:1] if forwards else []
+            errors = _Upload([*has_it, *lacking], forwards=forwards).run()
+    finally:
+        for sender in senders:
+            sender.close()
+    if errors:
+        raise errors[0] if len(errors) == 1 else HostsError(errors)
+
+
+class _Upload:
+    """Gives a tree to groups of hosts that share a store.
+
+    They make a binary tree, as in a heap: the first one gets it from here, each other one from that above it while it
+    still arrives there, or from those further up. Who gets it from none of them asks hosts that are complete once the
+    first one is, and then this machine.
+    """
+
+    def __init__(self, groups: Sequence[Sequence[_Sender]], *, forwards: bool) -> None:
+        self._groups, self._forwards = groups, forwards
+        self._first = threading.Event()
+        self._complete: list[_Sender] = []
+
+    def run(self) -> list[DisttuiError]:
+        """Do it; returns what has failed."""
+        leading = [group[0] for group in self._groups]
+        try:
+            if self._forwards:
+                side_by_side(_Sender.offer, leading[: len(leading) // 2])
+            with ThreadPoolExecutor(max_workers=len(leading), thread_name_prefix="send") as pool:
+                return [error for found in pool.map(self._serve, range(len(leading))) for error in found]
+        finally:
+            for sender in leading:
+                sender.withdraw()
+
+    def _serve(self, number: int) -> list[DisttuiError]:
+        try:
+            return self._give(number)
+        finally:
+            if not number:
+                self._first.set()
+
+    def _give(self, number: int) -> list[DisttuiError]:
+        group = self._groups[number]
+        if number and self._forwards:
+            above, peers = number, []
+            while above:
+                above = (above - 1) // 2
+                peers.append(self._groups[above][0])
+            if not group[0].gather(peers):
+                self._first.wait()
+                if not self._complete:
+                    return []  # the first one has failed, and says why
+                group[0].gather(self._complete[:_COMPLETE])
+        errors = []
+        for sender in group:  # to one of those that share a store; the others take it from there
+            try:
+                sender.send()
+            except DisttuiError as error:
+                errors.append(error)
+        if not errors:
+            self._complete.append(group[0])
+        elif not number:
+            for other in self._groups:
+                other[0].withdraw()
+        return errors
+
+
+def _keep_first(heard: Future[Any], item: object) -> None:
+    with suppress(InvalidStateError):  # a host may send any number of them
+        heard.set_result(item)
+
+
+class _Sender:
+    """Sends to one host."""
+
+    def __init__(
+        self,
+        parcel: TreeParcel,
+        node: int,
+        link: Link,
+        request: dict[str, object],
+        reopen: Callable[[int], Link],
+        tell: Tell,
+    ) -> None:
+        self._parcel, self._node, self._link, self._first = parcel, node, link, link
+        self._request = request
+        self._reopen = reopen
+        self._tell = tell
+        self._told = self._heard = 0.0
+        self._offering, self._gathering = threading.Lock(), Future[Any]()
+        self._served: Future[Any] | None = None
+        self._place: LeaderPlace | None = None
+        self.offered: dict[str, object] = {}
+        """What other hosts need to get it from this one."""
+        self.lacking = 0
+        """Bytes."""
+
+    def ask(self) -> TreeAnswer | DisttuiError:
+        """What the host lacks."""
+        try:
+            answer = self._lasting(self._ask)
+        except DisttuiError as error:
+            return error
+        self.lacking = sum(one.size - one.offset for one in self._lacking(answer))
+        if not answer["placed"] and not answer["manifest"]:
+            self.lacking += sum(tree.objects(tree.decode(self._parcel.manifest)).values())
+        return answer
+
+    def offer(self) -> LeaderPlace | None:
+        """Have the host serve others; returns where, None if it cannot."""
+        with self._offering:
+            if self._served is None or self._served.done():
+                heard = Future[Any]()
+                take = partial(_keep_first, heard)
+                self._served = self._link.stream("offer", take, **self._request, **self.offered)
+                self._served.add_done_callback(take)
+                self._place = None
+                with suppress(FutureTimeout, ValueError):
+                    found = heard.result(_OFFER)
+                    self._place = read_place(found) if isinstance(found, dict) else None
+            return self._place
+
+    def gather(self, peers: Sequence[_Sender]) -> bool:
+        """Have the host get what it lacks from others; whether it has it all then."""
+        places = [place for peer in peers if (place := peer.offer())]
+        with suppress(DisttuiError):  # if it is the host's own, it is found again when this machine sends
+            return bool(places) and self._lasting(lambda: self._gather(places))["placed"]
+        return False
+
+    def withdraw(self) -> None:
+        """End serving others, and getting anything from them."""
+        for future in (self._served, self._gathering):
+            if future is not None:
+                self._link.cancel(future)
+
+    def send(self) -> None:
+        """Send what the host lacks. Raises DisttuiError."""
+        self._lasting(self._send)
+
+    def close(self) -> None:
+        """Close a link that was made anew."""
+        if self._link is not self._first:
+            self._link.close()
+
+    def _lasting(self, work: Callable[[], TreeAnswer]) -> TreeAnswer:
+        """Work over a new link after a cut; what has arrived is not sent again."""
+        for _ in range(_TRIES - 1):
+            with suppress(LinkLostError):
+                return work()
+            self._tell(self._node, "sending", "the link broke: connecting again")
+            self.close()
+            self._link = self._reopen(self._node)
+        return work()
+
+    def _ask(self) -> TreeAnswer:
+        found: TreeAnswer = self._link.request("sync", timeout=PATIENCE, **self._request)
+        return found
+
+    def _gather(self, places: Sequence[LeaderPlace]) -> TreeAnswer:
+        begun = self._heard = time.monotonic()
+
+        def take(event: Any) -> None:
+            self._heard = time.monotonic()
+            files, of, done, total = (whole(event.get(name)) or 0 for name in ("files", "of", "done", "total"))
+            self._progress(files, of, done, total, done, begun)
+
+        self._gathering = self._link.stream(
+            "gather", take, **self._request, key=self.offered["key"], peers=list(places)
+        )
+        while True:
+            try:
+                found: TreeAnswer = self._gathering.result(1.0)
+                return found
+            except FutureTimeout:
+                if time.monotonic() - self._heard > PATIENCE:
+                    raise HostError(self._link.host, f"no answer in {PATIENCE:.0f} s") from None
+
+    def _send(self) -> TreeAnswer:
+        answer = self._ask()
+        for _ in range(_ROUNDS):
+            if answer["placed"]:
+                return answer
+            pieces = self._lacking(answer)
+            if answer["manifest"] and not self._parcel.here:
+                cure = "Open the ports of launch.ports between the hosts, or put it on this machine."
+                raise HostError(self._link.host, "it does not reach the host that has it", cure)
+            future = self._link.upload("put", self._packed(pieces), **self._request)
+            try:
+                answer = future.result(PATIENCE)
+            except FutureTimeout:
+                what = f"no answer in {PATIENCE:.0f} s after the files were sent"
+                raise HostError(self._link.host, what, "See what the host is busy with.") from None
+        raise HostError(self._link.host, "it loses what is sent to it", "See whether its disk is failing.")
+
+    def _lacking(self, answer: TreeAnswer) -> list[_Sent]:
+        if answer["placed"]:
+            return []
+        if not answer["manifest"]:
+            return [_Sent(self._parcel.tree, len(self._parcel.manifest), 0)]
+        objects = list(tree.objects(tree.decode(self._parcel.manifest)).items())
+        found = []
+        for first, many in answer["missing"]:
+            for index, (name, size) in enumerate(objects[first : first + many], first):
+                found.append(_Sent(name, size, min(size, answer["begun"].get(str(index), 0))))
+        return found
+
+    def _packed(self, pieces: Sequence[_Sent]) -> Iterator[bytes]:
+        """The stream of objects, compressed. Raises InputError where the store has lost one."""
+        packer = _Packer()
+        total = sum(one.size - one.offset for one in pieces)
+        begun, done, sent, ready = time.monotonic(), 0, 0, b""
+        for number, one in enumerate(pieces):
+            ready += packer.pack(OBJECT.pack(bytes.fromhex(one.name), one.size, one.offset))
+            try:
+                for data in self._content(one):
+                    done += len(data)
+                    ready += packer.pack(data)
+                    while len(ready) >= CHUNK:
+                        sent += CHUNK
+                        yield ready[:CHUNK]
+                        ready = ready[CHUNK:]
+                        if len(pieces) > 1 or one.name != self._parcel.tree:
+                            self._progress(number, len(pieces), done, total, sent, begun)
+            except (OSError, DamagedError):
+                cure = "Start the run again."
+                raise InputError(
+                    f"the object {one.name[:12]} is gone or damaged in {self._parcel.store.folder}", cure
+                ) from None
+        ready += packer.end()
+        while ready:
+            yield ready[:CHUNK]
+            ready = ready[CHUNK:]
+
+    def _content(self, one: _Sent) -> Iterator[bytes]:
+        """What is to be sent of an object. Raises DamagedError, before the last piece; the object is removed then."""
+        seen, at = hashlib.sha256(), 0
+        with self._parcel.store.open(one.name) as file:
+            while at < one.size:
+                data = file.read(min(one.size - at, CHUNK))
+                seen.update(data)
+                if not data or (at + len(data) == one.size and seen.hexdigest() != one.name):
+                    self._parcel.store.discard(one.name)
+                    raise DamagedError(one.name)
+                yield data[max(0, one.offset - at) :]
+                at += len(data)
+
+    def _progress(self, files: int, of: int, done: int, total: int, sent: int, begun: float) -> None:
+        now = time.monotonic()
+        if now - self._told < _PACE or now - begun < _PACE:
+            return
+        self._told = now
+        left = (total - done) * (now - begun) / done if done else 0.0
+        words = f"{files:,} of {of:,} files, {count(done)}B of {count(total)}B, {count(sent / (now - begun))}B/s"
+        self._tell(self._node, "sending", f"{words}, {duration(left)} left")

@@ -1,0 +1,78 @@
+"""Downloads wheels on this machine for hosts that reach no package index."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from disttui.runner.errors import HostError
+from disttui.runner.paths import inside
+from disttui.runner.profile.problems import printable
+from disttui.runner.protocol.requests import Offline
+
+_CURE = "Let the host reach an index, or set job.environment.wheels to a folder of wheels for it"
+
+
+def download(files: Mapping[str, str], host: str, wanted: Offline, to: Path, environ: Mapping[str, str]) -> None:
+    """Download what a requirements file needs on a host into a folder.
+
+    Args:
+        files: Name → text; the first is the requirements file, the others are those that it refers to.
+        wanted: What the wheels must fit.
+
+    Raises:
+        HostError: This machine cannot download them either.
+    """
+    minor = re.fullmatch(r"glibc-2\.(\d{1,2})", wanted["libc"])
+    names = [f"manylinux_2_{n}" for n in range(int(minor[1]), 16, -1)] if minor else ["musllinux_1_2", "musllinux_1_1"]
+    platforms = [f"{name}_{wanted['machine']}" for name in (*names, *(["manylinux2014"] if minor else []))]
+    words = ["--python-version", wanted["tag"], "--implementation", "cp", "--only-binary", ":all:"]
+    words += [word for one in platforms for word in ("--platform", one)]
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        for name, text in files.items():
+            path = inside(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        stub = _stub(wanted, platforms[0], to) if wanted["torch"] else None
+        if stub is not None:
+            inside(folder, "inherited.txt").write_text(f"torch=={wanted['torch']}\n")
+            words += ["-c", "inherited.txt", "--find-links", str(to)]
+        done = subprocess.run(
+            [*_pip(host, wanted), "download", "-d", str(to), "-r", next(iter(files)), *words], cwd=folder,
+            env={**environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        )  # fmt: skip
+    if done.returncode:
+        said = printable("; ".join(done.stdout.decode("utf-8", "replace").strip().splitlines()[-3:])[:1000])
+        raise HostError(host, f"{wanted['why']}\nNor can this machine download its wheels: {said}", f"{_CURE}.")
+    if stub is not None:
+        stub.unlink()
+
+
+def _pip(host: str, wanted: Offline) -> list[str]:
+    if find_spec("pip"):
+        return [sys.executable, "-m", "pip"]
+    found = next(filter(None, map(shutil.which, ("pip3", "pip", "uvx"))), None)
+    if found is None:
+        raise HostError(host, wanted["why"], f"{_CURE}; or install pip or uv here: this machine then sends them.")
+    return [found, "pip"] if Path(found).name == "uvx" else [found]
+
+
+def _stub(wanted: Offline, platform: str, to: Path) -> Path:
+    """An empty wheel in place of the torch that a host inherits: nothing that it needs is downloaded then."""
+    python, torch = wanted["tag"].replace(".", ""), wanted["torch"]
+    made = inside(to, f"torch-{torch}-999-cp{python}-cp{python}-{platform}.whl")
+    with zipfile.ZipFile(made, "w") as empty:
+        info = f"torch-{torch}.dist-info"
+        empty.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {torch}\n")
+        empty.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+        empty.writestr(f"{info}/RECORD", "")
+    return made

@@ -1,0 +1,361 @@
+"""Hosts reached by the ssh program of this machine: Kerberos, hardware keys, open ControlMaster sockets."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from disttui.runner.address import Address
+from disttui.runner.errors import HostError, LinkLostError
+from disttui.runner.text import clean
+from disttui.runner.transport.base import MOST_QUESTIONS, PASSWORD, CountedPrompts, Passwords, Prompts, words_of_host
+from disttui.runner.transport.known_hosts import lookup_name
+from disttui.runner.transport.local import ERRORS_LIMIT, LocalStream, start
+from disttui.runner.transport.sockets import CONNECT_LIMIT, unreachable, unresolved
+from disttui.runner.transport.ssh_config import SshTarget, resolve, ssh_words
+from disttui.runner.transport.terminal import lend_terminal
+
+from .base import Gate, GateEntry
+
+_FIXED = (
+    *("-T", "-a", "-x", "-oClearAllForwardings=yes", "-oRemoteCommand=none", "-oPermitLocalCommand=no"),
+    # A master that is open is used; one of ours would end with this process, and with it the user's other sessions.
+    *("-oControlMaster=no", "-oLogLevel=INFO", "-oServerAliveInterval=5", "-oServerAliveCountMax=3"),
+    *("-oNoHostAuthenticationForLocalhost=no", "-oVerifyHostKeyDNS=no", "-oFingerprintHash=sha256"),
+)
+_MARK = b"disttui-logged-in\n"
+_NOISE_LIMIT = 64 * 1024
+_LOGIN_LIMIT = 120.0
+"""Seconds for a login, without the time that a person takes to answer."""
+_QUIET = 2.0
+"""Seconds after which a login that has said something, and asks nothing, waits for something else."""
+_EXIT_LIMIT = 2.0
+"""Seconds for ssh's exit after the end of its output."""
+_FAILED = 255
+"""ssh's exit code for its own errors, and for commands that a signal has ended."""
+_BROKE = re.compile(r"Connection (?:to|closed|reset)|Broken pipe|Timeout, server")
+_ADDED = re.compile("Permanently added|Failed to add the host")
+_HOST_KEY = re.compile(
+    r"The authenticity of host '(?P<host>\S+).*\n(?:.*\n)*?(?P<type>\S+) key fingerprint is (?P<print>SHA256:\S+?)\.?\n"
+)
+
+
+class SystemSshConnector:
+    """Starts one ssh for each command, and brings its questions to `prompts`. Arguments as `SshConnector`."""
+
+    def __init__(self, config_file: str | None, prompts: Prompts, accept_new: bool = False, limit: int = 16) -> None:
+        self._config_file = config_file
+        self.prompts = prompts
+        self._accept_new = accept_new
+        self.gate = Gate(limit)
+        self.passwords = Passwords()
+        self.passphrases: dict[str, str | None] = {}
+        """ssh's question for each → the answer."""
+        self.asking = threading.Lock()
+        """Held while a passphrase is asked for: its answer may spare other logins the question."""
+        self._lock = threading.Lock()
+        self._open: list[SystemSshConnection] = []
+
+    def connect(self, address: Address) -> SystemSshConnection:
+        ssh = shutil.which("ssh")
+        if ssh is None:
+            raise HostError(address.host, "transport: ssh needs the ssh program", "Install OpenSSH's client.")
+        target = resolve(address, self._config_file, ssh)
+        words = [*ssh_words(address, self._config_file, ssh), *_FIXED]
+        words.append(f"-oConnectTimeout={target.connect_timeout or CONNECT_LIMIT:.0f}")
+        takes_new = self._accept_new or target.strict in ("accept-new", "no")
+        words.append(f"-oStrictHostKeyChecking={'accept-new' if takes_new else target.strict}")
+        connection = SystemSshConnection(target, [*words, "--", address.host], takes_new, self)
+        with self._lock:
+            self._open = [*(each for each in self._open if not each.closed), connection]
+        return connection
+
+    def close(self) -> None:
+        with self._lock:
+            connections, self._open = self._open, []
+        for connection in connections:
+            connection.close()
+
+
+class SystemSshConnection:
+    """One host; each command is an ssh of its own, which logs in or uses an open ControlMaster."""
+
+    def __init__(self, target: SshTarget, words: list[str], takes_new: bool, connector: SystemSshConnector) -> None:
+        self.target = target
+        self.takes_new = takes_new
+        self.connector = connector
+        self.closed = False
+        self._words = words
+        self._streams: list[SystemSshStream] = []
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+    def run(self, command: str) -> SystemSshStream:
+        """Return when the login is complete and the command starts."""
+        with self.connector.gate.turn() as turn, Askpass() as askpass:
+            # Only an answer from the host shows that it has let us in: ssh itself reports nothing.
+            line = f"echo {_MARK.decode().strip()}; {command}"
+            stream = SystemSshStream(start(self.name, [*self._words, line], askpass.environ))
+            self._streams.append(stream)
+            try:
+                _Login(self, stream, CountedPrompts(self.connector.prompts, turn)).run(askpass)
+            except BaseException:
+                stream.close()
+                raise
+        return stream
+
+    def attend(self, command: str) -> int | None:
+        """As any program at a terminal, this ssh asks its questions itself."""
+        program, *options = self._words
+        status = lend_terminal([program, "-oLogLevel=ERROR", *options[:-2], "-tt", *options[-2:], command])
+        return None if status == _FAILED else status
+
+    def close(self) -> None:
+        self.closed = True
+        for stream in self._streams:
+            stream.close()
+
+
+class SystemSshStream(LocalStream):
+    """A `Stream` over the pipes of an ssh. `kill` ends it, and with it the command's input: more takes a login."""
+
+    rest = b""
+    """What the host has sent behind the mark of the login."""
+
+    def read(self, size: int, timeout: float | None = None) -> bytes:
+        if self.rest:
+            data, self.rest = self.rest[:size], self.rest[size:]
+            return data
+        data = super().read(size, timeout)
+        if not data and not self._closed:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_EXIT_LIMIT)
+            last = self.errors().strip().rpartition("\n")[2]
+            if self._process.poll() == _FAILED and _BROKE.search(last):
+                raise ConnectionError(clean(last))
+        return data
+
+    def exit_status(self) -> int | None:
+        status = super().exit_status()
+        return None if status == _FAILED else status
+
+    def close(self) -> None:
+        # As a process of its own it would wait for a command that does not end.
+        self._signal(signal.SIGTERM)
+        super().close()
+
+
+class _Login:
+    """What happens between the start of one ssh and its command."""
+
+    def __init__(self, connection: SystemSshConnection, stream: SystemSshStream, prompts: Prompts) -> None:
+        self._target = connection.target
+        self._takes_new = connection.takes_new
+        self._connector = connection.connector
+        self._passwords = connection.connector.passwords
+        self._gate = connection.connector.gate
+        self._stream = stream
+        self._prompts = prompts
+        self._asking = ExitStack()
+        self._turn: GateEntry | None = None
+        """Among the logins that ask for a password."""
+        self._heard = ""
+        self._questions = 0
+        self._unlocked: dict[str, str | None] = {}
+        """Passphrases that this login has had, by ssh's question for each."""
+        self._given: dict[str, str] = {}
+        """`user@host` → the last password."""
+
+    def run(self, askpass: Askpass) -> None:
+        """Return when the command starts. Raises HostError."""
+        output, errors = b"", ""
+        quiet_since = time.monotonic()
+        deadline = quiet_since + _LOGIN_LIMIT
+        with self._asking:
+            while _MARK not in output:
+                try:
+                    data = self._stream.read(_NOISE_LIMIT, 0.1)
+                except TimeoutError:
+                    begun = time.monotonic()
+                    askpass.serve(self._answer)
+                    deadline += time.monotonic() - begun
+                    if (now := self._stream.errors()) != errors:
+                        errors, quiet_since = now, time.monotonic()
+                    elif time.monotonic() - quiet_since > _QUIET and (said := self._said()):
+                        self._count()
+                        self._prompts.tell(self._target.name, said)
+                except ConnectionError:
+                    raise _failure(self._target, self._stream.errors()) from None
+                else:
+                    if not data:
+                        raise _failure(self._target, self._stream.errors())
+                    output = (output + data)[-_NOISE_LIMIT:]
+                if time.monotonic() > deadline:
+                    raise _failure(self._target, f"no login in {_LOGIN_LIMIT:.0f} s")
+            self._stream.rest = output.partition(_MARK)[2]
+            for login, password in self._given.items():
+                host, user = (self._target.name, login), login.rpartition("@")[0]
+                self._passwords.keep(host, user, password, host[0], self._gate.others, self._prompts)
+
+    def _answer(self, question: str, notice: bool) -> str | None:
+        self._count()
+        name, said = self._target.name, self._said()
+        if notice:
+            self._prompts.tell(name, words_of_host(question))
+            return None
+        if match := _HOST_KEY.match(question):
+            shown = match["host"] if match["host"] == name else f"{name} ({match['host']})"
+            return "yes" if self._prompts.accept_host_key(shown, match["type"], match["print"]) else "no"
+        if match := PASSWORD.fullmatch(question):
+            login = match["by"] or match["of"] or self._target.place
+            return self._password(login, said)
+        if question.startswith("("):  # ssh puts (user@host) before what a host asks; the rest are its own words
+            return self._prompts.secret(name, "your answer:", words_of_host(said, question))
+        if question.startswith("Enter passphrase for key "):
+            return self._passphrase(question, said)
+        return self._prompts.secret(name, question, said)
+
+    def _passphrase(self, question: str, said: str) -> str | None:
+        """The answer to this question in another login; ssh repeats it after a wrong one."""
+        known, wrong = self._connector.passphrases, self._unlocked.get(question)
+        with self._connector.asking:
+            if question not in known or (wrong is not None and known[question] == wrong):
+                known[question] = self._prompts.secret(self._target.name, question, said)
+            self._unlocked[question] = known[question]
+        return self._unlocked[question]
+
+    def _password(self, login: str, said: str) -> str | None:
+        """One that is known, or the answer of the user, whose turn lasts until the login has ended."""
+        host, user = (self._target.name, login), login.rpartition("@")[0]
+        # A flood of other words may have pushed the line about a new key out.
+        printed = self._stream.errors()
+        trusted = not self._takes_new or (len(printed) < ERRORS_LIMIT // 4 and not _ADDED.search(printed))
+        if self._turn is None and not self._passwords.has(host, user, trusted=trusted):
+            self._turn = self._asking.enter_context(self._passwords.asking.turn())
+        password = self._passwords.take(host, user, trusted=trusted)
+        if password is not None:
+            self._asking.close()
+            self._turn = None
+        elif self._turn is not None:
+            with self._turn.asking():
+                password = self._prompts.secret(self._target.name, f"password of {login}:", said)
+        if password is not None:
+            self._given[login] = password
+        return password
+
+    def _count(self) -> None:
+        self._questions += 1
+        if self._questions > MOST_QUESTIONS:
+            raise HostError(self._target.name, f"it asks more than {MOST_QUESTIONS} questions during the login")
+
+    def _said(self) -> str:
+        """What ssh has printed since the last question: banners, and the words around the host's questions."""
+        before, self._heard = self._heard, self._stream.errors()
+        return words_of_host(self._heard.removeprefix(before))
+
+
+def _failure(target: SshTarget, said: str) -> HostError:
+    """The error behind ssh's own words, as the built-in transport has it."""
+    name, try_it = target.name, f"Try `ssh {target.name}`; where that works, so does this."
+    if match := re.search(r"^Offending .* key in (.+):(\d+)\s*$", said, re.MULTILINE):
+        file, line = clean(match[1]), match[2]
+        what = f"its host key has changed: it does not match {file}:{line}; someone may be intercepting the connection"
+        known = lookup_name(target.hostname, target.port, target.host_key_alias)
+        cure = f"If the host was set up anew, remove the old key with `ssh-keygen -R '{known}' -f '{file}'`."
+        return HostError(name, what, cure)
+    before, failed, _ = said.partition("Host key verification failed.")
+    if failed:
+        why = clean(before.strip().rpartition("\n")[2])
+        why = f" ({why})" if why else ""
+        if re.search(r"REVOKED|revoked by file", before):
+            what, cure = "its host key is revoked", "Do not connect; ask the host's administrator."
+        else:
+            what = "its host key is unknown"
+            cure = f"Compare the fingerprint, then run `ssh {name}` once and accept, or give --accept-new-host-keys."
+        return HostError(name, what + why, cure)
+    if match := re.search(r"Permission denied(?: \(([\w,-]+)\))?", said):
+        accepts = f"; the server accepts {match[1].replace(',', ', ')}" if match[1] else ""
+        cure = f"{try_it} A Kerberos ticket may have expired (kinit), an agent may lack the key (ssh-add)."
+        return HostError(name, f"login as {target.place} refused{accepts}", cure)
+    if match := re.search(r"Could not resolve hostname (\S+?):", said):
+        return unresolved(name, clean(match[1]))
+    if match := re.search(r"connect to host (\S+) port (\d+): (.+)", said):
+        limit, why = target.connect_timeout or CONNECT_LIMIT, clean(match[3].strip())
+        kinds = {"Connection refused": ConnectionRefusedError(), "Connection timed out": TimeoutError()}
+        return unreachable(name, f"{match[1]}:{match[2]}", kinds.get(why, OSError(0, why)), limit)
+    lines = " / ".join(clean(line) for line in said.strip().split("\n")[-3:])
+    kind = LinkLostError if _BROKE.search(said) else HostError
+    return kind(name, f"ssh: {lines or 'it ended without output'}", try_it)
+
+
+_LIMIT = 5.0
+"""Seconds for the bytes of a question: it comes from a process of this machine."""
+_LARGEST = 256 * 1024
+_HELPER = """\
+import os, socket, sys
+viewer = socket.socket(socket.AF_UNIX)
+viewer.connect(sys.argv[1])
+viewer.sendall(os.fsencode(os.environ.get("SSH_ASKPASS_PROMPT", "") + "\\0" + sys.argv[2]))
+viewer.shutdown(socket.SHUT_WR)
+answer = b""
+while piece := viewer.recv(4096):
+    answer += piece
+sys.stdout.buffer.write(answer[1:] + b"\\n")
+sys.exit(not answer)
+"""
+"""Exits with 1 where there is no answer, as when the viewer has been killed."""
+
+
+class Askpass:
+    """Waits for the questions of one ssh, in a folder that only this user can enter; a context manager."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="disttui-ask-"))
+        self._listener = socket.socket(socket.AF_UNIX)
+        place = str(self._folder / "socket")
+        self._listener.bind(place)
+        self._listener.listen()
+        self._listener.setblocking(False)
+        words = [sys.executable, "-IS", "-c", _HELPER, place]
+        script = self._folder / "askpass"
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$1"\n')
+        script.chmod(0o700)
+        self.environ: Mapping[str, str] = {**os.environ, "SSH_ASKPASS": str(script), "SSH_ASKPASS_REQUIRE": "force"}
+        """The environment for ssh."""
+
+    def __enter__(self) -> Askpass:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def serve(self, answer: Callable[[str, bool], str | None]) -> None:
+        """Pass on a question, if there is one. `answer` gets it, and whether it is a notice that needs no answer."""
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        with connection, suppress(OSError):
+            connection.settimeout(_LIMIT)
+            asked = b""
+            while len(asked) <= _LARGEST and (piece := connection.recv(4096)):
+                asked += piece
+            hint, _, question = asked.decode(errors="replace").partition("\0")
+            given = answer(question.strip(), hint == "none")
+            if given is not None:
+                connection.sendall(f"={given}".encode())

@@ -1,0 +1,69 @@
+"""`disttui exec` on real hosts: words arrive unchanged, whatever the login shell; nothing is left after Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.typed import User, typed
+
+pytestmark = pytest.mark.timeout(120)
+Make = Callable[..., User]
+_WORDS = ["a b", "c'd", '"e"', "$HOME", "*", "!x", "ü"]
+
+
+def test_words_arrive_unchanged(user: Make) -> None:
+    me = user(2)
+    said = typed(me, "exec", "node1", "node2", "--", "printf", "<%s>", *_WORDS)
+    wanted = "".join(f"<{word}>" for word in _WORDS)
+    assert sorted(said.splitlines()) == [f"node1 │ {wanted}", f"node2 │ {wanted}"]
+
+
+def test_the_exit_code_is_the_highest(user: Make) -> None:
+    me = user(2)
+    (me.cluster[1].home / "here").touch()
+    assert "node1 │ exit code 7" in typed(me, "exec", "node1", "node2", "--", "test -e here || exit 7", code=7)
+    me.cluster[1].cut()
+    config = me.cluster.ssh_config
+    config.write_text(config.read_text() + "  ConnectTimeout 1\n")
+    lines = [
+        json.loads(line) for line in typed(me, "exec", "--json", "node1", "node2", "--", "true", code=255).splitlines()
+    ]
+    assert {"host": "node1", "exit": 0} in lines
+    assert [line["error"]["host"] for line in lines if "error" in line] == ["node2"]
+
+
+def test_a_profile_gives_folder_and_activate(user: Make) -> None:
+    me = user(1)
+    (me.cluster[0].home / "my project").mkdir()
+    profile = me.profile(
+        {"command": ["true"], "workdir": "~/my project"}, [{"host": "node1", "activate": "export WHAT=yes"}]
+    )
+    assert "/root/my project yes" in typed(me, "exec", profile, "--", 'echo "$PWD $WHAT"')
+
+
+def test_ctrl_c_leaves_nothing(user: Make) -> None:
+    me = user(2)
+    command = me.command("exec", "node1", "node2", "--", "echo up; trap '' INT TERM; sleep 4711; sleep 4712")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=me.home, env=me.environment()) as child:
+        assert child.stdout is not None
+        assert {child.stdout.readline(), child.stdout.readline()} == {"node1 │ up\n", "node2 │ up\n"}
+        child.send_signal(signal.SIGINT)
+        assert child.wait(30) == 130
+    deadline = time.monotonic() + 20
+    while left := [line for host in me.cluster.hosts for _, line in host.processes() if re.search("sleep 471", line)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def test_bad_input_is_one_clear_error(user: Make) -> None:
+    me = user(1)
+    assert "no command was given after --" in typed(me, "exec", "node1", code=2)
+    assert "no host was given before --" in typed(me, "exec", "--", "true", code=2)
+    assert "line break" in typed(me, "exec", "node1", "--", "a\nb", code=2)

@@ -1,0 +1,234 @@
+"""What is alive on the home screen: curves and time left, hosts and their GPUs, others' runs, news, first steps."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from textual.pilot import Pilot
+
+from disttui.runner.errors import HostError
+from disttui.runner.runs.summary import summary_of
+from disttui.tui.home import rows
+from disttui.tui.home.screen import HomeScreen, visit
+from disttui.tui.inventory import Inventory, read_inventory
+from disttui.tui.load.feed import TopChanged
+from disttui.tui.screen import DisttuiScreen
+from disttui.tui.widgets.table import Table
+from tests.tui import shelf_kit as kit
+from tests.tui.scenes.home import failed, live, watched
+from tests.tui.shelf_kit import Doors
+from tests.tui.snap import assert_snapshots, screen_text, until
+from tests.tui.top_kit import host as kit_host
+from tests.tui.top_kit import lease
+
+
+class SideScreen(DisttuiScreen):
+    """Another screen."""
+
+
+BIG = ((80, 24), (120, 35), (200, 50))
+
+
+def test_home_shows_curves_time_left_and_the_load_of_hosts(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await watched(pilot)
+        await assert_snapshots(pilot, "home_live_{}", BIG)
+
+    kit.play(tmp_path, look)
+
+
+def test_time_left_follows_the_latest_pace(tmp_path: Path) -> None:
+    """A run that was resumed at step 900 has not made 900 steps in ten minutes."""
+    place = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=600, heard=0, step=1000, steps=2000, loss=2.0)
+    path = place / "0" / "attempt-1" / "rank-0.metrics.jsonl"
+    lines = [f'{{"t": {kit.NOW - 100 + step}, "step": {900 + step}, "loss": 2, "steps": 2000}}\n' for step in (0, 100)]
+    path.write_text("".join(lines))
+    os.utime(path, (kit.NOW, kit.NOW))
+    inventory = read_inventory(kit.environ(tmp_path), kit.NOW)
+    (row,) = rows.runs(inventory, kit.NOW)
+    assert "".join(part[0] for part in row.cells[-1]) == "50 % ━━─── 16:40 left"
+
+
+def test_impossible_losses_and_moments_are_drawn(tmp_path: Path) -> None:
+    place = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=600, heard=0, step=1000, steps=2000, loss=2.0)
+    path = place / "0" / "attempt-1" / "rank-0.metrics.jsonl"
+    lines = [f'{{"t": {t}, "step": {step}, "loss": {loss}}}\n' for t, step, loss in ((1, 1, 1e308), (1e308, 2, -1e308))]
+    path.write_text("".join(lines))
+    (row,) = read_inventory(kit.environ(tmp_path), kit.NOW).runs
+    assert rows.sparkline(row.losses).startswith("▇▁")
+    assert rows.details(row, kit.NOW, "", chart=(10, 3)) and row.pace is None
+    assert "started" not in (summary_of({"run": "a", "started": 1e300}) or {"started": 0})
+
+
+def test_the_cause_of_a_failure_stands_in_its_row(tmp_path: Path) -> None:
+    failed(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: re.search("✗ failed +vit-5e20 .* rank 3: torch", screen_text(app)))
+        assert kit.shows(app, "no data for 21 min")
+
+    kit.play(tmp_path, look, size=(100, 30))
+
+
+def test_details_draw_the_loss_where_there_is_room(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: re.search(r"\n  3\.409 +█", screen_text(app)))
+        assert re.search(r"\n  1\.832 +█+[▁-█]+", screen_text(app))
+
+    kit.play(tmp_path, look, size=(200, 50))
+
+
+def test_details_of_a_host_show_each_gpu_and_who_has_it(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await watched(pilot)
+        await pilot.press("3", "j", "j", "d")
+        await until(pilot, lambda: re.search(r"GPU 0 .* °C  free", screen_text(app)))
+        assert re.search(r"GPU 3 .* °C  carol, by hand, for 2 h more", screen_text(app)), screen_text(app)
+        await pilot.press("k")
+        await until(pilot, lambda: kit.shows(app, "Is an SSH server running there?"))
+
+    kit.play(tmp_path, look, size=(120, 45))
+
+
+def test_a_run_of_others_is_not_seen_without_its_host() -> None:
+    twice = (lease("bob", [0], run="vit-02c1"), lease("bob", [1], run="vit-02c1", node_rank=1))
+    host = replace(kit_host(1, 2), leases=twice, heard=kit.NOW - 60)
+    (row,) = rows.others(Inventory(), {"a": host}, kit.NOW)
+    assert (row.state, row.hosts, row.seen) == ("running", (host.name,), kit.NOW)
+    (row,) = rows.others(Inventory(), {"a": replace(host, state="not seen")}, kit.NOW)
+    assert (row.state, row.seen) == ("not seen", kit.NOW - 60)
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_run_of_others_is_listed_and_opens_if_it_may_be_read(tmp_path: Path, readable: bool) -> None:
+    kit.busy_machine(tmp_path)
+    asked: list[tuple[Any, ...]] = []
+
+    def adopt(viewer: object, run: str, host: str) -> SimpleNamespace:
+        asked.append((run, host))
+        if not readable:
+            raise HostError("ada", "it belongs to bob")
+        return SimpleNamespace(run=run)
+
+    async def play(app: Doors, pilot: Pilot[None]) -> None:
+        await watched(pilot)
+        kit.add_profile(tmp_path, "ada", "disttui: 1\nhosts: [ada, bert]\njob: {script: x.py}\n")
+        assert re.search(r"● running +llama-02c1 .* 41 % .* 2\.9 h left", screen_text(app)), screen_text(app)
+        app.screen.query_one("#runs", Table).select("llama-02c1")
+        await pilot.pause()
+        footer = screen_text(app).splitlines()[-1]
+        assert "x stop" not in footer and "r run" not in footer, "it is not this user's"
+        await pilot.press("D", "a")
+        assert not app.screen.is_modal
+        await pilot.press("enter")
+        await until(pilot, lambda: app.opened)
+        assert asked == [("llama-02c1", "ada")]
+        assert app.opened == [("run", "llama-02c1") if readable else ("top", ("ada",), None)]
+        assert readable or kit.shows(app, "llama-02c1 of bob cannot be read")
+
+    with patch("disttui.runner.api.finding.adopt", adopt):
+        kit.play(tmp_path, play, size=(120, 35))
+
+
+def test_hosts_are_watched_only_while_home_is_shown(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+    begun: list[Sequence[str]] = []
+    closed: list[Sequence[str]] = []
+
+    class Noting(kit.Silent):
+        def start(self) -> None:
+            begun.append(self._words)
+
+        def close(self) -> None:
+            closed.append(self._words)
+
+    async def play(app: Doors, pilot: Pilot[None]) -> None:
+        with patch("disttui.tui.home.screen.TopFeed", Noting):
+            kit.add_run(tmp_path, "pair-new1", {"hopper": 4}, ago=5)
+            await until(pilot, lambda: begun)
+            assert set(begun[0]) == {"ada", "edsger", "grace", "hopper", "local"}
+            await pilot.press("question_mark")
+            await until(pilot, lambda: app.screen.is_modal)
+            assert not closed, "the help covers a part of it"
+            await pilot.press("escape")
+            await until(pilot, lambda: isinstance(app.screen, HomeScreen))
+            await app.push_screen(SideScreen())
+            await until(pilot, lambda: closed)
+            await pilot.press("q")
+            await until(pilot, lambda: len(begun) == 2)
+
+    kit.play(tmp_path, play)
+
+
+def test_news_since_the_last_visit_are_shown_once(tmp_path: Path) -> None:
+    failed(tmp_path)
+    environ = kit.environ(tmp_path)
+    with patch("disttui.tui.home.screen.now", lambda: kit.NOW - 3600):
+        assert visit(environ) == 0.0
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: kit.shows(app, "since 1.0 h ago  ✗ vit-5e20 failed: rank 3: torch.OutOfMemoryError"))
+        assert not kit.shows(app, "pair-5e20 failed"), "that was before"
+
+    async def again(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: kit.shows(app, "✗ failed"))
+        assert not kit.shows(app, "since")
+
+    kit.play(tmp_path, look, size=(120, 35))
+    kit.play(tmp_path, again, size=(120, 35))
+
+
+def test_a_newcomer_is_offered_a_sandbox_and_the_hosts_of_their_ssh_config(tmp_path: Path) -> None:
+    config = tmp_path / "ssh_config"
+    config.write_text("Host ada grace\n  User alice\nHost *.example\n  Port 22\n")
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: kit.shows(app, "in your ssh config"))
+        assert re.search(r"\n +ada .*\n +grace .*\n +this machine", screen_text(app)), screen_text(app)
+        assert app.screen._watched == ["local"], "no host of a newcomer is connected to"  # type: ignore[attr-defined]
+        await pilot.press("s")
+        await until(pilot, lambda: app.opened)
+        assert app.opened == [("sandbox",)]
+
+    app = Doors(kit.environ(tmp_path), ssh_config=str(config))
+    kit.play(tmp_path, look, size=(120, 35), app=app)
+
+
+def test_read_only_a_newcomer_cannot_train(tmp_path: Path) -> None:
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("s")
+        await pilot.pause()
+        assert not app.opened
+
+    kit.play(tmp_path, look, app=Doors(kit.environ(tmp_path), read_only=True))
+
+
+def test_a_change_of_a_host_repaints_its_own_row(tmp_path: Path) -> None:
+    """Every byte costs over a slow link."""
+    kit.busy_machine(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await watched(pilot)
+        with patch.object(Table, "refresh", autospec=True) as refreshed:
+            app.screen.post_message(TopChanged(live(), kit.NOW))
+            await pilot.pause(0.1)
+            assert not refreshed.called
+            app.screen.post_message(TopChanged(live(kit.NOW + 9), kit.NOW))
+            await until(pilot, lambda: refreshed.called)
+            assert {call.args[0].id for call in refreshed.call_args_list} == {"hosts"}
+
+    kit.play(tmp_path, look)

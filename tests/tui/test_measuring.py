@@ -1,0 +1,69 @@
+"""The key of the wizard that measures the hosts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disttui.runner.api.measuring import Measured
+from disttui.runner.planning.checks import Check, HostFigures
+from disttui.runner.runs.following import Wishes
+from tests.tui.shelf_kit import asked
+from tests.tui.snap import screen_text, until
+from tests.tui.widget_kit import asynchronous
+from tests.tui.wizard_kit import facts, record, walk, wizard
+
+
+@asynchronous
+async def test_m_measures_the_plan_and_shows_who_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, {"desk": facts("cpu_desk")})
+    profiles: list[Any] = []
+
+    def measure(viewer: Any, profile: Any, tell: Any, **_: Any) -> Measured:
+        profiles.append(profile)
+        tell(Check("train.compute", "warning", ("desk\x1b[2J",), "computes at 1.0GFLOP/s", "every step waits", "Look"))
+        return Measured((HostFigures("desk", "x", 1, 0.0, product=1e9),), "one host is faster: 1 s, 2 s")
+
+    monkeypatch.setattr("disttui.tui.wizard.screen.measure", measure)
+    async with wizard(tmp_path, size=(120, 40)) as (pilot, opened):
+        await walk(pilot, opened, ["desk"], 5)
+        await until(pilot, lambda: "enter starts" in screen_text(pilot.app))
+        await pilot.press("m")
+        await until(pilot, lambda: "Its ranks start with a measurement" in screen_text(pilot.app))
+        assert not profiles
+        await asked(pilot)
+        await pilot.press("y")
+        await until(pilot, lambda: "one host is faster: 1 s, 2 s" in screen_text(pilot.app))
+        assert "computes at 1.0GFLOP/s [train.compute]" in screen_text(pilot.app)
+        assert "enter starts" in screen_text(pilot.app)
+    assert [host.name for host in profiles[0].hosts] == ["desk"]
+
+
+@asynchronous
+async def test_quitting_stops_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, {"desk": facts("cpu_desk")})
+    stopped = threading.Event()
+
+    def measure(viewer: Any, profile: Any, tell: Any, wishes: Wishes) -> Measured:
+        while wishes.stops < 2:
+            time.sleep(0.01)
+        stopped.set()
+        return Measured(())
+
+    monkeypatch.setattr("disttui.tui.wizard.screen.measure", measure)
+    async with wizard(tmp_path, size=(120, 40)) as (pilot, opened):
+        await walk(pilot, opened, ["desk"], 5)
+        await until(pilot, lambda: "enter starts" in screen_text(pilot.app))
+        await pilot.press("m")
+        await asked(pilot)
+        await pilot.press("y")
+        await until(pilot, lambda: "measuring" in screen_text(pilot.app))
+        ends = opened.disttui.at_end
+    assert not stopped.is_set()
+    for end in ends:
+        end()
+    assert stopped.is_set()

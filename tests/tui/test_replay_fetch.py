@@ -1,0 +1,153 @@
+"""A run that ended while nobody followed it: its replay fetches what is missing here, or says what is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from disttui.tui.app import DisttuiApp
+from disttui.tui.replay.screen import ReplayScreen
+from disttui.tui.router import First
+from tests.tui.live_kit import Live, watched
+from tests.tui.shelf_kit import shows
+from tests.tui.snap import until
+
+JOB = """
+import os, sys
+print("step: 1/4 | loss: 2.5", flush=True)
+if os.environ["RANK"] == "1":
+    raise ValueError("no such token")
+"""
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A detached run that has failed since its viewer left."""
+    home = tmp_path_factory.mktemp("failed")
+    (home / "raising.py").write_text(JOB)
+    run = Live(home, job={"script": str(home / "raising.py")})
+    deadline = time.monotonic() + 120
+    while not (run.folder / "exit.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    yield run
+    run.typed("stop", "--now", run.run)
+
+
+def incomplete(run: Live, name: str, **host: object) -> dict[str, str]:
+    """The environment of a viewer that has the first records of the run, and knows its host under this address."""
+    environ = run.elsewhere(name)
+    folder = run.home / name / "disttui" / "runs" / run.run
+    known = json.loads((folder / "run.json").read_text())
+    known["hosts"][0] |= host
+    (folder / "run.json").write_text(json.dumps(known))
+    (folder / "0").mkdir()
+    shutil.copy(run.folder / "spec.json", folder / "0")
+    first = (run.folder / "events.jsonl").read_bytes().splitlines(keepends=True)[:2]
+    (folder / "0" / "events.jsonl").write_bytes(b"".join(first))
+    (folder / "0" / ".mirror.json").write_text(json.dumps({"spec.json": [0, 0], "events.jsonl": [0, 0]}))
+    return environ
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+def test_home_opens_a_run_that_ended_unseen_with_cause(failed: Live, size: tuple[int, int]) -> None:
+    async def main() -> None:
+        environ = incomplete(failed, f"home{size[0]}")
+        with patch.dict(os.environ, environ):
+            app = DisttuiApp(environ)
+            async with app.run_test(size=size, notifications=True) as pilot:
+                await until(pilot, lambda: any(row.state == "failed" for row in app.inventory.runs), 60)
+                if size[0] == 80:
+                    await pilot.press("d")
+                await until(pilot, lambda: shows(app, "rank 1: ValueError: no such token"))
+                await pilot.press("enter")
+                await until(pilot, lambda: shows(app, "rank 1 on local raised ValueError"), 60)
+                await until(pilot, lambda: shows(app, "local:1") and shows(app, "ValueError: no such token"))
+                assert not shows(app, "starting")
+
+    asyncio.run(main())
+
+
+def test_replay_without_its_hosts_says_what_is_missing(failed: Live) -> None:
+    async def main() -> None:
+        environ = incomplete(failed, "far", host="127.0.0.1", port=9)
+        seen = {
+            "run": failed.run,
+            "node_rank": 0,
+            "state": "failed",
+            "ended": time.time(),
+            "step": 1,
+            "cause": {"rank": 1, "kind": "exception", "type": "ValueError"},
+        }
+        folder = Path(environ["XDG_DATA_HOME"]) / "disttui" / "runs" / failed.run
+        (folder / "seen.json").write_text(json.dumps(seen))
+        async with watched(failed, environ, first=First("replay", (failed.run,))) as (pilot, app):
+            await until(pilot, lambda: shows(app, "the rest of this run is not on this machine"), 60)
+            assert shows(app, "refuses the connection") and shows(
+                app, "its hosts reported: failed at step 1: rank 1: ValueError"
+            )
+            assert shows(app, "◇ incomplete")
+            await until(pilot, lambda: shows(app, "None of its log is on this machine."))
+            await pilot.press("home")
+            await until(pilot, lambda: not shows(app, "incomplete"))
+
+    asyncio.run(main())
+
+
+def test_replay_of_a_run_that_was_removed_says_so(failed: Live) -> None:
+    async def main() -> None:
+        environ = incomplete(failed, "old")
+        path = Path(environ["XDG_DATA_HOME"]) / "disttui" / "runs" / failed.run / "run.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "run_dir": str(failed.home / "elsewhere")}))
+        async with watched(failed, environ, first=First("replay", (failed.run,))) as (pilot, app):
+            await until(pilot, lambda: shows(app, "local: the run has been removed there"), 60)
+
+    asyncio.run(main())
+
+
+def test_replay_of_a_run_with_nothing_here_says_why(failed: Live) -> None:
+    async def main() -> None:
+        environ = failed.elsewhere("nothing")
+        path = Path(environ["XDG_DATA_HOME"]) / "disttui" / "runs" / failed.run / "run.json"
+        known = json.loads(path.read_text())
+        known["hosts"][0] |= {"host": "127.0.0.1", "port": 9}
+        path.write_text(json.dumps(known))
+        async with watched(failed, environ, first=First("replay", (failed.run,))) as (pilot, app):
+            await until(pilot, lambda: shows(app, "nothing of this run is on this machine"), 60)
+            assert shows(app, "refuses the connection")
+
+    asyncio.run(main())
+
+
+def test_leaving_a_replay_ends_its_fetching(failed: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the mirror would stay locked, and the next replay would show less than it could."""
+    closed: list[bool] = []
+
+    async def main() -> None:
+        environ = incomplete(failed, "left")
+        async with watched(failed, environ, first=None) as (pilot, app):
+            viewer = app.new_viewer()
+            monkeypatch.setattr(app, "new_viewer", lambda: viewer)
+            monkeypatch.setattr(viewer, "reach", lambda *_, **__: _wait_until(lambda: bool(closed)))
+            monkeypatch.setattr(viewer, "close", lambda: closed.append(True))
+            app.router.open_replay(failed.run)
+            await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen._viewer is viewer)
+            await pilot.press("escape")
+            await until(pilot, lambda: bool(closed))
+
+    asyncio.run(main())
+
+
+def _wait_until(condition: object) -> None:
+    assert callable(condition)
+    while not condition():
+        time.sleep(0.05)
+    raise OSError

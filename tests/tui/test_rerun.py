@@ -1,0 +1,133 @@
+"""The form of a run to run again."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from disttui.runner.api.rerunning import again, resumed_run
+from disttui.runner.runs.notes import Checkpoint
+from disttui.runner.runs.registry import KnownRun, load_run
+from disttui.tui.dialogs.rerun import RerunScreen
+from disttui.tui.run.again import RerunValue, overrides, settings
+from tests.tui import shelf_kit as kit
+from tests.tui.shelf_kit import Doors
+from tests.tui.snap import screen_text, until
+
+SAVED = (
+    Checkpoint("grace", "step-005000-a1", kit.NOW - 200, "~/.disttui/runs/pair-91bd/checkpoints", 3 << 30, 5000),
+    Checkpoint("grace", "step-002500-a1", kit.NOW - 900, "~/.disttui/runs/pair-91bd/checkpoints", 3 << 30, 2500, False),
+)
+
+
+def _ended(folder: Path) -> None:
+    place = kit.add_run(
+        folder, "pair-91bd", {"ada": 4, "grace": 4}, ago=900, heard=100, end="finished", step=5000, steps=5000, loss=1.2
+    )
+    known = json.loads((place / "run.json").read_text())
+    job = {"script": "train.py", "args": ["--lr", "${var:lr}", "--name", "two words"], "env": {"MODE": "fast"}}
+    known["template"] = {**known["profile"], "job": job, "var": {"lr": 3e-4}, "launch": {"grace": 7}}
+    known["profile"] |= {"job": {**job, "args": ["--lr", "0.0003", "--name", "two words"]}, "launch": {"grace": 7}}
+    (place / "run.json").write_text(json.dumps(known))
+
+
+def _form(folder: Path, scenario: kit.Scenario, *, key: str, size: tuple[int, int] = (100, 30)) -> list[Any]:
+    opened: list[Any] = []
+
+    async def play(app: Doors, pilot: Pilot[None]) -> None:
+        app.router.open_again = opened.append  # type: ignore[assignment, method-assign]
+        await pilot.press(key)
+        await until(pilot, lambda: isinstance(app.screen, RerunScreen) and app.screen.ready)
+        await until(pilot, lambda: kit.shows(app, "step-005000-a1"))
+        await scenario(app, pilot)
+
+    with patch("disttui.tui.run.again.saved_on_hosts", lambda *_: list(SAVED)):
+        kit.play(folder, play, size=size)
+    return opened
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
+def test_a_run_is_run_again_with_other_values_and_the_changed_ones_are_marked(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    _ended(tmp_path)
+
+    async def change(app: Doors, pilot: Pilot[None]) -> None:
+        assert re.search(r"job.args +--lr '\$\{var:lr\}' --name 'two words'", screen_text(app)), screen_text(app)
+        assert "•" not in screen_text(app)
+        app.screen.query_one("#value-1", Input).value = "1.5e-4"
+        await until(pilot, lambda: re.search(r"• var.lr +1.5e-4 +was 0.0003", screen_text(app)))
+        app.screen.query_one("#value-0", Input).value += " --steps 10"
+        await pilot.press("enter")
+
+    (made,) = _form(tmp_path, change, key="r", size=size)
+    assert made.profile.job.args == ("--lr", "1.5e-4", "--name", "two words", "--steps", "10")
+    assert (made.profile.launch.grace, made.resume_from) == (7, None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "source"), [((), ""), (("down",), "/step-002500-a1"), (("up",), None)], ids=["newest", "older", "none"]
+)
+def test_a_run_is_resumed_from_the_checkpoint_that_is_chosen(
+    tmp_path: Path, keys: tuple[str, ...], source: str | None
+) -> None:
+    """By step, loss, age, size and host; the folder of all of them, unless an older one is chosen."""
+    _ended(tmp_path)
+
+    async def choose(app: Doors, pilot: Pilot[None]) -> None:
+        line = r"› +with step-005000-a1 +5,000 +1.2 +.* ago +3.0 GiB +grace"
+        await until(pilot, lambda: re.search(line, screen_text(app)))
+        await pilot.press(*keys, "enter")
+
+    (made,) = _form(tmp_path, choose, key="R")
+    folder = "~/.disttui/runs/pair-91bd/checkpoints"
+    assert made.resume_from == (None if source is None else folder + source)
+
+
+def test_a_wrong_value_is_said_below_the_form_which_stays(tmp_path: Path) -> None:
+    _ended(tmp_path)
+
+    async def mistype(app: Doors, pilot: Pilot[None]) -> None:
+        grace = next(one for one in app.screen.query(Input) if one.value == "7")
+        grace.value = "soon"
+        await pilot.press("enter")
+        await until(pilot, lambda: "--set launch.grace=" in screen_text(app))
+        app.screen.query_one("#value-0", Input).value = "--name 'two"
+        grace.value = "7"
+        await pilot.press("enter")
+        await until(pilot, lambda: "job.args: no closing quotation" in screen_text(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, RerunScreen))
+
+    assert _form(tmp_path, mistype, key="r") == []
+
+
+def test_what_is_typed_is_what_set_takes(tmp_path: Path) -> None:
+    _ended(tmp_path)
+    run = load_run(tmp_path / "data" / "disttui" / "runs" / "pair-91bd")
+    profile = again(run).profile
+    known = {one.key: one.text for one in settings(run, profile)}
+    assert known["hosts"] == "ada grace" and known["launch.restarts"] == "0" and known["job.env.MODE"] == "fast"
+    changes = [
+        RerunValue("hosts", "ada"),
+        RerunValue("job.env.MODE", "12"),
+        RerunValue("", "launch.restarts=3 name=other"),
+    ]
+    made = again(run, overrides(run, profile, changes)).profile
+    assert ([host.host for host in made.hosts], made.job.env["MODE"], made.launch.restarts) == (["ada"], "12", 3)
+    assert made.name == "other"
+
+
+@pytest.mark.parametrize("one", ["", "/step-000300-a1"])
+def test_a_run_continues_another_by_the_folder_of_its_checkpoints_or_by_one_of_them(tmp_path: Path, one: str) -> None:
+    folder = f"/scratch/runs/pair-91bd/checkpoints{one}"
+    run = KnownRun("pair-7f3a", tmp_path / "pair-7f3a", (), {}, "~/runs", 0.0, "me", resume_from=folder)
+    before = resumed_run(run)
+    assert before is not None and (before.run, before.run_dir) == ("pair-91bd", "/scratch/runs")

@@ -1,0 +1,67 @@
+"""What a run has saved, on the home screen, and the way from there to this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from textual.widgets import Input
+
+from disttui.runner.runs.registry import known_runs
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dialogs.pulling import PullScreen
+from tests.cluster.typed import COMMAND
+from tests.tui.shelf_kit import at_home, environ, shows
+from tests.tui.snap import screen_text, until
+from tests.tui.widget_kit import asynchronous
+
+_JOB = """
+import os, pathlib
+for step in (100, 300):
+    folder = pathlib.Path(os.environ["DISTTUI_CHECKPOINTS"], f"step-{step:06}-a1")
+    folder.mkdir(parents=True)
+    (folder / "model.bin").write_bytes(bytes(3 << 20))
+"""
+
+
+@pytest.mark.torch
+def test_home_shows_the_newest_checkpoint_of_a_finished_run_and_copies_it(tmp_path: Path) -> None:
+    environment = environ(tmp_path, LANG="C.UTF-8")
+    (tmp_path / "job.py").write_text(_JOB)
+    keys = {"disttui": 1, "name": "one", "hosts": ["local"], "num_processes": 1, "python": sys.executable}
+    (tmp_path / "one.yaml").write_text(json.dumps({**keys, "job": {"script": str(tmp_path / "job.py")}}))
+    command = [COMMAND, "run", str(tmp_path / "one.yaml")]
+    subprocess.run(command, env=environment, capture_output=True, timeout=120, check=True)
+    (run,) = known_runs(environment)[0]
+
+    async def scenario() -> None:
+        app = DisttuiApp(environment)
+        async with app.run_test(size=(160, 40), notifications=True) as pilot:
+            await at_home(pilot)
+            await until(pilot, lambda: shows(app, "checkpoint 300  3 MiB"), 120)
+            assert re.search(r"saved +step-000300-a1 on local, 3 MiB: p copies it to here", screen_text(app))
+            await pilot.press("p")
+            await until(pilot, lambda: isinstance(app.screen, PullScreen))
+            line = app.screen.query_one(Input)
+            assert line.value == str(Path.cwd() / run.run)
+            line.value = "~/here"
+            await pilot.press("enter")
+            await until(pilot, lambda: shows(app, "2 files, 6 MiB copied"), 120)
+            await pilot.press("enter")
+            await until(pilot, lambda: not isinstance(app.screen, PullScreen))
+            await pilot.press("p")
+            await until(pilot, lambda: isinstance(app.screen, PullScreen))
+            app.screen.query_one(Input).value = "~/here"
+            await pilot.press("enter")
+            await until(pilot, lambda: shows(app, "everything is here already"), 120)
+
+    with patch.dict(os.environ, environment):
+        asynchronous(scenario)()
+    copied = tmp_path / "here" / "checkpoints" / "step-000300-a1" / "model.bin"
+    assert copied.stat().st_size == 3 << 20

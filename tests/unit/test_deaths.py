@@ -1,0 +1,161 @@
+"""Tracebacks that logs end with: found where they are the end, and not where the rank lived on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from disttui.runner.node.observe import deaths
+
+_TORCH = "[W1120 12:00:00.1 ProcessGroup.cpp:1] Warning: destroy_process_group() was not called"
+
+
+def log(code: str) -> str:
+    """What a Python that runs this prints on both streams."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout + done.stderr
+
+
+def test_an_uncaught_exception() -> None:
+    text = log("print('step 1')\ndef f():\n    raise ValueError('boom: x')\nf()")
+    found = deaths.at_end(text)
+    assert found and (found["type"], found["message"]) == ("ValueError", "boom: x")
+    assert found["traceback"] == text[text.index("Traceback") :].rstrip()
+
+
+def test_one_without_a_message_and_one_of_several_lines() -> None:
+    found = deaths.at_end(log("assert False"))
+    assert found and (found["type"], found["message"]) == ("AssertionError", "")
+    found = deaths.at_end(log("raise RuntimeError('one\\n\\n  two')"))
+    assert found and found["message"] == "one\n\n  two" and found["traceback"].endswith("two")
+
+
+def test_a_chain_is_one_traceback_and_an_older_one_is_none_of_it() -> None:
+    code = """
+import traceback
+try:
+    1 / 0
+except ZeroDivisionError:
+    traceback.print_exc()
+try:
+    open("/no/such/file")
+except OSError as error:
+    raise KeyError("config") from error
+"""
+    found = deaths.at_end(log(code))
+    assert found and found["type"] == "KeyError"
+    assert "FileNotFoundError" in found["traceback"] and "direct cause" in found["traceback"]
+    assert "ZeroDivisionError" not in found["traceback"]
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "said"),
+    [
+        pytest.param(
+            "usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --nope\n",
+            2,
+            "train.py: error: unrecognized arguments: --nope",
+            id="argparse",
+        ),
+        pytest.param(
+            "Usage: train.py [OPTIONS]\nTry 'train.py --help' for help.\n\nError: No such option: --nope\n",
+            2,
+            "Error: No such option: --nope",
+            id="click",
+        ),
+        pytest.param(
+            "disttui: accelerate: No such file or directory\n",
+            127,
+            "disttui: accelerate: No such file or directory",
+            id="a command that is not there",
+        ),
+        pytest.param("step 1 loss 2.0\nerror: 0.25\nstep 2\n3\n4\n5\n6\n", 3, "", id="long before"),
+        pytest.param("step 1 loss 2.0\n", 3, "", id="nothing said"),
+        pytest.param("", 127, "", id="no log"),
+    ],
+)
+def test_an_error_in_the_programs_own_words(tmp_path: Path, log: str, code: int, said: str) -> None:
+    path = tmp_path / "rank-0.log"
+    path.write_text(log)
+    assert deaths.said(str(path), code) == said
+
+
+def test_torchs_prefix_is_taken_off_and_its_last_warnings_are_no_part_of_it() -> None:
+    trace = log("raise ValueError('a\\nb')").rstrip().split("\n")
+    marked = "\n".join(["step 1", *(f"[rank3]: {line}" for line in trace), _TORCH, ""])
+    assert deaths.at_end(marked) == {"type": "ValueError", "message": "a\nb", "traceback": "\n".join(trace)}
+    assert deaths.at_end("\n".join([*trace, "", _TORCH, ""])) == deaths.at_end("\n".join(trace))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Traceback (most recent call last):",
+        "Traceback (most recent call last):\n  File",
+        "Traceback (most recent call last):\n  File\n*** no exception\n",
+        "Traceback (most recent call last):\n  File\nValueError: x\n" + "going on\n" * 20,
+        "Traceback (most recent call last):\n  File\nValueError: x\n[rank0] going on\nstep 7\n",
+        "[rank0]: Traceback (most recent call last):\n[rank0]:   File\n[rank0]: ValueError: x\nstep 7\n",
+    ],
+)
+def test_what_is_no_end(text: str) -> None:
+    assert deaths.at_end(text) is None
+
+
+def test_only_the_end_of_a_log_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.log"
+    assert deaths.read(str(path), 1) is None
+    trace = log("raise ValueError('boom')")
+    path.write_bytes(b"x" * (1 << 20) + b"\xff\n" + trace.encode())
+    assert deaths.read(str(path), 3) is None
+    found = deaths.read(str(path), 1)
+    assert found and found["traceback"] == trace.rstrip()
+
+
+_WATCHDOG = """step 7
+[rank1]:[E ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout
+terminate called after throwing an instance of 'c10::DistBackendError'
+  what():  [PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog thread terminated with exception: timed out
+second line
+Exception raised from checkTimeout at ProcessGroupNCCL.cpp:632 (most recent call first):
+frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 (0x7f)
+
+Fatal Python error: Aborted
+
+Thread 0x00007f (most recent call first):
+"""
+
+
+def test_a_cpp_exception_that_nobody_caught() -> None:
+    found = deaths.terminated(_WATCHDOG)
+    assert found and (found["type"], found["traceback"]) == ("c10::DistBackendError", "")
+    assert found["message"].startswith("[PG ID 0") and found["message"].endswith("timed out\nsecond line")
+    later = deaths.terminated(f"{_WATCHDOG}terminate called without an active exception\nFatal Python error: Aborted")
+    assert later == {"type": "std::terminate", "message": "without an active exception", "traceback": ""}
+    bare = deaths.terminated("terminate called after throwing an instance of 'int'\nFatal Python error: Aborted\n")
+    assert bare == {"type": "int", "message": "", "traceback": ""}
+    assert deaths.terminated("step 1\n> terminate called without an active exception?") is None
+
+
+def test_a_cpp_exception_that_the_rank_has_outlived_is_none_of_its_own() -> None:
+    worker = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  bad jpeg\n"
+    on = "step 1\n" * 50
+    assert deaths.terminated(worker + on) is None
+    assert deaths.terminated(f"terminate called without an active exception\n{on}") is None
+    both = deaths.terminated(worker + on + _WATCHDOG)
+    assert both == deaths.terminated(_WATCHDOG)
+    assert both is not None
+
+
+def test_the_exit_code_says_what_to_look_for(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.log"
+    path.write_text(_WATCHDOG)
+    for code in (-signal.SIGABRT, -signal.SIGSEGV):
+        assert deaths.read(str(path), code) == deaths.terminated(_WATCHDOG)
+    for code in (1, 134, -signal.SIGKILL, -signal.SIGTERM):
+        assert deaths.read(str(path), code) is None

@@ -1,0 +1,151 @@
+"""A run's end is the same for every command, whatever is known of its hosts."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disttui.runner.api.ending import stop
+from disttui.runner.api.replaying import replay
+from disttui.runner.protocol.files import Exit
+from disttui.runner.render.stopping import stopped_lines
+from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.runs.state import outcome
+from tests.unit.history_kit import command, kept, lines, mirrored
+from tests.unit.liar_kit import liar, lied, viewer
+
+LOST: Exit = {"state": "failed", "code": 1, "cause": {"kind": "host lost", "node": 1}}
+FINISHED: Exit = {"state": "finished", "code": 0}
+FAILED: Exit = {"state": "failed", "code": 1}
+STOPPED: Exit = {"state": "stopped", "code": 130}
+
+
+@pytest.mark.parametrize(
+    ("ends", "state"),
+    [
+        ({}, None),
+        ({0: FINISHED}, "finished"),
+        ({0: STOPPED}, "stopped"),
+        ({1: FAILED}, "failed"),
+        ({1: STOPPED}, None),
+        ({1: STOPPED, 2: STOPPED}, None),
+        ({0: LOST, 2: STOPPED}, "stopped"),
+        ({0: LOST, 1: {"state": "lost", "code": 1}}, "failed"),
+        ({0: FAILED, 1: STOPPED}, "failed"),
+    ],
+)
+def test_a_run_has_one_outcome(ends: dict[int, Exit], state: str | None) -> None:
+    end = outcome(ends, 3)
+    assert (end.get("state") if end else None) == state
+
+
+def told(folder: Path, run: KnownRun) -> set[str]:
+    """What the commands say that ask no host."""
+    [row] = json.loads(command(folder, "ps", "--local", "--json").stdout)
+    shown = json.loads(command(folder, "runs", "show", "--local", "--json", run.run).stdout)
+    return {row["state"], shown["state"], str(run.summary()["state"])}
+
+
+def away(name: str) -> KnownHost:
+    """A host that refuses connections."""
+    return KnownHost(name, "127.0.0.1", "root", 1)
+
+
+STORED = [None, FINISHED, FAILED, LOST, STOPPED]
+
+
+@pytest.mark.parametrize(("first", "second"), list(product(STORED, STORED)))
+@pytest.mark.parametrize("noted", [False, True], ids=["mirrored", "noted"])
+def test_list_and_story_of_stored_ends_agree(
+    tmp_path: Path, first: Exit | None, second: Exit | None, noted: bool
+) -> None:
+    made = kept(tmp_path)
+    spec = {"disttui": 1, "run": made.run, "node_rank": 0, "hosts": ["a", "b"], "nproc": [1, 2]}
+    events = lines({"t": 9, "e": "supervisor"}, {"t": 10, "e": "launch", "attempt": 1})
+    mirrored(made, 0, {"spec.json": json.dumps(spec), "events.jsonl": events})
+    for node, end in enumerate((first, second)):
+        if end and noted:
+            made.note_ends({node: end})
+        elif end:
+            files: dict[str, str | bytes] = {"exit.json": json.dumps(end)}
+            before: dict[str, str | bytes] = (
+                {"spec.json": json.dumps(spec), "events.jsonl": events} if node == 0 else {}
+            )
+            mirrored(made, node, before | files)
+    result = replay(viewer(tmp_path), made, local=True).state.result
+    state = made.summary()["state"]
+    assert state == (result.get("state") if result else "stopping" if STOPPED in (first, second) else "running")
+
+
+def test_a_start_that_was_aborted_is_told_once(tmp_path: Path) -> None:
+    """The hosts that had started it were stopped: that is not how it ended."""
+    made = kept(tmp_path, problem="b: the host refuses the login")
+    mirrored(made, 0, {"exit.json": json.dumps(STOPPED)})
+    assert told(tmp_path, made) == {"failed"}
+    shown = command(tmp_path, "runs", "show", "--local", made.run).stdout
+    assert "could not be started: b: the host refuses the login" in shown and "stopped" not in shown
+
+
+def test_what_a_stop_has_learned_is_known_at_once(tmp_path: Path) -> None:
+    """In a fresh home: nothing of the run has been mirrored. A second stop says the same of the same host."""
+    end = {"t": 1.0, "state": "stopped", "code": 130, "attempt": 1, "left": [], "unconfirmed": [1, 2]}
+    body = f"""
+    if op == "stop":
+        yield {{"ok": {{"stopped": not os.path.exists("{tmp_path}/over"), "state": "stopping"}}}}
+        open("{tmp_path}/over", "w").close()
+    yield {{"ok": {{"alive": False, "pid": None, "exit": {end!r}, "waits": None}}}}
+    """
+    run = lied(tmp_path, liar(tmp_path, "n25", body), away("n26"), liar(tmp_path, "n27", body))
+    done = stop(viewer(tmp_path), run)
+    assert stopped_lines(done)[0] == "lied-1a2b stopped on n25, n27"
+    assert done.unconfirmed == ("n26",) and not done.complete
+    assert told(tmp_path, run) == {"stopped"}
+    assert run.summary()["note"] == "n26 has not confirmed the stop"
+    assert "\nn26 has not confirmed the stop\n" in command(tmp_path, "runs", "show", "--local", run.run).stdout
+    shown = json.loads(command(tmp_path, "runs", "show", "--local", "--json", run.run).stdout)
+    assert shown["unconfirmed"] == ["n26"]
+    again = stop(viewer(tmp_path), run)
+    assert again.before and again.unconfirmed == ("n26",) and not again.complete
+    assert stopped_lines(again)[0].startswith("lied-1a2b has stopped already at ")
+
+
+def test_a_host_that_the_leader_heard_has_confirmed(tmp_path: Path) -> None:
+    end: dict[str, Any] = {"t": 1.0, "state": "stopped", "code": 130, "attempt": 1, "left": [], "unconfirmed": []}
+    body = f"""
+    if op == "stop":
+        yield {{"ok": {{"stopped": True, "state": "stopping"}}}}
+    yield {{"ok": {{"alive": False, "pid": None, "exit": {end!r}, "waits": None}}}}
+    """
+    run = lied(tmp_path, liar(tmp_path, "n1", body), away("n2"))
+    assert stop(viewer(tmp_path), run).complete
+    assert run.summary()["note"] == ""
+
+
+def test_lists_say_how_far_a_stopped_run_has_come(tmp_path: Path) -> None:
+    """`ps` said "step 73" for good, `runs show` "step 394"."""
+    end: dict[str, Any] = {"t": 1.0, "state": "stopped", "code": 130, "attempt": 1, "left": [], "unconfirmed": []}
+    body = f"""
+    if op == "stop":
+        yield {{"ok": {{"stopped": True, "state": "stopping"}}}}
+    if op == "list":
+        runs = [{{"run": request["run"], "node_rank": node, "step": 394 + node}} for node in (1, 0)]
+        yield {{"ok": {{"runs": runs}}}}
+    yield {{"ok": {{"alive": False, "pid": None, "exit": {end!r}, "waits": None}}}}
+    """
+    run = lied(tmp_path, liar(tmp_path, "n1", body), away("n2"))
+    run.note_seen({"run": run.run, "node_rank": 0, "step": 73})
+    assert stop(viewer(tmp_path), run).complete
+    [row] = json.loads(command(tmp_path, "ps", "--local", "--json").stdout)
+    assert (row["state"], row["step"]) == ("stopped", 394)
+
+
+def test_a_stop_of_a_run_that_ended_needs_no_host(tmp_path: Path) -> None:
+    run = lied(tmp_path, away("n1"), away("n2"))
+    for node in (0, 1):
+        mirrored(run, node, {"exit.json": json.dumps({**FINISHED, "t": 1.0})})
+    done = stop(viewer(tmp_path), run)
+    assert done.complete and stopped_lines(done)[0].startswith("lied-1a2b has finished already at ")

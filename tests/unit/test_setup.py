@@ -1,0 +1,152 @@
+"""`job.setup` on a host: once for the same commands and code, before the run, and ended with whoever waits for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disttui.runner.errors import HostError
+from disttui.runner.hosts.link import Link
+from disttui.runner.transport.local import LocalConnection
+from tests.kept import has_been_reached
+from tests.unit.test_environment import guards, wait_gone
+
+
+class Host:
+    """This machine with a home of its own, where runs of one code are set up."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.links = home, list[Link]()
+
+    def link(self) -> Link:
+        self.links.append(Link(LocalConnection("local"), "local", sys.executable))
+        return self.links[-1]
+
+    def code(self, run: str) -> Path:
+        """The run's copy of the code."""
+        made = self.home / "runs" / run / "code"
+        if not made.exists():
+            made.mkdir(parents=True, mode=0o700)
+            (self.home / "runs").chmod(0o700)
+            made.parent.chmod(0o700)
+            (made / "train.py").write_text("1")
+        return made
+
+    def begin(self, run: str, commands: Sequence[str], **more: Any) -> Future[Any]:
+        spec = {
+            "run": run, "node_rank": 0, "run_dir": "~/runs", "workdir": str(self.code(run)), "tree": "a" * 64,
+            "python": sys.executable, "activate": "", "env": {"MINE": "1"}, **more,
+        }  # fmt: skip
+        arguments = {"spec": spec, "commands": list(commands), "secrets": {"TOKEN": "t"}}
+        return self.link().stream("setup", lambda item: None, **arguments)
+
+    def run(self, run: str, commands: Sequence[str], **more: Any) -> Any:
+        return self.begin(run, commands, **more).result(120)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    has_been_reached(home)
+    made = Host(home)
+    yield made
+    for link in made.links:
+        link.close()
+
+
+def wait_for(path: Path) -> str:
+    deadline = time.monotonic() + 100
+    while not path.exists() or not path.read_text().strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return path.read_text()
+
+
+def test_it_runs_once_and_later_runs_get_what_it_wrote(host: Host) -> None:
+    commands = ["mkdir -p out && echo $MINE$TOKEN > out/made && echo 2 >> train.py", "which python"]
+    assert host.run("a-1", commands) == {"ran": True}
+    log = (host.home / "runs/a-1/0/setup.log").read_text()
+    assert "$ which python\n" + str(Path(sys.executable)) in log
+    assert not (host.home / "runs/a-1/0/spec.json").exists() and not (host.home / "runs/a-1/0/supervisor.json").exists()
+    assert host.run("a-2", commands) == {"ran": False}
+    code = host.code("a-2")
+    assert (code / "out/made").read_text() == "1t\n" and (code / "train.py").read_text() == "12\n"
+    assert host.run("a-3", [*commands, "true"]) == {"ran": True}
+    assert host.run("a-4", commands, tree="b" * 64) == {"ran": True}
+    other = host.home / "bin/python"
+    other.parent.mkdir()
+    other.symlink_to(sys.executable)
+    assert host.run("a-5", commands, python=str(other)) == {"ran": True}
+
+
+def test_a_failure_has_command_and_last_lines(host: Host) -> None:
+    with pytest.raises(HostError) as error:
+        host.run("a-1", ["true", "seq 100; echo no compiler >&2; exit 7", "touch never"])
+    said = str(error.value)
+    assert "`seq 100; echo no compiler >&2; exit 7` ended with code 7" in said and "no compiler" in said
+    assert "│ 100" in said and "│ 50" not in said and not (host.code("a-1") / "never").exists()
+    status = host.link().request("status", run="a-1", node_rank=0, run_dir="~/runs")
+    assert status["exit"] is not None
+    assert status["exit"]["state"] == "failed" and "code 7" in status["exit"]["cause"]["message"]
+    assert host.run("a-2", ["true"]) == {"ran": True}
+
+
+def test_two_at_once_run_it_once(host: Host) -> None:
+    commands = [f"echo x >> {host.home}/count; sleep 1; echo 1 > made"]
+    both = [host.begin(f"a-{number}", commands) for number in range(2)]
+    assert sorted(one.result(120)["ran"] for one in both) == [True, True]
+    assert (host.home / "count").read_text() == "x\n"
+    assert all((host.code(f"a-{number}") / "made").exists() for number in range(2))
+
+
+def test_a_stop_ends_it_and_all_that_it_started(host: Host) -> None:
+    pids = host.home / "pids"
+    asked = host.begin("a-1", [f"setsid sleep 600 & echo $! $$ > {pids}; trap '' TERM; sleep 600"])
+    found = [int(pid) for pid in wait_for(pids).split()]
+    rows = host.link().request("list", run_dir="~/runs")["runs"]
+    assert [row["alive"] for row in rows] == [True]
+    host.link().request("stop", run="a-1", node_rank=0, run_dir="~/runs")
+    with pytest.raises(HostError, match="it was stopped"):
+        asked.result(60)
+    for pid in found:
+        wait_gone(pid)
+    status = host.link().request("status", run="a-1", node_rank=0, run_dir="~/runs")
+    assert status["exit"] is not None and status["exit"]["state"] == "stopped"
+
+
+def test_it_ends_with_its_viewer_and_is_repeated(host: Host) -> None:
+    pids = host.home / "pids"
+    commands = [f"sleep 600 & echo $! > {pids}; [ -e {host.home}/quick ] || wait"]
+    host.begin("a-1", commands)
+    pid = int(wait_for(pids))
+    [guard] = guards(host.home, b"setup")
+    served_by = Path(f"/proc/{guard}/stat").read_text().rpartition(")")[2].split()[1]
+    os.kill(int(served_by), signal.SIGKILL)
+    wait_gone(pid)
+    (host.home / "quick").write_text("")
+    assert host.run("a-2", commands) == {"ran": True}
+    wait_gone(int(pids.read_text()))
+
+
+def test_ranks_of_a_run_that_was_set_up_before_are_left_alone(host: Host) -> None:
+    assert host.run("a-1", ["true"]) == {"ran": True}
+    rank = subprocess.Popen(["sleep", "600"], env={**os.environ, "DISTTUI_TAG": "a-1/0/1"})
+    try:
+        [result] = (host.home / ".cache/disttui/setups").glob("*.tar")
+        result.unlink()
+        assert host.run("a-2", ["true"]) == {"ran": True}
+        assert rank.poll() is None
+    finally:
+        rank.kill()
+        rank.wait()

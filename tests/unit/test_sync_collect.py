@@ -1,0 +1,305 @@
+"""What of a folder is carried to hosts: its manifest, its omissions, and its content in the store."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from disttui.runner.errors import InputError
+from disttui.runner.protocol import tree
+from disttui.runner.protocol.objects import DamagedError, Store
+from disttui.runner.protocol.tree import Entry
+from disttui.runner.sync import collect as module
+from disttui.runner.sync.collect import Collected, Wanted, collect, git_state
+
+KEY = b"-----BEGIN OPENSSH PRIVATE KEY-----\nx\n"
+
+
+class Folder:
+    """A folder with files, and the user's store and cache beside it."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "code"
+        self.path.mkdir()
+        self.store = Store(str(tmp_path / "objects"))
+        self.cache = tmp_path / "cache"
+
+    def write(self, name: str, content: bytes | str = b"x\n", *, settled: bool = False) -> Path:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def git(self, *words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=self.path, check=True)
+
+    def collect(self, exclude: tuple[str, ...] = (), include: tuple[str, ...] = (), most: int = 1000) -> Collected:
+        return collect(Wanted(self.path, exclude, include, most), self.store, self.cache)
+
+    def names(self, exclude: tuple[str, ...] = (), include: tuple[str, ...] = (), most: int = 1000) -> list[str]:
+        return [os.fsdecode(one.path) for one in self.collect(exclude, include, most).entries]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def omissions(found: Collected) -> dict[str, str]:
+    return {one.path: one.why for one in found.omitted}
+
+
+def test_a_manifest_reads_back() -> None:
+    entries = [Entry(b"b\n\xff", "x", 3, "0" * 64), tree.link(b"a/l", b"../b"), Entry(b"a/f", "f", 0, "1" * 64)]
+    data = tree.encode(entries)
+    assert tree.decode(data) == tuple(sorted(entries))
+    assert tree.encode(reversed(entries)) == data, "the order does not matter"
+    assert tree.objects(entries) == {"0" * 64: 3, "1" * 64: 0}
+    assert tree.decode(tree.encode([])) == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"f 1 %s /a", b"f 1 %s ../a", b"f 1 %s a/../b", b"f 1 %s a//b", b"f 1 %s ", b"f -1 %s a", b"d 1 %s a",
+        b"l 1 2f61 a", b"l 5 2e2e2f2e2e a", b"f 1 zz a", b"l 1 zz a", b"f 1 %s " + b"a" * 256, b"junk",
+    ],
+)  # fmt: skip
+def test_a_malformed_manifest_is_refused(line: bytes) -> None:
+    data = b"disttui tree 1\0" + line.replace(b"%s", b"0" * 64)
+    with pytest.raises(ValueError, match=r"."):
+        tree.decode(data)
+
+
+def test_a_file_below_a_file_is_refused() -> None:
+    above = tree.encode([Entry(b"a", "f", 0, "0" * 64), Entry(b"a.b", "f", 0, "0" * 64), tree.link(b"a/b", b"c")])
+    with pytest.raises(ValueError, match="below a file"):
+        tree.decode(above)
+    twice = b"\0".join([b"disttui tree 1", b"f 0 %s a" % (b"0" * 64), b"f 0 %s a" % (b"0" * 64)])
+    with pytest.raises(ValueError, match="order"):
+        tree.decode(twice)
+
+
+def test_git_decides_which_files_belong(folder: Folder) -> None:
+    folder.git("init", "-q")
+    folder.write(".gitignore", "data/\n*.log\n")
+    folder.write("train.py")
+    folder.write("lib/model.py")
+    folder.write("data/big.bin")
+    folder.write("a.log")
+    folder.git("add", "train.py")
+    folder.write("gone.py")
+    folder.git("add", "gone.py")
+    (folder.path / "gone.py").unlink()
+    assert folder.names() == [".gitignore", "lib/model.py", "train.py"]
+    assert folder.names(exclude=("lib/",)) == [".gitignore", "train.py"]
+
+
+def test_a_repository_inside_is_carried_by_its_own_rules(folder: Folder) -> None:
+    folder.git("init", "-q")
+    folder.write("train.py")
+    folder.write("inner/.gitignore", "x\n")
+    folder.write("inner/x")
+    folder.write("inner/y")
+    subprocess.run(["git", "init", "-q"], cwd=folder.path / "inner", check=True)
+    assert folder.names() == ["inner/.gitignore", "inner/y", "train.py"]
+
+
+def test_defaults_apply_without_git(folder: Folder) -> None:
+    for name in ("a.py", "__pycache__/a.pyc", "node_modules/x/y", "wandb/z", "lib/b.py", "m.ckpt"):
+        folder.write(name)
+    folder.write("my-venv/pyvenv.cfg")
+    folder.write(".disttuiignore", "# comment\n\n/lib/*.tmp\nsecret-notes\n")
+    folder.write("lib/c.tmp")
+    folder.write("deep/secret-notes/a")
+    assert folder.names() == [".disttuiignore", "a.py", "lib/b.py"]
+    found = omissions(folder.collect())
+    assert found["wandb/"] == "left out by default (wandb/)" and "virtual environment" in found["my-venv/"]
+    assert found["deep/secret-notes/"] == "excluded by secret-notes" and found["lib/c.tmp"] == "excluded by /lib/*.tmp"
+    assert "wandb/z" in folder.names(include=("wandb/",))
+
+
+def test_a_negated_pattern_is_refused_with_its_line(folder: Folder) -> None:
+    folder.write(".disttuiignore", "a\n!b\n")
+    with pytest.raises(InputError, match=r"\.disttuiignore:2: a pattern with !"):
+        folder.collect()
+
+
+def test_secrets_are_left_out_and_named(folder: Folder) -> None:
+    for name in (".env", ".env.local", "id_rsa", ".env.example"):
+        folder.write(name)
+    folder.write("keys/deploy", KEY)
+    found = folder.collect()
+    assert [os.fsdecode(one.path) for one in found.entries] == [".env.example"]
+    assert {one.path for one in found.omitted if one.secret} == {".env", ".env.local", "id_rsa", "keys/deploy"}
+    assert folder.names(include=(".env", "keys/")) == [".env", ".env.example", "keys/deploy"]
+    assert module.omission_lines(found.omitted)[0].endswith(("looks like a secret", "holds a private key"))
+
+
+def test_large_and_special_files_are_left_out_with_their_size(folder: Folder, tmp_path: Path) -> None:
+    folder.write("big", b"x" * 2000)
+    os.mkfifo(folder.path / "pipe")
+    (folder.path / "out").symlink_to("/etc/passwd")
+    (folder.path / "up").symlink_to("../x")
+    folder.write("a/file")
+    (folder.path / "a/in").symlink_to("../big")
+    listener = socket.socket(socket.AF_UNIX)
+    here = Path.cwd()
+    os.chdir(folder.path)  # a socket's path must be short
+    try:
+        listener.bind("sock")
+    finally:
+        os.chdir(here)
+        listener.close()
+    found = folder.collect()
+    assert [(os.fsdecode(one.path), one.kind) for one in found.entries] == [("a/file", "f"), ("a/in", "l")]
+    assert omissions(found) == {
+        "big": "larger than job.sync.max", "pipe": "not a file (a named pipe)", "sock": "not a file (a socket)",
+        "out": "a link out of the folder, to /etc/passwd", "up": "a link out of the folder, to ../x",
+    }  # fmt: skip
+    assert next(one.size for one in found.omitted if one.path == "big") == 2000
+    assert "big" in folder.names(include=("big",))
+
+
+def test_strange_names_and_modes_are_carried(folder: Folder) -> None:
+    folder.write("run.sh").chmod(0o755)
+    folder.write("two\nlines")
+    folder.write(os.fsdecode(b"\xff\xfe"))
+    found = folder.collect()
+    assert {one.path: one.kind for one in found.entries} == {b"run.sh": "x", b"two\nlines": "f", b"\xff\xfe": "f"}
+    assert tree.decode(found.manifest) == found.entries
+    assert folder.collect().sha256 == found.sha256
+
+
+def test_an_edit_changes_one_object(folder: Folder) -> None:
+    for number in range(20):
+        folder.write(f"{number}.py", str(number))
+    before = folder.collect()
+    folder.write("7.py", "edited")
+    after = folder.collect()
+    assert len({one.value for one in after.entries} - {one.value for one in before.entries}) == 1
+    new = next(one for one in after.entries if one.path == b"7.py")
+    assert folder.store.read(new.value, 100) == b"edited"
+
+
+def test_a_settled_file_is_not_read_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SETTLED", 0.0)
+    folder.write("a.py")
+    time.sleep(0.05)
+    folder.collect()
+    with monkeypatch.context() as patched:
+        patched.setattr(module._Collector, "_read", lambda *_: pytest.fail("read again"))
+        assert folder.names() == ["a.py"]
+    content = folder.collect().entries[0].value
+    (Path(folder.store.folder) / content[:2] / content[2:]).unlink()
+    assert folder.collect().entries[0].value == content and folder.store.has(content, 2), "the store had lost it"
+
+
+def test_a_recent_file_is_read_again(folder: Folder) -> None:
+    path = folder.write("a.py", b"1")
+    first = folder.collect()
+    seen = path.stat()
+    path.write_bytes(b"2")
+    os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    assert folder.collect().sha256 != first.sha256
+
+
+def test_a_file_that_keeps_changing_is_an_error(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder.write("a.log", b"1")
+    real, grown = os.fstat, [0]
+
+    def growing(descriptor: int) -> os.stat_result:
+        grown[0] += 1
+        with path.open("ab") as file:
+            file.write(b"1")
+        return real(descriptor)
+
+    monkeypatch.setattr("disttui.runner.sync.collect.os.fstat", growing)
+    monkeypatch.setattr(module, "_TRIES", 2)
+    with pytest.raises(InputError, match=r"a\.log: this file changes while it is read"):
+        folder.collect()
+
+
+def test_home_and_root_are_refused(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder.path))
+    with pytest.raises(InputError, match="whole home folder"):
+        folder.collect()
+    monkeypatch.setenv("HOME", str(folder.path / "a"))
+    with pytest.raises(InputError, match="whole disk"):
+        folder.collect()
+    with pytest.raises(InputError, match="cannot read it"):
+        collect(Wanted(folder.path / "none"), folder.store, folder.cache)
+
+
+def test_the_state_of_git_has_commit_branch_and_changes(folder: Folder) -> None:
+    assert git_state(folder.path) == module.GitState()
+    folder.git("init", "-q", "-b", "work")
+    folder.write("a.py", "one\n")
+    folder.git("add", ".")
+    folder.git("commit", "-q", "-m", "x")
+    folder.write("a.py", "two\n")
+    folder.write("new.py")
+    found = git_state(folder.path)
+    assert len(found.commit) == 40 and found.branch == "work" and found.untracked == ("new.py",)
+    assert "+two" in found.diff and not found.cut
+
+
+def test_the_store_refuses_and_removes_what_is_damaged(folder: Folder) -> None:
+    name = folder.store.add(b"content")
+    path = Path(folder.store.folder, name[:2], name[2:])
+    path.write_bytes(b"CONTENT")
+    assert folder.store.has(name, 7)
+    with pytest.raises(DamagedError):
+        folder.store.read(name, 100)
+    assert not path.exists()
+    path.symlink_to("/etc/hostname")
+    assert not folder.store.has(name, path.stat().st_size)
+    with pytest.raises(OSError, match=r"."):
+        folder.store.read(name, 10_000)
+
+
+def test_a_cut_object_is_continued(folder: Folder) -> None:
+    content = os.urandom(3000)
+    name = tree.digest(content)
+    with folder.store.writer(name) as writer:
+        writer.write(content[:1000])
+    assert list(folder.store.begun()) == [(name, 1000)] and not folder.store.has(name, 3000)
+    with folder.store.writer(name, 800) as writer:
+        writer.write(content[800:])
+        assert writer.done() == name
+    assert folder.store.has(name, 3000) and not list(folder.store.begun())
+    with folder.store.writer(name) as writer:
+        writer.write(b"other")
+        with pytest.raises(DamagedError):
+            writer.done()
+    assert not list(folder.store.begun()), "a wrong beginning is not used again"
+
+
+def test_the_store_removes_what_was_used_least_recently(folder: Folder) -> None:
+    names = [folder.store.add(bytes([number]) * 100) for number in range(5)]
+    for age, name in enumerate(names):
+        path = Path(folder.store.folder, name[:2], name[2:])
+        os.utime(path, (1e9 - age, 1e9 - age))
+    assert folder.store.prune(keep={names[4]}, limit=250) == 200
+    assert [folder.store.has(name, 100) for name in names] == [True, False, False, False, True]
+    assert folder.store.name == Store(folder.store.folder).name
+
+
+def test_an_unchanged_tree_of_2000_files_is_collected_fast(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SETTLED", 0.0)
+    folder.git("init", "-q")
+    for number in range(2000):
+        folder.write(f"{number % 40}/{number}.py", str(number))
+    time.sleep(0.05)
+    first = folder.collect()
+    times = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        assert folder.collect().sha256 == first.sha256
+        times.append(time.perf_counter() - begun)
+    assert min(times) < 0.4, times

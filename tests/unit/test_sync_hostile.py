@@ -1,0 +1,339 @@
+"""Code trees against hostile trees, hosts and moments: links that lead out, cuts at any byte, damage, full disks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disttui.runner.api.carrying import code_files, collect_code, copy_code, recorded_code
+from disttui.runner.errors import HostError, InputError
+from disttui.runner.hosts.answers import read_answer
+from disttui.runner.node.problem import Problem
+from disttui.runner.node.serve.syncing import place
+from disttui.runner.profile import load
+from disttui.runner.protocol import tree
+from disttui.runner.protocol.objects import Store, Writer
+from disttui.runner.sync import collect as module
+from disttui.runner.sync.collect import Wanted
+from disttui.runner.sync.patterns import Patterns
+from disttui.runner.sync.transfer import TreeParcel, _Sender
+from tests.unit.test_sync_collect import Folder, folder, omissions
+from tests.unit.test_sync_records import folder as project
+from tests.unit.test_sync_records import started
+from tests.unit.test_sync_transfer import RUN_DIR, Host, host
+
+__all__ = ["folder", "host", "project"]  # fixtures
+
+OLD = (1e9, 1e9)
+
+
+def commit(path: Path) -> None:
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"]):
+        subprocess.run(["git", *words], cwd=path, check=True)
+
+
+# What the viewer reads.
+
+
+def test_links_that_lead_out_by_way_of_other_links_are_left_out(folder: Folder) -> None:
+    (folder.path / "p/q").mkdir(parents=True)
+    (folder.path / "p/q/up").symlink_to("../..")
+    (folder.path / "z").symlink_to("p/q/up/../../etc/passwd")
+    found = folder.collect()
+    assert [one.path for one in found.entries] == [b"p/q/up"] and "link" in omissions(found)["z"]
+    with pytest.raises(ValueError, match="out of the tree"):
+        tree.decode(tree.encode([tree.link(b"p/q/up", b"../.."), tree.link(b"z", b"p/q/up/../../etc")]))
+
+
+def test_a_folder_replaced_by_a_link_carries_nothing_from_its_target(folder: Folder, tmp_path: Path) -> None:
+    folder.write("conf/a")
+    folder.write("keep.py")
+    commit(folder.path)
+    (folder.path / "conf").rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/a").write_text("of this machine")
+    (folder.path / "conf").symlink_to(tmp_path / "elsewhere")
+    found = folder.collect()
+    assert [one.path for one in found.entries] == [b"keep.py"]
+    assert "a link out of the folder" in omissions(found)["conf"]
+
+
+def test_a_tracked_folder_replaced_by_a_file_is_that_file(folder: Folder) -> None:
+    folder.write("a/b.py")
+    commit(folder.path)
+    (folder.path / "a/b.py").unlink()
+    (folder.path / "a").rmdir()
+    folder.write("a")
+    assert folder.names() == ["a"]
+
+
+def test_a_submodule_that_is_not_checked_out_is_empty(folder: Folder, tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "x.py").touch()
+    commit(inner)
+    folder.write("train.py")
+    commit(folder.path)
+    folder.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "sub")
+    folder.git("submodule", "deinit", "-f", "sub")
+    assert folder.names() == [".gitmodules", "train.py"]
+
+
+def test_a_file_that_vanishes_while_it_is_read_is_not_part_of_the_tree(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("a.py")
+    folder.write("b.swp").touch()
+    real = module._Collector._reason
+
+    def vanishing(self: Any, path: bytes, *rest: Any, **more: Any) -> str:
+        if path == b"b.swp":
+            (folder.path / "b.swp").unlink()
+        return real(self, path, *rest, **more)
+
+    monkeypatch.setattr(module._Collector, "_reason", vanishing)
+    assert folder.names() == ["a.py"]
+
+
+def test_a_folder_that_vanishes_while_it_is_read_is_not_part_of_the_tree(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("a.py")
+    (folder.path / "tmp").mkdir()
+    real = os.scandir
+
+    def vanishing(path: Any) -> Any:
+        if os.fsencode(path).endswith(b"/tmp/"):
+            (folder.path / "tmp").rmdir()
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    assert folder.names() == ["a.py"]
+
+
+def test_a_file_that_grows_while_it_is_read_has_an_end(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, real, pieces = folder.write("a.log"), Writer.write, [0]
+
+    def growing(self: Writer, data: bytes) -> None:
+        real(self, data)
+        pieces[0] += 1
+        assert pieces[0] < 1000, "it is read without an end"
+        with path.open("ab") as file:
+            file.write(b"x" * 10)
+
+    monkeypatch.setattr(Writer, "write", growing)
+    with pytest.raises(InputError, match="changes while it is read"):
+        folder.collect()
+
+
+def test_an_unreadable_file_is_named_as_text(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.write("a\x1b.py")
+    real = os.open
+
+    def refused(path: Any, *rest: Any) -> int:
+        if isinstance(path, bytes) and path.endswith(b".py"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *rest)
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(InputError, match="Permission denied") as caught:
+        folder.collect()
+    assert caught.value.place.startswith(f"{folder.path}/a") and "\x1b" not in caught.value.place
+
+
+def test_excluded_files_do_not_count(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "MOST_FILES", 3)
+    for number in range(9):
+        folder.write(f"data/{number}")
+    folder.write("a.py")
+    commit(folder.path)
+    assert folder.names(exclude=("data/",)) == ["a.py"]
+    with pytest.raises(InputError, match="at most 3"):
+        folder.collect()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("**/x", "x", True), ("**/x", "a/b/x", True), ("a/**/b", "a/b", True), ("a/**/b", "a/c/d/b", True),
+        ("a?b", "a/b", False), ("a[!c]b", "a/b", False), ("a?b", "axb", True), ("a[!c]b", "axb", True),
+        ("data/**", "data/x/y", True), ("a**b", "a/b", False), ("*.bin", "x/y.bin", True),
+    ],
+)  # fmt: skip
+def test_patterns_are_those_of_gitignore(pattern: str, path: str, matches: bool, tmp_path: Path) -> None:
+    assert (Patterns([pattern]).matching_any_part(path) is not None) == matches
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / ".gitignore").write_text(f"{pattern}\n")
+    ignored = subprocess.run(["git", "check-ignore", "-q", "--no-index", path], cwd=tmp_path, check=False).returncode
+    assert matches == (ignored == 0), "as git itself says"
+
+
+@pytest.mark.root
+def test_a_full_disk_of_the_store_is_not_blamed_on_the_folder(folder: Folder) -> None:
+    store = Path(folder.store.folder)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(store)], check=True)
+    try:
+        folder.write("big.bin", os.urandom(2 << 20))
+        with pytest.raises(InputError, match="No space left") as caught:
+            module.collect(Wanted(folder.path), Store(str(store)), folder.cache)
+        assert caught.value.place == str(store)
+    finally:
+        subprocess.run(["umount", str(store)], check=True)
+
+
+# What the viewer keeps.
+
+
+def test_the_store_of_the_viewer_stays_below_its_limit(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = project.parent / "cache/disttui/objects"
+    collect_code(load(project / "mine.yaml"))
+    old = Store(str(store)).add(b"x" * 10_000)
+    os.utime(store / old[:2] / old[2:], OLD)
+    (store / "parts/new.0123").write_bytes(b"left by a viewer that was killed")
+    os.utime(store / "parts/new.0123", OLD)
+    monkeypatch.setattr(Store.prune, "__defaults__", ((), 5000))
+    (project / "train.py").write_text("print(2)\n")
+    code = collect_code(load(project / "mine.yaml"))
+    assert not (store / old[:2] / old[2:]).exists() and not (store / "parts/new.0123").exists()
+    assert code and all(Store(str(store)).has(*one) for one in tree.objects(tree.decode(code.manifest)).items())
+
+
+def test_a_damaged_object_of_the_viewer_is_read_anew(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SETTLED", -60.0)
+    (host.folder / "a.py").write_bytes(b"good")
+    found = module.collect(Wanted(host.folder), host.store, host.tmp_path / "cache")
+    name = found.entries[0].value
+    Path(host.store.folder, name[:2], name[2:]).write_bytes(b"evil")
+    with pytest.raises((HostError, InputError)):
+        host.send("a-1")
+    assert (host.send("a-2") / "a.py").read_bytes() == b"good"
+
+
+def test_a_record_of_code_that_was_cut_is_not_run_again(project: Path) -> None:
+    (project / "zeta.py").touch()
+    known = started(project / "mine.yaml", "mine-1")
+    manifest = known.folder / "code.tree"
+    manifest.write_bytes(manifest.read_bytes().rpartition(b"\0")[0])  # at an entry's end
+    with pytest.raises(InputError, match="not recorded"):
+        recorded_code(known)
+
+
+def test_a_copy_has_all_names_that_were_recorded(project: Path, tmp_path: Path) -> None:
+    deep = project / "/".join(["d"] * 40)
+    deep.mkdir(parents=True)
+    (deep / "x.py").touch()
+    for name in (b"two\nlines", b"\xff\xfe"):
+        (project / os.fsdecode(name)).touch()
+    known = started(project / "mine.yaml", "mine-1")
+    to = tmp_path / "copy"
+    assert copy_code(known, to) == len(code_files(known)) == 5
+    assert {b"two\nlines", b"\xff\xfe"} < {os.fsencode(path.name) for path in to.iterdir()}
+
+
+def test_a_copy_that_fails_leaves_nothing(project: Path, tmp_path: Path) -> None:
+    known = started(project / "mine.yaml", "mine-1")
+    (name,) = [sha256 for path, _, sha256 in code_files(known) if path == "train.py"]
+    damaged = project.parent / "cache/disttui/objects" / name[:2] / name[2:]
+    damaged.write_bytes(b"x" * damaged.stat().st_size)
+    with pytest.raises(InputError, match="damaged"):
+        copy_code(known, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists() and not list(tmp_path.glob(".code-*"))
+
+
+# What hosts send and keep.
+
+
+def test_a_host_that_claims_to_lack_all_again_and_again_costs_little(tmp_path: Path) -> None:
+    entries = [tree.Entry(b"%04d" % number, "f", 1, f"{number:064x}") for number in range(1000)]
+    parcel = TreeParcel("0" * 64, tree.encode(entries), Store(str(tmp_path)))
+    answer = {"store": "x", "manifest": True, "missing": [[0, 1000]] * 5000, "begun": {}, "placed": False}
+    sender = _Sender(parcel, 0, None, {}, None, None)  # type: ignore[arg-type]
+    try:
+        assert len(sender._lacking(read_answer("sync", answer))) <= 1000
+    except (HostError, ValueError):
+        pass
+
+
+def test_folders_beside_runs_are_not_removed(host: Host) -> None:
+    (host.folder / "a.py").touch()
+    runs = host.home / "runs"
+    runs.mkdir(0o700)
+    for name, more in (("thesis", "thesis.tex"), ("thesis-0123456789abcdef", "notes"), ("my project", "code/x.py")):
+        (runs / name / "code").mkdir(parents=True)
+        (runs / name / more).touch()
+        os.utime(runs / name / "code", OLD)
+    host.send("a-0123456789abcdef")
+    assert sorted(path.name for path in runs.iterdir() if not path.name.startswith("a-")) == [
+        "my project", "thesis", "thesis-0123456789abcdef",
+    ]  # fmt: skip
+    assert (runs / "thesis/thesis.tex").exists() and (runs / "thesis-0123456789abcdef/notes").exists()
+
+
+def test_what_a_killed_host_left_of_a_copy_is_removed(host: Host) -> None:
+    (host.folder / "a.py").touch()
+    left = host.home / "runs/b-0123456789abcdef"
+    (left / "code.claim").mkdir(parents=True, mode=0o700)
+    (left / "code.0123456789abcdef.part").mkdir()
+    (left / "code.0123456789abcdef.part/x").touch()
+    for path in left.iterdir():
+        os.utime(path, OLD)
+    host.send("a-0123456789abcdef")
+    assert not left.exists()
+
+
+def test_forgetting_a_run_removes_no_folder_that_its_spec_names_by_another_run(host: Host) -> None:
+    other = host.home / "Documents"
+    other.mkdir()
+    node = host.home / "runs/a-1/0"
+    node.mkdir(0o700, parents=True)
+    (node.parent).chmod(0o700)
+    (node / "spec.json").write_text(f'{{"run": "Documents", "tree": "{"0" * 64}", "workdir": "{other}"}}')
+    (node / "exit.json").write_text('{"state": "finished"}')
+    host.open().request("forget", run="a-1", run_dir=RUN_DIR, node_rank=0)
+    assert other.exists() and not node.exists()
+
+
+def test_a_name_that_a_disk_takes_for_that_of_a_link_is_refused(tmp_path: Path) -> None:
+    """As one without upper and lower case takes `LIB`, a link, for `lib`, a folder."""
+    store = Store(str(tmp_path / "objects"))
+    name = store.add(b"x")
+    (tmp_path / "runs").mkdir(0o700)
+    entries = [tree.link(b"lib", b".."), tree.Entry(b"lib/evil", "f", 1, name)]
+    with pytest.raises(Problem, match="clashes with another name"):
+        place(store, entries, str(tmp_path / "runs/code"))
+    assert not (tmp_path / "runs/evil").exists() and list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.root
+def test_a_disk_that_takes_a_part_of_a_file_gives_no_run_a_cut_copy(host: Host) -> None:
+    for name in ("a.bin", "b.bin"):
+        (host.folder / name).write_bytes(os.urandom(600_000))
+    (host.home / "runs").mkdir(0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(host.home / "runs")], check=True)
+    try:
+        with pytest.raises(HostError, match="No space left"):
+            host.send("a-1")
+        assert list((host.home / "runs").glob("*/*")) == []
+    finally:
+        subprocess.run(["umount", str(host.home / "runs")], check=True)
+
+
+def test_a_path_that_is_too_long_for_a_host_is_named_as_text(host: Host) -> None:
+    deep = host.folder / "/".join(["d" * 250] * 14)
+    deep.mkdir(parents=True)
+    (deep / "x.py").touch()
+    with pytest.raises(HostError, match="too long") as caught:
+        host.send("a-1", to=f"{host.home}/{'e' * 250}/{'e' * 250}/{'e' * 250}/a-1")
+    assert "b'" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line", [b"f 007 %s a", b"l 4 62 a", b"l 1  62 a", b"l 1 6B a", b"l 1 6b\n a"],
+    ids=["zeros", "size", "space", "case", "line"],
+)  # fmt: skip
+def test_a_manifest_has_one_form(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        tree.decode(b"disttui tree 1\0" + line.replace(b"%s", b"0" * 64))

@@ -1,0 +1,180 @@
+"""The code of a run as its profile asks for it, and as it is recorded, shown, compared and used again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pexpect  # type: ignore[import-untyped]
+import pytest
+
+from disttui.runner.api.carrying import (
+    RunCode,
+    code_changes,
+    code_file,
+    code_files,
+    collect_code,
+    copy_code,
+    keep_code,
+    recorded_code,
+)
+from disttui.runner.api.rerunning import again
+from disttui.runner.errors import InputError
+from disttui.runner.hosts.survey import probe_request
+from disttui.runner.profile import Profile, ProfileErrors, load, parse
+from disttui.runner.profile.effects import effect_lines
+from disttui.runner.runs.provenance import Provenance, load_provenance
+from disttui.runner.runs.registry import KnownRun, keep
+
+
+def profile(sync: str, script: str = "train.py", more: str = "") -> str:
+    return f"disttui: 1\nhosts: [node1]\njob:\n  script: {script}\n  sync: {sync}\n{more}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with its profile, of a user with folders of their own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    made = tmp_path / "project"
+    made.mkdir()
+    (made / "train.py").write_text("print(1)\n")
+    (made / "mine.yaml").write_text(profile("."))
+    return made
+
+
+def collected(path: Path) -> tuple[Profile, RunCode]:
+    read = load(path)
+    code = collect_code(read)
+    assert code is not None
+    return read, code
+
+
+def started(path: Path, run: str) -> KnownRun:
+    """A run of the profile, as it is recorded before its hosts are asked."""
+    read, code = collected(path)
+    known = keep(read, [1], run, os.environ, source=str(path))
+    Provenance("0", "3", (), ()).with_code(keep_code(known, code)).save(known.folder)
+    return known
+
+
+def test_the_folder_starts_at_the_file_of_the_profile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    read, code = collected(folder / "mine.yaml")
+    assert code.folder == folder.resolve() and code.files == 2
+    assert read.workdir(0) == "~/.disttui/runs/RUN/code"
+    (folder / "conf").mkdir()
+    (folder / "conf/other.yaml").write_text(profile("{from: .., to: /scratch/me, max: 2KiB, exclude: ['*.yaml']}"))
+    read, code = collected(folder / "conf/other.yaml")
+    assert code.folder == folder.resolve() and code.files == 1
+    assert read.workdir(0) == "/scratch/me/RUN" and read.job.sync is not None and read.job.sync.max == 2048
+
+
+def test_an_override_starts_at_the_current_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    read = load(folder / "mine.yaml", ["job.sync=."])
+    code = collect_code(read)
+    assert code and code.folder == folder.resolve()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{form: .}", "x.yaml:5:10: unknown key 'form', did you mean 'from'?"),
+        ("{max: 5}", "x.yaml:5:15: max: '5', expected a size like 500MB"),
+        ("{exclude: ['!a']}", "x.yaml:5:20: '!a', expected a pattern like data/ or *.bin"),
+        ("{to: here}", "expected an absolute path"),
+        ("''", "expected a folder of this machine"),
+    ],
+)
+def test_a_wrong_key_is_an_error_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(ProfileErrors) as caught:
+        parse(profile(text), "x.yaml")
+    assert said in str(caught.value)
+
+
+def test_a_job_with_sync_has_no_workdir() -> None:
+    with pytest.raises(ProfileErrors, match="runs in the copy of its folder, remove workdir"):
+        parse(profile(".", more="  workdir: ~/x\n"), "x.yaml")
+
+
+def test_what_is_sent_is_among_the_effects_of_a_profile() -> None:
+    lines = dict(effect_lines(parse(profile("{from: ~/x, include: [.env]}"), "x.yaml")))
+    assert lines["job.sync"] == "on node1, copied from this machine: '~/x' 'include .env'"
+
+
+def test_hosts_are_not_asked_for_code_that_is_sent() -> None:
+    asked = probe_request(parse(profile("."), "x.yaml"), 0)
+    assert (asked["workdir"], asked["script"]) == ("~", None)
+
+
+def test_a_script_that_is_not_sent_is_an_error(folder: Path) -> None:
+    (folder / "mine.yaml").write_text(profile(".", script="nope.py"))
+    with pytest.raises(InputError, match=r"nope\.py: the script is not among the files"):
+        collect_code(load(folder / "mine.yaml"))
+    (folder / "mine.yaml").write_text(profile("{from: ., exclude: [train.py]}", script="./train.py"))
+    with pytest.raises(InputError, match=r"the script is not sent: excluded by train\.py"):
+        collect_code(load(folder / "mine.yaml"))
+    (folder / "mine.yaml").write_text(profile("{from: .}", script="/opt/train.py"))
+    assert collect_code(load(folder / "mine.yaml")), "this one lies on the hosts"
+
+
+def test_a_rerun_has_the_code_of_then_and_latest_that_of_now(folder: Path) -> None:
+    known = started(folder / "mine.yaml", "mine-1")
+    (folder / "train.py").write_text("print(2)\n")
+    kept = load_provenance(known.folder)
+    assert kept and kept.code and kept.code.where == "this machine" and len(kept.code.tree) == 64
+    before, now = again(known).code, again(known, latest=True).code
+    assert before and now and before.recorded and not now.recorded
+    assert before.sha256 == kept.code.tree != now.sha256 and now.folder == folder.resolve()
+    assert code_file(known, "train.py") == b"print(1)\n"
+
+
+def test_code_on_a_terminal_has_no_escape_sequences(folder: Path) -> None:
+    (folder / "train.py").write_bytes(b"\x1b]52;c;cHduZWQ=\x07if True:\n\tprint(1)\n")
+    known = started(folder / "mine.yaml", "mine-1")
+    command = [sys.executable, "-m", "disttui", "runs", "show", "--file", "train.py", known.run]
+    assert subprocess.run(command, capture_output=True, check=True).stdout.startswith(b"\x1b]52")
+    shown = pexpect.run(" ".join(command), timeout=60)
+    assert b"\x1b]52" not in shown and b"if True:\r\n        print(1)" in shown
+
+
+def test_code_that_is_gone_is_an_error_with_its_cure(folder: Path) -> None:
+    known = started(folder / "mine.yaml", "mine-1")
+    (name,) = [sha256 for path, _, sha256 in code_files(known) if path == "train.py"]
+    (folder.parent / "cache/disttui/objects" / name[:2] / name[2:]).unlink()
+    with pytest.raises(InputError, match="not on this machine any more") as caught:
+        recorded_code(known)
+    assert "--latest" in caught.value.cure
+    with pytest.raises(InputError, match="was not recorded on this machine"):
+        recorded_code(replace(known, folder=folder))
+
+
+def test_the_code_of_two_runs_is_compared_file_by_file(folder: Path) -> None:
+    (folder / "old.py").write_text("old\n")
+    (folder / "data.bin").write_bytes(b"\0" * 10)
+    one = started(folder / "mine.yaml", "mine-1")
+    (folder / "old.py").unlink()
+    (folder / "train.py").write_text("print(2)\nTOKEN = 'ghp_0123456789abcdefghijABCDEFGHIJ012345'\n")
+    (folder / "data.bin").write_bytes(b"\0" * 20)
+    other = started(folder / "mine.yaml", "mine-2")
+    lines = list(code_changes(one, other))
+    assert "-print(1)" in lines and "+print(2)" in lines and "-old" in lines and "+++ /dev/null" in lines
+    assert any(line.startswith("data.bin differs: 10B, ") for line in lines)
+    assert not any("ghp_0123" in line for line in lines)
+    assert list(code_changes(one, one)) == []
+
+
+def test_the_code_of_a_run_is_copied_into_a_new_folder(folder: Path, tmp_path: Path) -> None:
+    (folder / "run.sh").write_text("true\n")
+    (folder / "run.sh").chmod(0o755)
+    (folder / "link").symlink_to("run.sh")
+    known = started(folder / "mine.yaml", "mine-1")
+    to = tmp_path / "copy"
+    assert copy_code(known, to) == 4
+    assert (to / "run.sh").stat().st_mode & 0o100 and (to / "link").read_text() == "true\n"
+    with pytest.raises(InputError, match="cannot copy the code: File exists"):
+        copy_code(known, to)

@@ -1,0 +1,214 @@
+"""`transport: ssh`: the ssh program of this machine, its questions, its errors and its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from disttui.runner.address import Address
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import HostError, InputError, LinkLostError
+from disttui.runner.hosts.link import Link
+from disttui.runner.profile import parse
+from disttui.runner.runs.registry import KnownHost
+from disttui.runner.transport import RefusePrompts, Stream
+from disttui.runner.transport.connector import HostConnector
+from disttui.runner.transport.system_ssh import SystemSshConnector, SystemSshStream
+from tests.unit.sshd import Answers, Place, Sshd, children, new_key, public, wait_for
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    here = Place(tmp_path)
+    yield here
+    here.close()
+
+
+@pytest.fixture
+def server(place: Place) -> Sshd:
+    return place.sshd("one")
+
+
+def run(config: str, prompts: Answers | RefusePrompts | None = None, host: str = "alias", **options: bool) -> Stream:
+    return SystemSshConnector(config, prompts or RefusePrompts(), **options).connect(Address(host)).run("cat")
+
+
+def echoes(stream: Stream) -> bool:
+    stream.write(b"in\n")
+    try:
+        return stream.read(10, 30) == b"in\n"
+    finally:
+        stream.close()
+
+
+def test_node_program_runs_over_it(place: Place, server: Sshd) -> None:
+    connector = HostConnector(place.write(server.block("alias")), RefusePrompts(), transport="ssh")
+    link = Link(connector.connect(Address("alias")), "alias")
+    assert link.request("orphans")["found"] is not None
+    connector.close()
+    wait_for(lambda: link.closed)
+
+
+def test_unknown_key_is_asked_about(place: Place, server: Sshd) -> None:
+    config = place.write(server.block("alias"), trusted="")
+    with pytest.raises(HostError, match="host key is unknown"):
+        run(config)
+    prompts = Answers(accept=True)
+    assert echoes(run(config, prompts))
+    (asked,) = prompts.questions
+    assert re.fullmatch(rf"alias \(\[127\.0\.0\.1\]:{server.port}\): ED25519 SHA256:\S+", asked)
+    assert echoes(run(config)), "it was not remembered"
+
+
+def test_new_keys_are_taken_where_the_user_says_so(place: Place, server: Sshd) -> None:
+    assert echoes(run(place.write(server.block("alias"), trusted=""), accept_new=True))
+    config = place.write(server.block("alias", "  StrictHostKeyChecking no"), trusted="")
+    assert echoes(run(config))
+
+
+@pytest.mark.parametrize("strict", ["ask", "no"])
+def test_changed_key_is_refused(place: Place, server: Sshd, strict: str) -> None:
+    """As by the built-in transport, whatever the configuration says."""
+    other = public(new_key(place.folder / "other")).decode()
+    options = f"  StrictHostKeyChecking {strict}\n  NoHostAuthenticationForLocalhost yes"
+    config = place.write(server.block("alias", options), trusted=f"[127.0.0.1]:{server.port} {other}")
+    with pytest.raises(HostError, match="host key has changed") as caught:
+        run(config, Answers(accept=True))
+    assert f"ssh-keygen -R '[127.0.0.1]:{server.port}' -f '{place.known_hosts}'" in caught.value.cure
+
+
+def test_errors_name_cause_and_cure(place: Place, server: Sshd) -> None:
+    server.authorized.write_text("")
+    config = place.write(server.block("alias") + "Host off\n  HostName 127.0.0.1\n  Port 1\n")
+    with pytest.raises(HostError, match=r"login as \S+ refused; the server accepts publickey") as caught:
+        run(config)
+    assert "kinit" in caught.value.cure
+    with pytest.raises(HostError, match=r"127\.0\.0\.1:1 refuses the connection"):
+        run(config, host="off")
+    with pytest.raises(HostError, match=r"the name 'nohost\.invalid' does not resolve"):
+        run(config, host="nohost.invalid")
+    with pytest.raises(InputError, match="begins with '-'"):
+        run(config, host="-oProxyCommand=id")
+
+
+def test_passphrase_of_a_key(place: Place, server: Sshd) -> None:
+    locked = new_key(place.folder / "locked", passphrase="open")
+    server.authorized.write_bytes(public(locked))
+    config = place.write(server.block("alias", f"  IdentityFile {locked}"))
+    prompts = Answers("wrong", "open")
+    assert echoes(run(config, prompts))
+    assert prompts.questions == [f"alias: Enter passphrase for key '{locked}':"] * 2
+
+
+def test_passphrase_is_asked_for_once_for_all_hosts(place: Place, server: Sshd) -> None:
+    locked = new_key(place.folder / "locked", passphrase="open")
+    server.authorized.write_bytes(public(locked))
+    config = place.write(server.block("alias other", f"  IdentityFile {locked}"))
+    prompts = Answers("wrong", "open")
+    connector = SystemSshConnector(config, prompts)
+    for host in ("alias", "other"):
+        assert echoes(connector.connect(Address(host)).run("cat"))
+    assert len(prompts.questions) == 2
+
+
+def test_jump_host_of_the_configuration(place: Place, server: Sshd) -> None:
+    behind = place.sshd("two")
+    config = place.write(server.block("gate") + behind.block("alias", "  ProxyJump gate"))
+    assert echoes(run(config))
+    assert server.logins == behind.logins == 1
+
+
+def test_settings_that_would_spoil_the_link_do_not_count(place: Place, server: Sshd) -> None:
+    marker = place.folder / "ran"
+    more = f"  RemoteCommand false\n  RequestTTY force\n  PermitLocalCommand yes\n  LocalCommand touch {marker}\n"
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a socket's path must be short
+        more += f"  ControlMaster auto\n  ControlPath {folder}/master\n  ForwardAgent yes\n  LogLevel QUIET"
+        stream = run(place.write(server.block("alias", more)))
+        assert not list(Path(folder).iterdir()), "it has become a master, which would end with disttui"
+        assert echoes(stream)
+    assert not marker.exists()
+
+
+def test_dropped_connection_is_a_lost_link(place: Place, server: Sshd) -> None:
+    stream = run(place.write(server.block("alias")))
+    for pid in server.sessions():
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ConnectionError):
+        stream.read(10, 30)
+    stream.close()
+    config = place.write(server.block("alias", "  ProxyCommand echo SSH-2.0-x; exec sleep 0.1"))
+    with pytest.raises(LinkLostError, match=r"ssh: .*Connection"):
+        run(config)
+
+
+def test_close_ends_ssh_at_once(place: Place, server: Sshd) -> None:
+    stream = (
+        SystemSshConnector(place.write(server.block("alias")), RefusePrompts())
+        .connect(Address("alias"))
+        .run("sleep 600")
+    )
+    assert isinstance(stream, SystemSshStream)
+    stream.close()
+    assert stream._process.wait(30) is not None
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_killed_viewer_leaves_no_ssh(place: Place, server: Sshd, asks: bool) -> None:
+    """Neither one that is logged in nor one that waits for an answer."""
+    config = place.write(server.block("alias"), trusted="" if asks else None)
+    code = (
+        "import sys, time\nfrom disttui.runner.address import Address\n"
+        "from disttui.runner.transport import RefusePrompts\n"
+        "from disttui.runner.transport.system_ssh import SystemSshConnector\n"
+        "class Slow(RefusePrompts):\n"
+        "    def accept_host_key(self, *_):\n        print('now', flush=True)\n        time.sleep(600)\n"
+        "stream = SystemSshConnector(sys.argv[1], Slow()).connect(Address('alias')).run('cat')\n"
+        "print('now', flush=True)\ntime.sleep(600)\n"
+    )
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        viewer = subprocess.Popen(
+            [sys.executable, "-c", code, config], cwd=ROOT, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": folder}
+        )
+        assert viewer.stdout is not None
+        assert viewer.stdout.readline() == b"now\n"
+        mine = children(viewer.pid)
+        assert mine
+        viewer.kill()
+        viewer.wait()
+        viewer.stdout.close()
+        wait_for(lambda: not any(_runs(pid) for pid in mine))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+def test_transport_of_profile_and_config(tmp_path: Path) -> None:
+    """A host's own goes before the profile's, that before the config's; a run keeps it."""
+    text = "disttui: 1\nname: t\ntransport: ssh\nhosts: [a, {host: b, transport: builtin}]\njob: {script: x.py}\n"
+    hosts = parse(text, "t").hosts
+    assert [host.endpoint.transport for host in hosts] == ["ssh", "builtin"]
+    assert KnownHost.of(hosts[0], "a").as_host().endpoint.transport == "ssh"
+    config = tmp_path / "disttui" / "config.yaml"
+    config.parent.mkdir()
+    config.write_text("transport: ssh\n")
+    with Viewer({"XDG_CONFIG_HOME": str(tmp_path)}) as viewer:
+        connector = viewer.connector()
+        assert isinstance(connector, HostConnector)
+        assert connector._transport == "ssh"
+    config.write_text("transport: telnet\n")
+    with Viewer({"XDG_CONFIG_HOME": str(tmp_path)}) as viewer, pytest.raises(InputError, match="one of builtin, ssh"):
+        viewer.connector()

@@ -1,0 +1,282 @@
+"""Runs side by side: their losses in one chart, and below it all in which they differ."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, NamedTuple
+
+from textual import work
+from textual.binding import BindingType
+from textual.content import Content
+from textual.strip import Strip
+from textual.widget import Widget
+
+from disttui.runner.api.comparing import SECTIONS, Comparison, MetricCurve, compare, curve_of
+from disttui.runner.errors import DisttuiError
+from disttui.runner.formatting import amount, duration, figure
+from disttui.runner.ids import short
+from disttui.runner.runs.registry import KnownRun
+from disttui.runner.text import clean
+from disttui.tui.charts.chart import LABELS, LOOK_KEYS
+from disttui.tui.charts.plot import Canvas, Scale, clock_ticks, scale, smooth, step_ticks
+from disttui.tui.run.series import Bucket
+from disttui.tui.screen import DisttuiScreen
+from disttui.tui.theme import SERIES
+from disttui.tui.widgets.drawn import Drawn, Piece, cells, line
+from disttui.tui.widgets.points import Pages, Point
+
+LETTERS = "abcdefgh"
+"""A letter for each run: on its line and before its values, for who sees no colours. As many as there are colours."""
+_AGAIN = 5.0
+"""Seconds between two looks at the losses of runs that are running."""
+
+
+class ComparedRun(NamedTuple):
+    """A run of the comparison."""
+
+    run: KnownRun
+    curve: MetricCurve
+
+    @property
+    def best(self) -> float:
+        """The lowest loss."""
+        return min(self.curve.values, default=float("inf"))
+
+
+class Curves(Drawn):
+    """The losses of all runs, each line with its letter."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"curves--axis", "curves--label", "curves--best"}
+    DEFAULT_CSS = """
+    Curves {
+        & > .curves--axis { color: $rule; }
+        & > .curves--label { color: $muted; }
+        & > .curves--best { text-style: bold; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runs: Sequence[ComparedRun] = ()
+        self.by_step, self.logarithmic, self.smoothed = True, False, False
+
+    def show(self, runs: Sequence[ComparedRun]) -> None:
+        """Show the losses of runs."""
+        self._runs = runs
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Redraw, with how they are shown in the title."""
+        how = ["by step" if self.by_step else "by time", *["log"] * self.logarithmic, *["smooth"] * self.smoothed]
+        self.set_title("loss of rank 0", " · ".join(how))
+        super().redraw()
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """Draw the legend, the lines and the axes."""
+        label = self.component("curves--label")
+        legend = list(self._legend(width))
+        rows, room = height - len(legend) - 2, width - LABELS - 1
+        if not any(one.curve.values for one in self._runs):
+            return [*legend, line([("  no losses of them are known here", label)])]
+        if rows < 2 or room < 8:
+            return legend
+        places = [one.curve.steps if self.by_step else one.curve.times for one in self._runs]
+        begin, end = 0.0, max((one[-1] for one in places if one), default=1.0) or 1.0
+        canvas = Canvas(room, rows)
+        edges = [begin + (end - begin) * column / (2 * room) for column in range(2 * room + 1)]
+        edges[-1] *= 1 + 1e-9  # the last value lies in the last column
+        drawn = [_columns(at, one.curve.values, edges) for at, one in zip(places, self._runs, strict=True)]
+        if self.smoothed:
+            drawn = [smooth(columns) for columns in drawn]
+        limits = scale([column.mean for columns in drawn for column in columns if column], log=self.logarithmic)
+        for number, columns in enumerate(drawn):
+            canvas.curve(number, columns, limits)
+        for number, columns in enumerate(drawn):
+            self._letters(canvas, number, columns, limits)
+        ticks = {row: figure(value) or "" for row, value in limits.ticks(rows).items()}
+        return [*legend, *(self._row(canvas, y, ticks.get(y, "")) for y in range(rows)), *self._axis(begin, end, room)]
+
+    def _letters(self, canvas: Canvas, number: int, columns: Sequence[Bucket | None], limits: Scale) -> None:
+        """Write a run's letter on its line, at its end and where the letters of the others are not."""
+        known = [x for x, column in enumerate(columns) if column]
+        every = max(16, len(columns) // 4)
+        first = every * (number + 1) // (len(self._runs) + 1)
+        for x in {*known[-1:], *(known[bisect_left(known, at)] for at in range(first, (known or [0])[-1], every))}:
+            if column := columns[x]:
+                canvas.letter(number, x, column.mean, limits, LETTERS[number])
+
+    def _legend(self, width: int) -> Iterator[Strip]:
+        label, best = self.component("curves--label"), min((one.best for one in self._runs), default=0.0)
+        for number, one in enumerate(self._runs):
+            colour, curve = self.component(f"series--{number}"), one.curve
+            pieces: list[Piece] = [(f" {LETTERS[number]} ━ ", colour), short(one.run.run)]
+            if curve.values:
+                at = curve.steps[curve.values.index(one.best)]
+                words = f"  {figure(curve.values[-1])} at step {curve.steps[-1]:,.0f} after {duration(curve.times[-1])}"
+                words += (
+                    f", lowest {figure(one.best)} at step {at:,.0f}" if cells([*pieces, words]) + 34 < width else ""
+                )
+                pieces.append((words, label))
+                if one.best == best and len(self._runs) > 1:
+                    pieces.append(("  best", self.component("curves--best") + colour))
+            yield line(pieces)
+
+    def _row(self, canvas: Canvas, y: int, tick: str) -> Strip:
+        axis, label = self.component("curves--axis"), self.component("curves--label")
+        pieces: list[Piece] = [(f"{tick:>{LABELS - 1}} ", label), ("┤" if tick else "│", axis)]
+        pieces += [
+            (text, self.component(f"series--{number}")) if number >= 0 else text for number, text in canvas.pieces(y)
+        ]
+        return line(pieces)
+
+    def _axis(self, begin: float, end: float, room: int) -> Iterator[Strip]:
+        most = max(1, room // 14)
+        ticks = step_ticks(begin, end, most) if self.by_step else clock_ticks(begin, end, most)
+        ruler, words = ["─"] * room, [" "] * (room + LABELS)
+        for tick in ticks:
+            x = min(room - 1, round((tick - begin) / (end - begin) * room))
+            text = f"{tick:,.0f}" if self.by_step else duration(tick)
+            start = max(0, min(room - len(text), x - len(text) // 2))
+            ruler[x] = "┬"
+            words[start : start + len(text)] = text
+        yield line([" " * LABELS, ("└" + "".join(ruler), self.component("curves--axis"))])
+        yield line([(" " * (LABELS + 1) + "".join(words).rstrip(), self.component("curves--label"))])
+
+
+def _columns(places: Sequence[float], values: Sequence[float], edges: Sequence[float]) -> list[Bucket | None]:
+    """Lows, highs and means between each edge and the next."""
+    found: list[Bucket | None] = []
+    first = 0
+    for edge in edges[1:]:
+        last = bisect_left(places, edge, first)
+        part = values[first:last]
+        found.append(Bucket(min(part), max(part), sum(part) / len(part)) if part else None)
+        first = last
+    return found
+
+
+class CompareScreen(DisttuiScreen):
+    """Compares runs with the first of them.
+
+    Args:
+        runs: Their ids.
+    """
+
+    HELP = """Runs side by side. Above, the loss of each in one chart, the lowest marked as best; a letter stands for a
+    run on its line and before its values. Below, all in which they differ, as `disttui runs diff` finds it."""
+    BINDINGS: ClassVar[list[BindingType]] = [*LOOK_KEYS]
+    DEFAULT_CSS = """
+    CompareScreen Curves { height: 3fr; padding: 0 1; }
+    CompareScreen #differences { height: 2fr; padding: 0 1; }
+    """
+    AUTO_FOCUS = "#differences"
+
+    def __init__(self, runs: Sequence[str]) -> None:
+        super().__init__()
+        self._names = runs[:SERIES]
+        self._left_out = len(runs) - len(self._names)
+        self._runs: Sequence[ComparedRun] = ()
+
+    def body(self) -> Iterable[Widget]:
+        """Yield the chart and the differences."""
+        curves, pages = Curves(), Pages(id="differences")
+        for pane in (curves, pages):
+            pane.add_class("pane")
+        pages.border_title = "Differences"
+        yield curves
+        yield pages
+
+    def on_mount(self) -> None:
+        """Show what is known here; then ask the hosts for the rest, and compare."""
+        self.header.show("compare", [amount(len(self._names), "run")])
+        if self._left_out:
+            self.notify(f"only the first {SERIES} of the marked runs are compared", severity="warning")
+        self._compare()
+        self.set_interval(_AGAIN, self._look)
+
+    @work(group="compare")
+    async def _compare(self) -> None:
+        pages = self.query_one("#differences", Pages)
+        pages.show([Point("asking the hosts for what is not here", "$muted")])
+        try:
+            runs = await asyncio.to_thread(self._found)
+            self._take(await asyncio.to_thread(_curves, runs))
+            found = await asyncio.to_thread(self._compared, runs)
+        except DisttuiError as error:
+            pages.show([Point(str(error), "$state-failed")])
+            return
+        pages.show(difference_points(found))
+        self._look()
+
+    def _found(self) -> list[KnownRun]:
+        from disttui.runner.api.finding import find_run
+
+        return [find_run(self.disttui.viewer(), name) for name in self._names]
+
+    def _compared(self, runs: Sequence[KnownRun]) -> list[Comparison]:
+        return [compare(self.disttui.viewer(), runs[0], other) for other in runs[1:]]
+
+    @work(group="look", exclusive=True)
+    async def _look(self) -> None:
+        if self._runs:
+            self._take(await asyncio.to_thread(_curves, [one.run for one in self._runs]))
+
+    def _take(self, runs: Sequence[ComparedRun]) -> None:
+        self._runs = runs
+        best = min((one for one in runs if one.curve.values), key=lambda one: one.best, default=None)
+        self.header.show("compare", [amount(len(runs), "run"), *([f"best {short(best.run.run)}"] if best else [])])
+        self.query_one(Curves).show(runs)
+
+    def action_steps(self) -> None:
+        curves = self.query_one(Curves)
+        curves.by_step = not curves.by_step
+        curves.redraw()
+
+    def action_log(self) -> None:
+        curves = self.query_one(Curves)
+        curves.logarithmic = not curves.logarithmic
+        curves.redraw()
+
+    def action_smooth(self) -> None:
+        curves = self.query_one(Curves)
+        curves.smoothed = not curves.smoothed
+        curves.redraw()
+
+
+def _curves(runs: Sequence[KnownRun]) -> list[ComparedRun]:
+    return [ComparedRun(run, curve_of(run)) for run in runs]
+
+
+def difference_points(found: Sequence[Comparison]) -> Iterator[Point]:
+    """A line for each value that not all runs share, with the value of each; `found` compares with the same run."""
+    same = []
+    for section in SECTIONS:
+        values: dict[str, list[str | None]] = {}
+        """Key → its values: of the first run, and where they differ from it, of the others."""
+        for at, comparison in enumerate(found):
+            for key, before, after in ((one.key, one.before, one.after) for one in comparison.of(section)):
+                values.setdefault(key, [before] * (len(found) + 1))[at + 1] = after
+        if not values:
+            same.append(section)
+            continue
+        yield Point(section, "bold")
+        width = min(32, max(len(key) for key in values))
+        for key, each in values.items():
+            texts = [
+                Content.assemble(
+                    (f"{letter} ", f"bold $series-{number}"), clean("nothing" if one is None else one or "''")
+                )
+                for number, (letter, one) in enumerate(zip(LETTERS, each, strict=False))
+            ]
+            yield Point(Content("  ").join(texts), mark=f"  {clean(key):<{width}}  ", mark_style="$muted")
+    for comparison in found if len(found) == 1 else ():
+        yield from (Point(text, "$muted", "  ") for text in comparison.changes)
+    unknown = dict.fromkeys(short(run) for comparison in found for run in comparison.unknown)
+    if unknown:
+        words = "command, code, versions and hosts were not recorded, so they are not compared"
+        yield Point(f"{', '.join(unknown)}: {words}", "$state-slow", "▲ ")
+    known = [section for section in same if not unknown or section in ("profile", "result")]
+    if known:
+        yield Point(f"the same: {', '.join(known)}", "$muted")

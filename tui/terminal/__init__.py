@@ -1,1 +1,0 @@
-"""The terminal and the process around the app: clipboard, pager, crash, interpreter."""
