@@ -42,6 +42,8 @@ _PROGRAMS = {
 }
 """Marker → the program that its tests need, and the packages that bring it."""
 
+_MOST_RETRIED = 3
+
 _IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
@@ -87,6 +89,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "requires_cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("cluster")
+            item.add_marker(pytest.mark.flaky(reruns=1))  # of a busy machine; listed and counted at the end
         for marker, reason in lacks.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
@@ -112,6 +115,25 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the tests that passed only when they were run again, with the reason of their first failure."""
+    retried = terminalreporter.stats.get("rerun", [])
+    if retried:
+        terminalreporter.section(f"run again: {len(retried)}, at most {_MOST_RETRIED}")
+    for report in retried:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        reason = crash.message if crash else report.longreprtext
+        terminalreporter.write_line(f"{report.nodeid} ({report.when}): {(reason.splitlines() or ['?'])[0]}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a session that had to run many tests again: that is no noise any more."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter and len(reporter.stats.get("rerun", [])) > _MOST_RETRIED and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,7 +16,7 @@ from typing import Any, Literal, overload
 
 from disttui.runner.errors import HostError, LinkLostError
 from disttui.runner.hosts.answers import Completed, StacksAnswer, Started, Status, Stopped, Submitted, read_answer
-from disttui.runner.hosts.ship import COMMAND, loader_line, node_parcel, train_parcel
+from disttui.runner.hosts.ship import loader_line, node_parcel, remote_command, train_parcel
 from disttui.runner.paths import PathError
 from disttui.runner.protocol.frames import Unpacker, pack_data, pack_json
 from disttui.runner.protocol.limits import MOST_FILES
@@ -83,7 +83,7 @@ class Link:
         """File id → the mirror that has announced it, until that ends: several parts of a run may share a link."""
         self._write_lock = threading.Lock()
         self._closed = False
-        self._stream = connection.run(COMMAND.format(python=python))
+        self._stream = connection.run(remote_command(python))
         self._unpacker = Unpacker(message)
         try:
             rest = self._shake_hands(python)

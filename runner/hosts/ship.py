@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -25,6 +26,16 @@ COMMAND = (
 
 It ends if the viewer is cut off before it sends anything: sshd may notice that hours later, or never.
 """
+
+_PLAIN = re.compile(r"[A-Za-z0-9._/~+-]+")
+
+
+def remote_command(python: str) -> str:
+    """COMMAND with this interpreter: a name, an absolute path or `~/…`, whose `~` the login shell replaces."""
+    if _PLAIN.fullmatch(python):
+        return COMMAND.format(python=python)
+    home, rest = ("~/", python[2:]) if python.startswith("~/") else ("", python)
+    return COMMAND.format(python=f"{home}'{rest}'")
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,8 @@ MOST_PROCESSES = MOST_RANKS
 """Of one host."""
 _RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PYTHON = re.compile(r"~?/[A-Za-z0-9._/~+-]+|[A-Za-z0-9_][A-Za-z0-9._+-]*")
+# Between single quotes, any other character means itself in every login shell.
+_PYTHON = re.compile(r"~?/[^'\"!$`\\]+|[A-Za-z0-9_][A-Za-z0-9._+-]*")
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -289,7 +290,7 @@ def _matches(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
     return check
 
 
-_python = _matches(_PYTHON, "expected a name, an absolute path or ~/…, of A-Z a-z 0-9 . _ / ~ + - only")
+_python = _matches(_PYTHON, "expected a name, an absolute path or ~/…, without ' \" ! $ ` \\")
 _interface = _matches(_INTERFACE, "expected the name of a network interface, like eth0")
 _module = _matches(_MODULE, "expected a module, like package.train")
 

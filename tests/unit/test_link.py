@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -65,8 +66,7 @@ class Shelled:
         self._noise = noise
 
     def run(self, command: str) -> Any:
-        assert "'" not in command
-        return self._inner.run(f"{self._noise}\n{self._shell} -c '{command}'")
+        return self._inner.run(f"{self._noise}\n{self._shell} -c {shlex.quote(command)}")
 
     def close(self) -> None:
         self._inner.close()
@@ -91,6 +91,19 @@ def test_parcels_are_the_same_every_time() -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_login_shell_reads_the_command_alike(home: Path, shell: str) -> None:
     link = Link(Shelled(shell, "echo Welcome; echo 'have a nice day'"), shell)
+    try:
+        assert link.request("probe")["python"]
+    finally:
+        link.close()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("given", ["~/ä (b);c/python", "{home}/ä (b);c/python"])
+def test_interpreter_in_a_folder_with_any_name(home: Path, shell: str, given: str) -> None:
+    folder = home / "ä (b);c"
+    folder.mkdir()
+    (folder / "python").symlink_to(sys.executable)
+    link = Link(Shelled(shell, ""), shell, given.format(home=home))
     try:
         assert link.request("probe")["python"]
     finally:

@@ -47,11 +47,11 @@ SCHEMA = [
     (profile(num_processes="010"), "4:16: num_processes: '010' begins with 0, which YAML may read as octal, write 10"),
     (profile(num_processes="[1]"), "4:16: num_processes: a list, expected a whole number"),
     (profile(python="a b"), "4:9: python: 'a b', expected a name, an absolute path or ~/…, "
-                            "of A-Z a-z 0-9 . _ / ~ + - only"),
-    (profile(python="'/x;reboot'"), "4:9: python: '/x;reboot', expected a name, an absolute path or ~/…, "
-                                    "of A-Z a-z 0-9 . _ / ~ + - only"),
+                            "without ' \" ! $ ` \\"),
+    (profile(python="/x$(reboot)"), "4:9: python: '/x$(reboot)', expected a name, an absolute path or ~/…, "
+                                    "without ' \" ! $ ` \\"),
     (profile(python="-c"), "4:9: python: '-c', expected a name, an absolute path or ~/…, "
-                           "of A-Z a-z 0-9 . _ / ~ + - only"),
+                           "without ' \" ! $ ` \\"),
     (profile(parallel="fsdp"), "4:11: parallel: 'fsdp', expected a mapping, like {key: value}"),
     (profile(parallel="{strategy: zero}"), "4:22: strategy: 'zero', expected auto or ddp or fsdp or hsdp"),
     (profile(parallel="{tp: 0}"), "4:16: tp: '0', expected a whole number from 1 to 65,536 or auto"),

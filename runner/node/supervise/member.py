@@ -356,8 +356,16 @@ class Member:
     def _start_ending(self, grace: float, ask: bool) -> None:
         attempt = self._attempt
         assert attempt is not None
-        self._ending = Ending(attempt.members, attempt.asked_to_end, attempt.ranks.living, grace, ask, attempt.tagged)
         attempt.ranks.asked_to_end(grace)
+        self._ending = Ending(
+            attempt.members,
+            attempt.asked_to_end,
+            attempt.ranks.living,
+            grace,
+            ask,
+            attempt.tagged,
+            attempt.ranks.unexplained,
+        )
         self._step()
 
     def _step(self) -> None:

@@ -59,6 +59,7 @@ class Ending:
         ours: Finds those of the run among processes that have just begun. None where those who set the tags are not
             trusted: then what is killed takes along its own children alone, and a number that another process may
             have got since it was found is checked again.
+        unexplained: Whether only the launcher can still report how a rank ended; then it ends by itself.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class Ending:
         grace: float,
         ask: bool = True,
         ours: Tagged | None = None,
+        unexplained: Callable[[], bool] = lambda: False,
     ) -> None:
         self._members = members
+        self._unexplained = unexplained
         self._ours = ours
         self._launcher = launcher
         self._ranks = ranks
@@ -142,7 +145,8 @@ class Ending:
             proc is None or proc.ppid != self._launcher for proc in map(procs.read, found)
         ):
             # Its ranks are gone: do not wait for the slow exit of a large interpreter.
-            _send(self._launcher, signal.SIGKILL)
+            if not self._unexplained():
+                _send(self._launcher, signal.SIGKILL)
         elif self._launcher not in found and not self._orphaned and not found & self._ranks():
             self._orphaned = True
             self._deadline = min(self._deadline, now + 0.5)
