@@ -46,6 +46,9 @@ class Ranks:
         fail: Takes a failure (a `cause` of docs/formats.md without its node).
     """
 
+    _already_dying: frozenset[int] = frozenset()
+    """Ranks that were dying when we asked all to end."""
+
     def __init__(
         self,
         host: HostPart,
@@ -75,8 +78,6 @@ class Ranks:
         self._grace = 0.0
         self._vanished: dict[int, float] = {}
         """When ranks without a reported end were first found gone or exiting."""
-        self._already_dying: set[int] = set()
-        """Of these, the ranks that were dying when we asked all to end."""
         self.pids: dict[int, int] = {}
         self.failed: set[int] = set()
         self.step: int | None = None
@@ -172,11 +173,11 @@ class Ranks:
     def asked_to_end(self, grace: float) -> None:
         """Note that we will kill the ranks that are still alive in `grace` seconds."""
         self._grace, self._due = grace, time.time() + max(0.0, grace - _TORCHRUNS_LEAD)
-        self._already_dying |= set(self._vanished)
+        self._already_dying = self._already_dying.union(self._vanished)
 
     def unexplained(self) -> bool:
         """Whether a rank that was dying before we asked it to end has not been explained: its launcher may do so."""
-        return bool(self._already_dying - self._over - self._finished)
+        return bool(self._already_dying.difference(self._over, self._finished))
 
     def ask_for_checkpoint(self) -> None:
         """Send SIGUSR1 to the ranks that handle it: it would end the others."""
