@@ -1,6 +1,7 @@
 # The everyday commands. `make help` lists them.
 #   make check                     before every commit: a few minutes, no root, no torch
-#   make test                      before every release: all of it, as root, with torch
+#   make test                      before every merge: real hosts too, as root, with torch
+#   make soak                      before every release: long cuts, chaos, floods, all variants
 #   make test PYTHON=python3.12    another interpreter for the environment in .venv
 #   make test TESTS=tests/unit     only some of the tests, one after the other
 
@@ -24,7 +25,7 @@ LOCK := uv pip compile pyproject.toml --quiet -c .ci/constraints.txt --universal
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint style types walls parts bench cluster lock clean
+.PHONY: help demo check test soak lint style types walls parts bench cluster lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' Makefile
@@ -39,10 +40,15 @@ test: .venv/dev lint ## Everything: lint, and all tests (as root on Linux)
 ifneq ($(TESTS),)
 	$(BIN)/pytest $(TESTS)
 else
-	$(BIN)/pytest -n $(PARTS) --dist worksteal tests/unit tests/tui
-	$(BIN)/pytest -n $(HOSTS) --dist worksteal $(WAITING) tests/cluster
-	$(BIN)/pytest $(WAITING:%=--ignore %) tests/faults tests/bench
+	$(BIN)/pytest -m 'not soak' -n $(PARTS) --dist worksteal tests/unit tests/tui
+	$(BIN)/pytest -m 'not soak' -n $(HOSTS) --dist worksteal $(WAITING) tests/cluster
+	$(BIN)/pytest -m 'not soak' $(WAITING:%=--ignore %) tests/faults tests/bench
 endif
+
+soak: .venv/dev ## The long rest of the tests (tests/soak.txt), and a million random inputs: an hour, before a release
+	DISTTUI_FUZZ=1000000 $(BIN)/pytest -n 2 --dist worksteal tests/unit/test_gang_fuzz.py
+	$(BIN)/pytest -m soak -n $(HOSTS) --dist worksteal tests
+	$(BIN)/python -m tests.bench
 
 lint: style types walls ## Style, types, the walls between the parts, the Python of the hosts
 
@@ -59,7 +65,7 @@ walls: .venv/tools
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- runner/train
 
 parts: .venv/tools
-	$(BIN)/pytest -q -n $(PARTS) --dist worksteal -m 'not (cluster or root or torch or frameworks or openmpi or slurm or tmux or slow)' tests/unit tests/tui
+	$(BIN)/pytest -q -n $(PARTS) --dist worksteal -m 'not (cluster or root or torch or frameworks or openmpi or slurm or tmux or slow or soak)' tests/unit tests/tui
 
 cluster: .venv/tools ## Two hosts on this machine to try things on, until Ctrl-C (as root on Linux; N=3: three)
 	$(BIN)/python -m tests.cluster $(N)

@@ -44,6 +44,9 @@ _PROGRAMS = {
 
 _MOST_RETRIED = 3
 
+SOAK = Path(__file__).with_name("soak.txt")
+"""Names of tests, or how they begin, each with the test that stands for it in `make test`."""
+
 _IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
@@ -84,9 +87,12 @@ def cluster(requires_cluster: None) -> Iterator[Callable[..., Cluster]]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the cluster, and skip what needs root or torch where there is none."""
+    """Mark what needs the cluster or is for `make soak`, and skip what needs root or torch where there is none."""
     lacks = _lacks()
+    soak = tuple(line.partition(" # ")[0] for line in SOAK.read_text().splitlines() if line[:1] != "#")
     for item in items:
+        if item.nodeid.startswith(soak):
+            item.add_marker("soak")
         if "requires_cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("cluster")
             item.add_marker(pytest.mark.flaky(reruns=1))  # of a busy machine; listed and counted at the end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +18,9 @@ from tests.cluster.typed import COMMAND, User
 
 pytestmark = pytest.mark.torch
 
-FROM_ENV, FROM_FILE, FROM_COMMAND = "kept-quiet-by-the-shell-1x", "kept-quiet-in-a-file-2y", "kept-quiet-by-pass-3z"
+# Words that no source holds: the checkout itself may lie where the test searches.
+FROM_ENV, FROM_FILE, FROM_COMMAND = QUIET = tuple(f"kept-quiet-{secrets.token_hex(8)}" for _ in range(3))
 PRINTED = 'said aloud by "ranks" 4ü'
-QUIET = (FROM_ENV, FROM_FILE, FROM_COMMAND)
 
 # Reports what it was given as hashes, waits until the test has looked, then prints one of the secrets and fails by it.
 _TRAIN = """

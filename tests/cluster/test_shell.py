@@ -13,6 +13,7 @@ import pexpect  # type: ignore[import-untyped]
 import pytest
 
 from tests.cluster.typed import User, typed
+from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(200)
 Make = Callable[..., User]
@@ -100,8 +101,8 @@ def test_a_host_of_a_profile(user: Make, transport: str) -> None:
             "200000",
             "300000",
         ]
-        child.sendline("echo U''P; sleep 4712")
-        child.expect_exact("UP")
+        child.sendline("sleep 4712")
+        wait_for(lambda: any("sleep 4712" in words for _, words in me.cluster[0].processes()), "the sleep")
         child.sendintr()
         child.expect_exact("READY")
         assert left(child, "exit 3") == 3
