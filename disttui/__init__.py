@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from disttui.runner.api.library import ReadProfile as ReadProfile
     from disttui.runner.api.library import load_profile as load_profile
     from disttui.runner.api.library import read_profile as read_profile
+    from disttui.runner.api.library import script_profile as script_profile
     from disttui.runner.api.library_edits import LibraryEdit as LibraryEdit
     from disttui.runner.api.library_edits import copy_profile as copy_profile
     from disttui.runner.api.library_edits import read_for_edit as read_for_edit
@@ -144,7 +145,7 @@ _HOMES = {
     "disttui.runner.api.libraries": (
         "LibraryContent LibraryProfile add_library check_libraries list_library remove_library sync_libraries"
     ),
-    "disttui.runner.api.library": "DistrustError ReadProfile load_profile read_profile",
+    "disttui.runner.api.library": "DistrustError ReadProfile load_profile read_profile script_profile",
     "disttui.runner.api.library_edits": "LibraryEdit copy_profile read_for_edit restore_profile save_profile",
     "disttui.runner.api.listing": "Listing RunFilter RunStatus list_runs refresh",
     "disttui.runner.api.log_lines": "LineFilter LogLines logs",

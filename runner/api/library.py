@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,10 +12,12 @@ from typing import NamedTuple
 from disttui.runner.api.questions import Doubt, Questions, Unattended
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import when
+from disttui.runner.hosts.discovery import typed_hosts
 from disttui.runner.library.git import Repository, Signature, is_ours_alone
 from disttui.runner.planning import bytegpt
 from disttui.runner.profile import Profile, ProfileErrors, consent, parse, read, with_overrides
 from disttui.runner.profile.changes import bounded, difference
+from disttui.runner.profile.fields import slug
 from disttui.runner.profile.library import Library, find
 from disttui.runner.profile.trust import doubt
 from disttui.runner.text import clean
@@ -82,6 +85,39 @@ def read_profile(
     if why:
         found = replace(found, why=f"{why}; {found.why}") if found else Doubt(profile, why, path)
     return ReadProfile(path, profile, source.text, found, shared or profile)
+
+
+def named_hosts(text: str) -> list[str]:
+    """The hosts of a text such as `box1,alice@box2` or `node[1-4]`. Raises InputError."""
+    found = typed_hosts(text)
+    if found.problems:
+        raise InputError(f"--hosts: {found.problems[0].removeprefix(f'{found.source}: ')}")
+    if not found.candidates:
+        raise InputError("--hosts: no host given", "Give names as for ssh, such as box1,alice@box2, or local.")
+    return [one.host for one in found.candidates]
+
+
+def script_profile(
+    script: Path, hosts: Sequence[str], args: Sequence[str] = (), overrides: tuple[str, ...] = ()
+) -> Profile:
+    """A profile for a script of this machine: its folder goes to every host with each run.
+
+    That is the current folder where the script lies in it, since imports and data are written for it; else its own.
+
+    Args:
+        hosts: As a profile names them.
+        args: Arguments of the script.
+        overrides: `KEY=VALUE`, as of `--set`.
+
+    Raises:
+        ProfileErrors: A host or an override cannot be used.
+    """
+    here, path = Path.cwd().resolve(), script.resolve()
+    whole = Path.home().resolve().is_relative_to(here)  # the home folder, or one above it
+    folder = here if path.is_relative_to(here) and not whole else path.parent
+    job = {"script": str(path.relative_to(folder)), "sync": str(folder), "args": list(args)}
+    written = {"disttui": 1, "name": slug(path.stem), "hosts": list(hosts), "job": job}
+    return parse(json.dumps(written), script, overrides)
 
 
 def _check_job(profile: Profile, path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,16 +12,28 @@ import disttui
 from disttui.runner.cli.options import OVERRIDES, example, load_profile, profile_options, start_options
 from disttui.runner.cli.run_selector import existing, finding, run_options
 from disttui.runner.cli.running import run_profile
+from disttui.runner.errors import InputError
 from disttui.runner.ids import short
+from disttui.runner.text import clean, quote
 
 
-@click.command(epilog=example("disttui run 2node --sandbox", "disttui run mine.yaml --set job.args.lr=1e-3"))
+@click.command(
+    epilog=example(
+        "disttui run 2node --sandbox",
+        "disttui run mine.yaml --set job.args.lr=1e-3",
+        "disttui run train.py --hosts box1,alice@box2 -- --lr 1e-3",
+    )
+)
 @profile_options
 @start_options
+@click.option("--hosts", metavar="HOST,...", help="Run there: in place of the profile's hosts, or without a profile.")
+@click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 def run(
     profile: str,
     overrides: tuple[str, ...],
+    args: tuple[str, ...],
     *,
+    hosts: str | None,
     sandbox: bool,
     trust_profile: bool,
     allow_differences: bool,
@@ -27,14 +41,29 @@ def run(
 ) -> None:
     """Run PROFILE on all its hosts until it has trained.
 
-    PROFILE is a file, or the name of a saved profile. Standard output carries the ranks' lines, standard error
-    disttui's own messages. Ctrl-C stops the whole gang, a second Ctrl-C kills it; when the terminal is closed the run
-    continues.
+    PROFILE is a file, the name of a saved profile, or with --hosts a Python script: then its folder is sent to the
+    hosts, and its arguments are ARGS. Standard output carries the ranks' lines, standard error disttui's own messages.
+    Ctrl-C stops the whole gang, a second Ctrl-C kills it; when the terminal is closed the run continues.
     """
+    from disttui.runner.api.library import named_hosts
     from disttui.runner.profile.library import find
 
+    overrides = _allowing(overrides, allow_differences)
+    script = Path(profile)
+    named = named_hosts(hosts) if hosts is not None else None
+    if script.suffix == ".py" and script.is_file():
+        if named is None:
+            cure = f"Name them: disttui run {quote(profile)} --hosts box1,box2 (or local). Or make a profile: disttui."
+            raise InputError(f"{clean(profile)} is a script, and no hosts are given", cure)
+        loaded = disttui.script_profile(script, named, args, overrides)
+        raise SystemExit(run_profile(loaded, None, sandbox=sandbox, **start))
+    if args:
+        cure = "Those of a profile are in job.args; --set job.args.lr=1e-3 changes one."
+        raise InputError(f"arguments can be given to a script only, not to the profile {clean(profile)}", cure)
+    if named is not None:
+        overrides = (f"hosts={json.dumps(named)}", *overrides)
     path = str(find(profile))
-    loaded = load_profile(path, _allowing(overrides, allow_differences), trusted=trust_profile)
+    loaded = load_profile(path, overrides, trusted=trust_profile)
     raise SystemExit(run_profile(loaded, path, sandbox=sandbox, **start))
 
 

@@ -48,6 +48,13 @@ WRONG = [
         "profile validate pipe.yaml",
         "pipe.yaml: not a regular file, and a profile is read more than once\n  → Save it",
     ),
+    (
+        "run train.py",
+        "train.py is a script, and no hosts are given\n  → Name them: disttui run train.py --hosts box1",
+    ),
+    ("run train.py --hosts -x", "--hosts: '-x' begins with '-', which ssh takes for an option"),
+    ("run train.py --hosts=", "--hosts: no host given\n  → Give names as for ssh"),
+    ("run bad.yaml --hosts a -- --lr 1", "arguments can be given to a script only, not to the profile bad.yaml"),
     ("show 2node-7f3a", "'show' is now 'disttui runs show'."),
     ("queue", "'queue' is now 'disttui lease queue'."),
     ("pss", "No such command 'pss'. Did you mean 'ps'?"),
@@ -57,6 +64,7 @@ WRONG = [
 @pytest.mark.parametrize(("line", "message"), WRONG, ids=[line[:60] for line, _ in WRONG])
 def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(PROFILE)
+    (tmp_path / "train.py").touch()
     os.mkfifo(tmp_path / "pipe")
     os.mkfifo(tmp_path / "pipe.yaml")
     env = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disttui.runner.address import Address
+from disttui.runner.api.library import script_profile
 from disttui.runner.errors import InputError
 from disttui.runner.profile import Profile, ProfileErrors, Target, load, parse
 from disttui.runner.profile.library import list_profiles
@@ -274,3 +275,22 @@ def test_a_file_with_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> 
     path.write_bytes(b"\xef\xbb\xbf" + (SMALL + "nme: x\n").replace("\n", "\r\n").encode())
     with pytest.raises(InputError, match=r"win\.yaml:4:1: unknown key 'nme', did you mean 'name'"):
         load(path)
+
+
+def test_script_becomes_a_profile_that_sends_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "project" / "src").mkdir(parents=True)
+    script = tmp_path / "project" / "src" / "train it.py"
+    script.touch()
+    for here, folder, name in (
+        (tmp_path / "project", tmp_path / "project", "src/train it.py"),
+        (tmp_path / "project" / "src", tmp_path / "project" / "src", "train it.py"),
+        (Path("/"), script.parent, "train it.py"),
+        (tmp_path, script.parent, "train it.py"),
+    ):
+        monkeypatch.chdir(here)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        made = script_profile(script, ["box1", "alice@box2"], ["--lr", "1e-3"], ("job.args.seed=3",))
+        assert (made.name, made.job.script) == ("train-it", name)
+        assert list(made.job.args) == ["--lr", "1e-3", "--seed", "3"]
+        assert made.sync_source == folder.resolve()
+        assert [host.label() for host in made.hosts] == ["box1", "alice@box2"]
