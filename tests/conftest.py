@@ -61,14 +61,27 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def leases_of_the_tests() -> Iterator[Path]:
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Remove at the end what killed commands and torchrun leave in the folder of temporary files."""
+    tmp_path_factory.getbasetemp()  # pytest's own stays where it is, to be looked at
+    with tempfile.TemporaryDirectory(prefix="disttui-tests-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o1777)
+        before, os.environ["TMPDIR"] = os.environ.get("TMPDIR"), folder
+        tempfile.tempdir = folder
+        yield
+        tempfile.tempdir = None
+        del os.environ["TMPDIR"]
+        if before is not None:
+            os.environ["TMPDIR"] = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def leases_of_the_tests(temporary_files: None) -> Path:
     """Keep what runs lease in a folder of these tests: others that run on this machine must not be in their way."""
-    folder = Path(tempfile.mkdtemp(prefix="disttui-leases-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="leases-"))
     folder.chmod(0o1777)
     os.environ["DISTTUI_LEASES"] = str(folder)
-    yield folder
-    del os.environ["DISTTUI_LEASES"]
-    shutil.rmtree(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

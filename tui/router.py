@@ -36,7 +36,7 @@ SCREENS: Mapping[str, str] = {
 """Kind → module:class, whose arguments are those of the `open_…` method. Strings: screens import this module."""
 
 
-Opener = Literal["run", "replay", "wizard", "top"]
+Opener = Literal["run", "replay", "wizard", "script", "top"]
 
 
 class First(NamedTuple):
@@ -92,6 +92,10 @@ class Router:
             launch: Connect to the hosts and check them behind a dialog, and launch if no check fails.
         """
         self._app.run_worker(self._opened_profile(profile, launch), group="open profile", exclusive=True)
+
+    def open_script(self, script: Path) -> None:
+        """Open the wizard for a script of this machine."""
+        self._open("wizard", script=script)
 
     def open_sandbox(self) -> None:
         """Train the built-in job on sandbox hosts, as soon as they are checked."""

@@ -97,12 +97,22 @@ def named_hosts(text: str) -> list[str]:
     return [one.host for one in found.candidates]
 
 
+def script_job(script: Path, args: Sequence[str] = ()) -> dict[str, object]:
+    """The section `job` of a profile for a script of this machine, whose folder goes to every host with each run.
+
+    That is the current folder where the script lies in it, since imports and data are written for it; else its own.
+    """
+    here, path = Path.cwd().resolve(), script.resolve()
+    whole = Path.home().resolve().is_relative_to(here)  # the home folder, or one above it
+    folder = here if path.is_relative_to(here) and not whole else path.parent
+    job: dict[str, object] = {"script": str(path.relative_to(folder)), "sync": str(folder)}
+    return {**job, "args": list(args)} if args else job
+
+
 def script_profile(
     script: Path, hosts: Sequence[str], args: Sequence[str] = (), overrides: tuple[str, ...] = ()
 ) -> Profile:
-    """A profile for a script of this machine: its folder goes to every host with each run.
-
-    That is the current folder where the script lies in it, since imports and data are written for it; else its own.
+    """A profile for a script of this machine, whose folder goes to every host with each run.
 
     Args:
         hosts: As a profile names them.
@@ -112,11 +122,7 @@ def script_profile(
     Raises:
         ProfileErrors: A host or an override cannot be used.
     """
-    here, path = Path.cwd().resolve(), script.resolve()
-    whole = Path.home().resolve().is_relative_to(here)  # the home folder, or one above it
-    folder = here if path.is_relative_to(here) and not whole else path.parent
-    job = {"script": str(path.relative_to(folder)), "sync": str(folder), "args": list(args)}
-    written = {"disttui": 1, "name": slug(path.stem), "hosts": list(hosts), "job": job}
+    written = {"disttui": 1, "name": slug(script.stem), "hosts": list(hosts), "job": script_job(script, args)}
     return parse(json.dumps(written), script, overrides)
 
 

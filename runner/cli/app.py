@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 from disttui.runner.cli.global_options import given, wants_json, with_globals
 from disttui.runner.cli.options import complete_profiles
 from disttui.runner.errors import InputError
+from disttui.runner.text import quote
 
 if TYPE_CHECKING:
     from disttui.tui.router import Opener
@@ -64,7 +65,7 @@ class Commands(UserDict[str, Any]):
 
 
 class AppGroup(click.Group):
-    """The commands; a profile in place of a command opens the wizard on it."""
+    """The commands; a profile or a script in place of a command opens the wizard on it."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by purpose."""
@@ -97,8 +98,10 @@ def _open_profile(ctx: click.Context, profile: str) -> None:
     from disttui.runner.profile.library import find
 
     path = find(profile)
-    refuse_foreign(path)
     read_only = bool(ctx.parent and ctx.parent.params["read_only"])
+    if path.suffix == ".py":
+        open_app(f"Without one: disttui run {quote(profile)} --hosts HOST,…", ("script", (path,)), read_only=read_only)
+    refuse_foreign(path)
     open_app(f"Without one: disttui run {profile}", ("wizard", (path,)), read_only=read_only)
 
 

@@ -10,7 +10,7 @@ from disttui.runner.cli.global_options import GLOBAL_OPTIONS, emit, wants_json
 from disttui.runner.cli.options import example
 
 _EPILOG = """\b
-disttui alone opens the app, disttui PROFILE its wizard. To begin:
+disttui alone opens the app, disttui PROFILE or SCRIPT.py its wizard. To begin:
   disttui run 2node --sandbox        try it on this machine
   disttui probe node1 node2          see what your hosts have
   disttui run 2node.yaml             train; --detach: in the background

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from disttui.tui.app import DisttuiApp
+from disttui.tui.router import First
+from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.draft import Draft
 from disttui.tui.wizard.job import _put
+from tests.tui.shelf_kit import environ
+from tests.tui.snap import until
 
 
 @pytest.fixture
@@ -40,3 +47,14 @@ def test_a_script_on_the_hosts_is_left_there(project: Path, monkeypatch: pytest.
     assert "sync" not in job(_put(there, "script", "train.py"))
     monkeypatch.setenv("HOME", str(project))
     assert "sync" not in job(_put(draft, "script", "train.py")), "a whole home is never sent"
+
+
+def test_script_given_to_the_command_is_the_job(project: Path, tmp_path: Path) -> None:
+    async def play() -> None:
+        app = DisttuiApp(environ(tmp_path), first=First("script", (project / "train.py",)))
+        async with app.run_test() as pilot:
+            await until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
+            await until(pilot, lambda: "script" in job(cast(WizardScreen, app.screen)._view.draft))
+            assert job(cast(WizardScreen, app.screen)._view.draft) == {"script": "train.py", "sync": str(project)}
+
+    asyncio.run(play())

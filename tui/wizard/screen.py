@@ -14,7 +14,7 @@ from textual import on, work
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from disttui.runner.api.library import ReadProfile
+from disttui.runner.api.library import ReadProfile, script_job
 from disttui.runner.api.library_edits import save_at
 from disttui.runner.api.measuring import PHASE, measure
 from disttui.runner.api.preparing import Planned
@@ -119,9 +119,11 @@ class WizardScreen(HostsScreen):
         launch: bool = False,
         again: Again | None = None,
         played: bool = False,
+        script: Path | None = None,
     ) -> None:
         super().__init__()
         self._played = played
+        self._script = script
         self._again = again
         self._given = profile
         self.set_class(launch, "-hurry")
@@ -142,6 +144,8 @@ class WizardScreen(HostsScreen):
             self._edit(draft_again(self._again))
         elif self._played:
             self._edit(self._view.draft.with_hosts(SANDBOX, sandbox=True))
+        elif self._script is not None:
+            self._edit(self._view.draft.put(("job",), script_job(self._script)))
         elif self._given is None:
             self._go(0)
         else:
