@@ -34,7 +34,7 @@ def has_been_reached(home: Path) -> Path:
 def _home() -> Path:
     """The home of a host that has been reached."""
     home = Path(tempfile.mkdtemp(prefix="disttui-kept-"))
-    atexit.register(shutil.rmtree, home)
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
     with patch.dict(os.environ, {"HOME": str(home)}):
         link = Link(LocalConnection("kept"), "kept", sys.executable)
         link.request("list", run_dir="~")  # the first answer comes when the node program is in place

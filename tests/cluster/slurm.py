@@ -117,5 +117,10 @@ class Slurm:
         """Wait until no job is left and every node is idle, without processes of a job."""
         count = ["sinfo", "-h", "-t", "idle", "-o", "%D"]
         self.wait_for(
-            lambda: self.login.run(count).stdout.strip() == str(len(self.nodes)) and not self.processes(), timeout
+            lambda: (
+                not self.jobs()
+                and self.login.run(count).stdout.strip() == str(len(self.nodes))
+                and not self.processes()
+            ),
+            timeout,
         )

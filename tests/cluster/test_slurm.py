@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -212,17 +213,17 @@ def test_a_job_that_somebody_cancels_has_been_stopped_by_slurm(slurm: Slurm, me:
 def test_a_link_that_breaks_during_the_submission_leads_to_no_second_job(slurm: Slurm, me: User) -> None:
     """The request is repeated on a new link, whether the first has got as far as noting the job's id or not."""
     profile = load(_profile(me, {"command": ["sleep", "600"]}))
-    jobs = []
+    run, jobs = f"twice-{secrets.token_hex(8)}", []
     with Viewer(me.environment(), ssh_config=str(me.cluster.ssh_config)) as viewer:
         for _ in range(3):
             with prepare(viewer, profile) as prepared:
                 plan = prepared.planned.plan
                 assert plan.batch is not None
                 login = Reachable(prepared.links[0], lambda: viewer.open_link(profile.hosts[0]))
-                known = keep(profile, [1], "twice-1", viewer.environ)
+                known = keep(profile, [1], run, viewer.environ)
                 jobs.append(submit(known, plan, plan.batch, login, {}))
             if len(jobs) == 1:
-                (me.cluster.shared / "runs/twice-1/0/slurm.json").unlink()
+                (me.cluster.shared / f"runs/{run}/0/slurm.json").unlink()
     assert slurm.jobs() == [jobs[0]] == [jobs[1]] == [jobs[2]]
 
 
