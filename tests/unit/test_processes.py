@@ -18,7 +18,7 @@ from disttui.runner.node import procs
 from disttui.runner.node.telemetry.processes import MOST, Processes, most_of
 from disttui.runner.node.telemetry.sampler import Sampler
 from disttui.runner.protocol.telemetry import ProcessUse
-from tests.unit.waiting import wait_for
+from tests.unit.waiting import wait_for, wait_for_work
 
 SPIN = "while True: pass"
 SLEEP = "import time; time.sleep(300)"
@@ -49,7 +49,7 @@ def test_a_busy_process_and_one_of_a_run_are_reported(children: list[subprocess.
     wait_for(lambda: procs.tag(tagged), "its environment")
     processes = Processes()
     processes.sample(time.monotonic(), {})
-    time.sleep(0.5)
+    wait_for_work(busy, 0.5)
     rows, count = processes.sample(time.monotonic(), {})
     assert len(rows) <= MOST <= 100 and count >= 3
     ours = row_of(tagged, rows)
@@ -86,7 +86,6 @@ def test_idle_ones_are_looked_at_again_and_ended_ones_go(children: list[subproce
     children[-1].stdin.flush()
 
     def awake() -> bool:
-        time.sleep(0.05)
         return ((row_of(pid, processes.sample(time.monotonic(), {})[0]) or {}).get("cpu") or 0) > 5
 
     wait_for(awake, "its work")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 PATIENCE = 60.0
@@ -18,3 +22,29 @@ def wait_for(condition: Callable[[], Any], what: str = "it", timeout: float = PA
             return found
         time.sleep(0.01)
     raise AssertionError(f"{what}: not within {timeout} s")
+
+
+def stands_in(thread: threading.Thread, function: str) -> bool:
+    """Whether a thread is inside of a Python function of this name."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame and frame.f_code.co_name != function:
+        frame = frame.f_back
+    return frame is not None
+
+
+def anybody_stands_in(function: str) -> bool:
+    """Whether another thread of this process is inside of a Python function of this name."""
+    others = [one for one in threading.enumerate() if one is not threading.current_thread()]
+    return any(stands_in(one, function) for one in others)
+
+
+def seconds_used(pid: int) -> float:
+    """Processor time of a process on Linux."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for_work(pid: int, seconds: float) -> None:
+    """Until a process has used so much more of a processor, however long it waits for its turn."""
+    begun = seconds_used(pid)
+    wait_for(lambda: seconds_used(pid) >= begun + seconds, f"{seconds} s of work of process {pid}")
