@@ -190,16 +190,43 @@ def _session(run: KnownRun, wishes: Wishes) -> Following:
     return Following(run, run.folder, _link, [_link()], wishes=wishes)
 
 
+def _wait_for_mirror(run: KnownRun, *names: str) -> None:
+    """Until all of the flood has come, and these files."""
+    log = run.folder / "0/attempt-1/rank-0.log"
+    wait_for(lambda: log.exists() and log.stat().st_size == len(_FLOOD), "the log")
+    wait_for(lambda: all((run.folder / "0" / name).exists() for name in names), ", ".join(names))
+
+
+class SlowHand:
+    """The clock of a viewer, which moves while its terminal writes."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        self.now += 1e-5
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SlowHand:
+    clock = SlowHand()
+    monkeypatch.setattr("disttui.runner.runs.following.time", clock)
+    return clock
+
+
 def test_slow_viewer_sees_the_end_at_once_and_how_far_its_log_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SlowHand
 ) -> None:
     run, shown, known, lags = _flooded(tmp_path, monkeypatch), bytearray(), 0, list[Refresh]()
     session = _session(run, Wishes())
     for update in session:
         if isinstance(update, LogRead):
+            if not shown:
+                (tmp_path / "runs/r-1/0/exit.json").write_text('{"state": "finished", "code": 0, "t": 2.0}')
+                _wait_for_mirror(run, "exit.json")
             shown += update.data
-            time.sleep(0.02)  # a slow terminal
-            (tmp_path / "runs/r-1/0/exit.json").write_text('{"state": "finished", "code": 0, "t": 2.0}')
+            clock.now += 0.02
         elif isinstance(update, Refresh) and session.state.result is not None and not known:
             known = len(shown)
         elif isinstance(update, Refresh) and update.pending:
@@ -211,7 +238,7 @@ def test_slow_viewer_sees_the_end_at_once_and_how_far_its_log_is(
 
 
 def test_viewer_that_stalls_at_the_beginning_of_a_log_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SlowHand
 ) -> None:
     run, shown = _flooded(tmp_path, monkeypatch), bytearray()
     (tmp_path / "runs/r-1/0/exit.json").write_text('{"state": "finished", "code": 0, "t": 2.0}')
@@ -219,19 +246,26 @@ def test_viewer_that_stalls_at_the_beginning_of_a_log_loses_nothing(
         if isinstance(update, LogRead):
             shown += update.data
         # First until there is more than the news of the log, then longer than its pieces are read for.
-        time.sleep(2 * TICK if isinstance(update, LogRead) and update.restart else 0 if shown else 0.5)
+        if not shown:
+            _wait_for_mirror(run)
+        elif isinstance(update, LogRead) and update.restart:
+            clock.now += 2 * TICK
     assert bytes(shown) == _FLOOD
 
 
-def test_ctrl_c_after_the_end_skips_what_logs_prints_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_after_the_end_skips_what_logs_prints_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SlowHand
+) -> None:
     run, wishes, shown, said = _flooded(tmp_path, monkeypatch), Wishes(), bytearray(), list[str]()
     (tmp_path / "runs/r-1/0/exit.json").write_text('{"state": "finished", "code": 0, "t": 2.0}')
     session = _session(run, wishes)
     for update in session:
         assert not isinstance(update, StopSent), "there is nothing to stop"
         if isinstance(update, LogRead):
+            if not shown:
+                _wait_for_mirror(run, "exit.json")
             shown += update.data
-            time.sleep(0.05)
+            clock.now += 0.05
             wishes.stops = int(session.state.result is not None)
         elif isinstance(update, Notice):
             said.append(update.text)
