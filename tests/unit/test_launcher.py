@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -101,7 +100,7 @@ def test_failures_are_reported_before_the_other_ranks_are_ended(launch: Callable
     text = """
 import os, signal, time
 if os.environ["RANK"] == "1":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: print("asked", file=open("asked", "a"), flush=True))
     open("deaf", "x").close()
 while not os.path.exists("deaf"):
     time.sleep(0.02)
@@ -110,8 +109,10 @@ while not os.path.exists("deaf"):
     one.go()
     said = wait_for(lambda: (path := one.attempt / "launcher.json").exists() and json.loads(path.read_text()))
     assert [(f["local_rank"], f["code"]) for f in said["failures"]] == [(0, -9)]
+    asked = tmp_path / "asked"
+    wait_for(lambda: asked.exists() and len(asked.read_text().split()) == 1, "what rank 1 gets for the failure")
     one.process.send_signal(signal.SIGTERM)
-    time.sleep(1)  # rank 1 ignores it, and the launcher has time to note it
+    wait_for(lambda: len(asked.read_text().split()) == 2, "what rank 1 gets since the launcher has noted it")
     os.kill(one.reports("start")[1]["pid"], signal.SIGKILL)
     said = one.end()
     assert (said["signal"], said["failures"][0]["local_rank"], said["failures"][0]["code"]) == (signal.SIGTERM, 0, -9)
