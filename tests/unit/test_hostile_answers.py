@@ -225,13 +225,10 @@ def test_a_liar_costs_its_own_rows_alone(tmp_path: Path) -> None:
     hosts = [liar(tmp_path, "good", good), *(liar(tmp_path, name, body) for name, body in lies.items())]
     run = lied(tmp_path, *hosts)
     with remote.reach_hosts(dict(enumerate(run.hosts)), connector()) as reached:
-        begun = time.monotonic()
         answers = reached.ask("list", run_dir="~/x")
-        took = time.monotonic() - begun
     assert summaries(answers[0])[0]["step"] == 3
     for node, name in enumerate(lies, 1):
         assert isinstance(answers[node], HostError) and str(answers[node]).startswith(f"{name}: "), answers[node]
-    assert took < 20
 
 
 def test_a_link_that_breaks_while_a_host_is_probed_is_made_once_more(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from disttui.runner.library.git import RemoteError, Repository
 from disttui.runner.library.store import save
 from disttui.runner.render.library import synced_lines
 from tests.unit.library_kit import PROFILE, User, bare
+from tests.unit.waiting import anybody_stands_in, wait_for
 
 pytestmark = pytest.mark.git
 
@@ -80,7 +80,8 @@ def test_of_two_syncs_of_one_clone_one_fetches_after_the_other(
     def fetched(repository: Repository) -> None:
         inside[0] += 1
         most.append(inside[0])
-        time.sleep(0.5)  # for the other one, which must not come
+        if len(most) == 1:
+            wait_for(lambda: len(most) == 2 or anybody_stands_in("wait_for_lock"), "the other one, which must not come")
         fetch(repository)
         inside[0] -= 1
 

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -73,9 +72,7 @@ def test_a_run_starts_and_ends_while_every_name_is_squatted(cluster: Make) -> No
         run.wait_ranks()
         assert run.start(1)["already"] is True
         assert stacks.collect(run.folder(0))["0"]["threads"]
-        began = time.monotonic()
         assert run.stop(1)["stopped"] is True
-        assert time.monotonic() - began < 2.0
         assert same(run)["state"] == "stopped"
         grace: int = run.launch["grace"]
         assert max(end["t"] for end in run.exits()) - read_json(str(run.path(1, "stop")))["t"] < grace + 2.0
@@ -139,14 +136,15 @@ def waits_in_the_kernel(thread: threading.Thread) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["start", "run"])
-def test_a_stop_waits_for_no_process_that_hangs_with_a_lock(cluster: Make, kind: str) -> None:
+def test_a_stop_waits_for_no_process_that_hangs_with_a_lock(
+    cluster: Make, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = cluster(SLEEP)
     run.start()
     run.wait_ranks()
     lock = None if kind == "run" else hold(kind, run.folder(0))  # the supervisor itself has the other one
-    began = time.monotonic()
+    monkeypatch.setattr(runs, "_MOMENT", 3600.0)
     assert run.stop(now=True)["stopped"] is True
-    assert time.monotonic() - began < 2.0
     assert run.exit(0)["state"] == "stopped"
     assert runs.status(run.folder(0))["alive"] is False
     if lock:

@@ -38,6 +38,7 @@ FAILED: Any = {
 class Receiver(BaseHTTPRequestHandler):
     heard: list[tuple[Any, Any, bytes]]
     answers: list[Any]
+    sent: list[int]
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -56,7 +57,7 @@ class Receiver(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def receiver() -> Iterator[tuple[str, type[Receiver]]]:
-    kind = type("Here", (Receiver,), {"heard": [], "answers": []})
+    kind = type("Here", (Receiver,), {"heard": [], "answers": [], "sent": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -84,10 +85,8 @@ def test_webhook_gets_cause_step_and_command(tmp_path: Path, receiver: tuple[str
     (tmp_path / "attempt-1").mkdir()
     (tmp_path / "attempt-1/rank-0.metrics.jsonl").write_text('{"t": 1.0, "step": 41, "loss": 2.5}\n')
     notices = Notifier(str(tmp_path), SPEC, [target(url)], ["hush-hush", "x"])
-    began = time.monotonic()
     notices.see(FAILED)
     [(path, headers, body)] = wait_for(lambda: kind.heard)
-    assert time.monotonic() - began < 3
     sent = json.loads(body)
     assert (path, sent["id"], headers["Idempotency-Key"]) == ("/hook", "t-7f3a:failed:1", "t-7f3a:failed:1")
     assert (sent["event"], sent["step"], sent["loss"]) == ("failed", 41, 2.5)
@@ -166,7 +165,7 @@ def test_next_process_continues_where_the_supervisor_ended(tmp_path: Path) -> No
     wait_for(lambda: words(tmp_path) == ["trying"])
     notices.close()
     assert [one["id"] for one in undelivered(str(tmp_path), "webhook")] == ["t-7f3a:failed:1"]
-    kind: Any = type("Here", (Receiver,), {"heard": [], "answers": []})
+    kind: Any = type("Here", (Receiver,), {"heard": [], "answers": [], "sent": []})
     server = ThreadingHTTPServer(("127.0.0.1", port), kind)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     (tmp_path / "spec.json").write_text(json.dumps(SPEC))
@@ -363,9 +362,12 @@ def test_redirects_and_refusals_are_not_followed(receiver: tuple[str, type[Recei
 def endless_body(handler: Any) -> None:
     handler.send_response(200)
     handler.end_headers()
-    with suppress(OSError):
-        for _ in range(1 << 14):  # 1 GiB
+    try:
+        while True:
             handler.wfile.write(b"x" * (1 << 16))
+            handler.sent.append(1 << 16)
+    except OSError:
+        handler.sent.append(0)
 
 
 def slow_headers(handler: Any) -> None:
@@ -376,22 +378,21 @@ def slow_headers(handler: Any) -> None:
             time.sleep(0.2)
 
 
-def test_endless_answer_is_not_read(receiver: tuple[str, type[Receiver]]) -> None:
+def test_endless_answer_is_not_read(monkeypatch: pytest.MonkeyPatch, receiver: tuple[str, type[Receiver]]) -> None:
+    monkeypatch.setattr(notify, "LIMIT", 3600.0)
     url, kind = receiver
     kind.answers = [endless_body]
-    began = time.monotonic()
     send(target(url), NOTICE)
-    assert time.monotonic() - began < 5
+    wait_for(lambda: kind.sent and kind.sent[-1] == 0, "the end of the connection")
+    assert sum(kind.sent) < 64 << 20, "no more than fits into the buffers of two sockets"
 
 
 def test_slow_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch, receiver: tuple[str, type[Receiver]]) -> None:
     monkeypatch.setattr(notify, "LIMIT", 2.0)
     url, kind = receiver
     kind.answers = [slow_headers]
-    began = time.monotonic()
     with suppress(ConnectionResetError):  # a byte that arrives after the cut resets it: then it is sent again by its id
-        send(target(url), NOTICE)  # it said 200 before
-    assert time.monotonic() - began < 8
+        send(target(url), NOTICE)  # it said 200 before; the 101st header, after 20 s, would be an error
 
 
 NOTICE = {"by": None, "steps": None, "id": "i:1", "t": 1.0, "event": "failed", "run": "t-7f3a", "hosts": ["n1", "n2"],

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -97,9 +96,8 @@ def test_what_goes_wrong_is_one_line_and_no_error(tmp_path: Path, hook: tuple[st
 
 def test_a_command_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "LIMIT", 0.5)
-    begun = time.monotonic()
-    said = tell(tmp_path, {"command": [sys.executable, "-c", "import time; time.sleep(100)"]}, ended())
-    assert "took longer" in said[0] and time.monotonic() - begun < 20
+    said = tell(tmp_path, {"command": [sys.executable, "-c", "import time; time.sleep(1000)"]}, ended())
+    assert "took longer" in said[0]
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_has_started(
@@ -107,9 +105,8 @@ def test_a_command_that_hangs_is_ended_with_what_it_has_started(
 ) -> None:
     monkeypatch.setattr(hooks, "LIMIT", 2.0)
     pids = tmp_path / "pids"
-    begun = time.monotonic()
-    said = tell(tmp_path, {"command": ["sh", "-c", f"sleep 100 & echo $! $$ >{pids}; wait"]}, ended())
-    assert "took longer" in said[0] and time.monotonic() - begun < 30
+    said = tell(tmp_path, {"command": ["sh", "-c", f"sleep 1000 & echo $! $$ >{pids}; wait"]}, ended())
+    assert "took longer" in said[0]
     started = [int(pid) for pid in pids.read_text().split()]
     assert len(started) == 2
     wait_for(lambda: not any(map(procs.command, started)), "the end of what on_end started")
@@ -117,10 +114,8 @@ def test_a_command_that_hangs_is_ended_with_what_it_has_started(
 
 def test_what_a_command_leaves_running_holds_up_nobody(tmp_path: Path) -> None:
     left = tmp_path / "left"
-    begun = time.monotonic()
-    assert tell(tmp_path, {"command": ["sh", "-c", f"sleep 100 & echo $! >{left}"]}, ended()) == []
+    assert tell(tmp_path, {"command": ["sh", "-c", f"sleep 1000 & echo $! >{left}"]}, ended()) == []
     os.kill(int(left.read_text()), signal.SIGTERM)
-    assert time.monotonic() - begun < hooks.LIMIT
 
 
 @pytest.mark.parametrize("on_end", [{"webhook": "file:///etc/passwd"}, {"webhook": "http://a b"}, {"cmd": []}])

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from disttui.runner.node.serve import listing, reading, runs
 from disttui.runner.node.serve.mirror import Mirror
 from disttui.runner.node.supervise.warden import conclude
 from disttui.runner.protocol.regular import open_regular, regular
+from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("patience")
 
@@ -116,8 +116,7 @@ def test_a_run_that_calls_itself_another_does_not_take_the_others_processes_alon
     """The supervisor and warden of a run are killed, and its spec names another run of the same user."""
     tag = {procs.TAG: "neighbour-1a2b/0/1", "DISTTUI_DIR": f"{folder.parents[1]}/neighbour-1a2b/0/attempt-1"}
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env={**os.environ, **tag}) as other:
-        while not procs.tag(other.pid):
-            time.sleep(0.01)
+        wait_for(lambda: procs.tag(other.pid), "its environment")
         journal.write_json(str(folder / "spec.json"), {"run": "neighbour-1a2b", "node_rank": 0})
         conclude(str(folder), "the supervisor was killed", None)
         assert other.poll() is None

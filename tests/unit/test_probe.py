@@ -113,9 +113,7 @@ def test_a_silent_dns_costs_its_limit_only(monkeypatch: pytest.MonkeyPatch) -> N
     release = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: release.wait())
     problems: list[str] = []
-    before = time.monotonic()
     assert place.resolves(problems, limit=0.5) == []
-    assert time.monotonic() - before < 5
     assert problems == [f"the host's own name {socket.gethostname()} does not resolve: no answer in 0.5 s"]
     release.set()
 
@@ -224,19 +222,15 @@ en0: flags=8863<UP,BROADCAST,SMART,RUNNING,SIMPLEX,MULTICAST> mtu 1500
 
 
 def test_a_child_that_will_not_end_is_killed_and_its_words_kept() -> None:
-    before = time.monotonic()
     answer = ask(["sh", "-c", "trap '' TERM; echo out; echo err >&2; sleep 1000 & wait; sleep 1000"], 2.0)
     assert answer == (None, "out\n", "err\n")
-    assert time.monotonic() - before < 8
 
 
 def test_a_child_that_even_kill_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As one in uninterruptible sleep: here the KILL is swallowed instead."""
     real = os.killpg
     monkeypatch.setattr(os, "killpg", lambda *_: None)
-    before = time.monotonic()
     assert ask(["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000"], 2.0).code is None
-    assert time.monotonic() - before < 8
     real(int((tmp_path / "pid").read_text()), 9)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -158,9 +157,7 @@ echo $$ >> {tmp_path}/pids
 while :; do sleep 1000; done
 """)
     problems: list[str] = []
-    before = time.monotonic()
     assert gpu.facts(problems, limit=1.0) == []
-    assert time.monotonic() - before < 8
     assert problems == ["nvidia-smi gave no answer in 1 s and was killed"]
     for pid in (tmp_path / "pids").read_text().split():
         status = Path("/proc", pid, "status")

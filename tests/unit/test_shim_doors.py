@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -140,9 +139,7 @@ def test_a_rank_that_holds_the_lock_is_asked_by_signal_and_its_log_stays_its_own
     start: Callable[..., Any], tmp_path: Path
 ) -> None:
     child = start(HOLDING)
-    began = time.monotonic()
     answer = noted(tmp_path)
-    assert time.monotonic() - began < 8
     assert "by a signal" in answer["note"]
     assert 'job0.py", line 3' in answer["text"]
     kept = tmp_path / "attempt-1" / "rank-0.stacks"

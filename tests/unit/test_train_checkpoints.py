@@ -8,12 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.unit.waiting import wait_for
 
 pytest.importorskip("torch")
 
@@ -173,8 +174,7 @@ def test_sigterm_is_answered_with_a_checkpoint_of_the_last_step(job: Job) -> Non
     """One rank alone gets it: all save the same step and end by SIGTERM, and the next attempt goes on from there."""
     course = ["--steps", "1000", "--batch-size", "4", "--val-interval", "0", "--checkpoint-interval", "100000"]
     ranks = job.ranks(2, *course, "--strategy", "fsdp")
-    while len(job.metrics()) < 5 and ranks[0].poll() is None:
-        time.sleep(0.02)
+    wait_for(lambda: len(job.metrics()) >= 5 or ranks[0].poll() is not None, "five steps", 120)
     ranks[1].terminate()
     output, *_ = [rank.communicate(timeout=120)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [-signal.SIGTERM] * 2, output
@@ -190,8 +190,7 @@ def test_sigterm_is_answered_with_a_checkpoint_of_the_last_step(job: Job) -> Non
 def test_sigusr1_is_answered_with_a_checkpoint_and_the_training_continues(job: Job, interval: str) -> None:
     course = ["--steps", "60", "--batch-size", "4", "--val-interval", "0", "--checkpoint-interval", "100000"]
     ranks = job.ranks(2, *course, *(["--sync-interval", interval] if interval != "1" else []))
-    while len(job.metrics()) < 5 and ranks[0].poll() is None:
-        time.sleep(0.02)
+    wait_for(lambda: len(job.metrics()) >= 5 or ranks[0].poll() is not None, "five steps", 120)
     for rank in ranks:
         rank.send_signal(signal.SIGUSR1)
     output, *_ = [rank.communicate(timeout=120)[0] for rank in ranks]
@@ -204,8 +203,7 @@ def test_sigterm_ends_a_rank_whose_peers_are_gone(job: Job) -> None:
     """It waits in a collective, where Python runs no signal handlers, for a rank that no longer answers."""
     ranks = job.ranks(2, "--steps", "100000", "--batch-size", "4", "--val-interval", "0")
     try:
-        while len(job.metrics()) < 5 and ranks[0].poll() is None:
-            time.sleep(0.02)
+        wait_for(lambda: len(job.metrics()) >= 5 or ranks[0].poll() is not None, "five steps", 120)
         ranks[1].send_signal(signal.SIGSTOP)
         ranks[0].terminate()
         assert ranks[0].wait(timeout=60) == 128 + signal.SIGTERM

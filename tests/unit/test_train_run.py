@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from disttui.runner.hosts.ship import train_parcel
+from tests.unit.waiting import wait_for
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
@@ -178,8 +178,7 @@ def test_killed_and_resumed_it_continues_the_same_curve(job: Job, tmp_path_facto
     assert undisturbed.torchrun(2, *course).returncode == 0
 
     ranks = job.ranks(2, *course)
-    while len(job.metrics()) < 25 and ranks[0].poll() is None:
-        time.sleep(0.02)
+    wait_for(lambda: len(job.metrics()) >= 25 or ranks[0].poll() is not None, "25 steps", 120)
     for rank in ranks:
         rank.kill()
     outputs = [rank.communicate(timeout=60)[0] for rank in ranks]
@@ -320,8 +319,7 @@ def test_the_default_profile_learns(job: Job) -> None:
     job.command()
     command = [sys.executable, "train.zip", "--checkpoint-interval", "0"]
     with subprocess.Popen(command, env=job.env(), cwd=job.folder, stdout=subprocess.DEVNULL) as training:
-        while len(job.metrics()) < 50 and training.poll() is None:
-            time.sleep(0.1)
+        wait_for(lambda: len(job.metrics()) >= 50 or training.poll() is not None, "50 steps", 200)
         training.kill()
     records = job.metrics()
     assert (records[0]["steps"], records[0]["step"]) == (300, 1)

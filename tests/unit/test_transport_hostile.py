@@ -38,6 +38,7 @@ from disttui.runner.transport import ssh as ssh_module
 from disttui.runner.transport.sandbox import LoginSession, LoopbackServer
 from disttui.runner.transport.ssh import SshConnector
 from tests.unit.sshd import Answers, Place, new_key, public
+from tests.unit.waiting import wait_for
 
 MEGA = 1024 * 1024
 GREETING = b"SSH-2.0-OpenSSH_9.9\r\n"
@@ -141,10 +142,8 @@ def test_a_server_that_lies_before_the_keys_are_agreed_on(
     with Liar(speak) as server:
         config = place.write(f"Host alias\n  HostName 127.0.0.1\n  Port {server.port}\n")
         connector = SshConnector(config, RefusePrompts())
-        begun = time.monotonic()
         with pytest.raises(HostError, match=says) as caught:
             connector.connect(Address("alias"))
-        assert time.monotonic() - begun < 20
         assert f"127.0.0.1:{server.port}" in caught.value.sentence
         assert len(caught.value.sentence) < 1000
         connector.close()
@@ -289,10 +288,8 @@ def test_a_server_that_never_answers_a_command(villain: Callable[[str], str], mo
     monkeypatch.setattr(ssh_module, "_COMMAND_LIMIT", 1.0)
     connector = SshConnector(villain("mute"), RefusePrompts())
     connection = connector.connect(Address("alias"))
-    begun = time.monotonic()
     with pytest.raises(ConnectionError):
         connection.run("true")
-    assert time.monotonic() - begun < 6
     connector.close()
 
 
@@ -303,10 +300,7 @@ def test_a_server_that_sends_more_than_was_asked_for_is_cut_off(villain: Callabl
     stream = connector.connect(Address("alias")).run("true")
     transport = stream._channel.transport
     assert transport is not None
-    deadline = time.monotonic() + 60
-    while transport.is_active() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not transport.is_active()
+    wait_for(lambda: not transport.is_active(), "the end of the connection")
     with pytest.raises(ConnectionError):
         while stream.read(MEGA, 10):
             pass
