@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.typed import User, typed, wait_gone
+from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(240)
 Make = Callable[..., User]
@@ -69,9 +69,7 @@ def test_hosts_with_faults_are_named_each_with_its_own(user: Make) -> None:
     me.cluster[2].cut()
     config = me.cluster.ssh_config
     config.write_text(config.read_text() + "  ConnectTimeout 2\n")
-    begun = time.monotonic()
     found, end = checked(me, "node1", "node2", "node3", code=3)
-    assert time.monotonic() - begun < 60
     assert [one["hosts"] for one in found["host.nofile"]] == [["node1"]]
     assert [one["hosts"] for one in found["host.shm"]] == [["node2"]]
     assert [one["hosts"] for one in found["host.reach"]] == [["node3"]]
@@ -239,9 +237,7 @@ def test_a_host_that_falls_silent_is_named(user: Make) -> None:
         _SHIM.format(fault="import os, signal; os.kill(os.getpid(), signal.SIGSTOP)")
     )
     hosts = ["node1", {"host": "node2", "env": {"PYTHONPATH": str(folder)}}, "node3"]
-    begun = time.monotonic()
     found, _ = measured(me, str(me.profile({"builtin": "bytegpt"}, hosts)), code=3)
-    assert time.monotonic() - begun < 110
     assert [one["hosts"] for one in found["train.silent"]] == [["node2"]]
 
 
@@ -249,10 +245,8 @@ def test_ctrl_c_leaves_no_rank_behind(user: Make) -> None:
     me = user(2)
     words = me.command("check", str(me.profile({"builtin": "bytegpt"})), "--train")
     with subprocess.Popen(words, cwd=me.home, env=me.environment(), stderr=subprocess.PIPE, text=True) as checking:
-        deadline = time.monotonic() + 110
-        while not [*me.cluster[1].home.glob(".disttui/runs/*/1/attempt-1/rank-*.metrics.jsonl")]:
-            assert checking.poll() is None and time.monotonic() < deadline
-            time.sleep(0.02)
+        ranks = ".disttui/runs/*/1/attempt-1/rank-*.metrics.jsonl"
+        wait_for(lambda: [*me.cluster[1].home.glob(ranks)] or checking.poll() is not None, "the ranks", 110)
         checking.send_signal(signal.SIGINT)
         _, errors = checking.communicate(timeout=60)
         assert checking.returncode == 130, errors

@@ -16,6 +16,7 @@ import pytest
 
 from tests.cluster.typed import Running, User
 from tests.groups import memory_killer
+from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.torch
 
@@ -193,12 +194,7 @@ def test_bytegpt_waits_for_its_data(user: Callable[..., User]) -> None:
         host.run("mkfifo /tmp/corpus", check=True)
     running = me.start(me.profile({"builtin": "bytegpt", "args": ["--data", "/tmp/corpus"]}, launch={"grace": 2}))
     pattern = r"ranks 1, 2 wait in (\w+) #\d+ .*rank 0 has not entered it: it is in read_text \(corpus\.py:\d+"
-    seen = ""
-    deadline = time.monotonic() + 90
-    while not re.search(pattern, seen):
-        assert time.monotonic() < deadline, seen
-        time.sleep(0.5)
-        seen = _diagnose(me) if _lines(me, "2/events.jsonl") else ""
+    wait_for(lambda: _lines(me, "2/events.jsonl") and re.search(pattern, _diagnose(me)), "the diagnosis", 90)
     _stop(running)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import time
 from collections.abc import Callable
 
 import pytest
@@ -35,17 +34,14 @@ def test_stop_ends_everything_while_every_name_is_squatted(user: Callable[..., U
             stack.enter_context(squatting(ports=(29500, 29597), enter=host.in_network))
         for name, grace in (("stopped", _GRACE), ("interrupted", 300)):
             running = me.start(me.profile({"script": script}, name=name, launch={"grace": grace}))
-            deadline = time.monotonic() + 100
-            while len(ups := list(me.cluster.shared.glob(f"up-{name}-*"))) < 2:
-                assert running.process.poll() is None and time.monotonic() < deadline, running.stderr
-                time.sleep(0.02)
+            running.wait_for(lambda: len(list(me.cluster.shared.glob(f"up-{name}-*"))) == 2)  # noqa: B023 (called here)
+            ups = list(me.cluster.shared.glob(f"up-{name}-*"))
             run = ups[0].name[3:-2]
             if name == "stopped":
                 typed(me, "stop", run)
             else:
                 running.send(signal.SIGINT)
-                while "Ctrl-C again" not in running.stderr:
-                    assert running.process.poll() is None and time.monotonic() < deadline, running.stderr
+                running.wait_for(lambda: "Ctrl-C again" in running.stderr)  # noqa: B023 (called here)
                 running.send(signal.SIGINT)
             assert running.wait() == 130, running.stderr
             wait_gone(me.cluster, 15)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import pytest
 
-from tests.cluster.typed import POLL, User, typed
+from tests.cluster.typed import User, typed
+from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.torch
 
@@ -66,10 +66,7 @@ def test_failure_arrives_though_viewer_is_gone_and_receiver_was_down(user: Calla
     script = me.script(_RECEIVER, "receiver.py")
     server = subprocess.Popen(me.cluster[1].in_network([sys.executable, str(script), str(got)]))
     try:
-        deadline = time.monotonic() + 60
-        while not got.exists() or not got.read_text().endswith("\n"):
-            assert time.monotonic() < deadline
-            time.sleep(POLL)
+        wait_for(lambda: got.exists() and got.read_text().endswith("\n"), "the notice")
         [notice] = map(json.loads, got.read_text().splitlines())
         assert (notice["id"], notice["event"]) == (f"{run}:failed:1", "failed")
         assert notice["cause"] == "rank 1 on node2: ValueError: bad batch" and notice["step"] == 40
@@ -90,10 +87,7 @@ def test_nan_rolls_back_and_notifies_though_viewer_is_gone(user: Callable[..., U
     try:
         run = next(line for line in typed(me, "run", "--detach", profile).splitlines() if line.startswith("t-"))
         typed(me, "wait", run)
-        deadline = time.monotonic() + 60
-        while not got.exists() or got.read_text().count("\n") < 3:
-            assert time.monotonic() < deadline, got.read_text() if got.exists() else "nothing has arrived"
-            time.sleep(POLL)
+        wait_for(lambda: got.exists() and got.read_text().count("\n") >= 3, "three notices")
     finally:
         server.kill()
         server.wait()

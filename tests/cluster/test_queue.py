@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable
 
 import pytest
 
-from tests.cluster.typed import COMMAND, POLL, User
+from tests.cluster.typed import COMMAND, User
+from tests.unit.waiting import wait_for
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
@@ -55,8 +55,5 @@ def test_a_single_run_starts_second_after_fifty(user: Callable[..., User]) -> No
     assert len(lines) == 57 and max(map(len, lines)) <= 80
     assert len(say("lease", "list", "node1").splitlines()) == 3
     say("lease", "release", "root@node1")
-    deadline = time.monotonic() + 200
-    while len(started := began.read_text().split()) < 3:
-        assert time.monotonic() < deadline, started
-        time.sleep(POLL)
+    started = wait_for(lambda: len(names := began.read_text().split()) >= 3 and names, "the first three", 200)
     assert started[:3] == ["alice", "bob", "carol"]

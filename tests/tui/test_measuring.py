@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from tests.tui.shelf_kit import asked
 from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import facts, record, walk, wizard
+from tests.unit.waiting import wait_for
 
 
 @asynchronous
@@ -49,8 +49,7 @@ async def test_quitting_stops_a_measurement(tmp_path: Path, monkeypatch: pytest.
     stopped = threading.Event()
 
     def measure(viewer: Any, profile: Any, tell: Any, wishes: Wishes) -> Measured:
-        while wishes.stops < 2:
-            time.sleep(0.01)
+        wait_for(lambda: wishes.stops == 2, "the wish to stop")
         stopped.set()
         return Measured(())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import sys
@@ -180,14 +179,13 @@ if attempt == 1:
     assert [e["attempt"] for e in run.events(1, "attempt")] == [1, 2]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_stop_during_the_switch_of_attempts(cluster: Make, seed: int) -> None:
+@pytest.mark.parametrize(("moment", "attempt"), [("stopping", 1), ("launcher", 1), ("attempt", 2), ("rank", 2)])
+def test_stop_during_the_switch_of_attempts(cluster: Make, moment: str, attempt: int) -> None:
     job = "step(attempt)\ntime.sleep(0.2)\nif rank == 1: raise ValueError('again')\n" + SLEEP
     run = cluster(job, [1, 1], launch={"restarts": 1000})
     run.start()
-    run.wait_event(0, "stopping")
-    time.sleep(random.Random(seed).random())
-    run.stop(seed % 2)
+    run.wait_event(0, moment, attempt=attempt)
+    run.stop(attempt % 2)
     assert same(run)["state"] == "stopped"
     assert run.living() == {}
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from disttui.runner.planning.launchers.torchrun import options
 from tests.unit.runs_kit import Cluster
-from tests.unit.waiting import wait_for
 
 pytestmark = [
     pytest.mark.torch,
@@ -42,10 +40,9 @@ def test_one_rank_raises_while_the_others_sleep(tmp_path: Path, restarts: int) -
     run = TorchCluster(tmp_path, [1, 2], JOB, launch={"restarts": restarts, "join_timeout": 120})
     try:
         run.start()
-        at = run.wait_event(1, "error")["t"]
-        first = f"{run.run}/0/1"
-        wait_for(lambda: run.events(0, "launcher"), f"the end of {first}")
-        seconds = run.events(0, "launcher")[0]["t"] - at
+        run.wait_event(1, "error")
+        # By hand torchrun on the first host would go on for the ten minutes of its rank's sleep.
+        run.wait_event(0, "launcher", attempt=1)
         ends = [run.exit(node, 120) for node in (0, 1)]
         if restarts:
             assert [(end["state"], end["attempt"]) for end in ends] == [("finished", 2)] * 2
@@ -54,9 +51,6 @@ def test_one_rank_raises_while_the_others_sleep(tmp_path: Path, restarts: int) -
             assert (cause["rank"], cause["type"], cause["message"]) == (1, "ValueError", "boom")
             assert ends[1]["cause"] == cause
         assert {event["world_size"] for event in run.events(0, "group")} <= {3}
-        # By hand torchrun on the first host would go on for the ten minutes of its rank's sleep.
-        assert seconds < 10, seconds
-        assert time.time() - at < 200
         assert run.living() == {}
     finally:
         run.clean_up()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from disttui.runner.errors import InputError
 from disttui.runner.planning.interop.draft import Imported
 from disttui.runner.planning.interop.read import Kind, read_foreign
 from disttui.runner.profile import Profile, parse
+from tests.counting import counted
 
 ONE_MACHINE = """\
 compute_environment: LOCAL_MACHINE
@@ -306,10 +306,9 @@ def test_processes_of_a_launcher_in_a_job_script(line: str, processes: int) -> N
     "text", ["A=xxxxxxxx\n" + "A=$A$A\n" * 100 + "torchrun $A a.py\n", "torchrun " + "${A:-" * 50_000 + "}" * 50_000]
 )
 def test_values_that_grow_without_end_are_not_expanded(text: str) -> None:
-    began = time.process_time()
-    with suppress(InputError):
+    with counted() as calls, suppress(InputError):
         read_foreign(f"#!/bin/sh\n{text}", "f", "sbatch", ["n"])
-    assert time.process_time() - began < 2
+    assert calls.number < 10 * len(text) + 100_000
 
 
 def test_words_that_sbatch_or_its_shell_knows_become_variables() -> None:
@@ -407,11 +406,11 @@ def test_a_job_script_becomes_a_job_of_slurm_on_its_login_node() -> None:
 
 
 @pytest.mark.parametrize("text", ["a \\\n" * 200_000, "a" * 1_000_000, "#SBATCH" + " --x" * 250_000])
-def test_a_script_of_one_endless_line_costs_no_time(text: str) -> None:
-    began = time.process_time()
-    with suppress(InputError):
+def test_a_script_of_one_endless_line_is_read_once(text: str) -> None:
+    # What searches such a line from each of its characters on needs an hour: pytest's own limit ends it.
+    with counted() as calls, suppress(InputError):
         assert "not understood, and not run" in read_foreign(f"#!/bin/sh\n{text}", "f", "sbatch").notes[-1].what
-    assert time.process_time() - began < 1
+    assert calls.number < 10 * len(text)
 
 
 def test_hosts_for_a_job_script_are_told_from_the_login_node_of_slurm() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from disttui.runner.profile import ProfileErrors, load, parse
 from disttui.runner.profile.effects import effect_lines
 from disttui.runner.profile.library import list_profiles
 from disttui.runner.profile.resolve import SecretValues
+from tests.counting import counted
 
 SHIPPED = [entry.path.read_text() for entry in list_profiles() if entry.origin == "built in"]
 # fmt: off
@@ -142,17 +142,15 @@ BOMBS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
-def test_bombs_end_soon(bomb: str) -> None:
-    started = time.process_time()
+def test_bombs_end(bomb: str) -> None:
+    """What takes time in the square of their size, or more, would need hours: pytest's own limit ends it."""
     with pytest.raises(ProfileErrors):
         parse(bomb, "bomb.yaml")
-    assert time.process_time() - started < 5
 
 
 def test_a_file_of_10_mb_of_nested_aliases(tmp_path: Path) -> None:
     path = tmp_path / "bomb.yaml"
     path.write_text(BOMBS["nested aliases of 10 MB"])
-    started = time.process_time()
-    with pytest.raises(InputError, match=r"bomb\.yaml:1:1: larger than 1 MiB"):
+    with counted() as calls, pytest.raises(InputError, match=r"bomb\.yaml:1:1: larger than 1 MiB"):
         load(path)
-    assert time.process_time() - started < 2
+    assert calls.number < 10_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from disttui.runner.protocol.objects import DamagedError, Store
 from disttui.runner.protocol.tree import Entry
 from disttui.runner.sync import collect as module
 from disttui.runner.sync.collect import Collected, Wanted, collect, git_state
+from tests.counting import counted
 
 KEY = b"-----BEGIN OPENSSH PRIVATE KEY-----\nx\n"
 
@@ -188,9 +188,8 @@ def test_an_edit_changes_one_object(folder: Folder) -> None:
 
 
 def test_a_settled_file_is_not_read_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SETTLED", 0.0)
+    monkeypatch.setattr(module, "_SETTLED", -3600.0)
     folder.write("a.py")
-    time.sleep(0.05)
     folder.collect()
     with monkeypatch.context() as patched:
         patched.setattr(module._Collector, "_read", lambda *_: pytest.fail("read again"))
@@ -290,16 +289,13 @@ def test_the_store_removes_what_was_used_least_recently(folder: Folder) -> None:
     assert folder.store.name == Store(folder.store.folder).name
 
 
-def test_an_unchanged_tree_of_2000_files_is_collected_fast(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SETTLED", 0.0)
+def test_an_unchanged_tree_of_2000_files_is_not_read_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SETTLED", -3600.0)
     folder.git("init", "-q")
     for number in range(2000):
         folder.write(f"{number % 40}/{number}.py", str(number))
-    time.sleep(0.05)
     first = folder.collect()
-    times = []
-    for _ in range(5):
-        begun = time.perf_counter()
+    monkeypatch.setattr(module._Collector, "_read", lambda *_: pytest.fail("read again"))
+    with counted() as calls:
         assert folder.collect().sha256 == first.sha256
-        times.append(time.perf_counter() - begun)
-    assert min(times) < 0.4, times
+    assert calls.number < 2000 * 200  # measured: 75 for each file, in 0.1 ms

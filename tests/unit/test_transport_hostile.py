@@ -410,13 +410,14 @@ def test_a_malformed_answer_leaves_nobody_waiting() -> None:
     frame = b"J" + struct.pack(">I", len(payload)) + payload
 
     def script(marker: bytes) -> Iterator[bytes]:
+        begun = len(connection._input)
         yield b"\n" + marker + b' {"python": "3.11", "missing": []}\n'
-        time.sleep(0.5)  # the request has been made by then, or it finds the link closed
+        wait_for(lambda: b'"probe"' in connection._input[begun:], "the request")
         yield frame
-        while True:
-            time.sleep(0.05)
-            yield b""
+        over.wait(60)
 
-    link = Link(Scripted(script), "node7")
+    over, connection = threading.Event(), Scripted(script)
+    link = Link(connection, "node7")
     with pytest.raises(HostError, match="its answer to 'probe' cannot be read"):
         link.request("probe", timeout=20)
+    over.set()

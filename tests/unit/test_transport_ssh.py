@@ -22,6 +22,7 @@ from disttui.runner.transport.base import Gate
 from disttui.runner.transport.known_hosts import fingerprint
 from disttui.runner.transport.ssh import SshConnector
 from tests.unit.sshd import Answers, Place, Sshd, new_key, public, wait_for
+from tests.unit.waiting import stands_in
 
 
 @pytest.fixture
@@ -269,7 +270,9 @@ def test_at_most_so_many_connects_at_once(place: Place, monkeypatch: pytest.Monk
                 waiting = [pool.submit(connector.connect, stuck) for _ in range(2)]
                 held = [listener.accept()[0] for _ in range(2)]
                 third = pool.submit(output, connector, "alias", "echo in")
-                time.sleep(0.3)
+                wait_for(
+                    lambda: any(stands_in(one, "turn") and stands_in(one, "wait") for one in threading.enumerate())
+                )
                 assert server.logins == 0
                 for connection in held:
                     connection.close()

@@ -38,6 +38,18 @@ def anybody_stands_in(function: str) -> bool:
     return any(stands_in(one, function) for one in others)
 
 
+def wait_until_stuck(thread: threading.Thread, function: str) -> None:
+    """Until a thread is in this function and was at the same point of it, or of what it calls, at 20 looks in a row."""
+    looks: list[object] = []
+
+    def stuck() -> bool:
+        frame = sys._current_frames().get(thread.ident or 0) if stands_in(thread, function) else None
+        looks.append(frame and frame.f_code)
+        return None not in looks[-20:] and len(looks) >= 20 and len(set(looks[-20:])) == 1
+
+    wait_for(stuck, f"a thread that is stuck in {function}")
+
+
 def seconds_used(pid: int) -> float:
     """Processor time of a process on Linux."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
