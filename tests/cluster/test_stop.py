@@ -14,10 +14,12 @@ import pexpect  # type: ignore[import-untyped]
 import pytest
 
 from tests.cluster.typed import Running, User, wait_gone
+from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.torch
 
-# The ranks print nothing, and each has a child; that of a deaf one has also left its session.
+# The ranks print nothing, and each has a child; that of a deaf one has also left its session. A deaf one says when a
+# second has passed since it was asked to end.
 _SLEEP = """
 import os, pathlib, signal, subprocess, sys, time
 
@@ -26,6 +28,11 @@ if "--deaf" in sys.argv:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)"], start_new_session="--deaf" in sys.argv)
+if "--deaf" in sys.argv:
+    def refuse(number, frame):
+        time.sleep(1)
+        (here / f"refused-{os.environ['RANK']}").touch()
+    signal.signal(signal.SIGTERM, refuse)
 (here / f"up-{os.environ['RANK']}").write_text(str(os.getpid()))
 time.sleep(900)
 """
@@ -34,8 +41,10 @@ import os, pathlib, time
 
 here = pathlib.Path(__file__).parent
 (here / f"up-{os.environ['RANK']}").touch()
-while not (here / "enough").exists():
-    time.sleep(0.05)
+with open(here / f"beats-{os.environ['RANK']}", "ab", 0) as beats:
+    while not (here / "enough").exists():
+        beats.write(b".")
+        time.sleep(0.05)
 print("the last line", flush=True)
 """
 
@@ -46,24 +55,20 @@ def _wait_up(me: User, running: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "grace", "number", "limit"),
-    [([], 10, signal.SIGINT, 1.0), (["--deaf"], 1, signal.SIGTERM, 3.0)],
+    ("args", "grace", "number"),
+    [([], 300, signal.SIGINT), (["--deaf"], 1, signal.SIGTERM)],
     ids=["SIGINT", "SIGTERM-deaf"],
 )
-def test_one_signal_stops_all(
-    user: Callable[..., User], args: list[str], grace: float, number: int, limit: float
-) -> None:
-    """Within 1 s nothing is left where ranks obey TERM, within grace + 2 s where they do not; exit code 130."""
+def test_one_signal_stops_all(user: Callable[..., User], args: list[str], grace: float, number: int) -> None:
+    """Nothing is left: long before the end of the grace where ranks obey TERM, after it where not; exit code 130."""
     me = user(2)
     script = me.script(_SLEEP)
     running = me.start(me.profile({"script": str(script), "args": args}, launch={"grace": grace}))
     _wait_up(me, running)
     sent = running.send(number)
-    took = running.wait_gone() - sent
-    print(f"gone after {took:.2f} s")
+    print(f"gone after {running.wait_gone() - sent:.2f} s")
     assert running.wait() == 130
     assert "stopped after" in running.stderr.splitlines()[-2], running.stderr
-    assert took <= limit, running.stderr
 
 
 def test_ctrl_c_on_a_terminal_then_again(user: Callable[..., User]) -> None:
@@ -79,17 +84,16 @@ def test_ctrl_c_on_a_terminal_then_again(user: Callable[..., User]) -> None:
             assert terminal.isalive()
     terminal.send("\x03")
     terminal.expect("press Ctrl-C again to kill it")
-    time.sleep(1.0)
+    for rank in range(2):
+        wait_for((me.cluster.shared / f"refused-{rank}").exists, "a second of the grace of a deaf rank")
     assert all(len(host.processes()) >= 4 for host in me.cluster.hosts), "the deaf ranks were not given their grace"
     terminal.send("\x03")
     sent = time.time()
-    took = wait_gone(me.cluster) - sent
-    print(f"gone after {took:.2f} s")
+    print(f"gone after {wait_gone(me.cluster) - sent:.2f} s")
     terminal.expect("stopped after")
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert terminal.exitstatus == 130
-    assert took <= 1.0
 
 
 @pytest.mark.parametrize("end", ["hang up", "SIGKILL"])
@@ -108,7 +112,10 @@ def test_the_run_goes_on_without_its_viewer(user: Callable[..., User], end: str)
     else:
         terminal.kill(signal.SIGKILL)
         terminal.wait()
-    time.sleep(1.0)
+    for rank in range(2):
+        beats = me.cluster.shared / f"beats-{rank}"
+        enough = beats.stat().st_size + 20
+        wait_for(lambda: beats.stat().st_size >= enough, "another second of a rank")  # noqa: B023 (called here)
     assert all(len(host.processes()) >= 3 for host in me.cluster.hosts)
     (me.cluster.shared / "enough").touch()
     wait_gone(me.cluster, 90 if end == "SIGKILL" else 30)
@@ -124,14 +131,13 @@ def test_ctrl_c_while_connecting(user: Callable[..., User]) -> None:
     me = user(2)
     me.cluster[1].cut()
     running = me.start(me.profile({"script": str(me.script(_SLEEP))}))
-    while not me.cluster[0].processes():
-        assert running.process.poll() is None
-        time.sleep(0.02)
+    running.wait_for(lambda: bool(me.cluster[0].processes()))
     sent = running.send(signal.SIGINT)
     assert running.wait(20) == 130
-    took = time.time() - sent
-    print(f"left after {took:.2f} s")
-    assert took < 2.0
+    print(f"left after {time.time() - sent:.2f} s")
+    said = running.stderr.splitlines()
+    assert said[-1] == "disttui: nothing was started"
+    assert [line for line in said if "node2" in line] == ["disttui: node2: connecting"], "it was waited for"
     running.wait_gone(10)
     assert not (me.cluster[0].home / ".disttui").exists()
 
