@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import indent
@@ -176,12 +175,13 @@ def test_a_rank_of_bytegpt_is_stopped(user: Callable[..., User]) -> None:
         seen = _diagnose(me)
         assert re.search(r", and goe?s? on\b", seen) and not re.search(r"slow or broken|ranks 0-2 wait", seen), seen
     me.cluster[1].run(f"kill -STOP {pid}", check=True)
-    time.sleep(1)
-    seen = _diagnose(me)
-    me.cluster[1].run(f"kill -CONT {pid}", check=True)
     # Where the signal comes between the two hops of gloo's ring, one of them is through and waits in the next already.
     ahead = r"rank ([02]) waits in \w+ #\d+.*; rank [02] has not entered it: it is in \w+"
-    assert re.search(rf"ranks 0, 2 wait in \w+ #\d+|{ahead}", seen), seen
+    waiting = rf"ranks 0, 2 wait in \w+ #\d+|{ahead}"
+    wait_for(lambda: re.search(waiting, _diagnose(me)), "the ranks that wait")
+    seen = _diagnose(me)
+    me.cluster[1].run(f"kill -CONT {pid}", check=True)
+    assert re.search(waiting, seen), seen
     stopped = rf"rank 1 cannot answer: its process is stopped .* `kill -CONT {pid}` on node2 resumes it"
     assert re.search(stopped, seen), seen
     _stop(running)
