@@ -148,3 +148,110 @@ def test_texts_are_in_plain_words() -> None:
         if riddles.search(line)
     ]
     assert found == []
+
+
+_CLOCKS = {
+    f"{name}{unit}"
+    for name in ("monotonic", "time", "perf_counter", "process_time", "thread_time")
+    for unit in ("", "_ns")
+}
+_TIMED = {
+    "tests/faults/test_links.py::test_two_hosts_lose_each_other_for_20_s": "the length of the cut is the fault",
+    "tests/faults/test_links.py::test_a_cut_of_8_s_in_the_first_second_of_run": "the length of the cut is the fault",
+    "tests/faults/test_viewers.py::test_the_viewers_links_are_cut_silently": "the length of the cut is the fault",
+    "tests/unit/test_harvest.py::test_a_pattern_is_not_blamed_for_a_host_that_has_no_time": (
+        "the process has to be stopped for longer than the 0.2 s that its pattern may take"
+    ),
+}
+"""Tests that sleep, and why they have to."""
+
+
+def _asks(node: ast.AST, names: set[str]) -> bool:
+    """Whether this calls one of these functions of the module `time`."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="time"), attr=name)):
+            return name in names
+    return False
+
+
+def _bound(function: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Yield every name that is given a value, with that; a list is given what is appended to it."""
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                yield from (
+                    (name.id, value) for name, value in zip(targets, values, strict=False) if isinstance(name, ast.Name)
+                )
+            case ast.Assign(targets=targets, value=value):
+                yield from ((name.id, value) for name in targets if isinstance(name, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                yield name, value
+            case ast.NamedExpr(target=ast.Name(id=name), value=value):
+                yield name, value
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[value]):
+                yield name, value
+
+
+def _decided_by_clock(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[int]:
+    """The lines that compare how long something took, two readings of a clock, or sleep in the body of a test."""
+    bound = list(_bound(function))
+    readings = {name for name, value in bound if _asks(value, _CLOCKS)}
+    seconds: set[str] = set()
+
+    def is_reading(node: ast.AST) -> bool:
+        return _asks(node, _CLOCKS) or (isinstance(node, ast.Name) and node.id in readings)
+
+    def has_seconds(node: ast.AST) -> bool:
+        for part in ast.walk(node):
+            match part:
+                case ast.BinOp(left=left, op=ast.Sub(), right=right) if is_reading(left) and is_reading(right):
+                    return True
+                case ast.Name(id=name) if name in seconds:
+                    return True
+        return False
+
+    while more := {name for name, value in bound if has_seconds(value)} - seconds:
+        seconds |= more
+    asserted = [part for node in ast.walk(function) if isinstance(node, ast.Assert) for part in ast.walk(node.test)]
+    lines = [part.lineno for part in asserted if isinstance(part, ast.Compare) and has_seconds(part)]
+    if function.name.startswith("test_"):
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+        lines += [call.lineno for call in calls if _asks(call, {"sleep"})]
+    return lines
+
+
+def _functions(source: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def test_no_clock_decides() -> None:
+    """A test waits for what happens (tests/unit/waiting.py) and asserts that: seconds depend on what else runs here."""
+    found: dict[str, list[int]] = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        place = path.relative_to(ROOT)
+        if place.parts[1] not in ("bench", "data", "soak"):
+            for function in _functions(path.read_text(encoding="utf-8")):
+                if lines := _decided_by_clock(function):
+                    found[f"{place.as_posix()}::{function.name}"] = lines
+    assert {name: lines for name, lines in found.items() if name not in _TIMED} == {}
+    assert _TIMED.keys() - found.keys() == set(), "these need no exception any more"
+
+
+@pytest.mark.parametrize(
+    ("lines", "decides"),
+    [
+        ("begun = time.monotonic(); go(); assert time.monotonic() - begun < 5", True),
+        ("begun = time.time(); go(); took = time.time() - begun; rate = 1 / took; assert done and rate > 5", True),
+        ("begun = time.time(); spent.append(time.time() - begun); assert min(spent) < 5", True),
+        ("begun = time.time(); go(); print(time.time() - begun)", False),
+        ("time.sleep(0.5)", True),
+        ("def slow(): time.sleep(0.5)", True),
+        ("assert abs(record['t'] - time.time()) < 5", False),
+        ("before = time.time(); go(); assert before <= record['t'] <= time.time()", False),
+    ],
+)
+def test_a_clock_that_decides_is_seen(lines: str, decides: bool) -> None:
+    [function, *_] = _functions("def test_it():\n " + lines.replace("; ", "\n "))
+    assert bool(_decided_by_clock(function)) is decides
