@@ -55,8 +55,11 @@ def test_ctrl_c_leaves_nothing(user: Make) -> None:
         assert {child.stdout.readline(), child.stdout.readline()} == {"node1 │ up\n", "node2 │ up\n"}
         child.send_signal(signal.SIGINT)
         assert child.wait(30) == 130
-    lines = (line for host in me.cluster.hosts for _, line in host.processes())
-    wait_for(lambda: not any("sleep 471" in line for line in lines), "the end of what it started", 20)
+
+    def over() -> bool:
+        return not any("sleep 471" in line for host in me.cluster.hosts for _, line in host.processes())
+
+    wait_for(over, "the end of what it started")
 
 
 def test_bad_input_is_one_clear_error(user: Make) -> None:
