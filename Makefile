@@ -7,12 +7,9 @@
 
 PYTHON ?= python3
 TESTS ?=
-# How many tests run at a time, for two cores: those of parts and screens wait for some of their time, those on real
-# hosts train or, cut off, mostly wait; the other tests of faults measure times, one after the other.
-PARTS ?= 4
-HOSTS ?= 3
+# How many tests run at a time, for two cores: most wait for hosts and screens some of their time.
+JOBS ?= 5
 N ?= 2
-WAITING := tests/faults/test_chaos.py tests/faults/test_links.py tests/faults/test_viewers.py
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c .ci/constraints.txt
 
@@ -40,14 +37,12 @@ test: .venv/dev lint ## Everything: lint, and all tests (as root on Linux)
 ifneq ($(TESTS),)
 	$(BIN)/pytest $(TESTS)
 else
-	$(BIN)/pytest -m 'not soak' -n $(PARTS) --dist worksteal tests/unit tests/tui
-	$(BIN)/pytest -m 'not soak' -n $(HOSTS) --dist worksteal $(WAITING) tests/cluster
-	$(BIN)/pytest -m 'not soak' $(WAITING:%=--ignore %) tests/faults tests/bench
+	$(BIN)/pytest -m 'not soak' -n $(JOBS) --dist worksteal tests
 endif
 
 soak: .venv/dev ## The long rest of the tests (tests/soak.txt), and a million random inputs: an hour, before a release
 	DISTTUI_FUZZ=1000000 $(BIN)/pytest -n 2 --dist worksteal tests/unit/test_gang_fuzz.py
-	$(BIN)/pytest -m soak -n $(HOSTS) --dist worksteal tests
+	$(BIN)/pytest -m soak -n 3 --dist worksteal tests
 	$(BIN)/python -m tests.bench
 
 lint: style types walls ## Style, types, the walls between the parts, the Python of the hosts
@@ -65,7 +60,7 @@ walls: .venv/tools
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- runner/train
 
 parts: .venv/tools
-	$(BIN)/pytest -q -n $(PARTS) --dist worksteal -m 'not (cluster or root or torch or frameworks or openmpi or slurm or tmux or slow or soak)' tests/unit tests/tui
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m 'not (cluster or root or torch or frameworks or openmpi or slurm or tmux or slow or soak)' tests/unit tests/tui
 
 cluster: .venv/tools ## Two hosts on this machine to try things on, until Ctrl-C (as root on Linux; N=3: three)
 	$(BIN)/python -m tests.cluster $(N)

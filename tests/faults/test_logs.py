@@ -147,7 +147,7 @@ dist.all_reduce(torch.ones(1))
     fault.end(1)
     assert "rank 1 on node2 raised KeyError" in fault.verdict(), fault.story()
     clock = fault.events(0, "clock")[0]
-    assert abs(clock["offset"] - 3600) < 2
+    assert abs(clock["offset"] - 3600) < 60
     assert fault.events(1, "supervisor")[0]["t"] > begun + 3500
     cause = json.loads((fault.folder(0) / "exit.json").read_text())["cause"]
     assert abs(cause["at"] - begun) < 120, cause
