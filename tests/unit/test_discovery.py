@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,7 +43,7 @@ def test_a_missing_ssh_config_has_no_hosts(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_hostfile() -> None:
-    found = read_file(DATA / "hostfile.txt")
+    found = read_file(DATA / "hostfile.txt", ask=False)
     assert names(found) == ["node1", "node2", "node3", "node04", "node05", "node06"]
     assert [one.slots for one in found.candidates] == [4, 2, 6, 1, 1, 1]
     assert any("hostfile.txt:6" in problem for problem in found.problems)
@@ -60,20 +59,44 @@ def test_hostfile() -> None:
     ],
 )
 def test_ansible_inventories(home: Path, file: str, hosts: list[str]) -> None:
-    found = read_file(DATA / file)
+    found = read_file(DATA / file, ask=False)
     assert names(found) == hosts
     assert not found.problems
     assert found.candidates[0].note.startswith(("lonely", "gpu01 · gpus"))
 
 
-def test_ansible_inventory_is_asked_where_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "ansible-inventory"
-    program.write_text(f"#!/bin/sh\ncat {DATA / 'list.json'}\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert names(read_file(DATA / "inventory.ini")) == ["ada@10.0.0.1", "gpu02"]
-    program.write_text("#!/bin/sh\nexit 1\n")
-    assert len(names(read_file(DATA / "inventory.ini"))) == 6
+def _ansible(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    program = folder / "bin" / "ansible-inventory"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+
+def test_ansible_is_asked_for_a_named_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _ansible(tmp_path, monkeypatch, f"cat {DATA / 'list.json'}")
+    assert names(read_file(DATA / "inventory.ini", ask=True)) == ["ada@10.0.0.1", "gpu02"]
+    assert len(names(read_file(DATA / "inventory.ini", ask=False))) == 6
+    _ansible(tmp_path, monkeypatch, "exit 1")
+    assert len(names(read_file(DATA / "inventory.ini", ask=True))) == 6
+
+
+def test_no_file_of_the_folder_is_run_by_ansible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executable inventory is a program to Ansible, and ansible.cfg of the current folder may name others."""
+    asked = tmp_path / "asked"
+    _ansible(tmp_path, monkeypatch, f"(pwd; env | grep ^ANSIBLE; echo $*) >{asked}; exit 1")
+    here = tmp_path / "project"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    script = here / "inventory"
+    script.write_text("#!/bin/sh\necho '{}'\n")
+    script.chmod(0o755)
+    find_all(str(DATA / "ssh" / "config"), {"ANSIBLE_INVENTORY": str(script)}, here)
+    assert not asked.exists(), "what was not named is only parsed"
+    read_file(Path("inventory"), ask=True)
+    said = asked.read_text().splitlines()
+    assert said[0] == "/" and said[-1] == f"-i {script} --list"
+    assert {"ANSIBLE_CONFIG=/dev/null", "ANSIBLE_INVENTORY_ENABLED=ini,yaml"} < set(said)
 
 
 def test_typed() -> None:
@@ -98,11 +121,11 @@ def test_all_sources(home: Path, tmp_path: Path) -> None:
 
 def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
-        read_file(tmp_path / "none")
+        read_file(tmp_path / "none", ask=False)
     big = tmp_path / "big"
     big.write_bytes(b"x" * (1 << 20) + b"yz")
     with pytest.raises(InputError, match="1 MiB"):
-        read_file(big)
+        read_file(big, ask=False)
 
 
 @given(st.text(), st.sampled_from([".txt", ".ini", ".yaml"]))
@@ -111,23 +134,35 @@ def test_any_text_gives_hosts_or_problems_and_nothing_else(
 ) -> None:
     path = tmp_path_factory.mktemp("any") / f"file{suffix}"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    found = read_file(path)
+    found = read_file(path, ask=False)
     assert all(not flaw_of(one.host) for one in found.candidates)
     assert all(problem.isprintable() for problem in found.problems)
     assert all(not flaw_of(host) for host in names(typed_hosts(text)))
 
 
-def test_an_inventory_whose_aliases_multiply_ends_soon(home: Path) -> None:
-    levels = "".join(f"g{n}: &g{n} {{children: {{a: *g{n - 1}, b: *g{n - 1}}}}}\n" for n in range(1, 32))
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("g0: &g0 {hosts: {node1: {}}}\n" + "".join(
+            f"g{n}: &g{n} {{children: {{a: *g{n - 1}, b: *g{n - 1}}}}}\n" for n in range(1, 32)
+        ), "aliases included"),
+        ("m0: &m0 {a: 1}\nall: {hosts: {node1: {<<: [*m0, *m0]}}}\n", "merge keys"),
+        ("all: {hosts: {node1: {ansible_port: " + "59:" * 3000 + "59}}}\n", "too many colons"),
+        ("all: {hosts: {node1: {ansible_port: 123456}}}\n", "expected a port"),
+    ],
+)  # fmt: skip
+def test_yaml_that_multiplies_is_refused(home: Path, text: str, problem: str) -> None:
     path = home / "inventory.yaml"
-    path.write_text("g0: &g0 {hosts: {node1: {}}}\n" + levels)
-    found = read_file(path)
-    assert names(found) == ["node1"]
-    assert any("more than 100,000 entries, aliases included" in problem for problem in found.problems)
+    path.write_text(text)
+    found = read_file(path, ask=False)
+    assert not names(found) and problem in found.problems[-1]
 
 
-def test_an_inventory_whose_merged_keys_multiply_ends_soon(home: Path) -> None:
-    levels = "".join(f"m{n}: &m{n} {{<<: [{', '.join([f'*m{n - 1}'] * 10)}]}}\n" for n in range(1, 12))
-    path = home / "inventory.yaml"
-    path.write_text("m0: &m0 {ansible_port: 22}\n" + levels + "all: {hosts: {node1: {<<: *m11, ansible_port: 2222}}}\n")
-    assert names(read_file(path)) == ["node1:2222"]
+@pytest.mark.parametrize("line", ["n[1-1]" * 600, "n[1-1000]" * 2, "n[1-2]" * 20, "n[1-1000]" + "x" * 999_000])
+def test_ranges_are_counted_before_they_are_made(home: Path, line: str) -> None:
+    path = home / "hostfile"
+    path.write_text(f"{line}\nnode[1-2][7-8]\n")
+    found = read_file(path, ask=False)
+    assert names(found) == ["node17", "node18", "node27", "node28"]
+    [problem] = found.problems
+    assert "or too long for one" in problem

@@ -191,7 +191,7 @@ class HostsScreen(DisttuiScreen):
     @on(HostsStep.FileNamed)
     async def _read(self, event: HostsStep.FileNamed) -> None:
         try:
-            found = await in_thread(lambda: read_file(event.path))
+            found = await in_thread(lambda: read_file(event.path, ask=True))
         except InputError as error:
             self.notify(str(error), severity="error")
             return

@@ -30,7 +30,7 @@ def find_all(config_file: str | None, environ: Mapping[str, str], folder: Path) 
     found = [ssh_hosts(config_file)]
     for path in usual_files(environ, folder):
         try:
-            found.append(read_file(path))
+            found.append(read_file(path, ask=False))
         except InputError as error:
             found.append(Discovered(clean(path.name), problems=(error.sentence,)))
     return [one for one in found if one.candidates or one.problems]
@@ -43,12 +43,16 @@ def usual_files(environ: Mapping[str, str], folder: Path) -> list[Path]:
     return [path for path in dict.fromkeys(paths) if path.is_file()]
 
 
-def read_file(path: Path) -> Discovered:
-    """The hosts of one file, whichever of the forms it has. Raises InputError when it cannot be read."""
+def read_file(path: Path, *, ask: bool) -> Discovered:
+    """The hosts of one file, whichever of the forms it has. Raises InputError when it cannot be read.
+
+    Args:
+        ask: The user has named it, so that a program may read it too: `ansible-inventory`.
+    """
     text = read_text(path)
     name = clean(path.name)
     if path.suffix in (".yaml", ".yml", ".json") or _INI.search(text) or text.startswith("#!"):
-        return inventory(path, text, name)
+        return inventory(path, text, name, ask=ask)
     return hostfile(text, name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -11,31 +12,29 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from disttui.runner.errors import InputError
 from disttui.runner.hosts.discovery.candidate import MAX_SIZE, Candidate, Discovered, gather, spread
+from disttui.runner.profile.load import plain
+from disttui.runner.profile.nodes import compose
+from disttui.runner.profile.problems import ProfileErrors
 
 _SECTION = re.compile(r"\[\s*([^\]:]+?)\s*(?::\s*(\w+)\s*)?\]\s*(?:[#;].*)?")
-_MOST = 100_000
-"""The most groups and hosts of a YAML inventory: YAML aliases can multiply those of a small file without bound."""
+_ASKED = {
+    "ANSIBLE_CONFIG": os.devnull,
+    "ANSIBLE_INVENTORY_ENABLED": "ini,yaml",
+    "ANSIBLE_VARS_ENABLED": "host_group_vars",
+}
+"""Variables of `ansible-inventory`: files are parsed, and none is run or names a plugin."""
 
 
-class _Loader(yaml.SafeLoader):
-    """Keeps each key of merged mappings (`<<`) once before they are merged again: otherwise they multiply."""
+def inventory(path: Path, text: str, name: str, *, ask: bool) -> Discovered:
+    """The hosts of an inventory.
 
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        super().flatten_mapping(node)
-        last: dict[object, int] = {}
-        for at, (key, _) in enumerate(node.value):
-            last[key.value if isinstance(key, yaml.ScalarNode) else id(key)] = at
-        node.value = [node.value[at] for at in sorted(last.values())]
-
-
-def inventory(path: Path, text: str, name: str) -> Discovered:
-    """The hosts of an inventory. Variables from group_vars and plugins are known to `ansible-inventory` only."""
+    Args:
+        ask: Ask `ansible-inventory`, which knows group_vars too, where it is installed.
+    """
     problems: list[str] = []
-    listed = _ask(path)
+    listed = _ask(path) if ask else None
     if listed is not None:
         return gather(name, _from_json(listed, name), problems)
     if path.suffix in (".yaml", ".yml", ".json"):
@@ -47,9 +46,13 @@ def _ask(path: Path) -> Mapping[str, Any] | None:
     program = shutil.which("ansible-inventory")
     if program is None:
         return None
-    command = [program, "-i", str(path), "--list"]
+    command = [program, "-i", str(path.absolute()), "--list"]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20.0, check=True)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20.0, check=True,
+            # Not here: this folder may be a stranger's, with plugins and collections in it.
+            cwd="/", env={**os.environ, **_ASKED},
+        )  # fmt: skip
         data = json.loads(done.stdout[: 16 * MAX_SIZE])
     except (OSError, ValueError, RecursionError, subprocess.SubprocessError):
         return None  # the file is then read here
@@ -91,23 +94,19 @@ def _from_ini(text: str, source: str, problems: list[str]) -> Iterator[Candidate
 
 def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidate]:
     try:
-        data = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        problems.append(f"{source}{f':{mark.line + 1}' if mark else ''}: not valid YAML")
+        root = compose(text, source, [])
+    except ProfileErrors as errors:
+        problems += [str(problem) for problem in errors.problems]
         return
+    data = plain(root) if root else None
     if isinstance(data, dict) and "_meta" in data:
         yield from _from_json(data, source)
         return
     found: dict[str, tuple[dict[str, Any], list[str]]] = {}
-    for count, (group, host, given) in enumerate(_listed(data, 0)):
-        if count == _MOST:
-            problems.append(f"{source}: more than {_MOST:,} entries, aliases included; the rest is left out")
-            break
-        if host is not None:
-            variables, groups = found.setdefault(host, ({}, []))
-            variables.update(given)
-            groups.append(group)
+    for group, host, given in _listed(data):
+        variables, groups = found.setdefault(host, ({}, []))
+        variables.update(given)
+        groups.append(group)
     if not found:
         problems.append(f"{source}: no hosts: expected groups with `hosts:`")
     for host, (given, groups) in found.items():
@@ -118,16 +117,15 @@ def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidat
             problems.append(f"{source}: {error.sentence}")
 
 
-def _listed(groups: Any, depth: int) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
-    """Every group, with None, and every host of it, with its variables; once for each alias of the group."""
-    for group, content in groups.items() if isinstance(groups, dict) and depth <= 32 else ():
-        yield str(group), None, {}
+def _listed(groups: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Every host of every group, with its variables."""
+    for group, content in groups.items() if isinstance(groups, dict) else ():
         if not isinstance(content, dict):
             continue
         hosts = content.get("hosts")
         for host, given in hosts.items() if isinstance(hosts, dict) else ():
-            yield str(group), str(host), given if isinstance(given, dict) else {}
-        yield from _listed(content.get("children"), depth + 1)
+            yield group, host, given if isinstance(given, dict) else {}
+        yield from _listed(content.get("children"))
 
 
 def _candidate(name: str, given: Any, groups: list[str], source: str) -> Candidate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ MOST = 1000
 """The most hosts of one source."""
 MAX_SIZE = 1024 * 1024
 """Bytes of a file that are read."""
+_LONGEST = 255
+"""Characters of a pattern of several hosts."""
 _RANGE = re.compile(r"\[(\d{1,9})[:-](\d{1,9})\]")
 
 
@@ -84,20 +86,21 @@ def read_text(path: Path) -> str:
 
 def spread(pattern: str) -> list[str]:
     """`node[1-3]`, `node[01:16]` → each name, zeros kept. Raises InputError for more than `MOST`."""
-    found = _RANGE.search(pattern)
-    if found is None:
-        return [pattern]
-    first, last = found.groups()
-    if not int(first) <= int(last) < int(first) + MOST:
-        raise InputError(f"{clean(pattern)!r} is not a range of at most {MOST:,} hosts", "Write it like node[1-4].")
-    width = len(first) if first.startswith("0") else 0
-    names = [
-        f"{pattern[: found.start()]}{n:0{width}}{pattern[found.end() :]}" for n in range(int(first), int(last) + 1)
-    ]
-    spreads = [name for each in names for name in islice(spread(each), MOST)]
-    if len(spreads) > MOST:
-        raise InputError(f"{clean(pattern)!r} is more than {MOST:,} hosts", "Write it in parts.")
-    return spreads
+    parts, begin, total = [], 0, 1
+    for found in _RANGE.finditer(pattern):
+        first, last = found.groups()
+        if not int(first) <= int(last) < int(first) + MOST:
+            what = f"{clean(pattern[:_LONGEST])!r} is not a range of at most {MOST:,} hosts"
+            raise InputError(what, "Write it like node[1-4].")
+        width = len(first) if first.startswith("0") else 0
+        numbers = [f"{number:0{width}}" for number in range(int(first), int(last) + 1)]
+        total *= len(numbers)
+        if total > MOST or len(pattern) > _LONGEST:
+            what = f"{clean(pattern[:_LONGEST])!r} is more than {MOST:,} hosts, or too long for one"
+            raise InputError(what, "Write it in parts.")
+        parts += [[pattern[begin : found.start()]], numbers]
+        begin = found.end()
+    return ["".join(words) for words in product(*parts, [pattern[begin:]])]
 
 
 _SLOTS = re.compile(r"(?:slots|max[_-]?slots|count|cpu)\s*=\s*(\d{1,6})", re.IGNORECASE)
