@@ -10,6 +10,9 @@ from typing import Any, Container, Iterator, NamedTuple, TypedDict
 
 TAG = "DISTTUI_TAG"
 _EXITING = 4  # PF_EXITING of linux/sched.h
+_WORDS, _ENVIRONMENT, _LONGEST = 16 << 10, 8 << 20, 4096
+"""Bytes that are read of a process's arguments and environment, and those of a variable's value: any user's process can
+claim terabytes of both, and the kernel starts none with an environment of more than 6 MiB."""
 
 
 class Proc(NamedTuple):
@@ -103,29 +106,41 @@ def descendants(procs: dict[int, Proc], root: int) -> set[int]:
 
 def tag(pid: int) -> str:
     """The run tag in a process's environment, empty when it has none or may not be read."""
-    return variable(pid, TAG)
+    return variables(pid, TAG)[0]
 
 
-def variable(pid: int, name: str) -> str:
-    """A variable of the environment that a process was started with, empty as with `tag`."""
-    for item in _environment(pid):
-        if item.startswith(name.encode() + b"="):
-            return os.fsdecode(item[len(name) + 1 :])
-    return ""
+def variables(pid: int, *names: str) -> list[str]:
+    """Variables of the environment that a process was started with, empty as with `tag`."""
+    data = b"\0%b\0" % _environment(pid)
+    found = []
+    for name in names:
+        _, equals, rest = data.partition(b"\0%b=" % name.encode())
+        end = rest.find(b"\0", 0, _LONGEST + 1) if equals else 0
+        found.append(os.fsdecode(rest[: max(0, end)]))
+    return found
 
 
 def environment(pid: int) -> dict[str, str]:
     """The environment that a process was started with, empty where it may not be read."""
-    pairs = (os.fsdecode(item).partition("=") for item in _environment(pid) if item)
+    pairs = (os.fsdecode(item).partition("=") for item in _environment(pid).split(b"\0") if item)
     return {name: value for name, _, value in pairs}
 
 
-def _environment(pid: int) -> list[bytes]:
+def _environment(pid: int) -> bytes:
+    return _read(pid, "environ", _ENVIRONMENT)
+
+
+def words(pid: int) -> list[bytes]:
+    """The first arguments of a process, none when it is gone."""
+    return _read(pid, "cmdline", _WORDS).rstrip(b"\0").split(b"\0")
+
+
+def _read(pid: int, name: str, most: int) -> bytes:
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read().split(b"\0")
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read(most)
     except OSError:
-        return []
+        return b""
 
 
 def has_mapped(pid: int, name: bytes) -> bool:
@@ -164,16 +179,12 @@ def login(uid: int) -> str:
 def tagged(procs: dict[int, Proc], run: str, node: int) -> set[int]:
     """This user's processes with the tag of this run and node, of any attempt: other users could forge tags."""
     prefix = f"{run}/{node}/"
-    return {pid for pid in procs if tag(pid).startswith(prefix) and owner(pid) == os.getuid()}
+    return {pid for pid in procs if owner(pid) == os.getuid() and tag(pid).startswith(prefix)}
 
 
 def command(pid: int) -> str:
     """The command line of a process in readable form, empty when it is gone."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read(4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
+    return _read(pid, "cmdline", 4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()
 
 
 @functools.lru_cache(maxsize=None)

@@ -93,6 +93,47 @@ def test_tag_and_descendants() -> None:
         child.wait()
 
 
+_CLAIMS = """
+import ctypes, struct, sys, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
+size, none = 4 << 40, 0xffffffff
+base = libc.mmap(None, ctypes.c_size_t(size), 1, 0x4022, -1, ctypes.c_long(0))  # private, anonymous, never reserved
+at = open("/proc/self/stat").read().rpartition(")")[2].split()
+code = [int(at[field - 3]) for field in (26, 27, 45, 46, 47)]
+words = [base, base + size // 2, base + size // 2, base + size - 1]
+places = struct.pack("11QQII", *code, libc.sbrk(0), int(at[25]), *words, 0, 0, none)
+print(libc.prctl(35, 14, places, ctypes.c_ulong(len(places)), 0), flush=True)  # PR_SET_MM, PR_SET_MM_MAP
+time.sleep(600)
+"""
+_LOOKS = """
+import os, resource, sys
+from disttui.runner.node import procs
+from disttui.runner.node.serve.orphans import orphans
+from disttui.runner.node.telemetry.processes import Processes
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+pid = int(sys.argv[1])
+print(procs.tag(pid), len(procs.environment(pid)), procs.words(pid)[:1], orphans(run="none-of-these"))
+Processes().sample(0.0, {})
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 300 << 10)
+"""
+
+
+def test_terabytes_that_a_process_claims_are_not_read() -> None:
+    """Any user's process can say that its arguments and environment lie in 4 TB of memory that it never touched."""
+    claims = subprocess.Popen([sys.executable, "-c", _CLAIMS], stdout=subprocess.PIPE)
+    try:
+        assert claims.stdout is not None
+        if claims.stdout.readline() != b"0\n":
+            pytest.skip("this kernel refuses it")
+        command = [sys.executable, "-c", _LOOKS, str(claims.pid)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.stdout.endswith("[b''] []\nTrue\n"), (done.stdout[-500:], done.stderr[-500:])
+    finally:
+        claims.kill()
+        claims.wait()
+
+
 def test_the_table_without_proc_agrees() -> None:
     own = procs._ps()[os.getpid()]
     assert own.ppid == os.getppid()

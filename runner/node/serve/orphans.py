@@ -54,12 +54,12 @@ def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> L
         run_dirs: Folders of runs whose processes may have cleared their environment.
     """
     table = {pid: proc for pid, proc in procs.table().items() if not proc.dead and pid != os.getpid()}
-    kept = _kept(table)
     own = _member(1)
     found: Dict[int, Tuple[_Member, str]] = {}
-    for pid in table:
-        member = _member(pid)
-        if member is None or (member.uid, member.folder) in kept or not member.run.startswith(run):
+    members = {pid: member for pid, member in ((pid, _member(pid)) for pid in table) if member is not None}
+    kept = _kept(table, {os.getuid(), *(member.uid for member in members.values())})
+    for pid, member in members.items():
+        if (member.uid, member.folder) in kept or not member.run.startswith(run):
             continue
         if own is None or own[:2] != member[:2]:  # else we run in the job's own container, and the supervisor outside
             why = _why(pid, member)
@@ -83,10 +83,11 @@ def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> L
 
 def _member(pid: int) -> Optional[_Member]:
     """The run of a process, None for one without a tag or with an unreadable environment."""
-    run, _, rest = procs.tag(pid).partition("/")
+    tag, folder = procs.variables(pid, procs.TAG, "DISTTUI_DIR")
+    run, _, rest = tag.partition("/")
     node, _, attempt = rest.partition("/")
-    folder = procs.variable(pid, "DISTTUI_DIR") if _NUMBER.fullmatch(node) and _NUMBER.fullmatch(attempt) else ""
-    uid = procs.owner(pid) if RUN.fullmatch(run) and folder.startswith("/") else None
+    whole = RUN.fullmatch(run) and _NUMBER.fullmatch(node) and _NUMBER.fullmatch(attempt) and folder.startswith("/")
+    uid = procs.owner(pid) if whole else None
     return None if uid is None else _Member(run, int(node), int(attempt), os.path.dirname(folder), uid)
 
 
@@ -108,10 +109,16 @@ def _untagged(run_dirs: Sequence[str]) -> Dict[int, _Member]:
     return found
 
 
-def _kept(table: Dict[int, procs.Proc]) -> Set[Tuple[Optional[int], str]]:
+def _kept(table: Dict[int, procs.Proc], users: Set[int]) -> Set[Tuple[int, str]]:
     """Owner and folder of runs with a visible live warden or supervisor: the folder is the last argument of both."""
-    words = {pid: _words(pid) for pid in table}
-    return {(procs.owner(pid), os.fsdecode(word[-1])) for pid, word in words.items() if word[-2:-1] == [b"warden"]}
+    kept = set()
+    for pid in table:
+        uid = procs.owner(pid)
+        if uid in users:
+            words = procs.words(pid)
+            if words[-2:-1] == [b"warden"]:
+                kept.add((uid, os.fsdecode(words[-1])))
+    return kept
 
 
 def _why(pid: int, member: _Member) -> str:
@@ -173,14 +180,6 @@ def _end(whose: Set[_Member]) -> None:
             status(folder)
         except (OSError, Problem):
             pass
-
-
-def _words(pid: int) -> List[bytes]:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().rstrip(b"\0").split(b"\0")
-    except OSError:
-        return []
 
 
 def _read(path: str, uid: int) -> Dict[str, object]:

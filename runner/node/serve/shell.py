@@ -91,7 +91,7 @@ def _living(host: HostPart, attempt: int, rank: int) -> Dict[str, str]:
     for pid in [line.get("pid") for line in lines if line.get("e") == "start" and line.get("rank") == rank]:
         # The job itself writes this file: any pid may stand in it.
         tag = f"{host.run}/{host.node}/{attempt}"
-        if isinstance(pid, int) and procs.tag(pid) == tag and procs.owner(pid) == os.getuid():
+        if isinstance(pid, int) and procs.owner(pid) == os.getuid() and procs.tag(pid) == tag:
             found = procs.environment(pid)
             adopt(found)
             return found

@@ -137,7 +137,7 @@ def alone(folder: str, name: str, run: str, node: int, tell: Callable[[str], Non
         if before := last_text(holder, 200):
 
             def left(found: dict[int, procs.Proc]) -> set[int]:
-                return {pid for pid in found if procs.tag(pid) == before and procs.owner(pid) == os.getuid()}
+                return {pid for pid in found if procs.owner(pid) == os.getuid() and procs.tag(pid) == before}
 
             stop.sweep(lambda: left({pid: one for pid, one in procs.table().items() if not one.dead}), left)
         with open(regular(holder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:

@@ -90,7 +90,7 @@ class Sampling:
     def _is_ours(self, pid: int) -> bool | None:
         if procs.read(pid) is None:
             return None  # of another PID namespace
-        return procs.tag(pid).startswith(f"{self._host.run}/") and procs.owner(pid) == os.getuid()
+        return procs.owner(pid) == os.getuid() and procs.tag(pid).startswith(f"{self._host.run}/")
 
 
 def _gpus(spec: Spec) -> list[int] | None:
