@@ -7,7 +7,8 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from functools import partial
@@ -19,10 +20,12 @@ from disttui.runner.api.questions import HostNotice, ignore, problem_of
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError, InputError
 from disttui.runner.formatting import amount, gibibytes, number
-from disttui.runner.hosts.link import GONE, Link
+from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.survey import HostsError
 from disttui.runner.paths import PathError, inside
+from disttui.runner.protocol.regular import read_regular
 from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.remote import REACH
 from disttui.runner.text import clean
 from disttui.runner.untrusted.records import each, whole
 
@@ -36,6 +39,12 @@ _GROWTH = 64 << 20
 """Bytes that a file may have grown by since it was listed, besides its size then."""
 _LATEST = 1e11
 """The latest accepted modification time: unix time of the year 5138."""
+_FOLDERS = ("checkpoints", "outputs")
+"""What a host may offer lies in one of these: nothing that it names can stand among a user's own files."""
+_PULLED = "pulled"
+"""In the run's folder here: the paths of all files that were ever pulled of it, each with a NUL after it."""
+_READS = 10 << 20
+"""Bytes per second that a host reads at least of what it need not send."""
 
 
 class Offered(NamedTuple):
@@ -119,11 +128,16 @@ def pull(
             for text in left_out(answer):
                 tell(HostNotice(host, f"skipped: {text}"))
             is_ours = partial(_is_ours, reached.links[node], run, node)
-            wanted, refused = _wanted(to, host, choose(offered(answer)), taken, is_ours)
+            try:
+                wanted, refused = _wanted(to, host, choose(offered(answer)), taken, is_ours, _pulled(run))
+            except HostError as error:
+                problems.append(error)
+                continue
             if refused:
                 more = f" and {len(refused) - _MOST_NAMED} more" if len(refused) > _MOST_NAMED else ""
                 what = f"{amount(len(refused), 'file')} skipped: {', '.join(refused[:_MOST_NAMED])}{more}"
-                problems.append(HostError(host, what, "Rename them there; names that lead out of a run mean harm."))
+                cure = "Move what is in their way, or rename them there; names that lead out of a run mean harm."
+                problems.append(HostError(host, what, cure))
             if wanted:
                 tell(ToFetch(host, len(wanted), sum(file.size for file in wanted.values())))
             try:
@@ -151,8 +165,9 @@ def _wanted(
     files: Sequence[Offered],
     taken: dict[str, Offered],
     is_ours: Callable[[Path, Offered], bool],
+    pulled: Container[bytes],
 ) -> tuple[dict[Path, Offered], list[str]]:
-    """The targets of a host's missing files, and why others have none: their names are not those of files here.
+    """The targets of a host's missing files, and why others have none: a wrong name, or a file of the user's own.
 
     All other files of the host are noted in `taken`.
     """
@@ -171,8 +186,12 @@ def _wanted(
             refused.append(error.what)
             continue
         taken.setdefault(file.name, file)
-        if not _is_here(path, file):
-            wanted[path] = file
+        if _is_here(path, file):
+            continue
+        if os.path.lexists(path) and os.fsencode(path.resolve()) not in pulled:
+            refused.append(f"{clean(str(path))} is here already, and was not pulled of this run")
+            continue
+        wanted[path] = file
     return wanted, refused
 
 
@@ -191,9 +210,8 @@ def _offered(file: Mapping[str, object]) -> Offered | None:
 
 def _place(to: Path, host: str, name: str, *, apart: bool) -> Path:
     """The target of a host's file. Raises PathError where it cannot be made from its name."""
-    # A run has no hidden files, but `to` may be a home folder, which has.
-    if name.startswith("."):
-        raise PathError(f"{clean(repr(name[:100]))} begins with a dot")
+    if name.partition("/")[0] not in _FOLDERS:
+        raise PathError(f"{clean(repr(name[:100]))} is no checkpoint or output of a run")
     # Files of the same name on several hosts go to separate folders.
     return inside(to, host, name) if apart else inside(to, name)
 
@@ -218,6 +236,8 @@ def _fetch(
             half.unlink()
             raise HostError(link.host, f"{clean(file.name)} changed while it was read", "Pull again.")
         os.utime(half, (file.mtime, file.mtime))
+        with inside(run.folder, _PULLED).open("ab") as pulled:
+            pulled.write(os.fsencode(path.resolve()) + b"\0")
         half.replace(path)
     except OSError as error:
         if error.errno in _BLOCKED:
@@ -230,18 +250,25 @@ def _fetch(
     return path.stat().st_size - begun
 
 
+def _pulled(run: KnownRun) -> frozenset[bytes]:
+    try:
+        return frozenset(read_regular(inside(run.folder, _PULLED)).split(b"\0"))
+    except OSError:
+        return frozenset()
+
+
 def _receive(
     link: Link, run: KnownRun, node: int, file: Offered, out: BinaryIO, begun: int,
     came: Callable[[int], object] = ignore,
 ) -> Mapping[str, object]:  # fmt: skip
     failed: list[OSError | HostError] = []
-    at = begun
+    at, heard = begun, time.monotonic()
 
     def take(item: Any) -> None:
-        nonlocal at
+        nonlocal at, heard
         if not isinstance(item, tuple) or failed:
             return
-        at += len(item[3])
+        at, heard = at + len(item[3]), time.monotonic()
         if at > 2 * file.size + _GROWTH:
             cure = "Pull again; if it stays so, do not trust this host."
             what = f"{clean(file.name)} was {gibibytes(file.size)}, and {gibibytes(at)} have come without its end"
@@ -259,11 +286,13 @@ def _receive(
         try:
             answer = future.result(1.0)
         except FutureTimeout:
-            if not failed and link.silence <= GONE:
+            patience = REACH + begun / _READS  # it reads what it need not send for the checksum
+            if not failed and time.monotonic() - heard < patience:
                 continue
             # Late pieces of this file must not reach the next one.
             link.close()
-            raise failed[0] if failed else HostError(link.host, "not seen any more", "Pull again later.") from None
+            what = f"nothing of {clean(file.name)} has come for {patience:.0f} s"
+            raise failed[0] if failed else HostError(link.host, what, "Pull again later.") from None
         if failed:
             raise failed[0]
         return answer if isinstance(answer, Mapping) else {}

@@ -98,10 +98,10 @@ def pulled_lines(run: disttui.KnownRun, pulled: disttui.Pulled, to: Path) -> lis
     """The result of a pull."""
     if not pulled.offered:
         looked = ", ".join(map(clean, pulled.looked))
-        where = f"{clean(run.run_dir)}/{run.run}"
+        where = f"{clean(run.run_dir)}/{run.run}/checkpoints"
         return [
-            f"{short(run.run)} has nothing to pull: searched {looked} for files in {where}",
-            "What a job writes to $DISTTUI_CHECKPOINTS stands there, and whatever else it puts into that folder",
+            f"{short(run.run)} has nothing to pull: searched {looked} for checkpoints in {where}",
+            "What a job writes to $DISTTUI_CHECKPOINTS stands there",
             "Name what it writes to its own folder in the profile: job.outputs: [out/]",
         ]
     if not pulled.fetched:

@@ -256,7 +256,10 @@ def test_a_link_that_breaks_while_a_host_is_probed_is_made_once_more(tmp_path: P
 def test_pull_says_where_it_looked(tmp_path: Path) -> None:
     run = lied(tmp_path, liar(tmp_path, "n1", 'yield {"ok": {"files": []}}'))
     said = pulled_lines(run, pulling.pull(viewer(), run, tmp_path / "to"), tmp_path / "to")
-    assert "searched n1 for files in ~/.disttui/runs/lied-1a2b" in said[0] and "$DISTTUI_CHECKPOINTS" in said[1]
+    assert (
+        "searched n1 for checkpoints in ~/.disttui/runs/lied-1a2b/checkpoints" in said[0]
+        and "$DISTTUI_CHECKPOINTS" in said[1]
+    )
 
 
 def test_announcements_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

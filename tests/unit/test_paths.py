@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from disttui.runner.api import pulling
 from disttui.runner.api.pulling import pull
 from disttui.runner.errors import DisttuiError
 from disttui.runner.paths import PathError, inside
@@ -97,17 +98,17 @@ def test_pull_writes_nothing_outside_of_its_folder(tmp_path: Path) -> None:
         liar(tmp_path, "../../home3", _files("checkpoints/a.pt").replace("1.0", "2.0")),
         liar(tmp_path, "b", _files("checkpoints/b.pt", "../.bashrc")),
         liar(tmp_path, "c", _files("checkpoints/c.pt", "/tmp/x", 7, None, "x" * 5000)),
-        liar(tmp_path, "d", _files("linked/x.pt")),
-        liar(tmp_path, "e", _files("results/e")),
+        liar(tmp_path, "d", _files("checkpoints/linked/x.pt")),
+        liar(tmp_path, "e", _files("outputs/e")),
     )
-    to.mkdir(parents=True)
-    (to / "linked").symlink_to(tmp_path)
+    (to / "checkpoints").mkdir(parents=True)
+    (to / "checkpoints" / "linked").symlink_to(tmp_path)
     with pytest.raises(DisttuiError) as caught:
         pull(viewer(), run, to)
     assert caught.value.exit_code == 3
     found = sorted(str(path.relative_to(tmp_path / "home")) for path in (tmp_path / "home").rglob("*.*"))
     assert found == [f"to/checkpoints/{name}.pt" for name in "abc"], found
-    assert (to / "results" / "e").read_bytes() == b"evil"
+    assert (to / "outputs" / "e").read_bytes() == b"evil"
     assert not (tmp_path / "x.pt").exists()
     for name in ("good", "../../home3", "b", "c", "d"):
         assert re.search(rf"{re.escape(name)}: \d files? skipped: ", str(caught.value)), caught.value
@@ -123,22 +124,22 @@ def test_pull_leaves_out_one_file_for_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inode", "content", "here"),
-    [(7, "evil", ["x.pt"]), (8, "evil", ["x.pt"]), (8, "good", ["n2", "x.pt", "x.pt"])],
+    ("inode", "content", "besides"),
+    [(7, "evil", []), (8, "evil", []), (8, "good", ["n2/outputs/x.pt"])],
     ids=["one file, shared", "the same content", "another content"],
 )
 def test_files_alike_of_two_hosts_are_one_where_they_are_shared_or_the_same(
-    tmp_path: Path, inode: int, content: str, here: list[str]
+    tmp_path: Path, inode: int, content: str, besides: list[str]
 ) -> None:
     """Of one name, size and time: checkpoints that hosts write in the same second of a coarse clock."""
-    first = _files("x.pt").replace("'mtime'", "'inode': 7, 'mtime'")
-    second = _files("x.pt").replace("'mtime'", f"'inode': {inode}, 'mtime'").replace("evil", content)
+    first = _files("outputs/x.pt").replace("'mtime'", "'inode': 7, 'mtime'")
+    second = _files("outputs/x.pt").replace("'mtime'", f"'inode': {inode}, 'mtime'").replace("evil", content)
     second = second.replace("yield pack_data", "if not request['offset']: yield pack_data")
     run, to = lied(tmp_path, liar(tmp_path, "n1", first), liar(tmp_path, "n2", second)), tmp_path / "to"
     for _ in range(2):
         pull(viewer(), run, to)
-        assert sorted(path.name for path in to.rglob("*")) == here
-    assert (to / "x.pt").read_bytes() == b"evil"
+        assert sorted(path.relative_to(to).as_posix() for path in to.rglob("*.pt")) == [*besides, "outputs/x.pt"]
+    assert (to / "outputs/x.pt").read_bytes() == b"evil"
 
 
 def test_what_one_host_calls_a_half_file_is_not_the_beginning_of_anothers(tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_what_one_host_calls_a_half_file_is_not_the_beginning_of_anothers(tmp_pa
 def test_a_file_that_breaks_off_is_gone_on_with_and_leaves_nothing_else(tmp_path: Path) -> None:
     body = """
     if op == "files":
-        yield {"ok": {"files": [{"name": "x.pt", "size": 4, "mtime": 1.0}]}}
+        yield {"ok": {"files": [{"name": "outputs/x.pt", "size": 4, "mtime": 1.0}]}}
     elif not request["offset"]:
         yield pack_data(0, 0, 0, b"ev")
         os._exit(0)
@@ -169,49 +170,82 @@ def test_a_file_that_breaks_off_is_gone_on_with_and_leaves_nothing_else(tmp_path
     with pytest.raises(DisttuiError, match="n1: the link broke"):
         pull(viewer(), run, to)
     assert pull(viewer(), run, to).bytes == 2
-    assert [(path.name, path.read_bytes()) for path in to.iterdir()] == [("x.pt", b"evil")]
+    assert [path.name for path in to.iterdir()] == ["outputs"]
+    assert [(path.name, path.read_bytes()) for path in (to / "outputs").iterdir()] == [("x.pt", b"evil")]
 
 
 def test_a_host_whose_files_stand_in_each_others_way_does_not_keep_the_next_ones_back(tmp_path: Path) -> None:
     to = tmp_path / "to"
-    (to / "results").mkdir(parents=True)
+    (to / "outputs/c").mkdir(parents=True)
     run = lied(
         tmp_path,
-        liar(tmp_path, "a", _files("a", "a/b")),
-        liar(tmp_path, "b", _files("b/c", "b")),
-        liar(tmp_path, "c", _files("results")),
-        liar(tmp_path, "d", _files("d" * 255)),
+        liar(tmp_path, "a", _files("outputs/a", "outputs/a/b")),
+        liar(tmp_path, "b", _files("outputs/b/c", "outputs/b")),
+        liar(tmp_path, "c", _files("outputs/c")),
+        liar(tmp_path, "d", _files("outputs/" + "d" * 255)),
     )
     with pytest.raises(DisttuiError) as caught:
         pull(viewer(), run, to)
     assert caught.value.exit_code == 3
-    for host, name in (("a", "a/b"), ("b", "b"), ("c", "results")):
-        assert f"{host}: {to / name} cannot be written: " in str(caught.value)
-    assert {"a", "b", "d" * 255} <= {path.name for path in to.iterdir()}
+    for name, why in (("a/b", "cannot be written: "), ("b", "cannot be written: "), ("c", "is here already")):
+        assert re.search(rf"{name[0]}: .*{re.escape(str(to / 'outputs' / name))} {why}", str(caught.value)), name
+    assert {"a", "b", "d" * 255} <= {path.name for path in (to / "outputs").iterdir()}
+
+
+def test_pull_replaces_no_file_but_its_own(tmp_path: Path) -> None:
+    """A folder with a program in it may be the target: `--to .`."""
+    to, names = tmp_path / "to", ("train.py", "checkpoints/../train.py", "outputs/mine.py", "outputs/theirs.py")
+    (to / "outputs").mkdir(parents=True)
+    for name in ("train.py", "outputs/mine.py"):
+        (to / name).write_text("mine")
+    run = lied(tmp_path, liar(tmp_path, "n1", _files(*names)))
+    for _ in range(2):
+        with pytest.raises(DisttuiError) as caught:
+            pull(viewer(), run, to)
+        assert "n1: 3 files skipped: 'train.py' is no checkpoint or output of a run" in str(caught.value)
+        assert f"{to}/outputs/mine.py is here already, and was not pulled of this run" in str(caught.value)
+        assert (to / "outputs/theirs.py").read_bytes() == b"evil"
+        (to / "outputs/theirs.py").write_bytes(b"older, as the last pull may have left it")
+    assert (to / "train.py").read_text() == (to / "outputs/mine.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize("first", [None, "outputs/x.pt"], ids=["no file", "no checksum"])
+def test_a_silent_host_keeps_no_file_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str | None
+) -> None:
+    """It answers heartbeats, and sends nothing of a file, or no checksum of one that is here."""
+    monkeypatch.setattr(pulling, "REACH", 0.5)
+    silent = _files("outputs/x.pt").replace('yield pack_data(0, 0, 0, b"evil")', "time.sleep(3600)")
+    silent = silent.replace("'mtime'", "'inode': 8, 'mtime'")
+    hosts = [liar(tmp_path, "n0", _files(first))] if first else []
+    run = lied(tmp_path, *hosts, liar(tmp_path, "n1", silent), liar(tmp_path, "n2", _files("outputs/y.pt")))
+    with pytest.raises(DisttuiError, match=r"n1: nothing of outputs/x.pt has come for \d+ s"):
+        pull(viewer(), run, tmp_path / "to")
+    assert (tmp_path / "to/outputs/y.pt").read_bytes() == b"evil"
 
 
 def test_a_file_larger_than_the_disk_is_not_begun(tmp_path: Path) -> None:
     body = """
     if op == "files":
-        yield {"ok": {"files": [{"name": "x", "size": 1 << 50, "mtime": 1.0}]}}
+        yield {"ok": {"files": [{"name": "outputs/x", "size": 1 << 50, "mtime": 1.0}]}}
     """
-    run = lied(tmp_path, liar(tmp_path, "n1", body), liar(tmp_path, "n2", _files("y")))
-    with pytest.raises(DisttuiError, match=r"n1: x is 1048576\.0 GiB, and .* GiB are free"):
+    run = lied(tmp_path, liar(tmp_path, "n1", body), liar(tmp_path, "n2", _files("outputs/y")))
+    with pytest.raises(DisttuiError, match=r"n1: outputs/x is 1048576\.0 GiB, and .* GiB are free"):
         pull(viewer(), run, tmp_path / "to")
-    assert [path.name for path in (tmp_path / "to").iterdir()] == ["y"]
+    assert [path.name for path in (tmp_path / "to/outputs").iterdir()] == ["y"]
 
 
 def test_pull_of_an_endless_file_ends(tmp_path: Path) -> None:
     body = """
     if op == "files":
-        yield {"ok": {"files": [{"name": "results/x", "size": 4, "mtime": 1.0},
-                                {"name": "results/y", "size": 1e300, "mtime": 1.0},
-                                {"name": "results/z", "size": 1, "mtime": 1e300}]}}
+        yield {"ok": {"files": [{"name": "outputs/x", "size": 4, "mtime": 1.0},
+                                {"name": "outputs/y", "size": 1e300, "mtime": 1.0},
+                                {"name": "outputs/z", "size": 1, "mtime": 1e300}]}}
     while op == "fetch":
         yield pack_data(0, 0, 0, bytes(65536)) * 16
     """
     run = lied(tmp_path, liar(tmp_path, "n1", body))
-    with pytest.raises(DisttuiError, match="n1: results/x was 0 MiB, and 64 MiB have come without its end"):
+    with pytest.raises(DisttuiError, match="n1: outputs/x was 0 MiB, and 64 MiB have come without its end"):
         pull(viewer(), run, tmp_path / "to")
 
 

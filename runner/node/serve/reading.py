@@ -9,7 +9,6 @@ import threading
 from typing import TYPE_CHECKING, Callable, List, NamedTuple, Tuple
 
 from ...protocol.limits import CHUNK, READ_LIMIT
-from ...protocol.names import CODE
 from ..journal import read_object
 from ..observe.log_limit import data_from
 from ..problem import Problem
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from ...protocol import requests
 
 _FILES = 20000
-_OUTPUTS = "outputs"
-"""The prefix of the names of the job's outputs."""
+_CHECKPOINTS, _OUTPUTS = "checkpoints", "outputs"
+"""The prefixes of the names of what can be pulled; a viewer takes no other."""
 
 Send = Callable[[int, int, int, bytes], None]
 
@@ -59,14 +58,11 @@ def outputs_of(folder: str) -> Outputs:
 
 
 def files(run_folder: str, outputs: Outputs) -> requests.FilesAnswer:
-    """What can be pulled of a run: its folder without the hosts' own folders and the code, and the job's outputs."""
+    """What can be pulled of a run: its checkpoints, and the job's outputs."""
     found: List[requests.File] = []
     left_out: List[str] = []
-    for path, folders, names in os.walk(run_folder):
-        inside = os.path.relpath(path, run_folder)
-        if inside == ".":
-            folders[:] = [name for name in folders if not name.isdecimal() and name not in (_OUTPUTS, CODE)]
-        _note(found, path, "" if inside == "." else inside, names, folders)
+    for path, folders, names in os.walk(os.path.join(run_folder, _CHECKPOINTS)):
+        _note(found, path, os.path.relpath(path, run_folder), names, folders)
     for output in outputs.names:
         try:
             _check_way(outputs.workdir, output)
