@@ -166,3 +166,27 @@ def test_ranges_are_counted_before_they_are_made(home: Path, line: str) -> None:
     assert names(found) == ["node17", "node18", "node27", "node28"]
     [problem] = found.problems
     assert "or too long for one" in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("n[1-2,4]", "n1 n2 n4"),
+        ("c[1,3]-[1,2] m1", "c1-1 c1-2 c3-1 c3-2 m1"),
+        ("cpn-[10-11]-[01,03]", "cpn-10-01 cpn-10-03 cpn-11-01 cpn-11-03"),
+        ("n[1-2],m1;x", "n1 n2 m1 x"),
+        ("n[0-4/2]", "n0 n2 n4"),
+        ("db-[a:c]", "db-a db-b db-c"),
+        ("user@[fe80::1]:22, [::1]", "user@[fe80::1]:22 [::1]"),
+        ("user@n[1-2]:2222", "user@n1:2222 user@n2:2222"),
+    ],
+)
+def test_node_lists_of_slurm_and_clustershell(text: str, hosts: str) -> None:
+    found = typed_hosts(text)
+    assert ([one.host for one in found.candidates], found.problems) == (hosts.split(), ())
+
+
+@pytest.mark.parametrize("word", ["n[1-2", "n]", "n[a-b]", "n[]", "n[1-2]]", "n[[1]]"])
+def test_a_node_list_that_is_not_understood_is_quoted(word: str) -> None:
+    found = typed_hosts(word)
+    assert not found.candidates and repr(word) in found.problems[0]

@@ -184,7 +184,7 @@ def test_a_hostfile_gives_each_host_its_processes() -> None:
         *(("box1", 6), ("box2", 8), ("box3", 8), ("box4", 3))
     ]
     assert "3: box2: dropped: max_slots=9 has no counterpart" in said
-    assert "4: box1: ambiguous: a second line of this host: 4 + 2 slots" in said
+    assert "4: box1: ambiguous: a further line of this host: 4 + 2 slots" in said
 
 
 def test_a_deepspeed_file_is_handed_to_the_script_and_its_batch_says_how_many_processes() -> None:
@@ -429,6 +429,180 @@ def test_of_endless_lines_that_nobody_understands_some_are_noted_and_the_rest_is
     said = notes(imported)
     assert "0: …: ambiguous: 249,001 more notes on lines that were dropped or not understood" in said
     assert "250002: srun: translated: train.py → job.script" in said
+
+
+TWO = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:8\n"
+STARTS = [
+    # The forms of public scripts: each starts 16 processes on two hosts with 8 GPUs.
+    ("cd ~/proj && srun torchrun --nnodes 2 --nproc-per-node 8 a.py --lr 1", "torchrun", "a.py --lr 1"),
+    ("START='torchrun --nproc-per-node 8'\nRUN='a.py --lr 1'\nsrun bash -c \"$START $RUN\"", "torchrun", "a.py --lr 1"),
+    ("CMD='torchrun --nproc_per_node 8 a.py'\neval $CMD", "torchrun", "a.py"),
+    ("accelerate launch --num_processes 16 a.py", "accelerate", "a.py"),
+    ("srun accelerate launch --num_machines 2 --num_processes $((SLURM_NNODES * 8)) a.py", "accelerate", "a.py"),
+    ("srun deepspeed --num_gpus 8 a.py --deepspeed ds.json", "deepspeed", "a.py --deepspeed ds.json"),
+    ("deepspeed --hostfile hosts --num_nodes 2 --no_local_rank a.py", "deepspeed", "a.py"),
+    ("srun python -m deepspeed.launcher.runner a.py", "deepspeed", "a.py"),
+    ("mpirun -np 16 -npernode 8 python a.py", "mpirun", "a.py"),
+    ("mpirun -np 16 --hostfile h -x NCCL_DEBUG=INFO --mca btl tcp,self --bind-to none python a.py", "mpirun", "a.py"),
+    ("mpiexec --map-by ppr:8:node --allow-run-as-root python a.py", "mpirun", "a.py"),
+    ("mpirun -np 2 --map-by ppr:1:node torchrun --nproc-per-node 8 a.py", "torchrun", "a.py"),
+    ("srun singularity exec --nv -B /data img.sif torchrun --nproc-per-node 8 a.py", "torchrun", "a.py"),
+    ("srun apptainer run --nv img.sif bash -c 'torchrun --nproc-per-node=8 a.py'", "torchrun", "a.py"),
+    ("docker run --gpus all --rm img torchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
+    ("srun --container-image=img torchrun --nproc-per-node 8 a.py", "torchrun", "a.py"),
+    ("srun uv run torchrun --nproc-per-node 8 a.py", "torchrun", "a.py"),
+    ("uv run --no-sync --python 3.12 torchrun --nproc-per-node 8 a.py", "torchrun", "a.py"),
+    ("poetry run torchrun --nproc_per_node=8 a.py", "torchrun", "a.py"),
+    ("srun conda run -n env --no-capture-output torchrun --nproc_per_node=8 a.py", "torchrun", "a.py"),
+    ("srun env FOO=1 nohup torchrun --nproc_per_node 8 a.py > log 2>&1 &", "torchrun", "a.py"),
+    ("srun numactl --cpunodebind=0 nsys profile -o x torchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
+    ("srun ./bind.sh python a.py --x", "torchrun", "a.py --x"),
+    ("srun python a.py", "torchrun", "a.py"),
+    ("srun --ntasks-per-node=8 --gpus-per-task=1 python -X faulthandler -W ignore a.py", "torchrun", "a.py"),
+    ("python -m torch.distributed.launch --nproc_per_node=8 --use_env a.py", "torchrun", "a.py"),
+    ("if [ -n \"$X\" ]; then srun torchrun --nproc_per_node 8 a.py; fi", "torchrun", "a.py"),
+    ("ARGS=(--nproc_per_node 8  # each\n --nnodes 2)\nARGS+=(--rdzv_id 1)\nM=(--lr 1)\n"
+     "torchrun ${ARGS[@]} a.py \"${M[@]}\"", "torchrun", "a.py --lr 1"),
+    ("O=--lr\nO+=' 1'\nsrun torchrun --nproc-per-node 8 a.py $O", "torchrun", "a.py --lr 1"),
+    ("srun torchrun $UNKNOWN a.py", "torchrun", "a.py"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "launcher", "words"), STARTS, ids=[line for line, *_ in STARTS])
+def test_any_start_of_a_job_has_its_script_and_processes(line: str, launcher: str, words: str) -> None:
+    profile, _ = taken(f"{TWO}{line}\n", hosts=("n1", "n2"))
+    assert profile.job.script and [profile.job.script, *profile.job.args] == words.split()
+    assert [host.num_processes for host in profile.hosts] == [8, 8]
+    assert profile.launch.launcher == launcher
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun ./launch.sh", "srun bash launch.sh --x", "./launch.sh", "srun $CMD", 'srun bash -c "$CMD"',
+        "srun litgpt pretrain pythia", "srun fairseq-train data", "srun tune run --nproc_per_node 8 recipe",
+        "composer a.py", "horovodrun -np 16 python a.py", "jsrun -n 16 python a.py", "pdsh -w n1,n2 torchrun a.py",
+        "ssh n1 torchrun a.py", "ray start --head", "sbatch other.sh", "true", "singularity run --nv img.sif",
+        "python prepare.py\nsrun ./launch.sh", "srun hostname\nsrun mkdir -p x",
+    ],
+)  # fmt: skip
+def test_a_start_that_is_not_understood_is_refused(line: str) -> None:
+    with pytest.raises(InputError, match=r"not known what|no command that starts|not known whether"):
+        read_foreign(f"{TWO}{line}\n", "file", "sbatch", ["n1", "n2"])
+    given = read_foreign(f"{TWO}{line}\n", "file", "sbatch", ["n1", "n2"], script="b.py")
+    assert parse(given.text, "imported.yaml").hosts[0].num_processes == 8
+
+
+@pytest.mark.parametrize(
+    ("directives", "hosts", "processes"),
+    [
+        ("--ntasks=16 --ntasks-per-node=8", 2, 8),
+        ("--gpus=16 --gpus-per-node=8", 2, 8),
+        ("-N 2 --gpus=16", 2, 8),
+        ("-N 2 --gpus-per-task=8 --ntasks-per-node=1", 2, 8),
+        ("-N 2 --ntasks-per-gpu=1 --gpus-per-node=4", 2, 4),
+        ("-N2 -n16", 2, 8),
+        ("--nod=2 --nodes=2 --ntasks-per-n=4", 2, 4),
+    ],
+)
+def test_counts_of_hosts_follow_from_the_directives(directives: str, hosts: int, processes: int) -> None:
+    imported = read_foreign(f"#!/bin/sh\n#SBATCH {directives}\nsrun python a.py\n", "file")
+    assert imported.text.count("<host") == hosts and f"num_processes: {processes}\n" in imported.text
+
+
+def test_directives_that_leave_the_count_open_say_so() -> None:
+    assert "nodes: ambiguous: the script does not say how many hosts" in notes(
+        read_foreign("#!/bin/sh\n#SBATCH -n 16\nsrun python a.py\n", "file")
+    )
+    with pytest.raises(InputError, match="a job of unequal parts"):
+        read_foreign("#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N2\nsrun python a.py\n", "file")
+    alone = read_foreign("#!/bin/sh\ntorchrun --nnodes 2 --nproc_per_node 8 a.py\n", "file")
+    assert alone.text.count("<host") == 2
+    said = taken(f"{TWO}torchrun --nnodes=4 a.py\n", hosts=("n1", "n2"))[1]
+    assert "torchrun --nnodes: ambiguous: 4, and nodes is 2" in said
+    assert "num_processes: ambiguous: torchrun --nproc-per-node is not given" in said
+
+
+def test_what_stands_around_a_job_is_taken_over_or_named() -> None:
+    line = "srun --export=ALL,A=1 apptainer exec --nv /img.sif uv run torchrun --nproc-per-node 8 a.py"
+    profile, said = taken(f"{TWO}#SBATCH --export=B=2\n{line}\n", hosts=("n1", "n2"))
+    assert profile.container and (profile.container.runtime, profile.container.image) == ("apptainer", "/img.sif")
+    assert profile.job.env == {"A": "1", "B": "2"}
+    assert "container.mounts" in said
+    assert (
+        "srun --container-image: ambiguous: img"
+        in taken(f"{TWO}srun --container-image=img python a.py\n", hosts=("n1", "n2"))[1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("n1\nn1\nn2\nn2\n", "n1:2 n2:2"),
+        ("n1 slots=4\nn1\n", "n1:5"),
+        ("n1\nn1 slots=4\n", "n1:5"),
+        ("n1\n", "n1:None"),
+        ("n1 max_slots=8 slots=4\n", "n1:4"),
+        ("n1 slots=4 username=alice port=2222\n", "alice@n1:2222:4"),
+        ("alice@n1:22 slots=2\n", "alice@n1:22:2"),
+        ("n1:4\n", "n1:4"),
+        ("n[1-2,4] slots=2\n", "n1:2 n2:2 n4:2"),
+        ("c[1,3]-[1,2] slots=1\n", "c1-1:1 c1-2:1 c3-1:1 c3-2:1"),
+        ("cpn-[10-11]-[01,03] slots=1\n", "cpn-10-01:1 cpn-10-03:1 cpn-11-01:1 cpn-11-03:1"),
+        ("n[1-2],m1 slots=2\n", "n1:2 n2:2 m1:2"),
+        ("n[08-10] slots=1\n", "n08:1 n09:1 n10:1"),
+        ("n[0-4/2] slots=1\n", "n0:1 n2:1 n4:1"),
+    ],
+)
+def test_hostfiles_of_all_kinds_are_counted(text: str, hosts: str) -> None:
+    profile = parse(read_foreign(text, "file").text, "imported.yaml")
+    assert " ".join(f"{host.label()}:{host.num_processes}" for host in profile.hosts) == hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("n[1-2 slots=2\n", r"'n\[1-2' is not a list of hosts"),
+        ("n[a-b] slots=2\n", r"'n\[a-b\]' is not a list of hosts"),
+        ("n[1-4]!n2 slots=1\n", r"n\[1-4\]!n2 is not a host"),
+        ("n1 slots=4x\n", "n1: slots=4x"),
+        ("n1 4\n", "n1: 4"),
+        ("rank 0=n1 slot=0\n", "a line of a rankfile"),
+    ],
+)
+def test_a_line_that_is_not_understood_is_quoted(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_foreign(text, "file", "hostfile")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1", "root@localhost"])
+def test_the_localhost_of_another_machine_is_noted(host: str) -> None:
+    assert "the machine that mpirun was typed on" in notes(read_foreign(f"{host} slots=2\n", "file", "hostfile"))
+
+
+def test_node_lists_are_hosts_of_the_command_line() -> None:
+    text = "#!/bin/sh\ntorchrun --nnodes 3 --nproc-per-node 2 a.py\n"
+    profile = parse(read_foreign(text, "file", hosts=["n[1-2,4]"]).text, "imported.yaml")
+    assert [host.host for host in profile.hosts] == ["n1", "n2", "n4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts", "expected"),
+    [
+        ("head-node:0,1", (), [("head-node", (0, 1), 2)]),
+        ("head-node:0,1@w:2", (), [("head-node", (0, 1), 2), ("w", (2,), 1)]),
+        ("head-node:0,1", ("a", "b"), [("a", None, 1), ("b", None, 1)]),
+        ("x:y", (), [("local", None, 2)]),
+    ],
+)
+def test_the_hosts_of_a_deepspeed_filter(
+    text: str, hosts: tuple[str, ...], expected: list[tuple[str, tuple[int, ...] | None, int]]
+) -> None:
+    config = f"distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config:\n  deepspeed_inclusion_filter: {text}\n"
+    profile, said = taken(f"{config}  deepspeed_hostfile: /h\n", hosts=hosts)
+    assert [(host.host, host.gpus, host.num_processes) for host in profile.hosts] == expected
+    assert "deepspeed_hostfile: ambiguous: /h names the hosts" in said
+    assert ("deepspeed_inclusion_filter: ambiguous" in said) == (text == "x:y" or bool(hosts))
 
 
 def typed(*words: str) -> Result:

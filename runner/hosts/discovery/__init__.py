@@ -8,7 +8,15 @@ from pathlib import Path
 
 from disttui.runner.errors import InputError
 from disttui.runner.hosts.discovery.ansible import inventory
-from disttui.runner.hosts.discovery.candidate import Candidate, Discovered, gather, hostfile, read_text, spread
+from disttui.runner.hosts.discovery.candidate import (
+    Candidate,
+    Discovered,
+    gather,
+    hostfile,
+    read_text,
+    spread,
+    words_of,
+)
 from disttui.runner.hosts.discovery.ssh_hosts import ssh_hosts
 from disttui.runner.text import clean
 
@@ -66,9 +74,8 @@ def typed_hosts(text: str) -> Discovered:
 
 
 def _hosts(text: str, problems: list[str]) -> Iterator[Candidate]:
-    for word in re.split(r"[\s,;]+", text.strip()):
-        # An IPv6 address in brackets holds colons, but no range.
+    for word in words_of(text):
         try:
-            yield from (Candidate(one, SOURCE) for one in (spread(word) if word else ()))
+            yield from (Candidate(one, SOURCE) for one in spread(word))
         except InputError as error:
             problems.append(error.sentence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +20,11 @@ MOST = 1000
 MAX_SIZE = 1024 * 1024
 """Bytes of a file that are read."""
 _LONGEST = 255
-"""Characters of a pattern of several hosts."""
-_RANGE = re.compile(r"\[(\d{1,9})[:-](\d{1,9})\]")
+"""Characters of a word that stands for several hosts."""
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_ITEM = re.compile(r"(\d{1,9})(?:[:-](\d{1,9})(?:/([1-9]\d{0,3}))?)?")
+_LETTERS = re.compile(r"([a-z]):([a-z])|([A-Z]):([A-Z])")
+_WORDS = re.compile(r"(?:[^\s,;\[]|\[[^\]]*\]?)+")
 
 
 @dataclass(frozen=True)
@@ -84,26 +87,62 @@ def read_text(path: Path) -> str:
     return data.decode("utf-8", "replace")
 
 
+def words_of(text: str) -> list[str]:
+    """The words of a list of hosts; commas and blanks inside brackets part none."""
+    return _WORDS.findall(text)
+
+
 def spread(pattern: str) -> list[str]:
-    """`node[1-3]`, `node[01:16]` → each name, zeros kept. Raises InputError for more than `MOST`."""
-    parts, begin, total = [], 0, 1
-    for found in _RANGE.finditer(pattern):
-        first, last = found.groups()
-        if not int(first) <= int(last) < int(first) + MOST:
-            what = f"{clean(pattern[:_LONGEST])!r} is not a range of at most {MOST:,} hosts"
-            raise InputError(what, "Write it like node[1-4].")
-        width = len(first) if first.startswith("0") else 0
-        numbers = [f"{number:0{width}}" for number in range(int(first), int(last) + 1)]
-        total *= len(numbers)
-        if total > MOST or len(pattern) > _LONGEST:
-            what = f"{clean(pattern[:_LONGEST])!r} is more than {MOST:,} hosts, or too long for one"
-            raise InputError(what, "Write it in parts.")
-        parts += [[pattern[begin : found.start()]], numbers]
-        begin = found.end()
-    return ["".join(words) for words in product(*parts, [pattern[begin:]])]
+    """The names that a node list of Slurm, ClusterShell or Ansible stands for, zeros kept.
+
+    `n[01-03,7],m1`, `c[1,3]-[1,2]`, `n[0-8/2]`, `n[1:3]`. Raises InputError for more than `MOST`, and for what is none.
+    """
+    names = [name for word in words_of(pattern) for name in _spread(word, pattern)]
+    if len(names) > MOST:
+        raise _too_many(pattern)
+    return names
 
 
-_SLOTS = re.compile(r"(?:slots|max[_-]?slots|count|cpu)\s*=\s*(\d{1,6})", re.IGNORECASE)
+def _spread(word: str, pattern: str) -> list[str]:
+    found = _BRACKETS.search(word)
+    if found is None and ("[" in word or "]" in word):
+        raise InputError(f"{clean(pattern)!r} is not a list of hosts", "Write it like node[1-4,7].")
+    if found is None or (found[1].count(":") > 1 and (not found.start() or word[found.start() - 1] == "@")):
+        return [word]  # a name, or an IPv6 address
+    if len(word) > _LONGEST:
+        raise _too_many(word)
+    before, after = word[: found.start()], word[found.end() :]
+    numbers = [number for item in found[1].split(",") for number in _items(item.strip(), pattern)]
+    rests = _spread(after, pattern) if after else [""]
+    names = [f"{before}{number}{rest}" for number in numbers for rest in rests]
+    if len(names) > MOST:
+        raise _too_many(pattern)
+    return names
+
+
+def _too_many(pattern: str) -> InputError:
+    shown = clean(pattern[:_LONGEST])
+    return InputError(f"{shown!r} is more than {MOST:,} hosts, or too long for one", "Write it in parts.")
+
+
+def _items(item: str, pattern: str) -> list[str]:
+    """`01-03` → 01, 02, 03."""
+    if letters := _LETTERS.fullmatch(item):
+        return [chr(one) for one in range(*map(ord, filter(None, letters.groups())))] + [item[-1]]
+    found = _ITEM.fullmatch(item)
+    if found is None:
+        raise InputError(f"{clean(pattern)!r} is not a list of hosts", "Write it like node[1-4,7].")
+    first, last, step = found[1], found[2] or found[1], int(found[3] or 1)
+    if not int(first) <= int(last) < int(first) + MOST * step:
+        raise InputError(f"{clean(pattern)!r} is not a range of at most {MOST:,} hosts", "Write it like node[1-4].")
+    width = len(first) if first.startswith("0") else 0
+    return [f"{number:0{width}}" for number in range(int(first), int(last) + 1, step)]
+
+
+_SLOTS = re.compile(r"(?<![\w-])(?:slots|count|cpu)\s*=\s*(\d{1,6})(?!\S)", re.IGNORECASE)
+_MOST_SLOTS = re.compile(r"(?<![\w-])max[_-]?slots\s*=\s*(\d{1,6})(?!\S)", re.IGNORECASE)
+_LOGIN = re.compile(r"(?<!\S)(?:user(?:name)?|login)\s*=\s*(\S+)", re.IGNORECASE)
+_PORT = re.compile(r"(?<!\S)port\s*=\s*(\d{1,5})(?!\S)", re.IGNORECASE)
 _COUNTED = re.compile(r"([^\s:]+):(\d{1,6})")
 
 
@@ -131,11 +170,15 @@ def host_lines(text: str) -> Iterator[HostLine]:
         if not words:
             continue
         host, rest = words[0], words[1] if len(words) > 1 else ""
-        counted = _COUNTED.fullmatch(host)
-        given = _SLOTS.search(rest)
+        given = _SLOTS.search(rest) or _MOST_SLOTS.search(rest)
+        counted = None if given else _COUNTED.fullmatch(host)  # else it is a port
+        login, port = _LOGIN.search(rest), _PORT.search(rest)
         slots = int(given[1]) if given else int(counted[2]) if counted else None
-        others = f"{rest[: given.start()]} {rest[given.end() :]}" if given else rest
-        yield HostLine(number, counted[1] if counted else host, slots, tuple(others.split()))
+        for taken in sorted(filter(None, (given, login, port)), key=re.Match.start, reverse=True):
+            rest = f"{rest[: taken.start()]} {rest[taken.end() :]}"
+        name = counted[1] if counted else host
+        name = f"{login[1]}@{name}" if login and "@" not in name else name
+        yield HostLine(number, f"{name}:{port[1]}" if port else name, slots, tuple(rest.split()))
 
 
 def _hosts(text: str, name: str, problems: list[str]) -> Iterator[Candidate]:

@@ -38,6 +38,7 @@ class Machine(NamedTuple):
 
     host: str
     num_processes: int | None = None
+    gpus: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,9 @@ class Translation:
     job: dict[str, object] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     launch: dict[str, object] = field(default_factory=dict)
+    container: dict[str, object] = field(default_factory=dict)
+    unread: tuple[int, str] = (0, "")
+    """The line and the words of a start of the job that is not understood."""
     job_script: bool = False
     """Whether the file is one of Slurm, so that a login node may be given in place of hosts."""
     login: str = ""
@@ -178,6 +182,11 @@ def _settle_job(draft: Translation, script: str | None) -> None:
         for kind in kinds:
             draft.job.pop(kind, None)
         draft.job = {"script": script, **draft.job}
+    elif draft.job_script and not any(kind in draft.job for kind in kinds):
+        line, words = draft.unread
+        what = f"it is not known what {words} starts" if line else "no command that starts a job is understood in it"
+        cure = "Name the script by --script, or write its start with srun, torchrun, accelerate launch or python."
+        raise InputError(what, cure, place=f"{draft.source}:{line}" if line else draft.source)
     elif not any(kind in draft.job for kind in kinds):
         draft.job = {"script": SCRIPT, **draft.job}
         what = f"the file names no script: {SCRIPT} stands in its place; --script names yours"
@@ -187,11 +196,15 @@ def _settle_job(draft: Translation, script: str | None) -> None:
 def _data(draft: Translation, machines: Sequence[Machine]) -> dict[str, object]:
     counts = {one.num_processes for one in machines}
     common = draft.num_processes if counts == {None} else counts.pop() if len(counts) == 1 else None
-    single = {"gpus": list(draft.gpus)} if draft.gpus is not None and len(machines) == 1 else {}
+    single = draft.gpus if len(machines) == 1 else None
     listed: list[object] = []
     for one in machines:
-        own = {} if common is not None or one.num_processes is None else {"num_processes": one.num_processes}
-        listed.append({"host": one.host, **own, **single} if own or single else one.host)
+        own: dict[str, object] = {}
+        if common is None and one.num_processes is not None:
+            own["num_processes"] = one.num_processes
+        if (gpus := one.gpus or single) is not None:
+            own["gpus"] = list(gpus)
+        listed.append({"host": one.host, **own} if own else one.host)
     data: dict[str, object] = {
         "disttui": 1,
         "name": slug(draft.name or draft.source.rpartition("/")[2].partition(".")[0]),
@@ -201,6 +214,7 @@ def _data(draft: Translation, machines: Sequence[Machine]) -> dict[str, object]:
         "activate": draft.activate,
         "var": draft.variables,
         "job": {**draft.job, **({"env": draft.env} if draft.env else {})},
+        "container": draft.container,
         "launch": draft.launch,
         "slurm": draft.slurm,
     }

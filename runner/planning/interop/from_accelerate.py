@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from disttui.runner.formatting import amount
+from disttui.runner.hosts.discovery.candidate import flaw_of
 from disttui.runner.planning.interop.draft import Machine, Translation, count, shown
 from disttui.runner.profile.fields import is_ip
 from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -26,6 +29,11 @@ _DEEPSPEED = {
     "zero3_save_16bit_model": "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
     "zero_stage": "ACCELERATE_DEEPSPEED_ZERO_STAGE",
 }
+_OF_THE_LAUNCHER = (
+    "deepspeed_hostfile", "deepspeed_inclusion_filter", "deepspeed_exclusion_filter", "deepspeed_multinode_launcher",
+)  # fmt: skip
+_FILTER = re.compile(r"([^:@\s]+)(?::(\d{1,4}(?:,\d{1,4})*))?")
+"""A host of an inclusion filter, and its GPUs."""
 _DYNAMO = ("backend", "mode", "use_dynamic", "use_fullgraph", "use_regional_compilation")
 _FSDP = (
     "activation_checkpointing", "activation_checkpointing_offload", "auto_wrap_policy", "backward_prefetch",
@@ -281,6 +289,35 @@ class AccelerateReader:
         if not entries:
             self._draft.dropped(line, "mpirun_config", "empty")
 
+    def _deepspeed_launcher(self, line: int, name: str, text: str) -> None:
+        """What DeepSpeed's own launcher is told, and the script is not."""
+        draft, label = self._draft, f"deepspeed_config.{name}"
+        if name == "deepspeed_inclusion_filter" and text not in ("", "null"):
+            parts = [_FILTER.fullmatch(part) for part in text.split("@")]
+            found = [
+                Machine(part[1], part[2].count(",") + 1, tuple(map(int, part[2].split(","))))
+                if part[2]
+                else Machine(part[1])
+                for part in parts
+                if part and not flaw_of(part[1])
+            ]
+            if len(found) < len(parts) or (
+                draft.wanted and self._scalar("num_machines")[1] and len(found) != draft.wanted
+            ):
+                draft.ambiguous(line, label, f"{shown(text)}: write hosts, and gpus: […] beside each; dropped")
+            elif self._hosts:
+                draft.ambiguous(line, label, f"{shown(text)}: --host counts; write gpus: […] beside each host")
+            else:
+                draft.hosts, draft.wanted = found, len(found)
+                draft.translated(line, label, "→ hosts, with the gpus and processes of each")
+        elif name == "deepspeed_hostfile" and text not in ("", "null"):
+            what = f"{shown(text)} names the hosts: disttui profile import {shown(text)}, or --host for each"
+            draft.ambiguous(line, label, what)
+        elif name == "deepspeed_exclusion_filter" and text not in ("", "null"):
+            draft.ambiguous(line, label, f"{shown(text)}: write gpus: […] beside each host; dropped")
+        else:
+            draft.dropped(line, label, "disttui starts the ranks itself")
+
     def _precision(self, line: int, text: str) -> None:
         if text in ("no", ""):
             self._draft.dropped(line, "mixed_precision", "the default")
@@ -319,7 +356,9 @@ class AccelerateReader:
             draft.translated(line, key, f"→ job.env: {switch}")
         for name, (place, value) in entries.items():
             variable = known.get(name)
-            if variable is None or not isinstance(value, ScalarNode):
+            if name in _OF_THE_LAUNCHER and isinstance(value, ScalarNode):
+                self._deepspeed_launcher(place.line, name, value.text)
+            elif variable is None or not isinstance(value, ScalarNode):
                 draft.ambiguous(place.line, f"{key}.{name}", "not known here; dropped")
             elif not value.is_null:
                 lowered = value.text.lower() if value.plain and value.text.lower() in ("true", "false") else value.text

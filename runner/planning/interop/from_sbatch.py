@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from disttui.runner.errors import InputError
+from disttui.runner.formatting import amount
 from disttui.runner.hosts.discovery.candidate import flaw_of, spread
 from disttui.runner.planning.interop import script_body
 from disttui.runner.planning.interop.draft import Machine, Translation, count, shown
 from disttui.runner.planning.interop.script_body import JobLine
+from disttui.runner.planning.interop.shell import unknown_names
 from disttui.runner.profile.fields import slug
 from disttui.runner.profile.schema import MOST_HOSTS
 from disttui.runner.profile.sections import Slurm
@@ -90,14 +93,15 @@ _DROPPED = {
     "input": "ranks read nothing from their standard input",
     "cpus-per-task": "disttui sets OMP_NUM_THREADS from the cores of the host",
     "kill-on-bad-exit": "a failed rank ends the run",
-    "export": "variables stand in job.env",
     "get-user-env": "the login's environment is there",
 }  # fmt: skip
 _AMBIGUOUS = {
     "requeue": "launch.restarts makes further attempts: choose how many",
     "signal": "ranks get SIGTERM, and launch.grace seconds: choose how many",
 }
-_NUMBERS = ("nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "gpus", "gres", "gpus-per-task")
+_NUMBERS = (
+    "nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus-per-node", "gpus", "gres", "gpus-per-task"
+)  # fmt: skip
 _LONGEST = 1 << 16
 """Characters of a directive: for a long word, shlex needs time as the square of its length."""
 
@@ -166,6 +170,10 @@ def _options(number: int, words: list[str], draft: Translation) -> Iterator[_Dir
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
+        if word in ("hetjob", "packjob"):
+            what = "a job of unequal parts"
+            draft.wrong(number, 1, what, "expected one: a profile starts one; import a hostfile, with slots for each")
+            continue
         if not word.startswith("-"):
             draft.ambiguous(number, "#SBATCH", f"{shown(word)} is not an option; dropped")
             continue
@@ -178,7 +186,7 @@ def _options(number: int, words: list[str], draft: Translation) -> Iterator[_Dir
 
 def _whole(name: str) -> str:
     """The name of an option that may be shortened: `--err` is `--error`."""
-    known = {*_DROPPED, *_AMBIGUOUS, *_NUMBERS, "job-name", "chdir", "nodelist"}
+    known = {*_DROPPED, *_AMBIGUOUS, *_NUMBERS, "job-name", "chdir", "nodelist", "export"}
     meant = [one for one in known if one.startswith(name)]
     return meant[0] if name not in known and name and len(meant) == 1 else name
 
@@ -194,6 +202,8 @@ def _take(one: _Directive, draft: Translation) -> None:
     elif name == "chdir" and value.startswith(("/", "~")) and "%" not in value:
         draft.job["workdir"] = value
         draft.translated(line, name, f"{shown(value)} → job.workdir")
+    elif name == "export":
+        script_body.take_export(line, value, draft)
     elif name == "chdir":
         draft.ambiguous(line, name, f"{shown(value)}: write the whole path as job.workdir")
     elif draft.login and (name == "cpus-per-task" or take(line, name, value, draft)):
@@ -210,32 +220,16 @@ def _take(one: _Directive, draft: Translation) -> None:
 
 
 def _nodelist(one: _Directive, draft: Translation) -> None:
-    """`n[1-3,7],m1`: commas inside brackets part numbers, others names."""
+    """`n[1-3,7],m1`."""
     names: list[str] = []
-    try:
-        for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", one.value):
-            for whole in _parts(part)[:MOST_HOSTS]:
-                names += spread(whole)
-            if len(names) > MOST_HOSTS:
-                raise InputError(f"more than {MOST_HOSTS:,} hosts")
-    except InputError as error:
-        draft.wrong(one.line, 1, f"nodelist: {error.what}", "expected names like n[1-3],m1")
-        return
-    if not names or any(map(flaw_of, names)):
+    with suppress(InputError):
+        names = spread(one.value)
+    if not names or len(names) > MOST_HOSTS or any(map(flaw_of, names)):
         draft.wrong(one.line, 1, f"nodelist: {shown(one.value)}", "expected names like n[1-3],m1")
         return
     draft.hosts = [Machine(name) for name in dict.fromkeys(names)]
     draft.listed = True
-    draft.translated(one.line, "nodelist", f"→ {len(draft.hosts)} host{'s' if len(draft.hosts) > 1 else ''}")
-
-
-def _parts(part: str) -> list[str]:
-    """`n[1-3,7]` → `n[1-3]`, `n7`."""
-    inside = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", part)
-    if inside is None:
-        return [part]
-    before, numbers, after = inside.groups()
-    return [f"{before}[{n}]{after}" if "-" in n else f"{before}{n}{after}" for n in numbers.split(",")]
+    draft.translated(one.line, "nodelist", f"→ {amount(len(draft.hosts), 'host')}")
 
 
 class _Numbers(NamedTuple):
@@ -266,18 +260,46 @@ def _counts(directives: dict[str, _Directive], draft: Translation, hosts: int) -
         draft.translated(line, "nodes", f"{nodes} → {become}")
         if draft.listed and len(draft.hosts) != nodes:
             draft.wrong(line, 1, f"nodes: {nodes}, and the nodelist has {len(draft.hosts)}", "expected the same number")
-    nodes = nodes or len(draft.hosts) or hosts or 1
     line, tasks = number("ntasks-per-node")
     if tasks is not None:
-        draft.translated(line, "ntasks-per-node", f"{tasks} tasks on each host")
+        draft.translated(line, "ntasks-per-node", f"{amount(tasks, 'task')} on each host")
     line, total = number("ntasks", most=1024 * MOST_HOSTS)
+    if nodes is None and not draft.listed:
+        nodes = _nodes(directives, draft, tasks, total, hosts)
+    nodes = nodes or len(draft.hosts) or hosts or 1
     if total is not None and total % nodes:
         what = f"ntasks: {total} is the total, and {nodes} hosts cannot share it equally"
         draft.wrong(line, 1, what, "expected a multiple; for unequal hosts import a hostfile, with slots for each")
     elif total is not None:
-        draft.translated(line, "ntasks", f"{total} in all: {total // nodes} tasks on each host")
-        tasks = tasks or total // nodes
-    return _Numbers(nodes, tasks, _gpus(directives, draft, nodes, tasks))
+        draft.translated(line, "ntasks", f"{total} in all: {amount(total // nodes, 'task')} on each host")
+        tasks = total // nodes
+    gpus = _gpus(directives, draft, nodes, tasks)
+    line, shared = number("ntasks-per-gpu")
+    if shared and gpus:
+        tasks = tasks or shared * gpus
+        draft.translated(line, "ntasks-per-gpu", f"{amount(tasks, 'task')} on each host")
+    elif shared:
+        draft.ambiguous(line, "ntasks-per-gpu", f"{shared}: how many GPUs there are is not known; dropped")
+    return _Numbers(nodes, tasks, gpus)
+
+
+def _nodes(
+    directives: dict[str, _Directive], draft: Translation, tasks: int | None, total: int | None, hosts: int
+) -> int | None:
+    """How many hosts follow from totals, where no directive says it; None: it is left to Slurm."""
+    each = (
+        _number(directives, draft, "gpus-per-node", r"(?:[\w.-]+:)?(\d+)")[1] if "gpus-per-node" in directives else None
+    )
+    of_gpus = directives["gpus"].value.rpartition(":")[2] if each and "gpus" in directives else ""
+    pairs = ((total, tasks, "ntasks"), (int(of_gpus) if re.fullmatch(r"\d{1,6}", of_gpus) else None, each, "gpus"))
+    for whole, part, name in pairs:
+        if whole and part:
+            draft.wanted, draft.wanted_by = -(-whole // part), (directives[name].line, f"hosts by {name}")
+            return draft.wanted
+    if total and total > 1 and not hosts:
+        what = "the script does not say how many hosts share them: --nodes is not there → 1, or those of --host"
+        draft.ambiguous(directives["ntasks"].line, "nodes", what)
+    return None
 
 
 def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tasks: int | None) -> int | None:
@@ -296,7 +318,7 @@ def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tas
         line, found = _number(directives, draft, name, pattern)
         if one is not None and found is not None:
             gpus = found
-            draft.translated(line, name, f"{found} GPUs on each host")
+            draft.translated(line, name, f"{amount(found, 'GPU')} on each host")
             if draft.login and one.value.count(":") > (name == "gres"):
                 take(line, "gres", f"gpu:{one.value.removeprefix('gpu:')}", draft)  # with their kind
     for name in ("gpus", "gpus-per-task"):
@@ -304,14 +326,15 @@ def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tas
             continue
         kind, _, number = one.value.rpartition(":")
         asked = int(number) if re.fullmatch(r"\d{1,6}", number) else 0
-        each = asked * (tasks or 0) if name == "gpus-per-task" else asked // nodes if asked % nodes == 0 else 0
-        if not (draft.login and each):
+        each = asked * (tasks or 1) if name == "gpus-per-task" else asked // nodes if asked % nodes == 0 else 0
+        if not each:
             why = "disttui takes the GPUs that are free" if not draft.login else "write slurm.gpus_per_node"
             draft.ambiguous(one.line, name, f"{shown(one.value)}: {why}; dropped")
             continue
         gpus = each
-        draft.translated(one.line, name, f"{each} GPUs on each node → slurm.gpus_per_node")
-        if kind:
+        become = " → slurm.gpus_per_node" if draft.login else ""
+        draft.translated(one.line, name, f"{amount(each, 'GPU')} on each node{become}")
+        if kind and draft.login:
             take(one.line, "gres", f"gpu:{kind}:{each}", draft)
     return gpus
 
@@ -320,27 +343,82 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
     """Ranks per host: of the launcher, else one for each task."""
     launcher = command.launcher if command else ""
     if command is None or not launcher:
-        tasks = numbers.tasks
-        if command and command.srun:
-            tasks = _srun_tasks(command, numbers) or tasks
-        draft.num_processes = tasks or numbers.gpus or (1 if command else None)
+        _by_tasks(numbers, command, draft)
         return
-    name = "--num-processes" if launcher == "accelerate" else "--nproc-per-node"
-    given = command.options.get(name, "1" if launcher == "torchrun" else "gpu")
-    where = f"{launcher} {name}"
+    numbers = _nodes_of_launcher(command, numbers, draft)
+    where, given = _given(command, numbers)
     if given.isascii() and given.isdigit() and len(given) < 8 and int(given):
-        each, left = divmod(int(given), numbers.nodes if launcher == "accelerate" else 1)
+        each, left = divmod(int(given), numbers.nodes if where in _TOTALS else 1)
         if left:
-            expected = "expected a multiple: Accelerate gives each machine as many"
-            draft.wrong(command.line, 1, f"{where}: {given} in all, for {numbers.nodes} nodes", expected)
+            draft.wrong(
+                command.line, 1, f"{where}: {given} in all, for {numbers.nodes} nodes",
+                "expected a multiple; for unequal hosts import a hostfile, with slots for each",
+            )  # fmt: skip
         draft.num_processes = each
         draft.translated(command.line, where, f"{given} → num_processes: {each}")
-    elif given in ("gpu", "auto", "") or "${" in given:
-        draft.num_processes = numbers.gpus
-        what = f"{numbers.gpus}, the GPUs on each host" if numbers.gpus else "auto: one for each GPU, or each core"
-        draft.ambiguous(command.line, "num_processes", f"{where}: {shown(given)} → {what}")
+        on_host = _srun_gpus(command) or numbers.gpus or 0
+        if launcher == "torchrun" and each < on_host and "--nproc-per-node" not in command.options:
+            what = f"{where} is not given, and torchrun starts 1 on each host, which has {on_host} GPUs"
+            draft.ambiguous(command.line, "num_processes", what)
+    elif given in ("gpu", "auto", "") or unknown_names(given) or "${" in given:
+        draft.num_processes = gpus = _srun_gpus(command) or numbers.gpus
+        what = f"{gpus}, the GPUs on each host" if gpus else "auto: one for each GPU, or each core"
+        draft.ambiguous(command.line, "num_processes", f"{where}: {shown(given) if given else 'not given'} → {what}")
     else:
         draft.ambiguous(command.line, "num_processes", f"{where}: {shown(given)} is not known here → auto")
+
+
+def _nodes_of_launcher(command: JobLine, numbers: _Numbers, draft: Translation) -> _Numbers:
+    """The number of hosts that the launcher is told; without directives it is the only one."""
+    for name in ("--nnodes", "--num-machines", "--num-nodes"):
+        text = command.options.get(name, "")
+        if not re.fullmatch(r"[1-9]\d{0,4}", text):
+            continue
+        if draft.wanted and int(text) != draft.wanted:
+            what = f"{text}, and {draft.wanted_by[1]} is {draft.wanted}, which counts"
+            draft.ambiguous(command.line, f"{command.launcher} {name}", what)
+        elif not draft.wanted and not draft.listed:
+            draft.wanted, draft.wanted_by = int(text), (command.line, name.lstrip("-"))
+            if draft.slurm:
+                draft.slurm["nodes"] = int(text)
+            return numbers._replace(nodes=int(text))
+    return numbers
+
+
+_TOTALS = ("accelerate --num-processes", "mpirun -np")
+
+
+def _given(command: JobLine, numbers: _Numbers) -> tuple[str, str]:
+    """The option that says how many ranks there are, and its value; `gpu` for one for each GPU."""
+    launcher, options = command.launcher, command.options
+    if launcher == "mpirun":
+        plain = {name.lstrip("-"): value for name, value in options.items()}
+        for name in script_body.MPI_EACH:
+            if name in plain:
+                found = re.fullmatch(r"(?:ppr:)?(\d+)(?::node.*)?", plain[name] or "1")
+                if found:
+                    return f"mpirun --{name}", found[1]
+        total = next((plain[name] for name in script_body.MPI_TOTAL if name in plain), "")
+        return ("mpirun -np", total) if total else ("mpirun", str(numbers.tasks or "gpu"))
+    name = {"accelerate": "--num-processes", "deepspeed": "--num-gpus"}.get(launcher, "--nproc-per-node")
+    unknown = any(unknown_names(option) for option in options)
+    default = "1" if launcher == "torchrun" and not unknown else "gpu"
+    return f"{launcher} {name}", options.get(name, default)
+
+
+def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) -> None:
+    """One rank for each task, as srun starts them."""
+    tasks = (_srun_tasks(command, numbers) if command and command.srun else None) or numbers.tasks
+    gpus = (_srun_gpus(command) if command else None) or numbers.gpus or 0
+    if (tasks or 1) > 1 or gpus <= 1:
+        draft.num_processes = tasks or gpus or (1 if command else None)
+    else:
+        if command and command.kind == "command":  # it may start a process for each GPU itself
+            draft.job.pop("command")
+            draft.unread = (command.line, shown(" ".join((command.value, *command.args))))
+        draft.num_processes = gpus
+        what = f"one task on each host, with {gpus} GPUs → {gpus}, one for each GPU; write 1 if one process uses all"
+        draft.ambiguous(command.line if command else 0, "num_processes", what)
 
 
 def _srun_tasks(command: JobLine, numbers: _Numbers) -> int | None:
@@ -349,3 +427,10 @@ def _srun_tasks(command: JobLine, numbers: _Numbers) -> int | None:
     if per_node is None and total is not None and total % numbers.nodes == 0:
         return total // numbers.nodes
     return per_node
+
+
+def _srun_gpus(command: JobLine) -> int | None:
+    """The GPUs on each host that srun itself asks for."""
+    text = command.srun.get("--gpus-per-node", command.srun.get("--gres", ""))
+    found = re.fullmatch(r"(?:gpu:)?(?:[\w.-]+:)?(\d{1,4})", text)
+    return int(found[1]) if found else None

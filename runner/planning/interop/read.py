@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from disttui.runner.errors import InputError
+from disttui.runner.formatting import amount
 from disttui.runner.hosts.discovery.candidate import HostLine, flaw_of, host_lines, spread
 from disttui.runner.planning.interop import from_accelerate, from_deepspeed, from_sbatch
 from disttui.runner.planning.interop.draft import Imported, Machine, Translation, finish, shown
 from disttui.runner.planning.interop.shell import without_marks
-from disttui.runner.profile.fields import MOST_PROCESSES
+from disttui.runner.profile.fields import MOST_PROCESSES, split_host
 from disttui.runner.profile.nodes import MappingNode, compose
 from disttui.runner.profile.problems import ProfileErrors, ProfileProblem
 from disttui.runner.profile.schema import MOST_HOSTS
@@ -20,11 +21,18 @@ _MOST_PROBLEMS = 50
 """After so many the rest is not looked at."""
 
 
+_IS_LIMIT = re.compile(r"max[_-]?slots=\d+", re.IGNORECASE)
+_LOOPBACK = ("localhost", "127.0.0.1", "::1", "ip6-localhost", "localhost.localdomain")
+
+
 def read(text: str, draft: Translation) -> None:
-    """Take over every line; a host on two lines has the slots of both."""
+    """Take over every line; a host on several lines has the slots of all, one for a line that gives none."""
     counts: dict[str, int | None] = {}
     for line in host_lines(text):
         if len(draft.problems) >= _MOST_PROBLEMS:
+            return
+        if line.host.lower() == "rank" and any("=" in word for word in line.rest[:2]):
+            draft.wrong(line.number, 1, "a line of a rankfile", "expected a hostfile, with lines like: node1 slots=4")
             return
         try:
             names = spread(line.host)
@@ -33,12 +41,13 @@ def read(text: str, draft: Translation) -> None:
             continue
         for name in names:
             if flaw := flaw_of(name):
-                draft.wrong(line.number, 1, f"{shown(name)} is not a host: {flaw}", "write it like: node1 slots=4")
-            elif len(counts) >= MOST_HOSTS and name not in counts:
+                what = f"{shown(line.host)} is not a host: {flaw}"
+                draft.wrong(line.number, 1, what, "write it like: node1 slots=4")
+                break
+            if len(counts) >= MOST_HOSTS and name not in counts:
                 draft.wrong(line.number, 1, f"more than {MOST_HOSTS:,} hosts", "take some out")
                 return
-            else:
-                _add(draft, line, name, counts)
+            _add(draft, line, name, counts)
     if not counts and not draft.problems:
         draft.wrong(1, 1, "no host", "expected lines like: node1 slots=4")
     if counts and not draft.problems:
@@ -49,20 +58,28 @@ def read(text: str, draft: Translation) -> None:
 
 
 def _add(draft: Translation, line: HostLine, name: str, counts: dict[str, int | None]) -> None:
-    slots, before = line.slots, counts.get(name)
-    total = (slots or 0) + (before or 0)
+    slots, again = line.slots, name in counts
+    before = counts.get(name) or 1 if again else 0
+    total = before + (1 if slots is None and again else slots or 0)
     if slots == 0 or total > MOST_PROCESSES:
         draft.wrong(line.number, 1, f"{shown(name)}: {total:,} slots", f"expected 1 to {MOST_PROCESSES:,}")
         return
     counts[name] = total or None
-    if slots is None:
+    if again:
+        what = f"a further line of this host: {before} + {slots or 1} slots"
+        draft.ambiguous(line.number, shown(name), f"{what} → num_processes: {total}")
+    elif slots is None:
         what = "no slots are given → num_processes: auto, one for each GPU or core (MPI: one process)"
         draft.ambiguous(line.number, shown(name), what)
-    elif before:
-        draft.ambiguous(line.number, shown(name), f"a second line of this host: {before} + {slots} slots")
     else:
-        draft.translated(line.number, shown(name), f"{slots} slots → num_processes: {slots}")
+        draft.translated(line.number, shown(name), f"{amount(slots, 'slot')} → num_processes: {slots}")
+    if split_host(name)[1].lower() in _LOOPBACK:
+        what = "the machine that mpirun was typed on: write its name, or local for this one"
+        draft.ambiguous(line.number, shown(name), what)
     for word in line.rest:
+        if re.match(r"(?:max[_-]?)?slots|count|cpu|port|\d", word, re.IGNORECASE) and not _IS_LIMIT.fullmatch(word):
+            draft.wrong(line.number, 1, f"{shown(name)}: {shown(word)}", "write it like: node1 slots=4")
+            return
         draft.dropped(line.number, shown(name), f"{shown(word)} has no counterpart")
 
 
@@ -77,7 +94,9 @@ _DEEPSPEED = re.compile(
     r'|gradient_accumulation_steps|gradient_clipping|optimizer|scheduler|bf16|fp16)"\s*:'
 )
 _PROFILE = re.compile(r"^disttui\s*:", re.MULTILINE)
-_HOST = re.compile(r"\s*(?:#.*|[^\s:#{}\"',]+(?::\d+)?(?:\s+[\w-]+\s*=\s*[\w,.-]+)*\s*(?:#.*)?)?")
+_HOST = re.compile(
+    r"\s*(?:#.*|(?:[^\s:#{}\"',\[]|\[[^\]\s]*\](?:,(?=\S))?)+(?::\d+)?(?:\s+[\w-]+\s*=\s*[\w,.-]+)*\s*(?:#.*)?)?"
+)
 
 
 def recognise(text: str) -> Kind | Literal["profile"] | None:
@@ -134,6 +153,7 @@ def read_foreign(
             "--login is the only host of a job of Slurm" if hosts else f"--login is only for job scripts, not {found}"
         )
         raise InputError(what, "Give one of the two." if hosts else "Leave it out.", place=source)
+    hosts = [name for host in hosts for name in spread(host)]
     draft = Translation(source, login=login or "")
     if found == "hostfile":
         read(text, draft)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from disttui.runner.planning.interop import from_accelerate
 from disttui.runner.planning.interop.draft import Translation, shown
 from disttui.runner.planning.interop.shell import (
+    Piece,
     SimpleCommand,
     UnreadScriptError,
     Variables,
@@ -26,19 +28,65 @@ _VALUED = {
     *("--nodes", "--ntasks", "--ntasks-per-node", "--cpus-per-task", "--nodelist", "--partition", "--account"),
     *("--job-name", "--output", "--error", "--time", "--mem", "--gpus", "--gpus-per-node", "--gpus-per-task", "--gres"),
     *("--exclude", "--mpi", "--distribution", "--cpu-bind", "--export", "--jobid", "--container-image", "--chdir"),
+    *("--container-mounts", "--container-name", "--container-workdir", "--gpu-bind", "--het-group", "--environment"),
 }
 """Options of srun that take the next word as their value."""
-_TORCHRUN_FLAGS = {"--standalone", "--no-python", "--run-path", "--virtual-local-rank"}
+_TORCHRUN_FLAGS = {"--standalone", "--no-python", "--run-path", "--virtual-local-rank", "--use-env"}
 _ACCELERATE_FLAGS = {
     *("--cpu", "--multi-gpu", "--use-deepspeed", "--use-fsdp", "--use-parallelism-config", "--use-megatron-lm"),
     *("--use-xpu", "--use-mps-device", "--tpu", "--debug", "--quiet", "-q", "--no-python", "--enable-cpu-affinity"),
     *("--dynamo-use-dynamic", "--dynamo-use-fullgraph", "--tpu-use-cluster", "--tpu-use-sudo", "--downcast-bf16"),
 }
-_FLAGS = {"torchrun": _TORCHRUN_FLAGS, "accelerate": _ACCELERATE_FLAGS}
+_DEEPSPEED_FLAGS = {
+    *("--no-python", "--no-local-rank", "--no-ssh", "--no-ssh-check", "--save-pid", "--force-multi"),
+    *("--elastic-training", "--bind-cores-to-rank"),
+}
+_MPIRUN_FLAGS = {
+    *("--allow-run-as-root", "--oversubscribe", "--nooversubscribe", "--report-bindings", "--tag-output", "--pernode"),
+    *("--display-map", "--display-allocation", "--enable-recovery", "--nolocal", "--verbose", "-v", "-q", "--quiet"),
+    *("-pernode", "-bynode", "-nolocal", "-prepend-rank", "-l", "-genvall", "--bynode", "--bycore", "--bysocket"),
+}
+_FLAGS = {
+    "torchrun": _TORCHRUN_FLAGS,
+    "accelerate": _ACCELERATE_FLAGS,
+    "deepspeed": _DEEPSPEED_FLAGS,
+    "mpirun": _MPIRUN_FLAGS,
+}
 _MODULES = {
     **dict.fromkeys(("torch.distributed.run", "torch.distributed.launch"), "torchrun"),
     "accelerate.commands.launch": "accelerate",
+    **dict.fromkeys(("deepspeed", "deepspeed.launcher.runner"), "deepspeed"),
 }
+_PROGRAMS = {
+    **dict.fromkeys(("torchrun", "torch-run", "torch_run"), "torchrun"),
+    **dict.fromkeys(("accelerate-launch",), "accelerate"),
+    **dict.fromkeys(("deepspeed", "ds"), "deepspeed"),
+    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra"), "mpirun"),
+}
+_PLAIN_WRAPPERS = ("exec", "time", "command", "nohup", "nice", "ionice", "stdbuf", "unbuffer", "env", "timeout", "tini")
+"""Start the next program as it is."""
+_CONTAINERS = {
+    **dict.fromkeys(("apptainer", "singularity"), "apptainer"),
+    **{name: name for name in ("docker", "podman", "enroot")},
+    **dict.fromkeys(("nvidia-docker", "shifter", "sarus", "ch-run"), ""),
+}
+"""Each with the runtime that a profile has for it."""
+_ENVIRONMENTS = ("uv", "poetry", "pixi", "pipenv", "conda", "mamba", "micromamba", "hatch", "pdm", "rye", "rez-env")
+_AROUND = ("numactl", "taskset", "nsys", "ncu", "nvprof", "dlprof", "perf", "strace", "catchsegv", "chrt", "hwloc-bind")
+_WRAPPERS = {*_PLAIN_WRAPPERS, *_CONTAINERS, *_ENVIRONMENTS, *_AROUND}
+_INNER = {"env", "nohup", "timeout", *_ENVIRONMENTS, *_AROUND}
+"""Those that a container is given to start."""
+_OTHER_LAUNCHERS = {
+    *("horovodrun", "jsrun", "aprun", "flux", "ibrun", "lrun", "tune", "composer", "colossalai", "torchx", "ray"),
+    *("xpmem", "bagua", "xla_dist", "fabric", "lightning", "runai", "sky", "pdsh", "clush", "parallel", "xargs", "ssh"),
+}
+"""Start processes in a way of their own."""
+_PREPARES = {
+    *("hostname", "nvidia-smi", "rocm-smi", "dcgmi", "mkdir", "cp", "mv", "rm", "ln", "rsync", "tar", "unzip", "chmod"),
+    *("cat", "ls", "echo", "date", "df", "free", "lscpu", "printenv", "touch", "sleep", "wget", "curl", "git", "pip"),
+    *("pip3", "scontrol", "sbcast", "killall", "which", "true", "sudo", "test", "[", "module", "ulimit", "find", "sed"),
+}
+"""Trains nothing, also where srun starts it."""
 
 
 @dataclass
@@ -49,8 +97,10 @@ class JobLine:
     """Options of srun, long names without dashes where they have them."""
     assigned: dict[str, str] = field(default_factory=dict)
     """Variables in front of it."""
+    around: list[tuple[str, ...]] = field(default_factory=list)
+    """The programs in front of it, each with its arguments: uv run, numactl, apptainer exec."""
     launcher: str = ""
-    """torchrun or accelerate; empty: each task is a rank."""
+    """torchrun, accelerate, deepspeed or mpirun; empty: each task is a rank."""
     options: dict[str, str] = field(default_factory=dict)
     """Of the launcher, with `-` in place of `_`."""
     line: int = 0
@@ -58,66 +108,125 @@ class JobLine:
     """The variables in its words."""
     python: str = ""
     kind: str = ""
-    """script, module, command, or shell: `value` is a script of its own."""
+    """script, module, command, shell: `value` is a script of its own, or unread: `value` starts the job unseen."""
     value: str = ""
     args: tuple[str, ...] = ()
 
 
 def command_of(given: Sequence[str]) -> JobLine | None:
-    """The job that a command starts by srun, torchrun, accelerate or python, or has a shell start; None: another."""
+    """The job that a command starts, or has a shell start; None: it starts none."""
     words, found = list(given), JobLine()
-    while words:
-        name, equals, value = words[0].partition("=")
-        if equals and name.isidentifier():
-            found.assigned[name] = value
-        elif name not in ("exec", "time", "env"):
-            break
-        words.pop(0)
-    if words and _base(words[0]) == "srun":
-        words = _srun(words[1:], found)
+    while words and (at := _inner(words, found)):
+        words = words[at:]
+    return _program(words, found) if words else None
+
+
+def _inner(words: list[str], found: JobLine) -> int:
+    """How many words stand before the program that the first of them starts; 0: it is the job itself."""
+    name, equals, value = words[0].partition("=")
+    if equals and name.isidentifier():
+        found.assigned[name] = value
+        return 1
+    base = _base(words[0])
+    if base == "srun":
         found.srun.setdefault("", "")
-    if words[:1] == ["eval"]:
-        found.kind, found.value = "shell", " ".join(words[1:])
-        return found
-    if len(words) >= 3 and _base(words[0]) in ("bash", "sh") and words[1] in ("-c", "-lc"):
-        found.kind, found.value = "shell", words[2]
-        return found
-    return _program(words, found)
+        return len(words) - len(_options(words[1:], found.srun, _VALUED, frozenset()))
+    if base not in _WRAPPERS and not (found.srun and not _starts(words, 0) and base not in _OTHER_LAUNCHERS):
+        return 0
+    at = next((at for at in range(1, len(words)) if _starts(words, at) or _base(words[at]) in _INNER), 0)
+    if at and base == "env":
+        found.assigned |= {name: value for name, _, value in (word.partition("=") for word in words[1:at]) if value}
+    if at and base not in _PLAIN_WRAPPERS:
+        found.around.append(tuple(words[:at]))
+    return at
+
+
+def _starts(words: Sequence[str], at: int) -> bool:
+    """Whether a word is a program that is known here, and no value of an option."""
+    if words[at - 1 if at else 0] in ("--python", "-p", "--entrypoint"):
+        return False
+    base = _base(words[at])
+    known = base in ("python", "python3", "bash", "sh", *_PROGRAMS) or base.startswith("python3.")
+    return known or base.endswith(".py") or words[at : at + 2] == ["accelerate", "launch"]
 
 
 def _base(word: str) -> str:
     return word.rpartition("/")[2]
 
 
-def _srun(words: Sequence[str], found: JobLine) -> list[str]:
-    """Take srun's options off; the rest is what it starts."""
+def _options(
+    words: Sequence[str], found: dict[str, str], valued: AbstractSet[str], flags: AbstractSet[str]
+) -> list[str]:
+    """Take a program's options off; the rest is what it starts."""
     rest = list(words)
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
+        if word == "--":
+            break
         name, equals, value = word.partition("=")
         if equals:
-            found.srun[name] = value
-        elif word in _VALUED and rest:
-            found.srun[word] = rest.pop(0)
+            found[name] = value
+        elif word in flags or not rest or (valued and word not in valued):
+            found[word] = ""
         else:
-            found.srun[word] = ""
+            found[word] = rest.pop(0)
     return rest
 
 
 def _program(words: list[str], found: JobLine) -> JobLine | None:
-    if not words:
-        return None
     first, rest = words[0], words[1:]
     base = _base(first)
+    if base == "eval":
+        found.kind, found.value = "shell", " ".join(rest)
+        return found
+    if base in ("bash", "sh"):
+        return _shell(words, found)
     if base == "accelerate" and rest[:1] == ["launch"]:
-        base = f"accelerate-{rest.pop(0)}"
-    if base in ("torchrun", "accelerate-launch"):
-        return _launcher(base.removesuffix("-launch"), rest, found)
-    if not (base in ("python", "python3") or base.startswith("python3.")):
+        return _launcher("accelerate", rest[1:], found)
+    if launcher := _PROGRAMS.get(base):
+        return _launcher(launcher, rest, found)
+    if base in ("python", "python3") or base.startswith("python3."):
+        return _python(first, rest, found)
+    if base.endswith(".py"):
+        found.kind, found.value, found.args = "script", first, tuple(rest)
+        return found
+    return _other(words, found)
+
+
+def _other(words: list[str], found: JobLine) -> JobLine | None:
+    """A program that is not known here: a rank by itself, what starts ranks in its own way, or nothing of the job."""
+    first, rest = words[0], words[1:]
+    base = _base(first)
+    starts = base in _OTHER_LAUNCHERS or base.endswith(".sh") or (base in _AROUND and len(rest) > 1)
+    starts = starts or (base in _WRAPPERS and rest[:1] in (["run"], ["exec"], ["start"]))
+    if starts or only_unknown(first):
+        found.kind, found.value = "unread", " ".join(words)
+        return found if starts or found.launcher or found.srun else None
+    if not (found.launcher or found.srun) or base in {*_PREPARES, *_WRAPPERS}:
         return None
-    found.python = first
-    while rest and rest[0] in ("-u", "-B", "-O", "-I", "-s", "-E"):
+    found.kind, found.value, found.args = "command", first, tuple(rest)
+    return found
+
+
+def _shell(words: list[str], found: JobLine) -> JobLine | None:
+    """What a shell runs: `-c TEXT`, behind other options such as `-l` or `-x`; else a script that is not read."""
+    rest = words[1:]
+    while rest and rest[0].startswith("-"):
+        if rest[0].endswith("c") and not rest[0].startswith("--") and len(rest) > 1:
+            found.kind, found.value = "shell", rest[1]
+            return found
         rest.pop(0)
+    if rest and not only_unknown(rest[0]):
+        found.kind, found.value = "unread", " ".join(words)
+        return found
+    return None
+
+
+def _python(first: str, rest: list[str], found: JobLine) -> JobLine | None:
+    found.python = first
+    while rest and (re.fullmatch(r"-[uBOIsEqvbdixPS]+", rest[0]) or rest[0][:2] in ("-X", "-W")):
+        if rest.pop(0) in ("-X", "-W") and rest:
+            rest.pop(0)
     if rest[:1] == ["-m"] and len(rest) > 1:
         if launcher := _MODULES.get(rest[1]):
             return _launcher(launcher, rest[2:], found)
@@ -131,23 +240,50 @@ def _program(words: list[str], found: JobLine) -> JobLine | None:
 
 def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | None:
     rest, kind = list(words), "script"
-    while rest and rest[0].startswith("-"):
+    options: dict[str, str] = {}
+    while rest and (rest[0].startswith("-") or (only_unknown(rest[0]) and any(map(_is_script, rest[1:])))):
+        if not rest[0].startswith("-"):
+            options[rest.pop(0)] = ""
+            continue
         name, equals, value = rest.pop(0).partition("=")
-        name = name.replace("_", "-")
-        if name in ("-m", "--module"):
+        name = "--nproc-per-node" if re.match("--nproc", name) else name.replace("_", "-")
+        if launcher != "mpirun" and name in ("-m", "--module"):
             kind = "module"
         elif name in _FLAGS[launcher]:
             kind = "command" if name == "--no-python" else kind
-            found.options[name] = ""
+            options[name] = ""
         elif equals:
-            found.options[name] = value
+            options[name] = value
+        elif launcher == "mpirun" and rest and _starts(rest, 0):
+            options[name] = ""
         elif rest:
-            found.options[name] = rest.pop(0)
+            value = rest.pop(0)
+            if launcher == "mpirun" and name in ("-x", "-env", "-genv"):
+                variable, equals, text = value.partition("=")
+                text = rest.pop(0) if name != "-x" and not equals and rest else text
+                found.assigned |= {variable: text} if equals or name != "-x" else {}
+            elif launcher == "mpirun" and name.lstrip("-") in ("mca", "pmixmca", "gmca", "prtemca") and rest:
+                options[f"{name} {value}"] = rest.pop(0)
+            else:
+                options[name] = value
     if not rest:
         return None
-    found.launcher = launcher
+    found.launcher, found.options = launcher, options
+    if launcher == "mpirun":
+        return _under_mpirun(rest, found)
     found.kind, found.value, found.args = kind, rest[0], tuple(rest[1:])
     return found
+
+
+def _is_script(word: str) -> bool:
+    return word.endswith(".py") or word in ("-m", "--module")
+
+
+def _under_mpirun(words: list[str], found: JobLine) -> JobLine | None:
+    """What mpirun starts: a program for each rank, or a launcher that starts them on its host."""
+    while words and (at := _inner(words, found)):
+        words = words[at:]
+    return _program(words, found) if words else None
 
 
 _OPENS = {"if": "fi", "for": "done", "while": "done", "until": "done", "select": "done", "case": "esac", "{": "}"}
@@ -159,6 +295,9 @@ _OF_THE_SCRIPT = {
     **dict.fromkeys(("set", "shopt", "shift", "getopts", "trap"), "it is for this script's own shell"),
     **dict.fromkeys(("sleep", "wait", "exit", "true", ":", "return"), "it starts nothing"),
 }
+MPI_TOTAL = ("np", "n", "c")
+MPI_EACH = ("npernode", "N", "ppn", "perhost", "map-by", "pernode")
+"""Options of mpirun, without dashes, that say how many ranks there are: in all, and on each host."""
 _DISTTUI_SETS = {
     *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "LOCAL_WORLD_SIZE"),
 }
@@ -166,9 +305,21 @@ _BY_DISTTUI = "disttui sets it"
 _LAUNCHER_DOES = {
     *("num-machines", "machine-rank", "main-process-ip", "main-process-port", "role", "tee", "log-dir", "redirects"),
     *("rdzv-backend", "rdzv-conf", "rdzv-id", "rdzv-endpoint", "nnodes", "node-rank", "master-addr", "master-port"),
-    *("same-network", "multi-gpu", "standalone", "monitor-interval", "local-addr"),
+    *(
+        "num-nodes",
+        "local-ranks-filter",
+        "ssh-port",
+        "use-env",
+        "same-network",
+        "multi-gpu",
+        "standalone",
+        "monitor-interval",
+        "local-addr",
+    ),
 }
 _MOST_NESTED = 5
+_KINDS = ("module", "script")
+"""Of jobs that are surely trainings."""
 
 
 class _Step(NamedTuple):
@@ -179,6 +330,16 @@ class _Step(NamedTuple):
     name: str = ""
     """Of an exported variable; `source` is its assignment then."""
     value: str = ""
+
+
+def take_export(line: int, value: str, draft: Translation) -> None:
+    """Take over `--export=ALL,NAME=value` of sbatch and srun."""
+    given = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
+    draft.env |= {name: text for name, text in given.items() if name.isidentifier()}
+    for name in given:
+        draft.translated(line, shown(name), "→ job.env")
+    if len(given) < len(value.split(",")):
+        draft.dropped(line, "export", "the environment of the login is there")
 
 
 def read(text: str, known: Mapping[str, str], draft: Translation) -> JobLine | None:
@@ -256,14 +417,15 @@ class _Body:
         """Take over `NAME=value`; returns the name."""
         name, _, _ = word.source.partition("=")
         added, name = name.endswith("+"), name.rstrip("+")
-        if self._open or added:
-            self._variables.forget(name, f"it is set in the block of line {self._block[0]}" if self._open else "+=")
+        if self._open:
+            self._variables.forget(name, f"it is set in the block of line {self._block[0]}")
             self._block[2].append(name)
             return name
         first, *rest = word.pieces
-        self._variables.assign(
-            name, Word(word.source[len(name) + 1 :], (first._replace(text=first.text[len(name) + 1 :]), *rest))
-        )
+        skipped = len(name) + 1 + added
+        pieces = (first._replace(text=first.text[skipped:]), *rest)
+        before = (Piece("name", name, quoted=True),) if added else ()
+        self._variables.assign(name, Word(word.source[skipped:], (*before, *pieces)))
         self._assigned.append((line, name))
         return name
 
@@ -277,15 +439,19 @@ class _Body:
 
     def _program(self, command: SimpleCommand, words: list[Word], outer: JobLine, depth: int) -> None:
         line, first, before = command.line, words[0].source, len(self._jobs)
-        fields = [field for word in command.words for field in self._variables.fields(word)]
+        given = command.words[[word.source in _WITHIN for word in command.words].index(False) :]
+        fields = [field for word in given for field in self._variables.fields(word)]
         if job := command_of(fields):
-            pieces = (piece for word in command.words for piece in word.pieces)
+            pieces = (piece for word in given for piece in word.pieces)
             job.line, job.names = line, outer.names.union(piece.text for piece in pieces if piece.kind == "name")
             job.srun, job.assigned = outer.srun | job.srun, outer.assigned | job.assigned
+            job.around = [*outer.around, *job.around]
             if job.kind != "shell":
                 self._jobs.append((job, len(self._steps)))
-            elif depth < _MOST_NESTED and "conda" not in command.source[:60]:
+            elif depth < _MOST_NESTED and not (first == "eval" and "conda" in command.source[:60]):
                 self.read(job.value, line, job, depth + 1)
+                if len(self._jobs) == before and job.srun and only_unknown(job.value):
+                    self._jobs.append((replace(job, kind="unread", value=" ".join(fields)), len(self._steps)))
         if self._open or len(self._jobs) > before:
             return
         if first in _SETUP or (first == "eval" and "conda" in command.source):
@@ -316,12 +482,18 @@ class _Body:
         best, job = len(self._steps), None
         if self._jobs:
             # What starts ranks comes before what only prepares.
-            job, best = max(self._jobs, key=lambda each: (bool(each[0].launcher), bool(each[0].srun)))
+            job, best = max(
+                self._jobs, key=lambda each: (bool(each[0].launcher), bool(each[0].srun), each[0].kind in _KINDS)
+            )
             for other, _ in self._jobs:
                 if other is not job:
                     what = "another command: a profile starts one; dropped"
                     self._draft.ambiguous(other.line, shown(self._variables.shown(other.value)), what)
-            job = self._job(job)
+            if job.kind == "unread":
+                self._draft.unread = (job.line, shown(self._variables.shown(job.value)))
+                job = None
+            else:
+                job = self._job(job)
         used = self._used(job)
         for line, name in self._assigned:
             why = "its value stands where it is used" if name in used else "nothing that is taken over uses it"
@@ -410,23 +582,53 @@ class _Body:
         for name, value in job.assigned.items():
             draft.env[name] = values.shown(value)
             draft.translated(line, shown(name), "→ job.env")
-        for name in job.srun:
-            if name not in ("", "-N", "-n", "--nodes", "--ntasks", "--ntasks-per-node"):
-                draft.dropped(line, f"srun {shown(name)}", "disttui starts the ranks itself")
-        if made.launcher == "accelerate":
-            draft.launch["launcher"] = "accelerate"
-            draft.translated(line, "accelerate launch", "→ launch.launcher: accelerate")
+        for name, value in job.srun.items():
+            self._srun_option(line, name, value)
+        for words in job.around:
+            self._around(line, words)
+        if made.launcher in ("accelerate", "deepspeed", "mpirun"):
+            draft.launch["launcher"] = made.launcher
+            draft.translated(line, made.launcher, f"→ launch.launcher: {made.launcher}")
         for name, value in made.options.items():
             self._option(line, made.launcher, name, value)
         if made.kind == "command":
             draft.job["command"] = [made.value, *made.args]
+            if not made.launcher:
+                what = f"{shown(made.value)} is started once for each rank; if it starts ranks itself, name its script"
+                draft.ambiguous(line, "job.command", what)
         else:
-            draft.job[made.kind] = made.value
-            if made.args:
-                draft.job["args"] = list(made.args)
+            draft.job |= {made.kind: made.value, **({"args": list(made.args)} if made.args else {})}
             if made.python.startswith(("/", "~/")) and not unknown_names(made.python):
                 draft.python = made.python
         return made
+
+    def _srun_option(self, line: int, name: str, value: str) -> None:
+        draft = self._draft
+        if name == "--export":
+            take_export(line, value, draft)
+        elif name.startswith("--container-image"):
+            what = f"{shown(value)}: write container: {{runtime: enroot, image: {shown(value)}}}, if the hosts have it"
+            draft.ambiguous(line, f"srun {name}", what)
+        elif name not in ("", "-N", "-n", "--nodes", "--ntasks", "--ntasks-per-node"):
+            draft.dropped(line, f"srun {shown(name)}", "disttui starts the ranks itself")
+
+    def _around(self, line: int, words: tuple[str, ...]) -> None:
+        """A program that starts the job's: a container, an environment, a binding."""
+        draft, base = self._draft, _base(words[0])
+        label = shown(base)
+        if runtime := _CONTAINERS.get(base):
+            image = words[-1]
+            if image.startswith("-") or unknown_names(image) or len(words) < 3:
+                draft.ambiguous(line, label, "its image is not known: write container: {runtime, image}")
+                return
+            draft.container = {"image": image, "runtime": runtime}
+            what = f"{shown(image)} → container; its other options are dropped: container.mounts, container.options"
+            draft.ambiguous(line, label, what)
+        elif base in _ENVIRONMENTS:
+            what = f"{shown(' '.join(words))}: its environment is not taken over: write activate or python"
+            draft.ambiguous(line, label, what)
+        else:
+            draft.ambiguous(line, label, f"{shown(' '.join(words))} stands in front of the job; dropped")
 
     def _name_unknown(self, line: int, uses: list[str], args: tuple[str, ...]) -> None:
         """Name what a profile's variables have to give; a default of several words, or of none, is a list."""
@@ -453,7 +655,7 @@ class _Body:
         draft, plain = self._draft, name.lstrip("-")
         label = f"{launcher} {shown(name)}"
         variable = self._becomes_variable(launcher, name)
-        if plain in ("nproc-per-node", "num-processes", "no-python"):
+        if plain in ("nproc-per-node", "num-processes", "no-python", "num-gpus", *MPI_TOTAL, *MPI_EACH):
             return
         if plain == "max-restarts" and value.isascii() and value.isdigit() and int(value[:6]) <= 1000:
             draft.launch["restarts"] = int(value[:6])
@@ -463,13 +665,23 @@ class _Body:
         elif plain == "config-file" and launcher == "accelerate":
             what = f"{shown(value)} is not read: disttui profile import it, and take over its job.env"
             draft.ambiguous(line, label, what)
+        elif plain in ("hostfile", "H", "host", "machinefile", "f", "include", "i", "exclude", "e") and launcher in (
+            "deepspeed",
+            "mpirun",
+        ):
+            draft.ambiguous(line, label, f"{shown(value)} names hosts: give them by --host, or import a hostfile")
         elif plain == "cpu" and launcher == "accelerate":
             draft.launch["backend"] = "gloo"
             draft.translated(line, label, "→ launch.backend: gloo")
         elif variable:
             draft.env[variable] = value or "true"
             draft.translated(line, label, f"→ job.env: {variable}")
+        elif only_unknown(name) or unknown_names(name):
+            what = f"options of {launcher} that only its shell knows; dropped"
+            draft.ambiguous(line, shown(self._variables.shown(name)), what)
         elif launcher == "torchrun":
             draft.dropped(line, label, _BY_DISTTUI)
+        elif launcher == "mpirun" and name in _MPIRUN_FLAGS:
+            draft.dropped(line, label, "disttui starts the ranks itself")
         else:
             draft.ambiguous(line, label, "not known here; dropped")

@@ -11,7 +11,7 @@ _SPACE = re.compile(r"(?:[^\S\n]|\\\n)+")
 _PLAIN = re.compile(r"[^\s\\'\"$`;&|<>()]+")
 _IN_QUOTES = re.compile(r"[^\"\\$`]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_BRACED = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(?::?([-=?])(.*))?", re.DOTALL)
+_BRACED = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(?:\[[@*]\])?(?::?([-=?])(.*))?", re.DOTALL)
 _SUM = re.compile(r"(\w+)(?:([*/+-])(\w+))?")
 _REDIRECTION = re.compile(r"(?:\d*|&)(<<<|<<-?|[<>]&\d|[<>]+[&|]?)")
 _ENDS = re.compile(r";;|&&|\|\||[;&|()\n]")
@@ -36,9 +36,10 @@ class UnreadScriptError(Exception):
 class Piece(NamedTuple):
     """A part of a word."""
 
-    kind: Literal["text", "name", "sum", "output"]
+    kind: Literal["text", "name", "sum", "output", "array"]
     text: str = ""
-    """Text as it is, the name of a variable, or what is calculated; of a command's output nothing."""
+    """Text as it is, the name of a variable, what is calculated, or the words of an array; of a command's output
+    nothing."""
     quoted: bool = False
     default: str | None = None
     """Of a name."""
@@ -144,8 +145,8 @@ class _Scanner:
             elif char in "$`":
                 pieces.append(self._expansion(quoted=False))
             elif char == "(" and text[self.at - 1] == "=":
-                self.at = self._closing(self.at)
-                pieces.append(Piece("output"))  # an array, as if a command had printed it
+                begin, self.at = self.at + 1, self._closing(self.at)
+                pieces.append(Piece("array", text[begin : self.at - 1]))
             else:
                 break
         return Word(text[start : self.at], tuple(pieces))
@@ -248,6 +249,8 @@ class Variables:
     """Of names that are not known, though the environment does not give them: what does."""
     parts: dict[str, frozenset[str]] = field(default_factory=dict)
     """Name → the names in its value."""
+    arrays: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Name → the words of an array."""
     size: int = 0
     """Characters of all values that were put in."""
     divided: set[str] = field(default_factory=set)
@@ -256,19 +259,44 @@ class Variables:
     def assign(self, name: str, word: Word) -> None:
         """Take over an assignment; `word` is what stands behind the equals sign."""
         self.parts[name] = frozenset(piece.text for piece in word.pieces if piece.kind == "name")
-        if any(piece.kind == "output" for piece in word.pieces):
+        array = next((piece for piece in word.pieces if piece.kind == "array"), None)
+        if array is not None:
+            added = word.pieces[0].kind == "name"
+            if not added:
+                self.why.pop(name, None)
+            self._assign_array(name, array.text, self.arrays.get(name, ()) if added else ())
+        elif any(piece.kind == "output" for piece in word.pieces):
             self.forget(name, "it is computed when the job starts")
         elif any(piece.kind == "name" and piece.text.isdigit() for piece in word.pieces):
             self.forget(name, "it is an argument of the script")
         else:
             value = self.text(word)
+            self.arrays.pop(name, None)
             self.values[name], self.assigned[name] = value, f"{name}={word.source}"
             self.why.pop(name, None)
+
+    def _assign_array(self, name: str, text: str, before: tuple[str, ...]) -> None:
+        """`NAME=(a b)`, and `NAME+=(c)` behind the words that it has."""
+        try:
+            words = [word for command in commands(text) for word in command.words]
+        except UnreadScriptError as error:
+            self.forget(name, str(error.args[1]))
+            return
+        if name in self.why or any(piece.kind == "output" for word in words for piece in word.pieces):
+            self.forget(name, "it is computed when the job starts")
+            return
+        self.parts[name] |= {piece.text for word in words for piece in word.pieces if piece.kind == "name"}
+        fields = (*before, *(field for word in words for field in self.fields(word)))
+        self.forget(name, f"more than {_MOST_WORDS:,} words")
+        if len(fields) <= _MOST_WORDS:
+            self.why.pop(name)
+            self.arrays[name] = fields
 
     def forget(self, name: str, why: str) -> None:
         """Note that a variable may have another value from here on, and why."""
         before = self.values.pop(name, "")
         self.assigned.pop(name, None)
+        self.arrays.pop(name, None)
         if before and not _UNKNOWN.search(before) and not re.search(r"[{}\n]", before):
             self.defaults[name] = before
         self.why[name] = why
@@ -281,6 +309,13 @@ class Variables:
         """The words that it becomes."""
         found, current = list[str](), None
         for piece in word.pieces:
+            if piece.kind == "name" and piece.text in self.arrays:
+                self.size += sum(map(len, self.arrays[piece.text]))
+                if self.size <= _LARGEST:
+                    first, *rest = self.arrays[piece.text] or ("",)
+                    *whole, last = [f"{current or ''}{first}", *rest]
+                    found, current = [*found, *whole], last or current
+                    continue
             value = self._of(piece)
             self.divided.update(() if piece.quoted else _UNKNOWN.findall(value))
             if piece.quoted or piece.kind == "text":
@@ -314,8 +349,11 @@ class Variables:
             return name
         if piece.kind == "sum":
             return self._sum(name)
-        if piece.kind == "output":
+        if piece.kind in ("output", "array"):
             return self._unknown("VALUE", "a command prints it")
+        if name in self.arrays:
+            self.size += sum(map(len, self.arrays[name]))
+            return " ".join(self.arrays[name]) if self.size <= _LARGEST else self._unknown(name, "it is too long")
         if name in self.values and (self.values[name] or piece.default is None):
             self.size += len(self.values[name])
             return self.values[name] if self.size <= _LARGEST else self._unknown(name, "it is too long")

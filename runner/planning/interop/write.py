@@ -88,6 +88,8 @@ def _hostfile(plan: Plan) -> Exported:
         lines.append(f"{'localhost' if entry.endpoint.is_local else entry.host} slots={host.num_processes}\n")
         if entry.user or entry.port:
             notes.append(f"user and port of {host.name} have no place in a hostfile: write them into ~/.ssh/config")
+    if len(plan.hosts) > 1 and any(entry.endpoint.is_local for entry in plan.profile.hosts):
+        notes.append("localhost in the hostfile is the machine that mpirun is typed on: type it on this one")
     hostfile, first = {"hostfile": "".join(lines)}, plan.hosts[0]
     if len(plan.hosts) > 1 and plan.master == LOOPBACK:
         return Exported(hostfile, (*notes, "no mpirun.sh: launch.master is left to the hosts; give it, or add --probe"))
