@@ -65,6 +65,39 @@ def test_an_evaluations_train_loss_is_not_the_loss_of_a_step() -> None:
     ]
 
 
+SEQUENCES = [
+    (["Epoch 1: 50/50 loss 2.0", "Epoch 2: 50/50 loss 1.5"], [50, 100]),
+    ([f"Epoch {epoch}/3 step 50/50 loss 2.0" for epoch in (1, 2, 3)], [50, 100, 150]),
+    (["Epoch 1 step 50 loss 0.5", "Epoch 2 step 50 loss 0.4"], [50, 100]),
+    (["Epoch 1 step 50 loss 0.5", "Epoch 2 step 100 loss 0.4"], [50, 100]),
+    (["Epoch 0, batch 50, loss 1.0", "Epoch 1, batch 0, loss 1.0", "Epoch 1, batch 50, loss 1.0"], [50, 50, 100]),
+    (["{'loss': 0.5, 'epoch': 0.99, 'step': 100}", "{'eval_loss': 0.5, 'epoch': 1.0, 'step': 100}",
+      "{'loss': 0.5, 'epoch': 1.1, 'step': 110}"], [100, 100, 110]),
+    (["Epoch 1 | iter 40 step 20 | loss train: 6.1, val: n/a | iter time: 200.0 ms (step)",
+      "iter 40: val loss 6.00, val time: 174.08 ms",
+      "Epoch 1 | iter 41 step 20 | loss train: 6.0, val: n/a | iter time: 200.0 ms"], [20, 20, 20]),
+    (["iter 40: loss 6.00, time 174.08ms", "iter 41: loss 6.00, time 174.08ms"], [40, 41]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "steps"), SEQUENCES, ids=[lines[0] for lines, _ in SEQUENCES])
+def test_the_steps_of_lines_that_follow_each_other(lines: list[str], steps: list[int]) -> None:
+    known = Recogniser()
+    found = [known.read(line.encode()) for line in lines]
+    assert [record and record.get("step") for record in found] == steps
+    assert all("val loss" not in line or "step_time" not in (one or {}) for line, one in zip(lines, found, strict=True))
+
+
+def test_the_report_that_ends_a_run_is_not_its_training(tmp_path: Path) -> None:
+    """timm prints the best epoch's losses as JSON over several lines."""
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
+    report = {"epoch": 3, "train": {"loss": 0.3}, "validation": {"loss": 0.47, "top1": 80.1}}
+    rank.print(f"Step 9 | Loss: 0.25\n--result\n{json.dumps(report, indent=4)}\nStep 10 | Loss: 0.2\n")
+    rank.print(f"{json.dumps({'step': 11, 'loss': 0.1}, indent=2)}\n")
+    harvest.poll({})
+    assert rank.records() == [{"step": 9, "loss": 0.25}, {"step": 10, "loss": 0.2}, {"loss": 0.1}]
+
+
 def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0, 1], None)
     harvest.poll({})

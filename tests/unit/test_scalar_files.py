@@ -381,6 +381,22 @@ def test_a_value_that_the_log_tells_is_not_doubled_by_a_file(tmp_path: Path, beg
     assert records(tmp_path) == [{"step": 8, "loss": 0.5}, {"grad_norm": 3, "step": 9}, {"lr": 2}]
 
 
+def test_a_loss_that_the_log_shows_without_steps_is_taken_from_a_file(
+    tmp_path: Path, begin: Callable[..., Harvest]
+) -> None:
+    harvest = begin()
+    log = tmp_path / "rank-0.log"
+    log.write_text("Loss: 0.9\n")
+    with writing(tmp_path / EVENTS.name) as rank:
+        now = time.time()
+        rank.write(scalar("loss", 0.75, 8, now))
+        harvest.poll({0: rank.process.pid})
+        log.write_text("Loss: 0.9\nLoss: 0.8\n")
+        rank.write(scalar("loss", 0.5, 16, now))
+        harvest.poll({0: rank.process.pid})
+    assert records(tmp_path) == [{"loss": 0.9}, {"loss": 0.75, "step": 8}, {"loss": 0.5, "step": 16}]
+
+
 def test_a_script_that_writes_its_own_metrics_needs_no_file(tmp_path: Path, begin: Callable[..., Harvest]) -> None:
     harvest = begin()
     (tmp_path / "rank-0.metrics.jsonl").write_text('{"t": 1, "loss": 1}\n')

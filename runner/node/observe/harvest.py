@@ -128,7 +128,7 @@ class Harvest:
     """Reads the logs of one attempt's ranks and appends the metrics it recognises to their metrics files.
 
     A rank whose script writes its metrics file itself is left out. The log has priority over other files of metrics: a
-    name that was found in the log is not taken from a file.
+    name that was found in the log is not taken from a file, unless the file alone has its steps.
 
     Args:
         pattern: The profile's expression; its named groups are the metrics, and nothing else is looked for.
@@ -216,6 +216,10 @@ class _RankFiles:
         """Whether the script writes its metrics itself."""
         self.logged: Set[str] = set()
         """Names of metrics found in the log."""
+        self._without_step: Set[str] = set()
+        """Names that the log has never shown with a step."""
+        self._of_files: Set[str] = set()
+        """Those of them that a file has with steps: the log's are no longer taken."""
         self._step = 0
         """The newest step found in the log."""
         self._newest = 0.0
@@ -271,10 +275,15 @@ class _RankFiles:
         records = [one for one, later in zip(records, behind) if not _redrawn(one, later)]  # noqa: B905 (Python 3.8)
         self._add_pace(records)
         for record in records:
-            self.logged.update(record)
             step = record.get("step")
+            if step is None:
+                self._without_step.update(record.keys() - self.logged)
+            else:
+                self._without_step.difference_update(record)
+            self.logged.update(record)
             self._step = max(self._step, step) if isinstance(step, int) else self._step
-        self._write(records, time.time())
+        kept = [_without(record, self._of_files & self._without_step) for record in records]
+        self._write([record for record in kept if record], time.time())
 
     def _add_pace(self, records: List[Record]) -> None:
         """Add the steps per second of a bar, as they were seen here, to the newest record."""
@@ -292,7 +301,9 @@ class _RankFiles:
     def add(self, sample: Sample) -> None:
         """Append metrics of a file, without names found in the log: the log is up to date, files lag behind."""
         values = sample.record()
-        record = {name: value for name, value in values.items() if name not in self.logged or name == "step"}
+        if isinstance(values.get("step"), int):
+            self._of_files |= self._without_step & values.keys()
+        record = _without(values, self.logged - self._of_files - {"step"})
         if not record.keys() - {"step", "epoch"} or self._is_foreign():
             return
         step = record.get("step")
@@ -317,6 +328,10 @@ class _RankFiles:
                 os.close(file)
         except OSError:
             pass
+
+
+def _without(record: Record, names: Set[str]) -> Record:
+    return {name: value for name, value in record.items() if name not in names}
 
 
 def _redrawn(record: Record, later: Record) -> bool:

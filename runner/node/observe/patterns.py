@@ -16,7 +16,10 @@ Record = Dict[str, Value]
 LONGEST = 2000
 """Characters of the longest line that is parsed; longer lines are ignored."""
 
-HINTS = (b"loss", b"step", b"epoch", b"iter", b"it/s", b"s/it", b"batch", b"acc@1", b"samples/s", b"\xe2\x94\x81")
+HINTS = (
+    b"loss", b"step", b"epoch", b"iter", b"it/s", b"s/it", b"batch", b"acc@1", b"accuracy", b"samples/s", b"val:",
+    b"update", b"\xe2\x94\x81",
+)  # fmt: skip
 """Lower-case bytes of which every metric line has at least one."""
 
 _NUMBER = (
@@ -26,26 +29,51 @@ _WORD = r"[\w./()%-]{0,40}"
 # 0:12:34 is a time, 8x a size: only these units are known. M is a million; m is minutes, which are not accepted.
 _END = r"(?!\.?\d|[:-]\d)"
 _UNIT = r"\s?((?-i:[kKM])(?![A-Za-z])|ms\b|s\b|%)?(?![A-Za-z])"
+# 3 hours, 2 days, 1:00:00 and 5 min are no numbers; 90 s is one.
+_NO_TIME = r"(?!\s?(?:(?-i:[wdhm])|wks?|weeks?|days?|hrs?|hours?|mins?|minutes?)\b(?!\s?[:=(]))"
 # name: number, name = number, name: [number/total]; a name is up to five words.
 _PAIR = re.compile(
-    rf"(?<![\w./(-])([A-Za-z]{_WORD}(?: [A-Za-z(]{_WORD}){{0,4}})\s{{0,12}}[:=]\s{{0,12}}\[{{0,2}}\s{{0,12}}"
-    rf"({_NUMBER}){_END}"
+    rf"(?<![\w./(-])([A-Za-z]{_WORD}(?: [A-Za-z(]{_WORD}){{0,4}})\s{{0,40}}[:=]\s{{0,40}}\[{{0,2}}\s{{0,12}}"
+    rf"({_NUMBER}){_END}{_NO_TIME}"
     rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?{_UNIT}",
     re.IGNORECASE,
 )
 # The same without a sign between, for unambiguous names: Step 100, Epoch [1/10], iter 7 loss 2.3.
 _SPACED = re.compile(
-    rf"(?<![\w./-])((?:(?:train|training|val|valid|validation|eval|test)[ _])?loss|global step|step|iteration|iter"
+    rf"(?<![\w./-])(global step|step|iteration|iter|update"
     rf"|epoch|lr|norm|acc|accuracy|ms/batch)\s{{1,12}}\[?\s{{0,12}}({_NUMBER})"
     rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
     re.IGNORECASE,
 )
-# The step in brackets after its epoch: Epoch: [0][ 10/200]; by timm Train: 0 [  50/195 ( 26%)]; by mmengine
-# Epoch(train)  [1][  50/7330].
-_BRACKETS = re.compile(
-    r"\b(?:epoch(?:\(train\)\s{0,4})?:?\s?\[(\d{1,9})\]|train: (\d{1,9}))\s{0,4}"
-    r"\[\s{0,12}(\d{1,12})\s?/\s{0,12}(\d{1,12})(?:\]| \()",
+# A loss without a sign between, with the words in front of it: ctc loss 0.4 is a part, batch avg loss 0.6 the whole.
+_SPACED_LOSS = re.compile(
+    rf"(?<![\w./-])((?:[A-Za-z][\w()]{{0,20}} ){{0,3}}(?:[a-z]{{1,12}}_)?)loss\s{{1,12}}({_NUMBER})"
+    r"(?![\w.])(?!\s?[:=])",
     re.IGNORECASE,
+)
+_OF_THE_WHOLE = frozenset([
+    "batch", "avg", "average", "mean", "running", "current", "smoothed", "total", "tot", "overall", "train", "training",
+    "step", "epoch", "info", "the", "iter", "global", "and", "final", "last", "with", "has", "reduced", "lm",
+])  # fmt: skip
+"""Words in front of a loss that leave it the loss."""
+_OF_VALIDATION = frozenset(["val", "valid", "validation", "eval", "evaluation", "dev"])
+# The step in brackets after its epoch: Epoch: [0][ 10/200]; by timm Train: 0 [  50/195 ( 26%)]; by mmengine
+# Epoch(train)  [1][  50/7330]; by Swin Train: [0/300][10/1251]; by DCGAN [0/25][100/1583].
+_BRACKETS = re.compile(
+    r"(?:\bepoch(?:\(train\)\s{0,4})?:?\s?\[(\d{1,9})(?:/\d{1,9})?\]|\btrain: (\d{1,9})"
+    r"|(?:\btrain: |^)\[(\d{1,9})/\d{1,9}\])\s{0,4}"
+    r"\[\s{0,12}(?:batch\s)?\s{0,12}(\d{1,12})\s?/\s{0,12}(\d{1,12})(?:\]| \()",
+    re.IGNORECASE,
+)
+# The step of an epoch behind its number: Epoch 2: 50/50 loss 1.5, epoch 001:    100 / 2000 loss=5.1
+_IN_EPOCH = re.compile(
+    r"\bepoch\s?\d{1,9}(?:/\d{1,9})?\s?[:,|-]\s{1,12}(\d{1,12})\s?/\s{0,4}(\d{1,12})"
+    r"(?=[\s,|:\[(-]{1,12}(?:\w{1,20}[ _])?loss)",
+    re.IGNORECASE,
+)
+# Epoch 1, batch 50; Batch 10/938; batch: 3
+_BATCH = re.compile(
+    r"(?<![\w./-])batch(?:\s|:\s?|\s?=\s?)\[?\s{0,4}(\d{1,12})(?:\s?/\s{0,4}(\d{1,12}))?(?![\w.])", re.IGNORECASE
 )
 # mmengine without epochs: Iter(train) [   50/160000]
 _ITERATIONS = re.compile(r"\biter\(train\)\s{0,4}\[\s{0,12}(\d{1,12})\s?/\s{0,12}(\d{1,12})\]", re.IGNORECASE)
@@ -56,13 +84,20 @@ _LOSS_AT = re.compile(
 )
 # The step in front of its word: 200/ 2983 batches.
 _BATCHES = re.compile(r"(?<![\w./])(\d{1,12})\s?/\s{0,12}(\d{1,12}) batches\b", re.IGNORECASE)
+# Counts the whole run, whatever else the line counts.
+_GLOBAL_STEP = re.compile(
+    r"(?<![\w./-])(?:global[_ ]step|num_updates)['\"]?\s?[:=]?\s{0,12}['\"]?(\d{1,12})(?:\.0{1,6})?"
+    r"(?:\s?/\s?(\d{1,12}))?(?![\w.])",
+    re.IGNORECASE,
+)
 _OPTIMIZER_STEP = re.compile(
     rf"(?<![\w./-])(?:global )?step:?\s{{1,12}}({_NUMBER})(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
     re.IGNORECASE,
 )
 # The unit identifies the metric: 233.36 ms, 35149 tok/s, time 192.41ms; seconds per batch as torchvision prints.
 _MEASURED = re.compile(
-    r"(?:^|[|(,] ?|\b(?:time|throughput|speed):? {1,4})(\d{1,12}(?:\.\d{0,12})?) ?"
+    r"(?:^|[|(,] ?|(?:(?:^|[|,;:(\]] {0,2}|\b(?:iter|step|batch) )time|\bthroughput|\bspeed):? {1,4})"
+    r"(\d{1,12}(?:\.\d{0,12})?) ?"
     r"(ms|tok/s|tok/sec|tokens/s|tokens/sec|samples/s|samples/sec|img/s|images/s|images/sec|steps/s|it/s)(?![\w/])",
     re.IGNORECASE,
 )
@@ -75,10 +110,20 @@ _MEAN_LOSS = re.compile(rf"\bloss:?\s{{1,8}}(?:{_DECIMAL}) \(\s{{0,8}}({_DECIMAL
 # How often the first guess is right, of a batch, and in brackets of all so far: Acc@1   1.56 (  0.37), acc1: 12.5 (11)
 # A share for some scripts and per cent for most: it keeps its number, and a name that nothing else has.
 _FIRST_GUESS = re.compile(rf"\bacc@?1:?\s{{1,8}}({_NUMBER})(?:\s{{1,4}}\(\s{{0,8}}({_NUMBER})\))?", re.IGNORECASE)
+# PyG's examples: Train: 0.5120, Val: 0.5022, Test: 0.4990
+_SPLITS = re.compile(
+    rf"\btrain: ?({_NUMBER}), ?val(?:id|idation)?: ?({_NUMBER})(?:, ?test: ?({_NUMBER}))?(?![\w.])", re.IGNORECASE
+)
+# The end of Hugging Face's examples:   train_loss               =     5.4983
+_RUN_TABLE = re.compile(r"\s{1,8}train_loss\s{2,60}=\s")
 # The result of a validation, by which ImageNet's scripts end it:  *   Acc@1 0.125 Acc@5 0.484
 _RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGNORECASE)
 # A line of a validation: its loss is not the training loss, its counter not a step.
-_VALIDATION = re.compile(r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:", re.IGNORECASE)
+_VALIDATION = re.compile(
+    r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:"
+    r"|[^:]{0,60}\bvalid on '",
+    re.IGNORECASE,
+)
 # The same said by an object, at its top: {"event": "eval", "metrics": {"loss": 1.5}}, {"eval": {"loss": 1.5}}.
 _VALIDATES = re.compile(
     r"""[^{]{0,200}\{[^{}]{0,400}['"](?:(?:event|phase|split|mode|stage|subset)['"]\s{0,4}:\s{0,4}['"]test|"""
@@ -97,22 +142,24 @@ _LOGGED = re.compile(r"\d:\d\d|\b(?:DEBUG|INFO|WARNING|ERROR)\b")
 # 'name': number, as Python prints a dictionary and JSON an object; Trainer 5 quotes its numbers. Dates, times and
 # versions are not numbers.
 _QUOTED = re.compile(
-    rf"""['"]([\w./ -]{{1,60}})['"]\s{{0,4}}:\s{{0,4}}['"]?({_NUMBER})(?![\w.:-]|/\d{{1,4}}/)""", re.IGNORECASE
+    rf"""['"]([\w./ -]{{1,60}})['"]\s{{0,4}}:\s{{0,4}}['"]?({_NUMBER}){_NO_TIME}(?![\w.:-]|/\d{{1,4}}/)""",
+    re.IGNORECASE,
 )
 _NAMES = {
     "loss": "loss", "train_loss": "loss", "training_loss": "loss", "lm_loss": "loss", "total_loss": "loss",
-    "loss_train": "loss", "train_loss_step": "loss",
+    "loss_train": "loss", "train_loss_step": "loss", "reduced_train_loss": "loss",
     "val_loss": "val_loss", "eval_loss": "val_loss", "valid_loss": "val_loss", "validation_loss": "val_loss",
     "loss_val": "val_loss", "loss_valid": "val_loss", "loss_validation": "val_loss", "loss_eval": "val_loss",
     "val_loss_epoch": "val_loss", "valid_loss_epoch": "val_loss", "validation_loss_epoch": "val_loss",
     "eval_loss_epoch": "val_loss",
     "lr": "lr", "learning_rate": "lr",
     "grad_norm": "grad_norm", "gradient_norm": "grad_norm", "gnorm": "grad_norm", "norm": "grad_norm",
-    "step": "step", "global_step": "step", "iter": "step", "iteration": "step",
+    "step": "step", "global_step": "step", "iter": "step", "iteration": "step", "num_updates": "step", "update": "step",
+    "n_updates": "step", "train_num_updates": "step", "valid_num_updates": "step", "trainer_global_step": "step",
     "epoch": "epoch", "train_epoch": "epoch",
     "step_time": "step_time", "time_per_step": "step_time", "iter_time": "step_time", "dt": "step_time",
     "ms/batch": "step_time", "batch_time": "step_time",
-    "elapsed_time_per_iteration": "step_time",
+    "elapsed_time_per_iteration": "step_time", "train_step_timing_in_s": "step_time",
     "steps/s": "steps_per_s", "steps/sec": "steps_per_s", "it/s": "steps_per_s", "iter/s": "steps_per_s",
     "steps_per_sec": "steps_per_s", "steps_per_second": "steps_per_s", "iterations/s": "steps_per_s",
     "samples/s": "samples_per_s", "samples/sec": "samples_per_s", "samples_per_sec": "samples_per_s",
@@ -121,6 +168,7 @@ _NAMES = {
     "tokens/s": "tokens_per_s", "tokens/sec": "tokens_per_s", "tok/s": "tokens_per_s", "tok/sec": "tokens_per_s",
     "tokens_per_sec": "tokens_per_s", "tokens_per_second": "tokens_per_s", "tps": "tokens_per_s",
     "acc": "accuracy", "train_acc": "accuracy", "val_acc": "val_accuracy",
+    "valid_accuracy": "val_accuracy", "validation_accuracy": "val_accuracy", "valid_acc": "val_accuracy",
     "validation_bpb": "val_bpb", "val_bpb": "val_bpb",
 }  # fmt: skip
 _KNOWN = frozenset(_NAMES.values())
@@ -135,6 +183,8 @@ _BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
 _TELLING = frozenset(
     ["loss", "val_loss", "val_bpb", "lr", "grad_norm", "step_time", "steps_per_s", "samples_per_s", "tokens_per_s"]
 )
+_RESULTS = frozenset(["loss", "val_loss", "val_acc1", "val_accuracy", "eval_accuracy", "test_accuracy"])
+"""Names that tell of a training by themselves."""
 _FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "ms": 1e-3}
 
 
@@ -142,29 +192,47 @@ def recognise(line: str) -> Optional[Record]:
     """The metrics in one line, None where it holds none."""
     if len(line) > LONGEST:
         return None
-    found: Record = {}
     result = _RESULT.match(line)
     if result:
         return {"val_acc1": _value(result.group(1))}
+    if _RUN_TABLE.match(line) or line.lstrip().startswith("wandb:"):
+        return None  # a mean or the end of the run
+    found = _whole_line(line)
+    if found is None or ("epoch" in found and "steps" in found and "step" not in found):
+        # The steps of one epoch, not of the run: [GPU0] Epoch 1 | Batchsize: 32 | Steps: 32
+        return found and {name: value for name, value in found.items() if name != "steps"}
+    trained = not found.keys().isdisjoint(_RESULTS) or bool(_SPLITS.search(line) or _EVALUATED.match(line))
+    steps = not found.keys().isdisjoint(("step", "epoch"))
+    tells = not _TELLING.isdisjoint(found) and (steps or "accuracy" in found)
+    part = steps and any(name.endswith("_loss") or name.startswith("loss_") for name in found)
+    return found if trained or tells or part else None
+
+
+def _whole_line(line: str) -> Optional[Record]:
+    """Every value of a line under its name; None for a summary."""
+    found: Record = {}
+    counted = _GLOBAL_STEP.search(line)
+    if counted:
+        put(found, "step", *counted.groups())
     for match in _QUOTED.finditer(line):
         put(found, *match.groups())
     if "train_runtime" in found:
         return None  # Trainer's summary: its loss is the mean over the whole training
-    evaluated = _EVALUATED.match(line) if found else None
+    evaluated = _EVALUATED.match(line) if found.keys() - {"step", "steps"} else None
     if evaluated:
         put(found, "epoch", evaluated.group(1))
         return found
-    if not found:
+    if found.keys() <= {"step", "steps"}:
         _unquoted(found, line)
+    if counted and not counted.group(2):
+        found.pop("steps", None)
     if _VALIDATION.match(line):
         found = _validation(found, line)
     elif "loss" in found and _VALIDATES.match(line):
         found = {"val_loss": found.pop("loss"), **found}
     elif "validate_step" in found:  # torchtitan, whose loggers write in front of it
         found = {**_validation(found, line), "step": found["validate_step"]}
-    trained = not found.keys().isdisjoint(("loss", "val_loss", "val_acc1"))
-    counted = not found.keys().isdisjoint(("step", "epoch", "accuracy"))
-    return found if trained or (counted and not _TELLING.isdisjoint(found)) else None
+    return found
 
 
 def first_epoch(line: str) -> Optional[int]:
@@ -172,18 +240,30 @@ def first_epoch(line: str) -> Optional[int]:
     in_epoch = _BRACKETS.search(line)
     if in_epoch:
         return 1 if "(train)" in in_epoch.group(0).lower() else 0
-    return 1 if _BATCHES.search(line) else None
+    for counter in (_BATCHES, _IN_EPOCH):
+        if counter.search(line):
+            return 1
+    batch = _BATCH.search(line)
+    return 1 if batch and batch.group(2) else None
 
 
 def _unquoted(found: Record, line: str) -> None:
     """Note every value of a line in a human-readable form."""
     in_epoch = _count(found, line)
+    _put_losses(found, line)
     for match in _SPACED.finditer(line):
         name, number, total = match.groups()
         put(found, name, number, total, "ms" if name.lower() == "ms/batch" else None)
     for match in _PAIR.finditer(line):
-        if not _is_source(line, match) and not (in_epoch and match.start() == in_epoch.start()):
+        if not _is_source(line, match) and not (in_epoch and match.start() <= in_epoch.start() < match.end()):
             put(found, *match.groups())
+    for match in () if "step" in found else _BATCH.finditer(line):
+        put(found, "step", *match.groups())
+    splits = _SPLITS.search(line)
+    for name, share in zip(("train", "val", "test"), splits.groups() if splits else ()):  # noqa: B905 (Python 3.8)
+        if share:
+            put(found, name, share)
+    _name_loss(found)
     if "(train)" in line and "step" in found and "time" in found:
         found["step_time"] = found.pop("time")  # as mmengine names it
     for match in _MEASURED.finditer(line):
@@ -202,13 +282,29 @@ def _unquoted(found: Record, line: str) -> None:
         put(found, "step_time", meter.group(1))
 
 
+def _put_losses(found: Record, line: str) -> None:
+    """Note every loss without a sign; the loss of a part keeps its name."""
+    for match in _SPACED_LOSS.finditer(line):
+        words = match.group(1).lower().replace("_", " ").split()
+        parts = [word for word in words if word not in _OF_THE_WHOLE]
+        validates = len(parts) == 1 and parts[0] in _OF_VALIDATION
+        put(found, "val_loss" if validates else "_".join([*(parts[-2:] or words), "loss"]), match.group(2))
+
+
+def _name_loss(found: Record) -> None:
+    """Call the mean loss of a line that has no other the loss."""
+    wholes = [name for name in found if name.endswith("_loss") and _OF_THE_WHOLE.issuperset(name.split("_")[:-1])]
+    if wholes and "loss" not in found:
+        found["loss"] = found.pop(wholes[0])
+
+
 def _count(found: Record, line: str) -> "Optional[re.Match[str]]":
     """Note the step and its total; returns the counter of an epoch, where the line has one."""
     in_epoch = _BRACKETS.search(line)
     if in_epoch:
-        put(found, "epoch", in_epoch.group(1) or in_epoch.group(2))
-        put(found, "step", *in_epoch.groups()[2:])
-    for counter in (_ITERATIONS, _BATCHES):
+        put(found, "epoch", next(filter(None, in_epoch.groups()[:3])))
+        put(found, "step", *in_epoch.groups()[3:])
+    for counter in (_ITERATIONS, _BATCHES, _IN_EPOCH):
         counted = counter.search(line)
         if counted:
             put(found, "step", *counted.groups())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import List, Optional
 
-from .patterns import HINTS, LONGEST, Record, first_epoch, pairs, put, recognise
+from .patterns import HINTS, LONGEST, Record, Value, first_epoch, pairs, put, recognise
 
 # Epoch 1/3:  12%|█▏  | 12/100 [00:01<00:10, 8.1it/s, loss=1.2], and 12it [00:01, 8.1it/s] where the end is not known.
 _BAR = re.compile(
-    r"(?:^|\||: )\s{0,12}(\d{1,12})(?:/(\d{1,12})|it)\s{1,12}\[[^\],]{1,40},\s{0,12}"
-    r"(?:\d{1,12}(?:\.\d{1,12})?|\?)\s?(?:it|step|batch|s)/(?:it|step|batch|s)(?:,([^\]]*))?\]"
+    r"(?:^|\||: )\s{0,12}(\d{1,12})(?:/(\d{1,12})|it)\s{1,12}\[(?:[^\],]{1,40},\s{0,12}"
+    r"(?:\d{1,12}(?:\.\d{1,12})?|\?)\s?(?:it|step|batch|s)/(?:it|step|batch|s)|[\d:]{4,12}<[\d:?]{1,12})"
+    r"(?:,([^\]]*))?\]"
 )
 # The same by rich: Epoch 0/9 ━━━━╸ 12/100 0:00:01 • 0:00:10 8.10it/s train_loss: 1.20; times and speed may be absent.
 _RICH = re.compile(
@@ -147,14 +148,23 @@ def _title(head: str) -> str:
     return (text.rstrip("0123456789 ") if percent else text).rstrip(": ")
 
 
+# Iterations are parts of a step (litgpt): Epoch 1 | iter 100 step 25 | …, iter 40: val loss 6.00
+_BOTH = re.compile(r"\biter(?:ation)?:? \d{1,12},? .{0,40}\bstep:? \d", re.IGNORECASE)
+_LONE_ITERATION = re.compile(r"(?!.*\bstep:? \d).{0,200}\biter(?:ation)?:? \d", re.IGNORECASE)
 # Colours and cursor moves; titles and links (OSC), whose addresses hold names and numbers of their own.
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)")
+
+
+# The lines of a report of JSON over several lines, in which an object holds others.
+_OPENS = re.compile(r"\s{0,40}(?:\"[^\"]{1,60}\"\s?:\s?)?\{\s*$")
+_CLOSES = re.compile(r"\s{0,40}\},?\s*$")
+_INSIDE = re.compile(r"\s{0,40}[\"\[\]]")
 
 
 def may_tell(line: bytes) -> bool:
     """Whether a line may hold metrics: a cheap check before the expressions are applied."""
     lower = line.lower()
-    return any(hint in lower for hint in HINTS)
+    return any(hint in lower for hint in HINTS) or line.rstrip()[-2:].strip(b" ,:") in (b"{", b"}")
 
 
 def shows_bar(tail: bytes) -> bool:
@@ -180,6 +190,12 @@ class Recogniser:
         self._earlier = 0
         self._logs_loss = False
         """Whether a loss was printed by itself, without that of a validation."""
+        self._objects = 0
+        """Objects of a report of JSON that are open."""
+        self._both = False
+        """Whether a line had an iteration and a step: then a lone iteration is no step."""
+        self._newest: Optional[Value] = None
+        """The newest step."""
         self._lay_in_share = False
         """Whether the steps so far were taken for those of the run."""
 
@@ -194,9 +210,15 @@ class Recogniser:
         record = self._bars.recognise(text)
         if record is not None:
             return record
-        record = recognise(text)
+        record = None if self._is_reported(text) else recognise(text)
         if record is None:
             return None
+        self._both = self._both or bool(_BOTH.search(text))
+        if self._both and "step" in record and _LONE_ITERATION.match(text):
+            del record["step"]
+            if self._newest is not None:
+                record["step"] = self._newest
+            return record
         if "loss" in record and "val_loss" not in record:
             self._logs_loss = True
         elif self._logs_loss and "loss" in record:
@@ -207,7 +229,18 @@ class Recogniser:
         elif self._bars.step is not None:
             ahead = self._bars.step_at(_text(following))
             record["step"] = self._bars.step if ahead is None else ahead
+        self._newest = record.get("step", self._newest)
         return record
+
+    def _is_reported(self, text: str) -> bool:
+        """Whether a line stands inside an object of a report, whose numbers are those of another epoch (timm)."""
+        if _OPENS.match(text):
+            self._objects = self._objects + 1 if text[:1] != "{" else 1
+        elif _CLOSES.match(text):
+            self._objects = max(0, self._objects - 1)
+        elif self._objects and not _INSIDE.match(text):
+            self._objects = 0
+        return self._objects > 1
 
     @property
     def bar_step(self) -> Optional[int]:
@@ -216,7 +249,11 @@ class Recogniser:
 
     def _count_on(self, record: Record, text: str) -> None:
         step, total, epoch = record["step"], record.get("steps"), record.get("epoch")
-        if not (isinstance(step, int) and isinstance(total, int) and isinstance(epoch, (int, float))):
+        if not (isinstance(step, int) and isinstance(epoch, (int, float))):
+            return
+        if not isinstance(total, int):
+            if isinstance(epoch, int) and not self._total:
+                self._count_on_without_total(record, step, epoch)
             return
         named = _EPOCH.search(text)
         epochs = int(named.group(2) or 0) if named else 0
@@ -234,7 +271,7 @@ class Recogniser:
             # lie in its part of the whole.
             self._earlier = int(before) * total
             self._lay_in_share = False
-        elif epoch > self._epoch and step < self._step:
+        elif epoch > self._epoch and (step < self._step or step == self._step == total):
             self._earlier += self._total
         self._epoch, self._step, self._total = float(epoch), step, total
         record["step"] = self._earlier + step
@@ -245,6 +282,15 @@ class Recogniser:
             record["steps"] = total * epochs
         elif self._earlier or first is not None:
             del record["steps"]
+
+    def _count_on_without_total(self, record: Record, step: int, epoch: int) -> None:
+        """Continue a counter that begins again with an epoch at the greatest step seen: the run has made more."""
+        if "loss" in record and "val_loss" not in record:
+            if epoch > self._epoch and step <= self._step:
+                self._earlier += self._step
+            self._epoch, self._step = epoch, step
+        if epoch == self._epoch:
+            record["step"] = self._earlier + step
 
 
 def _text(line: bytes) -> str:
