@@ -55,6 +55,7 @@ def diagnose(viewer: Viewer, run: KnownRun, words: Callable[[Diagnosed], str] | 
             if nodes:
                 reached.refuse_none()
             warnings += [error.sentence for error in reached.errors.values()]
+            warnings += [f"{link.host}: {link.note}" for link in set(reached.links.values()) if link.note]
             # Before anything else: a rank that hangs now may continue in a moment.
             ranks = _ask(run, reached, warnings)
             warnings += map(str, sync(run, folder, reached).values())

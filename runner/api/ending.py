@@ -220,6 +220,9 @@ class _Stop:
         names = [host.name for host in self.run.hosts]
         for node, error in self.reached.errors.items():
             self._tell(self.run, problem_of(names[node], error, "; the others hand the stop on to it"))
+        for node, link in sorted(self.reached.links.items()):
+            if link.note:
+                self._tell(self.run, HostNotice(names[node], link.note))
         self._tell(self.run, StopAsked(tuple(names[node] for node in sorted(self.reached.links))))
         for node in self.reached.links.keys() - self._sent.keys():
             self.send(node, self.reached.links[node])

@@ -98,15 +98,15 @@ class Viewer:
                 self._made[config] = HostConnector(config, self.questions, self._accept_new, transport)
             return self._made[config]
 
-    def open_link(self, host: Host, of_run: str | None = None) -> Link:
-        """Connect to one host and start its node program. Raises HostError."""
-        return open_link(host, self.connector(of_run))
+    def open_link(self, host: Host, of_run: str | None = None, *, any_python: bool = False) -> Link:
+        """Connect to one host and start its node program, as `survey.open_link`. Raises HostError."""
+        return open_link(host, self.connector(of_run), any_python=any_python)
 
     def ask(
         self, host: Host, op: Op, of_run: str | None = None, /, *, timeout: float | None = 60.0, **arguments: Any
     ) -> Any:
         """The answer of one host to one request, over a connection of its own. Raises HostError."""
-        link = self.open_link(host, of_run)
+        link = self.open_link(host, of_run, any_python=True)
         try:
             return link.request(op, timeout=timeout, **arguments)
         finally:
@@ -116,7 +116,7 @@ class Viewer:
         """Reach one host of a run. Raises HostError."""
         if run.gone:
             raise HostError(run.hosts[node].name, _GONE)
-        return self.open_link(run.hosts[node].as_host(), run.ssh_config)
+        return self.open_link(run.hosts[node].as_host(), run.ssh_config, any_python=True)
 
     def reach(self, run: KnownRun, nodes: Sequence[int] | None = None, limit: float | None = None) -> Reached:
         """Connect to the hosts of a run, or to some, concurrently; one slower than `limit` seconds is an error.

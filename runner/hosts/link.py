@@ -72,6 +72,8 @@ class Link:
     ) -> None:
         self.host = host
         self.heard = time.monotonic()
+        self.note = ""
+        """What the user should know of how the host was reached."""
         self.node_python = ""
         self._connection = connection
         self._numbers = itertools.count(1)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from disttui.runner.errors import DisttuiError, LinkLostError
+from disttui.runner.errors import DisttuiError, HostError, LinkLostError
 from disttui.runner.hosts.facts import HostFacts, facts_of
 from disttui.runner.hosts.link import Link
 from disttui.runner.profile import Host, Profile
@@ -18,6 +18,8 @@ from disttui.runner.transport import Connector
 Tell = Callable[[int, str, str], None]
 """Takes progress of a host: node rank, its present step, a note."""
 
+_OWN = "python3"
+"""The interpreter that a host offers by itself."""
 CONNECTS = 16
 """Concurrent connects; more of them are slower for all (sshd's own limits, key exchanges)."""
 
@@ -46,14 +48,32 @@ class Surveyed:
     facts: HostFacts
 
 
-def open_link(host: Host, connector: Connector) -> Link:
-    """Reach one host and start its node program. Raises HostError."""
+def open_link(host: Host, connector: Connector, *, any_python: bool = False) -> Link:
+    """Reach one host and start its node program. Raises HostError.
+
+    Args:
+        any_python: Use the host's own python3 if the given interpreter does not start, as after an environment was
+            moved: it serves for all but a start.
+    """
+    # An interpreter given by name may be on the PATH only after `activate`, which the node program does not need.
+    python = host.python if host.python and host.python[0] in "/~" else _OWN
     try:
-        # An interpreter given by name may be on the PATH only after `activate`, which the node program does not need.
-        python = host.python if host.python and host.python[0] in "/~" else "python3"
-        return Link(connector.connect(host.endpoint), host.name, python)
+        connection = connector.connect(host.endpoint)
+        try:
+            return Link(connection, host.name, python)
+        except HostError as error:
+            if not any_python or python == _OWN or isinstance(error, LinkLostError):
+                raise
+            problem = error
+        connection = connector.connect(host.endpoint)
+        try:
+            link = Link(connection, host.name, _OWN)
+        except HostError:
+            raise problem from None
     except ConnectionError as error:
         raise LinkLostError(host.name, f"the link broke while starting: {error}") from None
+    link.note = f"{problem.what.splitlines()[0]}; {_OWN} is used in its place"
+    return link
 
 
 def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]:

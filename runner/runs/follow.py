@@ -133,6 +133,7 @@ class HostMirror:
         """Bytes of logs that the host has not sent yet, as far as this viewer knows."""
         self._to_skip = threading.Event()
         self._exit_read = False
+        self._noted = ""
         self._closed = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"follow {node}", daemon=True)
@@ -213,6 +214,7 @@ class HostMirror:
                 link = self._reconnect()
                 if link is None:
                     return
+            self._tell_note(link)
             request = {**self._request, "have": self.store.have(), "settle": not self._only_look}
             if self._to_skip.is_set():
                 self._to_skip.clear()
@@ -242,6 +244,12 @@ class HostMirror:
             link.close()
             self.link = None
             self._news.put(LinkNews(self.node, "not seen", _why(future)))
+
+    def _tell_note(self, link: Link) -> None:
+        """Emit what is to be known of how the host was reached, once."""
+        if link.note and link.note != self._noted:
+            self._noted = link.note
+            self._news.put(Notice(self.node, link.note))
 
     def _tell_held(self) -> None:
         """Emit what an earlier viewer has left in the mirror."""

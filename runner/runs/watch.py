@@ -137,7 +137,7 @@ class HostsWatch:
         with self._gate.turn():
             if self._over(name):
                 return False
-            link = open_link(place.host, self._connect(place.ssh_config))
+            link = open_link(place.host, self._connect(place.ssh_config), any_python=True)
         began = time.time()
         try:
             stream = link.stream(

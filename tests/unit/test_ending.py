@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from disttui.runner.api import ending
 from disttui.runner.api.questions import HostNotice
 from disttui.runner.render.stopping import stopped_lines
+from disttui.runner.runs.registry import KnownHost
 from tests.unit.liar_kit import liar, lied, viewer
+from tests.unit.runs_kit import SLEEP, making
 
 END = '{"t": 1.0, "state": "stopped", "code": 130, "cause": None, "attempt": 1, "left": []}'
 
@@ -94,3 +97,19 @@ def test_host_that_refuses_the_stop_is_not_reported_as_stopped(tmp_path: Path, s
         f"lied-1a2b {state} on one",
         "not confirmed by two: repeat the stop when it can be reached",
     ]
+
+
+def test_stop_works_after_the_interpreter_has_gone(tmp_path: Path) -> None:
+    """An environment is moved or made anew while its run trains: any Python of the host can stop it."""
+    for cluster in making(tmp_path):
+        run = cluster("step(1)\n" + SLEEP)
+        run.start()
+        run.wait_ranks()
+        gone = str(tmp_path / "moved/bin/python")
+        known = lied(tmp_path, KnownHost("one", "local", python=gone), run=run.run)
+        said: list[object] = []
+        done = ending.stop(viewer(tmp_path), replace(known, run_dir=str(run.run_dir(0))), tell=said.append)
+        assert done.complete and not run.living()
+        [notice] = [news for news in said if isinstance(news, HostNotice)]
+        assert notice.text.startswith(f"{gone} not found on this host")
+        assert notice.text.endswith("python3 is used in its place")

@@ -107,7 +107,7 @@ def wired(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[dict[
     """Lets every host answer as given."""
 
     def use(answers: Callable[[dict[str, Any]], Any]) -> None:
-        def opened(host: Any, _: Any) -> Link:
+        def opened(host: Any, _: Any, **more: Any) -> Link:
             return Link(_Wire(answers), host.name)
 
         for module in (remote, survey, viewer_module):
