@@ -170,6 +170,19 @@ def test_activate_starts_in_the_workdir_and_may_set_pythonpath(tmp_path: Path) -
     assert [(item["source"], item["torch"]) for item in found] == [("activate", "2.9.1"), ("path", None)]
 
 
+def test_misspelt_profile_python_is_not_there(tmp_path: Path) -> None:
+    """The files of the environment around it are those of another name."""
+    _venv(tmp_path / ".venv")
+    for name, why in (("pyhton", "No such file"), ("pip", "it is not Python 3")):
+        path = tmp_path / ".venv" / "bin" / name
+        if name == "pip":
+            path.write_text("#!/bin/sh\necho pip 24 >&2\n")
+            path.chmod(0o755)
+        found, problems = _facts(str(path), workdir=str(tmp_path))
+        assert str(path) not in [one["path"] for one in found]
+        assert len(problems) == 1 and why in problems[0] and str(path) in problems[0]
+
+
 def test_profile_python_by_name_is_looked_for_after_activate(tmp_path: Path) -> None:
     path = _venv(tmp_path / "mine")
     (path.parent / "python-of-mine").symlink_to("python")

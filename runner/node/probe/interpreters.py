@@ -199,8 +199,11 @@ def _places(workdir: str) -> Iterator[Tuple[str, Source]]:
 
 
 def _look(path: str, source: Source, limit: float) -> Optional[_Found]:
-    """Return what is at `path`, None if it is not Python 3. Raises OSError when that cannot be determined."""
-    known = layout(path)
+    """Return what is at `path`, None if it is not Python 3. Raises OSError when that cannot be determined.
+
+    The profile's is run: the files around a misspelt name describe an interpreter that is not there.
+    """
+    known = None if source == "profile" else layout(path)
     if known is not None:
         return _Found(path, source, known)
     if source == "elsewhere":
