@@ -9,7 +9,7 @@ from typing import Any
 from disttui.runner.diagnose.frames import Frame, faulthandler_frames, folded, forked, in_files, main_frames, own
 from disttui.runner.diagnose.recorder import Wait, progress, waits
 from disttui.runner.formatting import duration
-from disttui.runner.protocol.files import RankStacks
+from disttui.runner.protocol.files import ChildStack, RankStacks
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
 
@@ -35,14 +35,27 @@ class Standing:
     note: str
     pid: int
     silent: float | None
-    """Seconds since it last logged, stepped or entered a collective."""
+    """Seconds since it last stepped or entered a collective; where neither is known, since it last logged. As long as
+    a stall lasts, up to the host's last report."""
     moved: bool
     answer: RankStacks
+    age: float = 0.0
+    """Seconds for which the run has stood still since it was asked."""
 
     @property
     def mine(self) -> Frame | None:
         """The innermost frame of the user's code."""
         return own(self.frames)
+
+    @property
+    def works(self) -> bool:
+        """Whether it, or a process that it has started, is at work."""
+        return self.moved or any(map(_computes, self.answer.get("children", [])))
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether its main thread runs other code inside a collective, as a handler of a signal does."""
+        return not self.collective and any(map(_enters, self.frames))
 
     @property
     def spawner(self) -> bool:
@@ -56,32 +69,47 @@ class Standing:
 
 
 def collective(frames: Sequence[Frame]) -> str:
-    """The collective or the joining that a stack is in, "" where it is in none."""
+    """The collective or the joining that a stack is in, "" where it is in none.
+
+    The user's code in one, such as a handler of a signal that came there, is not that collective.
+    """
     for frame in reversed(frames):
-        if "torch/distributed" in frame.file and frame.function in _COLLECTIVES | _JOINING:
+        if _enters(frame):
             return frame.function
+        if not frame.library and "/torch/" not in frame.file:
+            break
     return ""
 
 
-def standing(rank: int, host: str, answer: RankStacks, later: RankStacks | None = None) -> Standing:
+def _enters(frame: Frame) -> bool:
+    return "torch/distributed" in frame.file and frame.function in _COLLECTIVES | _JOINING
+
+
+def standing(rank: int, host: str, answer: RankStacks, later: RankStacks | None = None, age: float = 0.0) -> Standing:
     """Read a rank's answer (docs/formats.md, "Stacks"), and what it answered when it was asked again."""
     frames = main_frames(answer)
     state = answer.get("state") or ("" if frames else "mute")
     note, pid = clean(answer.get("note", ""))[:300], answer.get("pid", 0)
     moved = answer.get("moved", False) or (later is not None and _differ(answer, later))
-    return Standing(rank, clean(host), frames, state, note, pid, _silent(answer), moved, answer)
+    silent = _silent(answer)
+    since = None if silent is None else silent + age
+    return Standing(rank, clean(host), frames, state, note, pid, since, moved, answer, age)
 
 
 def _silent(answer: RankStacks) -> float | None:
-    """A rank that logs rarely and enters one collective after the other does not stand still."""
-    silent, asked = answer.get("silent"), answer.get("t")
+    """A rank that steps rarely and enters one collective after the other does not stand still.
+
+    Its output says less: any thread may print, such as that of a progress bar.
+    """
+    asked, signs = answer.get("t"), [answer["stepped"]] if "stepped" in answer else []
     entered = [call.since for group in progress(answer).values() for call in group.calls.values() if call.since]
-    return silent if silent is None or asked is None or not entered else max(0.0, min(silent, asked - max(entered)))
+    signs += [asked - max(entered)] if asked is not None and entered else []
+    return max(0.0, min(signs)) if signs else answer.get("silent")
 
 
 def _differ(first: RankStacks, later: RankStacks) -> bool:
-    """Whether a rank has moved between two samples: two samples that differ are not a hang."""
-    if later.get("moved") or _last_sign(later) > _last_sign(first) + 0.1:
+    """Whether a rank has moved between two samples: by its step, its stack or its recorder, never by its output."""
+    if later.get("moved") or first.get("step") != later.get("step"):
         return True
     if not (first.get("threads") and later.get("threads")):
         return False
@@ -93,23 +121,21 @@ def _differ(first: RankStacks, later: RankStacks) -> bool:
     return look(first) != look(later)
 
 
-def _last_sign(answer: RankStacks) -> float:
-    """Unix time of its host at which a rank last logged or stepped, 0.0 where that is not known."""
-    asked, silent = answer.get("t"), answer.get("silent")
-    return asked - silent if asked is not None and silent is not None else 0.0
-
-
 def standings(state: RunState) -> list[Standing]:
     """All ranks as the stacks say that were collected last, at the newest stall; empty where there are none."""
     known = [(host, host.stacks) for host in state.hosts if host.stacks]
+    leader = state.hosts[0].story
+    lasts = leader.stood is not None and leader.stood_until is None
     newest = max((file.number for _, file in known), default=0)
     found = []
     for host, file in known:
         if file.number != newest or file.stacks.get("attempt") != state.attempt:
             continue
+        heard = max(host.story.last, host.telemetry["t"] if host.telemetry else 0.0)
         for rank, answer in file.stacks.get("ranks", {}).items():
             if rank.isdecimal() and len(rank) < 10:
-                found.append(standing(int(rank), host.name, answer))
+                age = max(0.0, heard - answer.get("t", heard)) if lasts else 0.0
+                found.append(standing(int(rank), host.name, answer, age=age))
     return sorted(found, key=lambda one: one.rank)
 
 
@@ -139,7 +165,7 @@ def awaited(ranks: Sequence[Standing]) -> frozenset[int]:
     """The ranks that others wait for: not yet in the collective of the others, or unable to continue."""
     known = _waits(ranks)
     missing = {rank for wait in known for rank in wait.missing}
-    stuck = {one.rank for one in ranks if one.state}
+    stuck = {one.rank for one in ranks if one.state or one.interrupted}
     if missing or stuck or known:
         return frozenset(missing or stuck)
     if not any(one.collective for one in ranks):
@@ -200,6 +226,9 @@ def _wait_sentence(wait: Wait, ranks: Mapping[int, Standing]) -> str:
         for group in merge(ranks[rank] for rank in wait.missing):
             verb = "has" if len(group) == 1 else "have"
             line += f"; {names(group)} {verb} not entered it: {_it(group)} {_doing(group[0])}{_since(group)}"
+    elif busy := [one for one in inside if one.interrupted]:
+        for group in merge(busy):
+            line += f"; {names(group)}, inside it, {_be(group)} {_doing(group[0])}"
     elif not [one for one in ranks.values() if one.rank not in wait.inside]:
         line += f"{_for(_within(wait, inside))}, which all have entered"
         if (_within(wait, inside) or 0.0) >= LONG:
@@ -215,7 +244,7 @@ def _within(wait: Wait, inside: Sequence[Standing]) -> float | None:
     for one in inside:
         call, asked = wait.calls.get(one.rank), one.answer.get("t")
         since = call.since if call else None
-        entered = asked - since if since is not None and asked is not None else one.silent
+        entered = asked - since + one.age if since is not None and asked is not None else one.silent
         found += [] if entered is None else [max(0.0, entered)]
     return min(found, default=None)
 
@@ -241,13 +270,17 @@ def _unasked(one: Standing) -> str:
     return f"rank {one.rank} on {one.host} cannot be asked: {one.note or 'no answer'}"
 
 
+def _computes(child: ChildStack) -> bool:
+    return child.get("note") == "running"
+
+
 def _children(one: Standing) -> list[str]:
     """What the processes do that a rank has started, those that do the same in one line."""
     found: dict[str, list[str]] = {}
     for child in one.answer.get("children", []):
         frame = own(forked(faulthandler_frames(child.get("text", ""))))
         if frame:
-            words = f": in {frame.function} ({frame.place})"
+            words = f": in {frame.function} ({frame.place})" + (", computing" if _computes(child) else "")
         else:
             words = f" ({clean(child.get('command', '?'))[:60]}): no stack, {clean(child.get('note', '?'))[:100]}"
         found.setdefault(words, []).append(str(child.get("pid", "?")))

@@ -19,6 +19,7 @@ from ..protocol.events import Event
 from ..protocol.jsonl import records
 from ..protocol.regular import read_regular
 from ..protocol.summary import newest_metrics
+from ..protocol.watch import stall_text
 from . import journal
 from .journal import Journal, stamp
 
@@ -157,12 +158,11 @@ class Notifier:
             text = "attempt %d failed, another one follows" % event["attempt"]
             self._tell("failed", event["t"], event["attempt"], text, self._cause(event["cause"]), once=False)
         elif event["e"] == "stall":
-            silent, attempt = min(event.get("silent", {}).values(), default=0.0), event.get("attempt", 0)
+            attempt = event.get("attempt", 0)
             if event.get("over"):
                 self._tell("recovered", event["t"], attempt, "steps and logs continue", "")
             else:
-                text = "no rank has logged or stepped for %.0f s" % silent
-                self._tell("stalled", event["t"], attempt, text, "")
+                self._tell("stalled", event["t"], attempt, stall_text(event.get("silent", {})), "")
         elif event["e"] == "verdict":
             self.end(event["t"], event.get("state", "lost"), event.get("attempt", 0), event.get("cause"))
 

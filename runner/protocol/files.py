@@ -212,6 +212,10 @@ class RankStacks(TypedDict, total=False):
     t: float
     pid: int
     silent: float
+    step: float
+    """The newest, if the rank has shown one."""
+    stepped: float
+    """Seconds for which the rank has been at that step."""
     moved: bool
     children: list[ChildStack]
     """Of a rank that stands still outside collectives."""

@@ -78,9 +78,10 @@ class EndedMessage(_AboutAttempt, AttemptProgress):
 
 
 class SignsOfLife(TypedDict, total=False):
-    """By rank: seconds since the last sign of life, usual step time, and the first metrics of an attempt."""
+    """By rank: seconds since the last sign of life and the last step, usual step time, first metrics of an attempt."""
 
     silent: dict[str, float]
+    stepped: dict[str, float]
     times: dict[str, float]
     shows: list[str]
     first_steps: dict[str, float]

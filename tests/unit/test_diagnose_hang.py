@@ -146,10 +146,33 @@ def test_a_run_that_goes_on_between_two_looks_is_no_hang() -> None:
     assert sentences(ranks) == ["ranks 0, 1 are in step (job.py:9), and go on"]
 
 
-def test_a_line_in_the_log_between_two_looks_is_a_sign_of_life() -> None:
-    first, later = both_in(7, t=100.0, entered=60.0, silent=3.0), both_in(7, t=102.4, entered=60.0, silent=0.1)
+def test_a_step_between_two_looks_is_a_sign_of_life() -> None:
+    first, later = both_in(7, t=100.0, entered=60.0, step=4), both_in(7, t=102.4, entered=60.0, step=5)
     ranks = [standing(rank, "node1", answer, later[rank]) for rank, answer in first.items()]
     assert sentences(ranks) == ["ranks 0, 1 are in step (job.py:9), and go on"]
+
+
+def test_output_of_another_thread_is_no_sign_of_life() -> None:
+    """tqdm's monitor redraws its bar while the main thread waits in a collective."""
+    first, later = both_in(7, t=100.0, entered=60.0, silent=3.0), both_in(7, t=102.4, entered=60.0, silent=0.1)
+    ranks = [standing(rank, "node1", answer, later[rank]) for rank, answer in first.items()]
+    assert sentences(ranks)[0].startswith("ranks 0, 1 wait in all_reduce #7 (job.py:9) for 40 s, which all have")
+
+
+def test_handler_inside_a_collective_is_named_as_itself() -> None:
+    """A signal came while the main thread waited; its handler never returns."""
+    torch = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+    places = (("/home/alice/train.py", 6, "<module>"), (torch, 9, "all_reduce"), ("/home/alice/train.py", 2, "save"))
+    frames = [{"file": file, "line": line, "function": function} for file, line, function in places]
+    ranks = [standing(0, "node1", {"threads": [{"main": True, "frames": frames}], "silent": 9.0})]
+    assert sentences(ranks) == ["rank 0 is in save (train.py:2) for 9 s"] and not ranks[0].collective
+    answers = both_in(7, t=100.0, entered=60.0)
+    answers[0]["threads"] = [{"main": True, "frames": frames}]
+    ranks = [standing(rank, "node1", answer, answer) for rank, answer in answers.items()]
+    assert sentences(ranks) == [
+        "ranks 0, 1 wait in all_reduce #7 (train.py:2, job.py:9); rank 0, inside it, is in save (train.py:2)"
+    ]
+    assert awaited(ranks) == {0}
 
 
 def test_a_rank_that_logs_rarely_stands_where_it_is_since_its_last_collective() -> None:

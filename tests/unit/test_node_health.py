@@ -24,6 +24,7 @@ from disttui.runner.node.observe.signs import Signs
 from disttui.runner.node.telemetry.sampler import Pressure
 from disttui.runner.node.telemetry.sampling import Alarms, shows
 from disttui.runner.protocol.events import OomEvidence
+from disttui.runner.protocol.gang import SignsOfLife
 from disttui.runner.protocol.telemetry import GpuUse, Telemetry
 from tests.groups import small_group
 
@@ -38,19 +39,24 @@ class Watched:
         self.now = 1000.0
         self.last = {0: self.now, 1: self.now}
         self.times: dict[int, float] = {}
+        self.step = 0.0
+        """When the first rank made its last step."""
 
-    def live(self, seconds: float, *, every: float | None = None, attempt: int = 1) -> None:
-        """Let time pass; both ranks log every so often, or not at all."""
+    def live(self, seconds: float, *, every: float | None = None, steps: bool = False, attempt: int = 1) -> None:
+        """Let time pass; both ranks log every so often, or not at all, and make a step with each line or not."""
         end = self.now + seconds
         while self.now < end:
             self.now += 1.0
             if every and self.now - max(self.last.values()) >= every:
                 self.last = dict.fromkeys(self.last, self.now)
+                self.step = self.now if steps else self.step
             if self.now % 2 == 0:
                 for rank in self.last:
                     times = {str(rank): self.times[rank]} if rank in self.times else {}
-                    silent = {str(rank): self.now - self.last[rank]}
-                    self.health.hear(rank, {"silent": silent, "times": times, "shows": ["load 9 on 2 cores"]}, self.now)
+                    signs: SignsOfLife = {"silent": {str(rank): self.now - self.last[rank]}, "times": times}
+                    if self.step and not rank:
+                        signs["stepped"] = {"0": self.now - self.step}
+                    self.health.hear(rank, {**signs, "shows": ["load 9 on 2 cores"]}, self.now)
             self.health.look(attempt, self.now)
 
     def kinds(self) -> list[tuple[str, bool]]:
@@ -79,6 +85,26 @@ def test_silence_is_a_stall_once_and_then_over() -> None:
     assert set(event["silent"]) == {"0", "1"} and event["silent"]["0"] >= AT_LEAST
     gang.live(10, every=1)
     assert gang.kinds() == [("stall", False), ("stall", True)]
+
+
+def test_output_without_steps_is_a_stall_once_steps_were_seen() -> None:
+    gang = Watched()
+    gang.live(60, every=1)
+    gang.live(60, every=1, steps=True)
+    gang.live(AT_LEAST + 60, every=1)
+    [event] = gang.events
+    assert event["e"] == "stall" and event["silent"].keys() == {"0"} and event["silent"]["0"] >= AT_LEAST
+    gang.live(10, every=1, steps=True)
+    assert gang.kinds() == [("stall", False), ("stall", True)]
+
+
+def test_a_bar_drawn_again_is_no_step() -> None:
+    signs = Signs([0], 0.0)
+    signs.steps(0, [{"step": 4, "loss": 1.0}], 10.0)
+    signs.steps(0, [{"step": 4, "steps_per_s": 0.1}], 20.0)
+    assert signs.message(30.0, [])["stepped"] == {"0": 20.0}
+    signs.steps(0, [{"loss": 1.0}], 30.0)
+    assert signs.message(30.0, [])["stepped"] == {"0": 0.0}
 
 
 def test_the_pace_is_the_runs_own() -> None:
@@ -164,7 +190,8 @@ def test_signs_tell_silence_and_the_usual_step() -> None:
     signs = Signs([4, 5], 100.0)
     signs.steps(4, [{"step": 1, "step_time": 9.0, "forward_time": 2.0}, {"step": 2, "forward_time": 4.0}], 110.0)
     signs.steps(5, [{"step": 1, "step_time": "nan"}, {"step": 2, "step_time": True}], 111.0)
-    assert signs.message(112.0, ["x"]) == {"silent": {"4": 2.0, "5": 1.0}, "times": {}, "shows": ["x"]}
+    both = {"4": 2.0, "5": 1.0}
+    assert signs.message(112.0, ["x"]) == {"silent": both, "stepped": both, "times": {}, "shows": ["x"]}
     signs.steps(4, [{"step": 3, "step_time": 3.0}], 112.0)
     assert signs.message(112.0, [])["times"] == {"4": 3.0}
     signs.steps(4, [{"step": step, "step_time": 1.0} for step in (4, 5)], 200.0)

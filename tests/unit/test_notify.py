@@ -113,7 +113,7 @@ def test_each_event_has_one_id_and_is_sent_once(tmp_path: Path, receiver: tuple[
     sent = [json.loads(body) for _, _, body in kind.heard]
     assert [one["event"] for one in sent] == ["started", "failed", "stalled", "recovered", "alarm", "ended"]
     assert len({one["id"] for one in sent}) == 6
-    assert sent[2]["text"] == "no rank has logged or stepped for 30 s"
+    assert sent[2]["text"] == "no rank has shown progress for 30 s"
 
 
 def test_alarms_of_one_second_have_different_ids(tmp_path: Path, receiver: tuple[str, type[Receiver]]) -> None:

@@ -135,6 +135,18 @@ def test_every_thread_tells_its_stack(start: Callable[..., Any], tmp_path: Path)
         assert answer["recorder"] == {}
 
 
+def test_a_rank_tells_its_step_and_since_when(start: Callable[..., Any], tmp_path: Path) -> None:
+    """A bar that is drawn again at the same step is no step."""
+    start(STUCK, 0)
+    start(STUCK, 1)
+    now = time.time()
+    records = ({"t": now - 90, "step": 3}, {"t": now - 60, "step": 4}, {"t": now - 1, "step": 4, "steps_per_s": 0.1})
+    (tmp_path / "attempt-1" / "rank-0.metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    answers = stacks.collect(str(tmp_path))
+    assert answers["0"]["step"] == 4 and 60 <= answers["0"]["stepped"] < 90
+    assert "step" not in answers["1"]
+
+
 def test_a_rank_that_holds_the_lock_is_asked_by_signal_and_its_log_stays_its_own(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:

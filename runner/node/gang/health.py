@@ -49,6 +49,10 @@ class Health:
     def _begin(self, attempt: int, now: float) -> None:
         self._attempt = attempt
         self._last: dict[int, float] = {}
+        self._stepped: dict[int, float] = {}
+        self._first_step: float | None = None
+        self._by_steps = False
+        """Whether steps decide: once there have been two, output without a step is no sign of progress."""
         self._gang_last = now
         self._gaps: list[float] = []
         self._stalled = False
@@ -62,6 +66,8 @@ class Health:
         silent = message["silent"]
         for rank, seconds in silent.items():
             self._last[int(rank)] = now - float(seconds)
+        for rank, seconds in message.get("stepped", {}).items():
+            self._stepped[int(rank)] = now - float(seconds)
         for rank in silent:
             self._shows[int(rank)] = [str(text) for text in message["shows"]]
         for rank, seconds in message["times"].items():
@@ -73,7 +79,8 @@ class Health:
             self._begin(attempt, now)
         if not attempt or not self._last:
             return
-        newest = max(self._last.values())
+        self._let_steps_decide()
+        newest = max((self._stepped if self._by_steps else self._last).values())
         # A host's report is up to two seconds old; its clock is not used here.
         if newest > self._gang_last + 0.1:
             if self._stalled:
@@ -87,6 +94,14 @@ class Health:
             self._say_stall(now)
         self._look_for_stragglers(now)
 
+    def _let_steps_decide(self) -> None:
+        if self._by_steps or not self._stepped:
+            return
+        newest = max(self._stepped.values())
+        self._first_step = newest if self._first_step is None else self._first_step
+        if newest > self._first_step + 0.1:
+            self._by_steps, self._gaps, self._gang_last = True, [], self._first_step
+
     @property
     def limit(self) -> float:
         """Seconds of silence of all ranks that make a stall."""
@@ -96,7 +111,8 @@ class Health:
         return max(AT_LEAST, USUAL * usual, LONGEST * max(self._gaps, default=0.0))
 
     def _say_stall(self, now: float, over: bool = False) -> None:
-        silent = {str(rank): round(now - last, 1) for rank, last in sorted(self._last.items())}
+        signs = self._stepped if self._by_steps else self._last
+        silent = {str(rank): round(now - last, 1) for rank, last in sorted(signs.items())}
         stall = Stall(
             t=stamp(),
             e="stall",

@@ -175,7 +175,7 @@ OF_FOLLOWER: Kinds = {
     "ended": _END,
     "signs": {
         "attempt": _attempt, "silent": _by_rank, "times": _by_rank, "shows": _list(text(500), 8),
-        "first_steps?": _by_rank, "first_epochs?": _by_rank,
+        "stepped?": _by_rank, "first_steps?": _by_rank, "first_epochs?": _by_rank,
     },
     "found": {
         "attempt": _attempt, "rule": text(40), "rank": whole(0, _EXACT), "step": _is_step, "text": text(300),

@@ -31,6 +31,9 @@ class Signs:
 
     def __init__(self, ranks: Iterable[int], now: float) -> None:
         self._last = dict.fromkeys(ranks, now)
+        self._place: dict[int, tuple[object, ...]] = {}
+        self._stepped: dict[int, float] = {}
+        """Rank → when it has come to its present place."""
         self._times: dict[int, list[tuple[float, float]]] = {rank: [] for rank in self._last}
         self._first: dict[str, dict[str, float]] = {name: {} for name in _POINTS}
 
@@ -38,9 +41,14 @@ class Signs:
         """A rank has logged or stepped."""
         self._last[rank] = now
 
-    def steps(self, rank: int, records: Iterable[Metrics], now: float) -> None:
+    def steps(self, rank: int, records: Sequence[Metrics], now: float) -> None:
         """A rank has made steps: its new metrics."""
         self.alive(rank, now)
+        for record in records:
+            place = tuple(record.get(name) for name in _POINTS)
+            # A bar that is drawn again, as by tqdm's monitor, is at its old step.
+            if place != self._place.get(rank) or place == (None, None):
+                self._place[rank], self._stepped[rank] = place, now
         found = [next((time for name in _OWN_TIME if (time := _time(r.get(name))) is not None), None) for r in records]
         times = [*self._times[rank], *((now, time) for time in found if time is not None)]
         recent = sum(now - when <= _RECENT for when, _ in times)
@@ -65,6 +73,8 @@ class Signs:
         enough = {rank: found for rank, found in self._times.items() if len(found) >= _REPEATED}
         times = {str(rank): median([time for _, time in found]) for rank, found in enough.items()}
         found = SignsOfLife(silent=silent, times=times, shows=list(shows)[:8])
+        if self._stepped:
+            found["stepped"] = {str(rank): round(now - at, 2) for rank, at in self._stepped.items()}
         if self._first["step"]:
             found["first_steps"] = self._first["step"]
         if self._first["epoch"]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ...protocol.jsonl import records
 from ...protocol.regular import open_regular
+from ...protocol.summary import ends
 from .. import sockets
 from ..disk import read_text
 from ..journal import Tail, attempts, write_json
@@ -70,6 +71,7 @@ def _look(attempt: str, rank: Report) -> RankStacks:
     asked, silent = time.time(), _silent(attempt, rank)
     answer = _ask(attempt, rank)
     answer.update({"t": asked, "pid": rank["pid"] or 0, "silent": silent})
+    answer.update(_at_step(attempt, rank, asked))
     if "threads" in answer or answer.get("text"):
         # One that answers late may hold the interpreter's lock, or be slow on a machine with too much to do.
         time.sleep(_PAUSE)
@@ -87,6 +89,21 @@ def _silent(attempt: str, rank: Report) -> float:
         except OSError:
             continue
     return round(max(0.0, time.time() - last), 2)
+
+
+def _at_step(attempt: str, rank: Report, now: float) -> RankStacks:
+    """The newest step of a rank, and since when it is there; empty if it has shown none."""
+    path = os.path.join(attempt, "rank-%d.metrics.jsonl" % rank["rank"])
+    marks = [(record.get("t"), record["step"]) for record in ends(path) if "step" in record]
+    since = None
+    for t, step in reversed(marks):
+        if step != marks[-1][1] or not isinstance(t, (int, float)):
+            break
+        since = t
+    newest = marks[-1][1] if marks else None
+    if since is None or not isinstance(newest, (int, float)):
+        return {}
+    return {"step": newest, "stepped": round(max(0.0, now - since), 2)}
 
 
 def _where(answer: RankStacks) -> List[Any]:
@@ -224,7 +241,8 @@ def _add_children(attempt: str, rank: Report, answer: RankStacks, processes: Dic
 
 
 def _look_at_child(path: str, number: Optional[int], pid: int, words: str, deadline: float) -> ChildStack:
-    """The stack of a forked child, what the kernel says of another."""
+    """What the kernel says of a child, and of a forked one its stack."""
+    found: ChildStack = {"pid": pid, "command": words[:160], "note": _state_of(pid)}
     if number and time.monotonic() < deadline and _writes_to(pid, path) and _catches(pid, number):
         try:
             before = os.stat(path).st_size
@@ -233,14 +251,18 @@ def _look_at_child(path: str, number: Optional[int], pid: int, words: str, deadl
         except OSError:
             current = stack = ""
         if current:
-            return {"pid": pid, "command": words[:160], "text": current + stack[:8192]}
+            found["text"] = current + stack[:8192]
+    return found
+
+
+def _state_of(pid: int) -> str:
     process = read(pid)
     waits_in = read_text("/proc/%d/wchan" % pid)
     states = {"R": "running", "D": "in the kernel, waiting for a device", "T": "stopped", "t": "stopped"}
     state = states.get(process.state, "asleep") if process else "ended"
     if state == "asleep" and waits_in not in ("", "0"):
         state += " in " + waits_in[:60]
-    return {"pid": pid, "command": words[:160], "note": state}
+    return state
 
 
 def _writes_to(pid: int, path: str) -> bool:
