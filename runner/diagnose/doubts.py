@@ -14,7 +14,7 @@ from disttui.runner.text import clean
 
 def doubts(state: RunState) -> list[str]:
     """The doubts as clauses: `the loss is nan since step 41`, `no step for 24 s (longest pause before: 1 s)`."""
-    return [*_loss(state), *_silence(state)]
+    return [*_loss(state), *silence(state), *_apart(state)]
 
 
 def _loss(state: RunState) -> list[str]:
@@ -26,7 +26,7 @@ def _loss(state: RunState) -> list[str]:
     return [f"the loss is {' and '.join(sorted({*bad.values()}))}{where}{since}"] if bad else []
 
 
-def _silence(state: RunState) -> list[str]:
+def silence(state: RunState) -> list[str]:
     """How long no rank has written a record, by the clock of each one's host: telemetry comes every second."""
     if state.result is not None or state.hosts[0].story.stall is not None:
         return []  # a stall has its own story
@@ -45,6 +45,38 @@ def _silence(state: RunState) -> list[str]:
     if not silent:
         return []
     return [f"no step for {min(silent)[0]:.0f} s (longest pause before: {max(pause for _, pause in silent):.3g} s)"]
+
+
+_APART = 10.0
+"""Seconds of training by which a rank may be behind another before the two count as training apart."""
+
+
+def _apart(state: RunState) -> list[str]:
+    """Ranks of one process group that do not keep step, as where the model was not wrapped: the first and the last."""
+    if state.result is not None:
+        return []
+    offsets = state.hosts[0].story.offsets
+    found: dict[object, list[tuple[float, float, float, float, int]]] = {}
+    for host, rank, series in state.ranks():
+        attempt = host.story.attempts.get(state.attempt)
+        t, step = (number(series.latest.get(name)) for name in ("t", "step"))
+        if attempt is None or rank not in attempt.groups or t is None or step is None or not series.marks:
+            continue
+        begun, first = series.marks[0]
+        if t > begun and step > first:
+            pace, now = (step - first) / (t - begun), t - offsets.get(host.node, 0.0)
+            # Ranks that began elsewhere, or count anew in each epoch, may count something else.
+            alike = tuple(str(one) for one in (series.first.get("step"), series.latest.get("epoch")))
+            found.setdefault(alike, []).append((step - pace * now, pace, now, step, rank))
+    for ranks in found.values():
+        newest = max(now for _, _, now, _, _ in ranks)
+        # Where each would be at the newest one's time: ranks report at different moments.
+        places = sorted((base + pace * newest, pace, step, rank) for base, pace, _, step, rank in ranks)
+        (behind, _, low, last), (ahead, pace, high, first_rank) = places[0], places[-1]
+        if ahead - behind > _APART * pace:
+            where = f"rank {first_rank} is at step {high:.0f}, rank {last} at step {low:.0f}"
+            return [f"{where}: nothing keeps them in step; is the model wrapped?"]
+    return []
 
 
 SLOW = 1.5

@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import stat
 import time
 from operator import sub
-from typing import Any, Callable
+from typing import Any, Callable, Collection
 
 from .events import IN_LINE
 from .jsonl import records
@@ -59,7 +58,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
         "cause": _cause(end) if end else None,
         "attempt": attempt,
         "by": spec.get("by"),
-        "size": disk_use(folder),
+        "size": _size(folder),
         "disttui": spec.get("disttui"),
         "waits": _waits(folder) if state == "queued" else "",
         "dropped": _dropped(end) if spec.get("queue") and not attempt else None,
@@ -196,14 +195,32 @@ def load(path: str) -> Any:
         return None
 
 
-def disk_use(folder: str) -> int:
-    """Bytes on the disk, without holes."""
+def disk_use(folder: str, without: Collection[str] = ()) -> int:
+    """Bytes on the disk, as `du` counts them: without holes, files with several names once.
+
+    Args:
+        without: Names in the folder that do not count.
+    """
     total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
+    seen: set[tuple[int, int]] = set()
+    for path, folders, names in os.walk(folder):
+        if path == folder:
+            folders[:] = [name for name in folders if name not in without]
+        for name in ("", *names):
             try:
-                seen = os.lstat(os.path.join(path, name))
+                found = os.lstat(os.path.join(path, name))
             except OSError:
                 continue
-            total += seen.st_blocks * 512 if stat.S_ISREG(seen.st_mode) else 0
+            if (found.st_dev, found.st_ino) not in seen:
+                total += found.st_blocks * 512
+            if found.st_nlink > 1:
+                seen.add((found.st_dev, found.st_ino))
     return total
+
+
+def _size(folder: str) -> int:
+    """Bytes of a host's part of a run; the first part on a disk has what they share, such as the checkpoints."""
+    run, node = os.path.split(folder)
+    nodes = [name for name in os.listdir(run) if name.isdecimal()]
+    shared = disk_use(run, nodes) if node == min(nodes, key=int, default="") else 0
+    return disk_use(folder) + shared

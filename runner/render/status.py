@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from disttui.runner.diagnose.doubts import doubts
+from disttui.runner.diagnose.doubts import doubts, silence
 from disttui.runner.formatting import count, duration, figure, number
 from disttui.runner.protocol.events import Stall, Ungrouped
 from disttui.runner.protocol.metrics import Metrics
+from disttui.runner.protocol.watch import stall_text
 from disttui.runner.runs.condition import host_word, run_word
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
@@ -63,8 +64,7 @@ def stall_words(event: Stall) -> str:
     """The text for a `stall` event: what is known, since a rank that is silent may well work."""
     if event.get("over"):
         return "the ranks continue"
-    silent = min(event.get("silent", {}).values(), default=0.0)
-    return f"no rank has logged or stepped for {silent:.0f} s"
+    return stall_text(event.get("silent", {}))
 
 
 def progress(state: RunState) -> tuple[float, float] | None:
@@ -75,10 +75,12 @@ def progress(state: RunState) -> tuple[float, float] | None:
 
 
 def eta(state: RunState) -> float | None:
-    """Seconds until the last step at the pace of the later part of this attempt, None while that is unknown.
+    """Seconds until the last step at the pace of the later part of this attempt; None while nothing steps.
 
     Its beginning does not count: there, scripts that continue from a checkpoint pass over the steps before it.
     """
+    if run_word(state) not in ("running", "not seen") or silence(state):
+        return None
     for _, _, series in state.ranks():
         now, step, steps = (number(series.latest.get(name)) for name in ("t", "step", "steps"))
         if now is None or step is None or steps is None or not series.marks:
@@ -140,7 +142,7 @@ def status_line(state: RunState, elapsed: float, width: int, lag: str = "") -> s
     """
     room = max(0, width - 1)
     done, whose = progress(state), loss_of(state)
-    left = eta(state) if run_word(state) in ("running", "not seen") else None
+    left = eta(state)
     clock = duration(elapsed) if left is None else f"eta {duration(left)}"
     attempt = [f"attempt {state.attempt}"] if state.attempt > 1 else []
     marks = [*(f"▲ {clause}" for clause in doubts(state)), *([lag] if lag else [])]

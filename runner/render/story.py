@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from disttui.runner.diagnose.cause import Failure, RootCause, find
 from disttui.runner.diagnose.doubts import doubts
@@ -166,7 +166,7 @@ def stall_lines(state: RunState) -> list[str]:
     ranks = standings(state)
     if all(one.moved or (over and one.silent is not None and one.silent < _JUST) for one in ranks):
         return []
-    words = "when it stalled" if any(one.moved for one in ranks) else "it stood still"
+    words = "when it stalled" if any(one.works for one in ranks) else "it stood still"
     return [f"{'before that ' if over else ''}{words}: {line}" for line in sentences(ranks)]
 
 
@@ -206,15 +206,26 @@ def earlier(state: RunState, most: int = _SHOWN) -> list[str]:
     lines = [f"attempt {number} failed: {attempt_words(state, number)}" for number in numbers[-most:]]
     hidden = len(numbers) - len(lines)
     lines = [f"… {hidden} earlier attempts failed as well", *lines] if hidden else lines
-    return [*lines, *_started_over(state)]
+    resumed = resumption(state)
+    return [*lines, resumed.text] if resumed else lines
 
 
-def _started_over(state: RunState) -> list[str]:
-    """A sentence if the newest attempt began where the run began, though another had continued from there.
+class Resumption(NamedTuple):
+    """Where the newest attempt began."""
+
+    text: str
+    anew: bool
+    """Whether that is where the run began, though another attempt had been further."""
+
+
+def resumption(state: RunState) -> Resumption | None:
+    """Whether the newest attempt continues an earlier one, where its steps show it.
 
     The first step above 0 counts: a bar begins at 0 before it is set to the step of a checkpoint. Where the attempt
     before went less than twice as far as that step, it may be a checkpoint's.
     """
+    if state.attempt < 2:
+        return None
     begun: dict[int, float] = {}
     reached: dict[int, float] = {}
     shown: dict[int, float] = {}
@@ -228,11 +239,15 @@ def _started_over(state: RunState) -> list[str]:
     newest = state.attempt
     before = max((one for one in begun if one < newest), key=lambda one: reached[one], default=None)
     if newest not in begun or before is None:
-        return []
-    if begun[newest] > begun[before] or reached[before] < 2 * max(begun[newest], 1.0):
-        return []
-    known = f"attempt {newest} started at step {shown[newest]:.0f} (attempt {before} had reached {reached[before]:.0f})"
-    return [f"{known}; see launch.resume_args"]
+        return None
+    had = f"(attempt {before} had reached {reached[before]:.0f})"
+    further, far = begun[newest] > begun[before], reached[before] >= 2 * max(begun[newest], 1.0)
+    if further and not far:
+        return Resumption(f"attempt {newest} continued from step {begun[newest]:.0f} {had}", anew=False)
+    if far and not further:
+        text = f"attempt {newest} started at step {shown[newest]:.0f} {had}; see launch.resume_args"
+        return Resumption(text, anew=True)
+    return None
 
 
 def attempt_words(state: RunState, number: int) -> str:

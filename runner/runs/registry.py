@@ -296,16 +296,44 @@ def mirror_of(run: KnownRun) -> Iterator[Path]:
     """The folder to mirror a run into: its own, or a temporary one while another viewer of this machine uses that."""
     private.make_folder(run.folder)
     with os.fdopen(regular(run.folder / ".viewer", os.O_RDWR | os.O_CREAT)) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            passing = Path(tempfile.mkdtemp(prefix="disttui-mirror-"))
-            try:
-                yield passing
-            finally:
-                shutil.rmtree(passing, ignore_errors=True)
+        held = _locked(lock.fileno())
+        passing, handle = _passing_mirror(run.folder.parent.parent / "mirrors", make=not held)
+        if passing is None:
+            yield run.folder
             return
-        yield run.folder
+        try:
+            yield passing
+        finally:
+            shutil.rmtree(passing, ignore_errors=True)
+            os.close(handle)
+
+
+def _passing_mirror(mirrors: Path, *, make: bool) -> tuple[Path | None, int]:
+    """Remove the temporary mirrors that killed viewers have left; make one, and hold its lock."""
+    private.make_folder(mirrors)
+    with os.fdopen(regular(mirrors / ".lock", os.O_RDWR | os.O_CREAT)) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in mirrors.iterdir():
+            with suppress(OSError):
+                handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                if _locked(handle):
+                    shutil.rmtree(left, ignore_errors=True)
+                os.close(handle)
+        if not make:
+            return None, -1
+        made = Path(tempfile.mkdtemp(dir=mirrors))
+        handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return made, handle
+
+
+def _locked(handle: int) -> bool:
+    """Whether nobody else holds the lock of this file, which is held from now on."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def known_runs(environ: Mapping[str, str]) -> tuple[list[KnownRun], list[str]]:

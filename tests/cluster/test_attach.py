@@ -108,7 +108,7 @@ def test_a_run_left_to_itself_is_seen_whole_from_elsewhere(user: Callable[..., U
         for name, content in host_files(me, run, node).items():
             assert hashlib.sha256((folder / name).read_bytes()).digest() == hashlib.sha256(content).digest(), name
     story = typed(you, "runs show", run)
-    assert "world size 3" in story and "script:" in story and "torch 2" in story
+    assert "3 ranks, master" in story and "script:" in story and "torch 2" in story
 
     for host in me.cluster.hosts[:2]:
         (host.home / "out/deep").mkdir(parents=True)

@@ -57,6 +57,26 @@ async def test_a_story_that_goes_on_below_its_pane_says_so() -> None:
             assert rows[3].startswith(last) and rows[3].endswith(" …") and "…" not in rows[2]
 
 
+@pytest.mark.parametrize("height", [2, 3, 4, 5, 7])
+def test_cure_of_a_failure_stays_in_a_small_pane(height: int) -> None:
+    pane = StoryPane("story")
+    pane._lines = [
+        "✗ failed after 0:12: rank 1 on node2 raised OutOfMemoryError", "  stopped because of it: rank 0 on node1",
+        "  → Lower the batch size.", "", "│ Traceback (most recent call last):", "│   train.py:9 in step",
+        "│ OutOfMemoryError: CUDA out of memory",
+    ]  # fmt: skip
+
+    @asynchronous
+    async def look() -> None:
+        async with text_of(pane, (70, height + 1)) as (_, text):
+            rows = [row.rstrip() for row in text().splitlines()][1:]  # below the title
+            assert rows[0].startswith("✗ failed after 0:12") and "  → Lower the batch size." in rows
+            assert height < 3 or rows[-1] == "│ OutOfMemoryError: CUDA out of memory"
+            assert height in (2, 3, 7) or rows[1] == "  …"
+
+    look()
+
+
 class _Diagnosis(App[None]):
     def __init__(self, text: str, **named: Any) -> None:
         super().__init__(**named)

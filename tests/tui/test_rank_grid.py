@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from disttui.runner.render.status import eta
 from disttui.runner.render.waiting import stage
 from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.state import RunState, begin, link
 from disttui.tui.dashboard.hosts import HostsPane
 from disttui.tui.dashboard.rank_grid import RankGrid
-from disttui.tui.dashboard.story import story, time_left
+from disttui.tui.dashboard.story import story
 from disttui.tui.dashboard.timeline import TimelinePane
 from disttui.tui.replay.player import Tape
 from disttui.tui.run.events import Moment
@@ -258,8 +259,8 @@ def test_the_time_of_a_stall_goes_on_and_there_is_no_eta_beside_it() -> None:
     assert seen == ["▲ no rank has made a step for 0:31", "▲ no rank has made a step for 1:31"]
     later = {"t": 4.0, "step": 3, "steps": 9, "step_time": 0.1}
     paced = fold(snapshot.state, 0, "attempt-1/rank-0.metrics.jsonl", later)
-    assert time_left(paced) == pytest.approx(6.0)
-    assert time_left(fold(paced, 0, "events.jsonl", stall)) is None
+    assert eta(paced) == pytest.approx(6.0)
+    assert eta(fold(paced, 0, "events.jsonl", stall)) is None
 
 
 def test_where_the_ranks_of_a_stall_are_is_said_with_the_time_at_which_they_were_asked(tmp_path: Path) -> None:
@@ -278,9 +279,9 @@ def test_where_the_ranks_of_a_stall_are_is_said_with_the_time_at_which_they_were
 def test_no_eta_stands_beside_a_run_that_is_being_stopped() -> None:
     later = {"t": 4.0, "step": 3, "steps": 9, "step_time": 0.1}
     paced = fold(running(1, 2).state, 0, "attempt-1/rank-0.metrics.jsonl", later)
-    assert time_left(paced) == pytest.approx(6.0)
+    assert eta(paced) == pytest.approx(6.0)
     stopping = {"t": 5.0, "e": "stopping", "attempt": 1, "why": "stop"}
-    assert time_left(fold(paced, 0, "events.jsonl", stopping)) is None
+    assert eta(fold(paced, 0, "events.jsonl", stopping)) is None
 
 
 def test_many_hosts_out_of_sight_are_counted() -> None:

@@ -81,6 +81,23 @@ def test_a_usual_pause_is_not_doubtful() -> None:
     assert doubts(fold(state, 0, "events.jsonl", stall)) == []
 
 
+@pytest.mark.parametrize(("pace", "apart"), [(1.0, False), (0.9, False), (0.7, True)])
+def test_ranks_of_one_group_that_do_not_keep_step_are_doubtful(pace: float, apart: bool) -> None:
+    """As where the model was not wrapped: a group exists, and each rank trains by itself."""
+    state = begin("t-1", ("node1", "node2"), (1, 1))
+    for node, own in ((0, 1.0), (1, pace)):
+        begun = {"t": 0.0, "e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": 2}
+        group = {"t": 0.0, "e": "group", "attempt": 1, "rank": node, "world_size": 2, "backend": "gloo"}
+        for event in (begun, group):
+            state = fold(state, node, "events.jsonl", event)
+        for step in range(1, 51):
+            record = {"t": 10.0 + step / own, "step": step}
+            if record["t"] <= 60.0:
+                state = fold(state, node, f"attempt-1/rank-{node}.metrics.jsonl", record)
+    words = "rank 0 is at step 50, rank 1 at step 35: nothing keeps them in step; is the model wrapped?"
+    assert doubts(state) == ([words] if apart else [])
+
+
 def test_a_summary_reports_silence_by_the_same_rule(tmp_path: Path) -> None:
     """What the home screen knows of a run that no screen follows."""
     now = time.time()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from disttui.runner.cli.render.live import TextPrinter
 from disttui.runner.diagnose.cause import find
 from disttui.runner.diagnose.hints import hint
 from disttui.runner.node.observe import deaths
@@ -127,14 +129,13 @@ def test_a_script_that_invents_names_of_metrics_keeps_its_first() -> None:
     [
         ((0, 1, 2), "attempt 2 started at step 0 (attempt 1 had reached 70); see launch.resume_args"),
         ((10, 20), "attempt 2 started at step 10 (attempt 1 had reached 70); see launch.resume_args"),
-        ((0, 61, 62), None),  # a bar that is set to the step of a checkpoint
-        ((61, 62), None),
+        ((0, 61, 62), "attempt 2 continued from step 61 (attempt 1 had reached 70)"),  # a bar set to a checkpoint's
+        ((61, 62), "attempt 2 continued from step 61 (attempt 1 had reached 70)"),
+        ((20, 30), None),  # its first line may have been lost
         ((0,), None),  # no step was made
     ],
 )
-def test_an_attempt_that_began_at_step_0_again_is_reported(
-    tmp_path: Path, second: tuple[int, ...], told: str | None
-) -> None:
+def test_where_another_attempt_began_is_reported(tmp_path: Path, second: tuple[int, ...], told: str | None) -> None:
     state = started()
     state = fold(
         state, 0, "events.jsonl", {"t": 50.0, "e": "launch", "attempt": 2, "pid": 9, "command": [], "interface": "eth0"}
@@ -144,9 +145,15 @@ def test_an_attempt_that_began_at_step_0_again_is_reported(
             state = fold(
                 state, 0, f"attempt-{attempt}/rank-0.metrics.jsonl", {"t": 100.0 * attempt + step, "step": step}
             )
+    err = StringIO()
+    printer = TextPrinter(StringIO(), err, ("node1",), 1, colour=False)
+    for _ in range(3):
+        printer.refresh(state)
+        printer._drawn_at = -100.0
     state = fold(state, 0, "exit.json", {"state": "finished", "code": 0})
-    lines = [line.strip() for line in ending(state, 34.0, tmp_path, {})]
-    assert [line for line in lines if "had reached" in line] == ([told] if told else [])
+    live = [line.removeprefix("disttui: ") for line in err.getvalue().splitlines()]
+    for lines in (live, [line.strip() for line in ending(state, 34.0, tmp_path, {})]):
+        assert [line for line in lines if "had reached" in line] == ([told] if told else [])
 
 
 def test_the_closing_line_has_the_newest_accuracy(tmp_path: Path) -> None:

@@ -35,9 +35,7 @@ ROOT = Path(__file__).parents[2]
 EVENTS = ROOT / "runner" / "protocol" / "events.py"
 PLACES = (
     "runner/runs/state.py",  # the fold
-    "runner/cli/render/live.py",  # a line of its own on the command line
-    "runner/cli/render/run_story.py",  # the timeline of `show`
-    "tui/run/events.py",  # the timeline of the app
+    "runner/render/events.py",  # its text
 )
 """Where every kind of event is taken apart."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -140,7 +141,7 @@ def test_damaged_lines_are_skipped_with_file_and_offset(tmp_path: Path) -> None:
     # A malformed JSON record is counted as well; the unfinished last line is no record yet.
     assert len(found.warnings) == 2
     text = "\n".join(render_run(made, found))
-    assert "world size 3" in text and "3.8.1" in text and "finished" in text
+    assert "3 ranks, master" in text and "3.8.1" in text and "finished" in text
 
 
 def test_a_run_is_summed_up_alike_on_its_host_and_in_the_mirror(tmp_path: Path) -> None:
@@ -235,6 +236,25 @@ def test_a_second_viewer_of_one_machine_has_a_mirror_of_its_own(tmp_path: Path) 
         assert not second.exists()
     with mirror_of(made) as third:
         assert third == made.folder
+
+
+def test_what_a_killed_viewer_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    """Its terminal was closed, or it was killed; the mirror of one that still looks on stays."""
+    made = kept(tmp_path)
+    with mirror_of(made), mirror_of(made) as second:
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            with mirror_of(made) as third:
+                os.write(write, os.fsencode(third))
+                os.kill(os.getpid(), signal.SIGKILL)
+        left = Path(os.fsdecode(os.read(read, 4096)))
+        os.waitpid(pid, 0)
+        assert left.is_dir()
+        with mirror_of(made):
+            assert not left.exists() and second.is_dir()
+        for end in (read, write):
+            os.close(end)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")

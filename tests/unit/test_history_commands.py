@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,16 @@ from typing import Any
 import pytest
 
 from disttui.runner.api import listing
+from disttui.runner.api.comparing import Comparison, Difference
 from disttui.runner.api.log_lines import LineFilter
 from disttui.runner.api.sweeping import Sweep, SweptRun, keep_sweep, sweeps_folder
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.cli.ending import parse_size
 from disttui.runner.cli.logs import parse_grep, parse_since
 from disttui.runner.cli.options import duration
+from disttui.runner.cli.render.run_story import render_comparison
 from disttui.runner.errors import InputError
+from disttui.runner.protocol.summary import summarize
 from disttui.runner.runs.replay import MetricRecord, replay
 from tests.command import disttui
 from tests.unit.history_kit import command, environ, kept, lines, mirrored, printed
@@ -135,6 +139,35 @@ def test_spans_and_sizes() -> None:
         parse_size("10XB")
     with pytest.raises(InputError, match="--grep"):
         parse_grep("(")
+
+
+def test_diff_of_long_values_shows_the_words_that_differ() -> None:
+    same = " ".join(f"--option-{number} {number}" for number in range(40))
+    path = "/data/" + "x" * 130
+    pairs = {
+        "job.args": (f"{same} --lr 3e-4 --seed 1", f"{same} --lr 1e-3 --seed 1 --fp16"),
+        "job.workdir": (f"{path}/a", f"{path}/b"),
+    }
+    found = tuple(Difference("profile", key, *pair) for key, pair in pairs.items())
+    assert list(render_comparison(Comparison(("a-0001", "a-0002"), found, (), ())))[3:6] == [
+        "  job.args     --lr 3e-4 → 1e-3",
+        "               nothing → --fp16",
+        f"  job.workdir  …{'x' * 19}/a → …{'x' * 19}/b",
+    ]
+
+
+def test_size_of_a_run_is_what_du_says(tmp_path: Path) -> None:
+    """Two hosts share a disk, the checkpoints lie beside their folders, and one has a second name."""
+    run = tmp_path / "two-0001"
+    for place in ("0/attempt-1", "1/attempt-1", "checkpoints/step-1"):
+        (run / place).mkdir(parents=True)
+        (run / place / "file").write_bytes(b"x" * 300_000)
+    os.link(run / "checkpoints/step-1/file", run / "checkpoints/last")
+    for node in "01":
+        (run / node / "spec.json").write_text("{}")
+    sizes = [int(str((summarize(str(run / node), lambda: False) or {})["size"])) for node in "01"]
+    counted = subprocess.run(["du", "-s", "-B1", run], capture_output=True, text=True, check=True).stdout
+    assert sum(sizes) == int(counted.split()[0])
 
 
 def test_gc_shows_before_it_removes(tmp_path: Path) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from disttui.runner.cli.render.live import TextPrinter
-from disttui.runner.cli.render.run_story import _event_words
 from disttui.runner.formatting import amount, count, duration, gibibytes, when
 from disttui.runner.protocol.events import Death, Error, Stall
 from disttui.runner.protocol.slurm import Queued
+from disttui.runner.render.events import describe
 from disttui.runner.render.status import eta, host_words, progress, status_line
 from disttui.runner.render.story import code_words, ending
 from disttui.runner.render.waiting import stage
 from disttui.runner.runs.condition import run_word
-from disttui.runner.runs.contents import read_content
+from disttui.runner.runs.contents import EventLine, read_content
 from disttui.runner.runs.state import RunState, begin, link, queue_up
 from disttui.tui.run.events import Moment, add, moment
 from tests.unit.state_kit import fold
@@ -63,6 +63,13 @@ def test_an_attempt_that_is_being_ended_has_no_eta() -> None:
     line = status_line(state, 33, 200)
     assert "eta" not in line
     assert "step 20/100  loss 3 (rank 0)  41.2k tok/s  0:33  node1 ● running  node2 ◌ stopping" in line
+
+
+def test_a_run_that_no_longer_steps_has_no_eta() -> None:
+    state = paced((0, 0), (10, 100), (20, 200))
+    for t, left in ((22.0, True), (60.0, False)):
+        state = fold(state, 0, "telemetry.jsonl", {"t": t})
+        assert (eta(state) is not None) is left
 
 
 def test_the_steps_before_a_checkpoint_do_not_shorten_the_eta() -> None:
@@ -245,21 +252,18 @@ def test_earlier_attempts_have_their_causes() -> None:
 
 
 def test_the_timeline_says_how_ranks_ended() -> None:
-    state = training()
-    assert (
-        _event_words(state, 0, Death(t=1.0, e="death", attempt=1, rank=0, code=-15))
-        == "rank 0 was asked to end (SIGTERM)"
-    )
-    assert str(_event_words(state, 0, Death(t=1.0, e="death", attempt=1, rank=1, code=-6))).startswith(
-        "rank 1 ended with SIGABRT ("
-    )
+    texts = {-15: "rank 1 ended with the attempt", -6: "rank 1 ended with SIGABRT ("}
+    for code, text in texts.items():
+        described = describe(training(), 0, Death(t=1.0, e="death", attempt=1, rank=1, code=code))
+        assert described and described.text.startswith(text)
 
 
 def test_a_long_message_in_the_timeline_ends_with_a_sign_that_it_is_cut() -> None:
     for length, last in ((300, "x"), (301, "…")):
         error = Error(t=1.0, e="error", attempt=1, rank=0, type="ImportError", message=f"{'x' * length}\nmore")
-        words = str(_event_words(training(), 0, error))
-        assert words.startswith("rank 0 raised ImportError: xxx") and words.endswith(f"xx{last}")
+        described = describe(training(), 0, error)
+        assert described and described.text.startswith("rank 0 raised ImportError: xxx")
+        assert described.text.endswith(f"xx{last}")
 
 
 def test_the_timeline_names_a_single_rank_that_ends_with_its_attempt() -> None:
@@ -277,7 +281,34 @@ def test_silent_ranks_are_not_said_to_make_no_progress() -> None:
     state = training()
     stall = Stall(t=1.0, e="stall", attempt=1, since=0.0, silent={"0": 43.4, "1": 60.0}, stacks="stacks-1.json")
     shown = moment(stall, 0, 1.0, state)
-    assert shown and shown.text == _event_words(state, 0, stall) == "no rank has logged or stepped for 43 s"
+    assert shown and shown.text == "no rank has shown progress for 43 s"
+
+
+def test_live_view_and_timelines_have_one_text_for_an_event() -> None:
+    state, err = training(), StringIO()
+    printer = TextPrinter(StringIO(), err, ("node1", "node2"), 2, colour=False)
+    for record in (
+        {"e": "note", "text": "the disk is nearly full"}, {"e": "alarm", "kind": "disk", "text": "disk", "over": True},
+        {"e": "host", "node": 1, "state": "lost"}, {"e": "failed", "attempt": 1, "cause": None},
+        {"e": "straggler", "rank": 1, "median": 2.0, "others": 1.0}, {"e": "ungrouped", "attempt": 1},
+    ):  # fmt: skip
+        content = read_content("events.jsonl", {"t": 9.0, **record})
+        assert isinstance(content, EventLine)
+        printer.record(state, 0, content)
+        shown, said = moment(content.event, 0, 9.0, state), err.getvalue().splitlines()[-1]
+        assert shown and said.removeprefix("disttui: ").removeprefix("node1: ") == shown.text
+
+
+def test_a_host_is_reported_as_not_seen_once_per_kind_of_reason() -> None:
+    """Some reasons have a date, as that of a certificate that is checked anew at each try."""
+    state, err = training(), StringIO()
+    printer = TextPrinter(StringIO(), err, ("node1", "node2"), 2, colour=False)
+    for reason in ("refused at 09:26:31", "refused at 09:26:33", "no route", "refused at 09:26:37", "no route"):
+        printer.link(state, 1, "not seen", reason)
+    assert err.getvalue().count("not seen since") == 2
+    printer.link(state, 1, "seen", "")
+    printer.link(state, 1, "not seen", "no route")
+    assert err.getvalue().count("not seen since") == 3
 
 
 def test_a_failed_attempt_is_reported_when_the_next_begins() -> None:
@@ -290,23 +321,23 @@ def test_a_failed_attempt_is_reported_when_the_next_begins() -> None:
 
 
 def stalled(*moved: int, entered: float | None = None) -> RunState:
-    """Two ranks that stand still, or go on without a word (`moved`), as they were asked at time 50.
+    """Two ranks that stand still, or go on without a word (`moved`), as they were asked at time 150.
 
     Args:
         entered: When they entered their newest collective, and left it.
     """
-    state = fold(training(), 0, "events.jsonl", {"t": 50.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json"})
+    state = fold(training(), 0, "events.jsonl", {"t": 150.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json"})
     for rank in (0, 1):
         frames = [{"file": "data.py", "line": 3 + rank, "function": "load_batch"}]
         ranks: dict[str, dict[str, Any]] = {
-            str(rank): {"threads": [{"main": True, "frames": frames}], "recorder": {}, "t": 50.0, "silent": 31.0}
+            str(rank): {"threads": [{"main": True, "frames": frames}], "recorder": {}, "t": 150.0, "silent": 31.0}
         }
         if entered is not None:
             call = {"collective_seq_id": 7, "process_group": ["0", ""], "time_created_ns": int(entered * 1e9)}
             status = {"0": {"last_enqueued_collective": 7, "last_completed_collective": 7}}
             ranks[str(rank)]["recorder"] = {"gloo": {"pg_status": status, "entries": [call]}}
         ranks[str(rank)]["moved"] = rank in moved
-        state = fold(state, rank, "stacks-1.json", {"t": 51.0, "attempt": 1, "ranks": ranks})
+        state = fold(state, rank, "stacks-1.json", {"t": 151.0, "attempt": 1, "ranks": ranks})
     return state
 
 
@@ -317,6 +348,22 @@ def test_why_a_run_stood_still_is_known_after_it_was_stopped() -> None:
         "  it stood still: rank 0 is in load_batch (data.py:3) for 31 s",
         "  it stood still: rank 1 is in load_batch (data.py:4) for 31 s",
     ]
+
+
+def test_a_stall_is_as_long_as_it_lasted_up_to_the_end() -> None:
+    state = fold(stalled(), 0, "events.jsonl", {"t": 180.0, "e": "stopping", "attempt": 1, "reason": "user"})
+    lines = ending(finish(state, {"state": "stopped", "code": 130, "attempt": 1}), 65, Path("logs"), {})
+    assert lines[1] == "  it stood still: rank 0 is in load_batch (data.py:3) for 61 s"
+
+
+def test_a_rank_whose_child_computes_did_not_stand_still() -> None:
+    state = stalled()
+    child = {"pid": 7, "command": "python", "note": "running"}
+    frames = [{"file": "data.py", "line": 3, "function": "load_batch"}]
+    answer = {"threads": [{"main": True, "frames": frames}], "t": 150.0, "silent": 31.0, "children": [child]}
+    state = fold(state, 0, "stacks-1.json", {"t": 151.0, "attempt": 1, "ranks": {"0": answer}})
+    lines = ending(finish(state, {"state": "stopped", "code": 130, "attempt": 1}), 65, Path("logs"), {})
+    assert "  when it stalled: rank 0's child process 7 (python): no stack, running" in lines
 
 
 def test_ranks_that_went_on_without_a_word_are_not_said_to_have_stood_still() -> None:
@@ -334,24 +381,24 @@ def test_a_run_one_of_whose_ranks_went_on_is_not_said_to_have_stood_still() -> N
     ]
 
 
-@pytest.mark.parametrize("entered", [25.0, 49.0])
+@pytest.mark.parametrize("entered", [125.0, 149.0])
 def test_ranks_that_trained_without_a_line_are_not_said_to_have_stood_still(entered: float) -> None:
     """A slow epoch, whose next line ends the stall; then a rank is killed."""
-    over = {"t": 80.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json", "over": True}
+    over = {"t": 180.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json", "over": True}
     state = fold(stalled(entered=entered), 0, "events.jsonl", over)
-    cause = {"node": 1, "rank": 1, "kind": "signal", "code": -9, "at": 90.0}
-    lines = ending(finish(state, {"state": "failed", "code": 1, "cause": cause, "t": 90.0}), 65, Path("logs"), {})
-    assert any("stood still" in line for line in lines) is (entered < 40)
+    cause = {"node": 1, "rank": 1, "kind": "signal", "code": -9, "at": 190.0}
+    lines = ending(finish(state, {"state": "failed", "code": 1, "cause": cause, "t": 190.0}), 65, Path("logs"), {})
+    assert any("stood still" in line for line in lines) is (entered < 140)
 
 
 @pytest.mark.parametrize(
-    ("end", "t", "seen"), [("failed", 130.0, True), ("failed", 900.0, False), ("stopped", 130.0, False)]
+    ("end", "t", "seen"), [("failed", 230.0, True), ("failed", 1000.0, False), ("stopped", 230.0, False)]
 )
 def test_the_words_of_a_watchdog_are_no_end_of_the_stall_that_it_ends(end: str, t: float, seen: bool) -> None:
     """Its ranks log again, which looks like life, and then fail for having stood still."""
-    over = {"t": 80.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json", "over": True}
+    over = {"t": 180.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json", "over": True}
     state = fold(stalled(), 0, "events.jsonl", over)
-    cause = {"node": 0, "rank": 0, "kind": "signal", "code": -6, "at": 129.0}
+    cause = {"node": 0, "rank": 0, "kind": "signal", "code": -6, "at": 229.0}
     state = finish(state, {"state": end, "code": 1, "attempt": 1, "cause": cause, "t": t})
     lines = ending(state, 65, Path("logs"), {})
     words = "  before that it stood still: rank 0 is in load_batch (data.py:3) for 31 s"

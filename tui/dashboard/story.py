@@ -15,7 +15,7 @@ from disttui.runner.formatting import amount, duration
 from disttui.runner.ids import short
 from disttui.runner.protocol.events import Stall
 from disttui.runner.render.status import eta, metric_words, progress
-from disttui.runner.render.story import ending, stall_lines
+from disttui.runner.render.story import ending, resumption, stall_lines
 from disttui.runner.render.waiting import stage, waits_for
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
@@ -51,7 +51,7 @@ class ProgressLine(Drawn):
             return []
         snapshot, quiet = self._snapshot, self.component("progress--quiet")
         state = snapshot.state
-        state_done, left_time = progress(state), time_left(state)
+        state_done, left_time = progress(state), eta(state)
         ends: list[list[Piece]] = []
         if left_time is not None:
             ends.append([("  eta ", quiet), f"{duration(left_time):>5}"])
@@ -76,13 +76,6 @@ class ProgressLine(Drawn):
         head = "╸" if full < width else ""
         rest = "─" * (width - full - len(head))
         return [("━" * full + head, self.component("progress--done")), (rest, self.component("progress--rest"))]
-
-
-def time_left(state: RunState) -> float | None:
-    """Estimated seconds left; None if it is not running."""
-    attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
-    ending = state.result is not None or any(attempt and attempt.stopping for attempt in attempts)
-    return None if ending or state.hosts[0].story.stall is not None else eta(state)
 
 
 def facts(snapshot: Snapshot, charted: Snapshot) -> list[str]:
@@ -135,18 +128,30 @@ class StoryPane(Drawn):
         return len(wrapped(self._lines, max(10, width)))
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Draw what fits: the beginning, and the last lines, which contain the exception."""
-        lines = wrapped(self._lines, max(10, width))
-        bold = len(wrapped(self._lines[:1], max(10, width)))
-        if len(lines) > height > 3:
+        """Draw what fits: the beginning, what to do, and the last lines, which contain the exception."""
+        room = max(10, width)
+        lines, head = wrapped(self._lines, room), wrapped(self._lines[:1], room)
+        bold = len(head)
+        at = next((at for at, text in enumerate(self._lines) if text.startswith("  → ")), 0)
+        if len(lines) > height and at:
+            cure, after = wrapped(self._lines[at : at + 1], room), wrapped(self._lines[at + 1 :], room)
+            bold = max(1, min(bold, 2, height - len(cure)))
+            free = max(0, height - bold - len(cure))
+            gap = ["  …"][: free - 1] if free else []
+            lines = [*_cut(head, bold, width), *gap, *cure, *after[max(0, len(after) - free + len(gap)) :]]
+        elif len(lines) > height > 3:
             lines, bold = [*lines[:2], "  …", *lines[-(height - 3) :]], min(bold, 2)
         elif len(lines) > height == 3 and self._kind == "failed" and bold < 3:
             # The exception; its first row has the type.
-            lines, bold = [*lines[:2], *wrapped(self._lines[-1:], max(10, width))], min(bold, 2)
-        if 0 < height < len(lines):
-            lines = [*lines[: height - 1], f"{lines[height - 1][: width - 2]} …"]
+            lines, bold = [*lines[:2], *wrapped(self._lines[-1:], room)], min(bold, 2)
+        lines = _cut(lines, height, width)
         first = self.component(look(self._kind).css) + Style(bold=True)
         return [line([(text, first)] if at < bold else [text]) for at, text in enumerate(lines)]
+
+
+def _cut(rows: list[str], most: int, width: int) -> list[str]:
+    """The first rows, with a sign at the end if some are left out."""
+    return rows if len(rows) <= most or most < 1 else [*rows[: most - 1], f"{rows[most - 1][: width - 2]} …"]
 
 
 def story(snapshot: Snapshot) -> tuple[list[str], str]:
@@ -179,7 +184,9 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
         # The last line is never cut.
         lines.append("  A lost connection does not stop the run; its state is unknown until the link is back.")
         return lines, "not seen"
-    if (result is None or result.get("state") == "finished") and (lines := doubts(state)):
+    resumed = resumption(state)
+    lines = [*doubts(state), *([resumed.text] if resumed and resumed.anew else [])]
+    if lines and (result is None or result.get("state") == "finished"):
         return [f"▲ {line}" for line in lines], "warning"
     if waits := waits_for(state):
         then = ["  It starts automatically when its turn comes."] if snapshot.playback is None else []

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TextIO
 
 from disttui.runner.cli.render.output import check_reader, put
-from disttui.runner.diagnose.doubts import straggler_sentence
 from disttui.runner.diagnose.hang import sentences, standings
 from disttui.runner.formatting import duration, when
 from disttui.runner.hosts.link import SILENCE
 from disttui.runner.ids import short
-from disttui.runner.protocol.events import AttemptBegins, Event, Stall, Unhandled
+from disttui.runner.protocol.events import AttemptBegins, Event, Stall
 from disttui.runner.render.status import (
     loss_of,
     metric_words,
@@ -26,7 +25,6 @@ from disttui.runner.render.status import (
     stall_words,
     status_line,
     ungrouped,
-    ungrouped_words,
 )
 from disttui.runner.runs.contents import Content, EventLine, StacksFile
 from disttui.runner.runs.registry import KnownRun
@@ -97,6 +95,9 @@ TAIL = 4096
 PAST_LINES = 10
 """Of every rank that are shown at first."""
 
+_OF_A_HOST = frozenset({"note", "alarm", "ungrouped"})
+_OF_THE_RUN = frozenset({"failed", "straggler", "host"})
+"""Kinds of events that are printed; others are in the status line, or at the end."""
 _NAMED = 3
 """The most hosts that are named one by one in a message."""
 _RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
@@ -126,13 +127,15 @@ class TextPrinter:
         self._places = {name: index for index, name in enumerate(names)}
         self._lines: dict[tuple[str, str], LineMaker] = {}
         self._buffers: dict[tuple[str, str], TracebackBuffer] = {}
-        self._missed: dict[int, tuple[str, str]] = {}
-        """Node → since when the host is not seen, and the last reported reason."""
+        self._missed: dict[int, tuple[str, set[str]]] = {}
+        """Node → since when the host is not seen, and the reported reasons, without numbers: dates and pids change."""
         self._begun: float | None = None
         """When following began (monotonic clock, s): a question before it may have waited for an answer."""
         self._drawn_at = 0.0
         self._drawn = ""
         self._stall = ""
+        self._resumed = 0
+        """The attempt of which was said whether it continues an earlier one."""
         self._launcher_tails: dict[str, str] = {}
 
     def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
@@ -158,51 +161,34 @@ class TextPrinter:
         elif isinstance(content, EventLine):
             self._say_event(state, node, content.event)
 
-    def _say_event(self, state: RunState, node: int, event: Event) -> None:  # noqa: C901, PLR0912 one case for each kind
+    def _say_event(self, state: RunState, node: int, event: Event) -> None:
         host = state.hosts[node].name
-        match event["e"]:
-            case "error":
-                place = (host, f"attempt-{event['attempt']}/rank-{event.get('rank')}.log")
-                traceback = clean_lines((event.get("traceback") or "").rstrip()).split("\n")
-                self._print(place, self._buffer(place).report(traceback))
-            case "note":
-                self.say(f"{host}: {clean(event['text'])}")
-            case "waiting":
-                if event["missing"]:
-                    self._say_missing(state, event["missing"])
-            case "dial":
-                if state.attempt == 0:
-                    self.say(
-                        f"{host} cannot reach {state.hosts[0].name} at {clean(event['address'])}:{event['port']}: "
-                        f"{clean(event['problem'])}"
-                    )
-            case "attempt":
-                if node == 0:
-                    self._say_attempt(state, event)
-            case "failed":
-                if node == 0:
-                    from disttui.runner.render.story import attempt_words  # rarely used, and slow to load
+        if event["e"] == "error":
+            place = (host, f"attempt-{event['attempt']}/rank-{event.get('rank')}.log")
+            traceback = clean_lines((event.get("traceback") or "").rstrip()).split("\n")
+            self._print(place, self._buffer(place).report(traceback))
+        elif event["e"] == "waiting":
+            if event["missing"]:
+                self._say_missing(state, event["missing"])
+        elif event["e"] == "dial":
+            if state.attempt == 0:
+                where = f"{clean(event['address'])}:{event['port']}"
+                self.say(f"{host} cannot reach {state.hosts[0].name} at {where}: {clean(event['problem'])}")
+        elif event["e"] == "attempt":
+            if node == 0:
+                self._say_attempt(state, event)
+        elif event["e"] == "stall":
+            self._say_stall(event)
+        elif event["e"] == "ungrouped" and (event.get("unknown") or len(ungrouped(state)) > _NAMED):
+            pass  # the closing lines say it
+        elif event["e"] in _OF_A_HOST or (event["e"] in _OF_THE_RUN and node == 0):
+            self._say_described(state, node, event)
 
-                    self.say(f"attempt {event['attempt']} failed: {attempt_words(state, event['attempt'])}")
-            case "alarm":
-                self.say(f"{host}: {clean(event['text'])}{' (over)' if event.get('over') else ''}")
-            case "straggler":
-                self.say(straggler_sentence(event, state.host_of(event["rank"])))
-            case "ungrouped":
-                if not event.get("unknown") and len(ungrouped(state)) <= _NAMED:  # else the closing lines say it
-                    self.say(f"{host}: {ungrouped_words(event)}")
-            case "stall":
-                self._say_stall(event)
-            case "host":
-                if node == 0:
-                    self.say(f"{state.hosts[event['node']].name} is {clean(event['state'])} by {host}")
-            case (
-                "supervisor" | "listen" | "join" | "clock" | "launch" | "rank" | "group" | "step" | "death"
-                | "launcher" | "stopping" | "left" | "verdict"
-            ):  # fmt: skip
-                pass  # shown in the status line, or at the end
-            case _:
-                raise Unhandled(event)
+    def _say_described(self, state: RunState, node: int, event: Event) -> None:
+        from disttui.runner.render.events import describe  # rarely used, and slow to load
+
+        if described := describe(state, node, event):
+            self.say((f"{state.hosts[node].name}: " if event["e"] in _OF_A_HOST else "") + described.text)
 
     def link(self, state: RunState, node: int, kind: str, note: str) -> None:
         """Report when a host is not seen any more, and when it is seen again."""
@@ -212,9 +198,10 @@ class TextPrinter:
         elif kind == "not seen" and host.exit is None:
             # Without a reason the host has only been silent, since its last frame.
             last = time.localtime(time.time() - (0.0 if note else SILENCE))
-            since, reported = self._missed.get(node) or (time.strftime("%H:%M:%S", last), None)
-            self._missed[node] = (since, note)
-            if note != reported:
+            since, reported = self._missed.setdefault(node, (time.strftime("%H:%M:%S", last), set()))
+            kind_of_reason = re.sub(r"\d+", "", note)
+            if kind_of_reason not in reported:
+                reported.add(kind_of_reason)
                 why = f" ({note.removeprefix(f'{host.name}: ')})" if note else ""
                 # Where a host has ended, the run is ending: only the end of this host is awaited.
                 goes_on = "" if state.exits else "the run continues, "
@@ -238,6 +225,8 @@ class TextPrinter:
         elapsed = state.elapsed if over else now - self._begun
         if lag and over:
             lag += ", Ctrl-C skips it"
+        if state.attempt > 1 and state.attempt != self._resumed and not over:
+            self._say_resumption(state)
         if self._live:
             self._drawn_at = now
             line = status_line(state, elapsed, shutil.get_terminal_size().columns, lag)
@@ -249,6 +238,13 @@ class TextPrinter:
         else:
             self._drawn_at = now
             self._tell(f"disttui: {status_line(state, elapsed, 500, lag)}\n")
+
+    def _say_resumption(self, state: RunState) -> None:
+        from disttui.runner.render.story import resumption  # rarely used, and slow to load
+
+        if resumed := resumption(state):
+            self._resumed = state.attempt
+            self.say(resumed.text)
 
     def say(self, text: str) -> None:
         """Print a message of disttui."""

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
+from itertools import takewhile
 
 import yaml
 
 from disttui.runner.api.comparing import SECTIONS, Comparison
 from disttui.runner.api.waiting import ended
 from disttui.runner.cli.render.live import headline
-from disttui.runner.diagnose.cause import causes, find
-from disttui.runner.diagnose.doubts import straggler_sentence
+from disttui.runner.diagnose.cause import causes
 from disttui.runner.formatting import clock, duration
 from disttui.runner.ids import short
-from disttui.runner.protocol.events import Event, Unhandled
-from disttui.runner.render.status import stall_words, ungrouped_words
-from disttui.runner.render.story import attempt_words, death_words, ending, first_line, root_words
+from disttui.runner.render.events import describe
+from disttui.runner.render.story import attempt_words, ending
 from disttui.runner.render.waiting import explain
 from disttui.runner.runs.contents import EventLine
 from disttui.runner.runs.hooks import end_summary
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.replay import Replay
-from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean, clean_lines
 
 _LONGEST = 120
 """Characters of a value that is shown beside another."""
+_AROUND = 20
+"""Characters of a long word that are shown before those that differ."""
 
 
 def render_run(run: KnownRun, found: Replay) -> list[str]:
@@ -97,62 +98,14 @@ def _timeline(found: Replay) -> list[str]:
     lines: list[str] = []
     begun: float | None = None
     for node, line in found.events:
-        words = _event_words(found.state, node, line.event) if isinstance(line, EventLine) else None
-        if words is None or not isinstance(line, EventLine):
+        described = describe(found.state, node, line.event) if isinstance(line, EventLine) else None
+        if described is None or not isinstance(line, EventLine):
             continue
         moment = line.event["t"] - offsets.get(node, 0.0)
         begun = moment if begun is None else begun
         name = found.state.hosts[node].name
-        lines.append(f"  {clock(moment)}  +{duration(moment - begun):>7}  {name}: {clean(words)}")
+        lines.append(f"  {clock(moment)}  +{duration(moment - begun):>7}  {name}: {described.text}")
     return lines
-
-
-def _event_words(state: RunState, node: int, event: Event) -> str | None:  # noqa: C901, PLR0911, PLR0912 one case for each kind
-    """The text for an event, None for an unimportant one."""
-    match event["e"]:
-        case "attempt":
-            place = clean(f"{event['master']}:{event['port']}")
-            words = f"attempt {event['attempt']}: all have joined, world size {event['world_size']}, master {place}"
-            return words if node == 0 else None
-        case "launch":
-            return f"attempt {event['attempt']}: launcher started"
-        case "step":
-            return f"attempt {event['attempt']}: first metric seen"
-        case "error":
-            message = first_line(event.get("message") or "")
-            return f"rank {event.get('rank')} raised {clean(str(event.get('type')))}: {message}"
-        case "failed":
-            return f"attempt {event['attempt']} failed: {attempt_words(state, event['attempt'])}"
-        case "death":
-            # Mostly asked by torchrun or disttui, after the failure of another rank.
-            words = "was asked to end (SIGTERM)" if event.get("code") == -15 else death_words(event)
-            said = clean(event.get("said", "").strip().split("\n")[0])[:200]
-            return f"rank {event.get('rank')} {words}" + (f": {said}" if said else "")
-        case "host":
-            return f"{_name(state, event['node'])} is {clean(event['state'])}"
-        case "stopping":
-            return f"ends its ranks ({clean(str(event.get('reason')))}{', at once' if event.get('now') else ''})"
-        case "note" | "alarm":
-            return clean(event["text"])
-        case "ungrouped":
-            return ungrouped_words(event)
-        case "stall":
-            return stall_words(event)
-        case "straggler":
-            return straggler_sentence(event, state.host_of(event["rank"]))
-        case "verdict":
-            cause = find(state) if event.get("cause") else None
-            words = clean(str(event.get("state"))) + (f": {root_words(state, cause)}" if cause else "")
-            return words if node == 0 else None
-        case (
-            "supervisor" | "listen" | "join" | "waiting" | "dial" | "clock" | "rank" | "group" | "launcher" | "left"
-        ):  # fmt: skip
-            return None
-    raise Unhandled(event)
-
-
-def _name(state: RunState, node: int) -> str:
-    return state.hosts[node].name if 0 <= node < len(state.hosts) else f"host {node}"
 
 
 def _indented(text: str) -> list[str]:
@@ -173,8 +126,10 @@ def render_comparison(found: Comparison) -> Iterator[str]:
         yield section
         width = min(40, max(len(one.key) for one in differences))
         for difference in differences:
-            before, after = (_shown(value) for value in (difference.before, difference.after))
-            yield f"  {clean(difference.key):<{width}}  {before} → {after}"
+            lead = f"{clean(difference.key):<{width}}"
+            for change in _changes(difference.before, difference.after):
+                yield f"  {lead}  {change}"
+                lead = " " * width
     if found.changes:
         yield ""
         yield from (f"  {clean(line)}" for line in found.changes)
@@ -196,8 +151,24 @@ def comparison_json(found: Comparison) -> dict[str, object]:
     return {"runs": list(found.runs), **sections, "changes": list(found.changes), "unknown": list(found.unknown)}
 
 
-def _shown(value: str | None) -> str:
+def _changes(before: str | None, after: str | None) -> Iterator[str]:
+    """`before → after`; of long values only the words that differ, each behind its option: `--lr 3e-4 → 1e-3`."""
+    if before is None or after is None or max(len(before), len(after)) <= _LONGEST:
+        yield f"{_shown(before)} → {_shown(after)}"
+        return
+    one, other = clean(before).split(), clean(after).split()
+    for kind, start, end, begin, until in SequenceMatcher(None, one, other).get_opcodes():
+        if kind != "equal":
+            option = f"{one[start - 1]} " if start and one[start - 1].startswith("-") else ""
+            old, new = (" ".join(words) or None for words in (one[start:end], other[begin:until]))
+            alike = takewhile(lambda pair: pair[0] == pair[1], zip(old or "", new or "", strict=False))
+            skipped = max(0, sum(1 for _ in alike) - _AROUND)
+            yield f"{option}{_shown(old, skipped)} → {_shown(new, skipped)}"
+
+
+def _shown(value: str | None, skipped: int = 0) -> str:
+    """A value from a character on, cut where it is long."""
     if not value:
         return "nothing" if value is None else "''"
-    text = clean(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    text = clean(value)[skipped:]
+    return ("…" if skipped else "") + (text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
