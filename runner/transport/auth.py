@@ -77,6 +77,8 @@ class Login:
         self._given: list[str] = []
         """Passwords given in this attempt."""
         self._gave_up = False
+        self._answered = False
+        """Whether the person has given a password: the login was refused if it is asked for again."""
         self._tried: list[str] = []
         self._asked = 0.0
         """Seconds that the person has taken to answer."""
@@ -234,8 +236,12 @@ class Login:
     def _secret(self, *said: str) -> str:
         """A password that worked before or is shared, each used once; after that, what the person answers."""
         known = self._secrets.passwords.take(self._target, self._target.user, trusted=self._trusted)
-        self._given.append(known or self._reply("password:", *said))
-        return self._given[-1]
+        if known is None:
+            again = "login refused, try again: " if self._answered else ""
+            known = self._reply(f"{again}password of {self._target.user} on {self._target.hostname}:", *said)
+            self._answered = True
+        self._given.append(known)
+        return known
 
     def _reply(self, question: str, *said: str) -> str:
         """The user's answer to the server, "" after the user has given up."""

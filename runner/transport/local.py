@@ -111,7 +111,8 @@ class LocalStream:
             self._draining = False
             self._stdout.close()
             self._stderr.close()
-        threading.Thread(target=self._process.wait, name="reaper", daemon=True).start()
+        if threading.main_thread().is_alive():  # else the script ends, in which Python up to 3.11 starts no thread
+            threading.Thread(target=self._process.wait, name="reaper", daemon=True).start()
 
     def _signal(self, number: int) -> None:
         if self._process.poll() is None:

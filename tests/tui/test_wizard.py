@@ -14,8 +14,9 @@ from textual import events
 from textual.widgets import Input
 
 from disttui.runner.api.library import read_profile
-from disttui.runner.errors import HostError
+from disttui.runner.errors import HostError, InputError
 from disttui.runner.hosts.discovery import typed_hosts
+from disttui.runner.hosts.facts import HostFacts
 from disttui.runner.profile import load, parse
 from disttui.runner.profile.library import EXAMPLES, library_named, profiles_in
 from disttui.tui.home.screen import HomeScreen
@@ -47,6 +48,24 @@ def test_every_step_looks_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
                     await pilot.press("enter")
                     await until(pilot, lambda step=step: opened._at == step - 1)  # type: ignore[misc]
                 await assert_snapshots(pilot, f"wizard-{step}-{{}}")
+
+    asyncio.run(play())
+
+
+def test_hosts_are_checked_again_by_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something was corrected there: nobody has to go back a step for that."""
+    hosts: dict[str, HostFacts | HostCheck] = {**HOSTS, "gpu1": HostCheck("gpu1", "failed", error=InputError("broken"))}
+    record(monkeypatch, hosts)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, ("gpu2",), 1)
+            opened._change(opened._view.draft.with_hosts(("gpu1", "gpu2")))
+            opened._go(4)
+            await until(pilot, lambda: "broken" in screen_text(pilot.app))
+            hosts["gpu1"] = HOSTS["gpu1"]
+            await pilot.press("r")
+            await until(pilot, lambda: "✓ enter starts" in screen_text(pilot.app))
 
     asyncio.run(play())
 

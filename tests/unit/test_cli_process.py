@@ -94,7 +94,7 @@ def test_broken_pipe_that_is_not_an_output_stream_is_a_bug() -> None:
     assert done.returncode == 1 and "Traceback" in done.stderr
 
 
-EXITS = int(os.environ.get("DISTTUI_EXITS", "30"))
+EXITS = int(os.environ.get("DISTTUI_EXITS", "50"))
 AT_ONCE = 20
 _EXIT = """
 import os, sys, threading
@@ -141,6 +141,18 @@ def test_the_canary_of_the_exits_sees_a_finalization() -> None:
     [(_, err, returned)] = _exits(_EXIT.replace("process.run()", "process._end = sys.exit\nprocess.run()"), "return", 1)
     assert returned == 3 or returned < 0, err
     assert returned < 0 or err == "err\nfinalized"
+
+
+def test_a_stream_closed_at_the_end_of_a_script_starts_no_thread() -> None:
+    """As of a run that a script has followed and not left: Python up to 3.11 waits for that thread for ever."""
+    code = (
+        "import os\nfrom disttui.runner.transport.local import LocalConnection\n"
+        "class Left:\n    stream = LocalConnection('local').run('cat')\n"
+        "    def __del__(self, write=os.write):\n        self.stream.close()\n        write(1, b'closed')\n"
+        "left = Left()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"closed", b"")
 
 
 def _exits(code: str, how: str, number: int) -> list[tuple[str, str, int]]:

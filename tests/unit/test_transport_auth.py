@@ -200,20 +200,23 @@ def guarded_config(place: Place, server: LoopbackServer, user: str, more: str = 
 def test_password_is_asked_for_once(place: Place, guarded: GuardedServer) -> None:
     prompts = Answers("wrong", "sesame", "not needed")
     login(guarded_config(place, guarded, "pass"), prompts, times=3)
-    assert prompts.questions == ["alias: password:"] * 2
+    assert prompts.questions == [
+        "alias: password of pass on 127.0.0.1:", "alias: login refused, try again: password of pass on 127.0.0.1:",
+    ]  # fmt: skip
 
 
 def test_questions_of_the_server(place: Place, guarded: GuardedServer) -> None:
-    prompts = Answers("sesame", "wrong", "sesame", "123")
+    prompts, answer = Answers("sesame", "wrong", "sesame", "123"), "alias: your answer:"
     login(guarded_config(place, guarded, "code"), prompts)
-    assert prompts.questions == ["alias: password:", "alias: your answer:"] * 2
+    asked = "password of code on 127.0.0.1:", "login refused, try again: password of code on 127.0.0.1:"
+    assert prompts.questions == [f"alias: {asked[0]}", answer, f"alias: {asked[1]}", answer]
     assert prompts.said == ["", "│ Code:"] * 2
 
 
 def test_key_and_then_password(place: Place, guarded: GuardedServer) -> None:
     prompts = Answers("sesame")
     login(guarded_config(place, guarded, "both"), prompts)
-    assert prompts.questions == ["alias: password:"]
+    assert prompts.questions == ["alias: password of both on 127.0.0.1:"]
 
 
 def test_nobody_answers(place: Place, guarded: GuardedServer) -> None:

@@ -70,6 +70,7 @@ class WizardScreen(HostsScreen):
              "queue it until leased GPUs are free; press again to undo", group=CHANGE),
         bind("wizard.measure", "m", "measure", "measure",
              "measure the ranks and the network instead of starting the job", group=VIEW, show=False),
+        bind("wizard.again", "r", "ask_again", "check again", "probe the hosts again", group=VIEW),
         bind("wizard.save", "s,ctrl+s", "save", "save", "save the profile", group=CHANGE),
         bind("wizard.checks", "enter", "checks", "checks", "show the checks without starting the run", group=VIEW),
         bind("screen.back", "escape,q", "back", "back", "to the previous step; at the first, leave the wizard",
@@ -161,7 +162,7 @@ class WizardScreen(HostsScreen):
             return self._hurry
         if action == "on":
             return self._at < LAST and not self._hurry
-        if action in ("launch", "measure", "save", "when_free"):
+        if action in ("launch", "measure", "save", "when_free", "ask_again"):
             if action == "when_free" and not (self._view.may_wait or self._view.queued):
                 return False
             here = self._at == LAST and not self._launching and not self._hurry
@@ -379,6 +380,11 @@ class WizardScreen(HostsScreen):
         report = replace(report, checks=tuple(found), figures=done.figures, advice=done.advice)
         lines = [line for one in found for line in check_lines(one)]
         return [*lines, *(line for text in end_lines(report) for line in text.splitlines())]
+
+    def action_ask_again(self) -> None:
+        """Check the hosts again, after something was changed there."""
+        self._ask_again()
+        self._show()
 
     def action_when_free(self) -> None:
         """Queue the run until leased GPUs are free, or undo that."""
