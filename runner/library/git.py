@@ -34,14 +34,17 @@ _MOST_WORDS = 1 << 20
 """The same of its errors; of more, the beginning counts."""
 _MOST_STORED = 1 << 30
 """Bytes that one fetch may bring, as one file: git itself has no bound for it."""
+_MOST_MEMORY = 2 << 30
+"""Bytes of memory that it may take: a pack of some MB can hold files of many GB. Not of addresses, of which programs
+that log in (those in Go, .NET) reserve a multiple of the machine's memory."""
 _SECONDS, _NETWORK_SECONDS, _CONNECT_SECONDS = 60, 300, 8
 _SHA1 = 40 * "0"
 _MOST_COMMITS = 100
 _OPTIONS = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.symlinks=false", "core.untrackedCache=false",
-    "core.attributesFile=/dev/null", "core.quotePath=false", "submodule.recurse=false", "protocol.ext.allow=never",
+    "core.attributesFile=/dev/null", "core.quotePath=false", "submodule.recurse=false", "core.logAllRefUpdates=false",
     "fetch.fsckObjects=true", "fetch.recurseSubmodules=false", "push.recurseSubmodules=no", "gc.auto=0",
-    "maintenance.auto=false", "advice.detachedHead=false", "init.defaultBranch=main", "init.templateDir=",
+    "maintenance.auto=false", "init.defaultBranch=main", "init.templateDir=", "pack.threads=1",
     "fetch.unpackLimit=1",  # one pack for each fetch, so that the bound of a file is one of the fetch
     "push.followTags=false", "push.gpgSign=false", "log.showSignature=false",
 )  # fmt: skip
@@ -66,7 +69,9 @@ _AGAIN = re.compile(r"\[rejected\]|cannot lock ref|failed to update ref|incorrec
 
 _NOISE = ("hint:", "warning:", "Cloning into", "Please make sure", "and the repository")
 _MISSING = ("the program git is not installed", "Install it: a library with a history needs it.")
-_BOUNDED = ("sh", "-c", f'ulimit -f {_MOST_STORED >> 9}; trap "" XFSZ; exec "$@"', "sh")
+_BOUNDED = (
+    "sh", "-c", f'ulimit -f {_MOST_STORED >> 9}; ulimit -d {_MOST_MEMORY >> 10}; trap "" XFSZ; exec "$@"', "sh",
+)  # fmt: skip
 
 
 class GitError(InputError):
@@ -78,7 +83,7 @@ class TooLargeError(GitError):
 
     def __init__(self, where: str = "") -> None:
         super().__init__(
-            f"it has more than {_MOST_STORED >> 20:,} MiB to fetch",
+            f"it has more than {_MOST_STORED >> 20:,} MiB to fetch, or files that take more memory than that",
             "Have large files taken out of the repository and its history: a library is one of profiles. Then remove "
             "the library, and add it again.",
             place=where,
@@ -334,15 +339,18 @@ class Repository:
 
     def fetch(self) -> None:
         """Get what is new at the remote. Raises RemoteError."""
+        branch = self.branch()  # alone: each ref of a remote would be a file here
         try:
             self._run("fetch", *_other_side("fetch", self.remote()),
-                      "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "origin",
-                      "+refs/heads/*:refs/remotes/origin/*", seconds=_NETWORK_SECONDS,
+                      "--quiet", "--no-tags", "--no-write-fetch-head", "origin",
+                      f"+refs/heads/{branch}:refs/remotes/origin/{branch}", seconds=_NETWORK_SECONDS,
                       extra=_network(self._environ), grows=self.folder / ".git" / "objects")  # fmt: skip
         except TooLargeError:
             raise TooLargeError(self.url()) from None
         except GitError as error:
-            raise RemoteError(f"cannot reach {self.url()}: {error.what}", _cure(error.what, _LATER)) from None
+            if "couldn't find remote ref" not in error.what:
+                raise RemoteError(f"cannot reach {self.url()}: {error.what}", _cure(error.what, _LATER)) from None
+            self._run("update-ref", "-d", f"refs/remotes/origin/{branch}")  # it is empty there, or gone
 
     def push(self, commit: str, branch: str) -> bool:
         """Offer a commit to the remote; False if another user was quicker. Raises RemoteError."""
@@ -431,9 +439,17 @@ def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
     if flaw := url_flaw(url):
         raise InputError(f"{clean(url)!r}: {flaw}", "Give one such as hub:profiles.git or https://hub/profiles.git.")
     # --local would copy objects unchecked.
-    words = ["clone", "--quiet", "--no-checkout", "--no-tags", "--no-recurse-submodules", "--no-local", "--template="]
+    words = [
+        "clone",
+        "--quiet",
+        "--no-checkout",
+        "--no-tags",
+        "--no-recurse-submodules",
+        "--no-local",
+        "--single-branch",
+    ]
     try:
-        words += ["--origin=origin", *_other_side("fetch", url), "--", url, str(folder)]
+        words += ["--template=", "--origin=origin", *_other_side("fetch", url), "--", url, str(folder)]
         run(words, environ, extra=_network(environ), seconds=_NETWORK_SECONDS, grows=folder)
     except TooLargeError:
         raise TooLargeError(clean(url)) from None
@@ -554,7 +570,7 @@ def run(
                 stream.close()
         for left in grows.rglob("tmp_*") if grows and process.returncode else ():
             left.unlink(missing_ok=True)  # git never removes what a fetch that failed has written
-    if process.returncode and b"File too large" in problem:
+    if grows and process.returncode and re.search(b"File too large|[Oo]ut of memory", problem):
         raise TooLargeError
     if process.returncode:
         missing = process.returncode == 127  # of the shell in `_BOUNDED`

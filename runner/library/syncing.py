@@ -337,7 +337,7 @@ def _put(target: Path, content: bytes | None) -> None:
             target.unlink(missing_ok=True)
             return
         private.make_folder(target.parent)
-        descriptor, part = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        descriptor, part = tempfile.mkstemp(prefix=".part.", dir=target.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)  # not synced to the disk: git has it, too

@@ -143,14 +143,57 @@ def test_a_fetch_that_would_fill_the_disk_is_ended_while_it_runs(
         "time.sleep(600)\n"
     )
     stalling = f"f() {{ git upload-pack {remote} | {sys.executable} {part}; }}; f"
-    bounded = [word.replace(str(1 << 21), "2048") for word in _BOUNDED]
+    bounded = [word.replace(f"ulimit -f {1 << 21}", "ulimit -f 2048") for word in _BOUNDED]
     monkeypatch.setattr("disttui.runner.library.git._BOUNDED", bounded)
     for user in (alice, bob):
         user.environ |= {"GIT_SSH_COMMAND": stalling, "GIT_SSH_VARIANT": "simple"}
-        with pytest.raises(InputError, match=rf"^{url}: it has more than 1,024 MiB to fetch\n  → Have large files"):
+        with pytest.raises(
+            InputError, match=rf"^{url}: it has more than 1,024 MiB to fetch, or .*\n  → Have large files"
+        ):
             user.sync()
     assert alice.read("a") == PROFILE and not bob.library.folder.exists()
     assert not list(alice.library.folder.glob(".git/objects/**/tmp_*")), "what came of it is removed"
+
+
+@pytest.mark.git
+def test_a_remote_of_endless_branches_is_one_branch_here(tmp_path: Path) -> None:
+    remote = bare(tmp_path / "hub.git")
+    commit(remote, [("100644", "a.yaml", PROFILE)])
+    head = git(remote, "rev-parse", "main")
+
+    def branch_off(name: str) -> None:
+        made = "".join(f"create refs/heads/{name}-{number} {head}\n" for number in range(500))
+        git(remote, "update-ref", "--stdin", given=made.encode())
+
+    branch_off("before")
+    alice = User("alice", tmp_path, remote)
+    assert alice.sync().cloned
+    branch_off("after")
+    commit(remote, [("100644", "b.yaml", PROFILE)])
+    assert alice.sync().received == ("a.yaml", "b.yaml")
+    assert len([path for path in alice.library.folder.rglob(".git/**/*") if path.is_file()]) < 40
+    assert not (alice.library.folder / ".git/logs").exists()
+    git(remote, "update-ref", "-d", "refs/heads/main")
+    assert alice.sync().sent == 1, "a branch that is gone there is made again"
+
+
+@pytest.mark.git
+def test_a_pack_that_takes_endless_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = bare(tmp_path / "hub.git")
+    blob = git(remote, "hash-object", "-w", "--stdin", given=bytes(256 << 20))
+    commit(remote, [("40000", "x", git(remote, "mktree", given=f"100644 blob {blob}\tzeros\n".encode()))])
+    bounded = [word.replace(f"ulimit -d {2 << 20}", f"ulimit -d {128 << 10}") for word in _BOUNDED]
+    monkeypatch.setattr("disttui.runner.library.git._BOUNDED", bounded)
+    with pytest.raises(InputError, match="or files that take more memory than that"):
+        User("alice", tmp_path, remote).sync()
+
+
+@pytest.mark.git
+def test_the_longest_name_of_a_file_stops_no_sync(tmp_path: Path) -> None:
+    remote = bare(tmp_path / "hub.git")
+    commit(remote, [("100644", "a.yaml", PROFILE), ("100644", f"{'n' * 250}.yaml", PROFILE)])
+    alice = User("alice", tmp_path, remote)
+    assert alice.sync().cloned and alice.read("n" * 250) == PROFILE
 
 
 def test_a_remote_that_never_stops_talking_is_left_in_time(tmp_path: Path) -> None:
