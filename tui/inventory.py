@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -157,17 +157,24 @@ class Inventory:
         return self.read and not self.runs and all(row.origin == "built in" for row in self.profiles)
 
 
-def read_inventory(environ: Mapping[str, str], now: float, ssh_config: str | None = None) -> Inventory:
+def read_inventory(
+    environ: Mapping[str, str],
+    now: float,
+    ssh_config: str | None = None,
+    take_runs: Callable[[tuple[RunRow, ...]], object] = lambda runs: None,
+) -> Inventory:
     """Read everything anew; a newcomer has the hosts of their ssh configuration.
 
     Args:
         ssh_config: As ssh's -F.
+        take_runs: Takes the runs before the profiles are read: those that others write may take long.
     """
     from disttui.runner.api.libraries import list_library
     from disttui.runner.runs.registry import known_runs
 
     known, problems = known_runs(environ)
     runs = tuple(_run_row(run, now) for run in known)
+    take_runs(runs)
     try:
         listed = list_library(environ, runs=False)
     except InputError as error:  # the config's libraries

@@ -13,7 +13,7 @@ from disttui.runner.api.library_edits import repository_of
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import amount
 from disttui.runner.library.git import url_flaw
-from disttui.runner.library.headers import Header, first_problem, header_of, headers
+from disttui.runner.library.headers import Header, first_problem, header_of, headers, shelf_of
 from disttui.runner.library.store import check, lock
 from disttui.runner.library.syncing import Synced, sync
 from disttui.runner.paths import inside
@@ -89,11 +89,11 @@ def list_library(
     for entry in chain(*(entries for _, entries in listed)):
         if not entry.problem:
             first.setdefault(entry.full_name, entry)  # before `team/x.yaml` in the user's own library
-    names = [each.name for each, _ in listed]
+    names, shelf = [each.name for each, _ in listed], shelf_of(chain(*(entries for _, entries in listed)))
     for each, entries in listed:
         profiles = []
         wanted = library in (None, each.name)
-        read = headers(each, entries) if wanted else [(entry, Header()) for entry in entries]
+        read = headers(each, entries, shelf) if wanted else [(entry, Header()) for entry in entries]
         for entry, header in read:
             same = first.get(entry.full_name, entry)  # a.yaml beside a.yml
             full = entry.full_name if same.path == entry.path else entry.full_name + entry.path.suffix

@@ -29,14 +29,29 @@ class _Kept(NamedTuple):
     files: list[tuple[str, int, int]]
     """Of every file that the header was made of: path, modification time in ns, size."""
     header: Header
+    shelf: int | None = None
+    """Of one with a problem: the state of all libraries. Another file may be to blame, or one that is not there yet."""
 
 
 _KEPT: dict[Path, dict[str, _Kept]] = {}
 """Folder of a library → path of a profile → its header: the app lists all whenever a run changes."""
 
 
-def headers(library: Library, entries: Iterable[LibraryEntry]) -> list[tuple[LibraryEntry, Header]]:
-    """Every profile of a library with its header; files that have changed since the last call are read."""
+_LARGEST = 64 << 10
+"""Bytes of a profile whose header is read: a list of them must not take minutes."""
+
+
+def shelf_of(entries: Iterable[LibraryEntry]) -> int:
+    """A value that changes with any of the files."""
+    return hash(tuple((str(entry.path), *_stamp(str(entry.path))) for entry in entries))
+
+
+def headers(library: Library, entries: Iterable[LibraryEntry], shelf: int) -> list[tuple[LibraryEntry, Header]]:
+    """Every profile of a library with its header; files that have changed since the last call are read.
+
+    Args:
+        shelf: Of all libraries, from `shelf_of`.
+    """
     before = _KEPT.get(library.folder, {})
     after: dict[str, _Kept] = {}
     found = []
@@ -46,21 +61,24 @@ def headers(library: Library, entries: Iterable[LibraryEntry]) -> list[tuple[Lib
             found.append((entry, Header(problem=entry.problem)))
             continue
         kept = before.get(str(entry.path))
-        if kept is None or any(_stamp(path) != (mtime, size) for path, mtime, size in kept.files):
-            kept = _made(entry.path, trees)
+        fresh = kept and kept.shelf in (None, shelf)
+        if not kept or not fresh or any(_stamp(path) != (mtime, size) for path, mtime, size in kept.files):
+            kept = _made(entry.path, trees, shelf)
         after[str(entry.path)] = kept
         found.append((entry, kept.header))
     _KEPT[library.folder] = after
     return found
 
 
-def _made(path: Path, trees: Trees) -> _Kept:
+def _made(path: Path, trees: Trees, shelf: int) -> _Kept:
+    own = (str(path), *_stamp(str(path)))
+    if own[2] > _LARGEST:
+        return _Kept([own], Header(f"larger than {_LARGEST >> 10} KiB: not read for this list"))
     try:
         found = read(path)
         profile = parse_quickly(found, path, trees)
     except InputError as error:
-        # Another file may be to blame, or one that is not there yet: it is read again each time.
-        return _Kept([(str(path), -1, -1)], Header(problem=first_problem(error)))
+        return _Kept([own], Header(problem=first_problem(error)), shelf)
     files = [(str(path), found.status), *((each.path, each.status) for each in profile.read_from)]
     return _Kept([(name, status.st_mtime_ns, status.st_size) for name, status in files], header_of(profile))
 

@@ -16,6 +16,7 @@ from textual import events, on, work
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
 from textual.worker import get_current_worker
@@ -196,6 +197,7 @@ class HomeScreen(ManagingScreen):
         self._asked_for_saved: set[str] = set()
         self._order = "newest"
         self._any_runs = True
+        self._early: Timer | None = None
         self._since: float | None = None
         """When this screen was last left, before; None: not yet read. 0: what happened since then was shown."""
         self._news = Content()
@@ -307,7 +309,7 @@ class HomeScreen(ManagingScreen):
         environ = self.disttui.environ
         seen = fingerprint(environ)
         if anew or seen != self._print or self.disttui.inventory.stale(now()):
-            inventory = read_inventory(environ, now(), self.disttui.ssh_config)
+            inventory = read_inventory(environ, now(), self.disttui.ssh_config, self._take_runs)
             if self._since is None:
                 self._since = visit(environ)
                 self.disttui.at_end.append(partial(visit, environ))
@@ -316,7 +318,17 @@ class HomeScreen(ManagingScreen):
                 if inventory != self.disttui.inventory:
                     self.call_later(self._take, inventory)
 
+    def _take_runs(self, runs: tuple[RunRow, ...]) -> None:
+        if runs != self.disttui.inventory.runs and not get_current_worker().is_cancelled:
+            self.call_later(self._wait_for_profiles, runs)
+
+    def _wait_for_profiles(self, runs: tuple[RunRow, ...]) -> None:
+        """Show the runs without the profiles if these take long."""
+        self._early = self.set_timer(1.0, lambda: self._take(replace(self.disttui.inventory, runs=runs)))
+
     def _take(self, inventory: Inventory) -> None:
+        if self._early is not None:
+            self._early.stop()
         self.disttui.inventory = inventory
         self._show(inventory)
         self.refresh_bindings()
