@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +17,9 @@ from typing import NamedTuple
 from disttui.runner.api.questions import HostNotice, problem_of
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, InputError
-from disttui.runner.formatting import number
 from disttui.runner.ids import short
 from disttui.runner.runs.backfill import fill
+from disttui.runner.runs.contents import growth_of
 from disttui.runner.runs.follow import LinkNews, LogRead, Notice
 from disttui.runner.runs.following import CaughtUp, Following, Update, Wishes
 from disttui.runner.runs.registry import KnownRun, mirror_of
@@ -26,7 +27,7 @@ from disttui.runner.runs.remote import Reached, missing, sync
 from disttui.runner.runs.state import RunState
 from disttui.runner.runs.store import HostStore, held, host_folder
 from disttui.runner.text import LineMaker, clean, without_colours
-from disttui.runner.untrusted.records import records
+from disttui.runner.untrusted.records import Unfinished
 
 _RANK_LOG = re.compile(r"attempt-(\d+)/(?:rank-(\d+)|launcher)\.log|setup\.log")
 _LAUNCHER = -1
@@ -163,14 +164,14 @@ class _Reading:
                     fill(reached.links[node], self._run, node, store, name)
                 except DisttuiError as error:
                     yield problem_of(host, error)
-        growth = _growth_of(store, name) if self._wanted.times else []
-        if self._wanted.times and not growth:
+        growth = _growth_of(store, name) if self._wanted.times else _Grown(array("q"), array("d"))
+        if self._wanted.times and not growth.sizes:
             yield HostNotice(host, f"{name}: the times of its lines are not recorded")
         for offset, data in store.read(name, begin_at):
             for moment, piece in _timed(growth, offset, data):
                 yield from self._feed(host, name, piece, moment)
         if not follow and (maker := self._makers.pop((host, name), None)):
-            yield from self._lines(host, name, maker.flush(), growth[-1][1] if growth else None)
+            yield from self._lines(host, name, maker.flush(), growth.times[-1] if growth.times else None)
         store.close()
 
     def _take(self, state: RunState, update: Update) -> Iterator[LogItem]:
@@ -223,32 +224,40 @@ def _place(name: str) -> tuple[int, bool, int]:
 def _offset_at(store: HostStore, name: str, since: float) -> int | None:
     """The log's size at a moment of the host's clock; None: it did not grow after it."""
     growth = _growth_of(store, name)
-    before = max((size for size, moment in growth if moment < since), default=0)
-    return before if not growth or before < store.files()[name][1] else None
+    before = max((size for size, moment in zip(*growth, strict=True) if moment < since), default=0)
+    return before if not growth.sizes or before < store.files()[name][1] else None
 
 
-def _growth_of(store: HostStore, name: str) -> list[tuple[int, float]]:
-    """(size, time) of a rank's log as it grew; empty: not recorded."""
+class _Grown(NamedTuple):
+    """The sizes of a rank's log as it grew, and when it had them; empty: not recorded."""
+
+    sizes: array[int]
+    times: array[float]
+
+
+def _growth_of(store: HostStore, name: str) -> _Grown:
     attempt, rank = _numbers(name)
     growth = f"attempt-{attempt}/growth.jsonl"
-    found: list[tuple[int, float]] = []
+    found = _Grown(array("q"), array("d"))
     if rank == _LAUNCHER or growth not in store.files():
         return found
-    for _, record in records(b"".join(piece for _, piece in store.read(growth)), 0):
-        sizes, moment = (record or {}).get("sizes"), number((record or {}).get("t"))
-        size = sizes.get(str(rank)) if isinstance(sizes, Mapping) else None
-        if isinstance(size, int) and moment is not None:
-            found.append((size, moment))
+    unfinished = Unfinished()
+    for offset, piece in store.read(growth):
+        for _, record in unfinished.lines(offset, piece):
+            grown = growth_of(record or {})
+            if grown and rank in grown.sizes:
+                found.sizes.append(grown.sizes[rank])
+                found.times.append(grown.t)
     return found
 
 
-def _timed(growth: list[tuple[int, float]], offset: int, data: bytes) -> Iterator[tuple[float | None, bytes]]:
+def _timed(growth: _Grown, offset: int, data: bytes) -> Iterator[tuple[float | None, bytes]]:
     """Divide what stands at an offset of a log by the times at which it was written."""
-    sizes = [size for size, _ in growth]
+    sizes, times = growth
     at = bisect_right(sizes, offset)
     begin = 0
     while begin < len(data):
-        size, moment = growth[at] if at < len(growth) else (offset + len(data), growth[-1][1] if growth else None)
+        size, moment = (sizes[at], times[at]) if at < len(sizes) else (offset + len(data), times[-1] if times else None)
         end = max(begin, size - offset)
         if piece := data[begin:end]:
             yield moment, piece

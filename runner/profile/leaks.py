@@ -27,7 +27,7 @@ _TOKENS = (
     ("a private key", r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
 )
 _KNOWN = [(what, re.compile(rf"(?<![A-Za-z0-9_])(?:{shape})")) for what, shape in _TOKENS]
-_LOGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/:@]*:([^\s/@]{6,})@")
+_LOGIN = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s/:@]*:([^\s/@]{6,})@")
 _WANDB = re.compile(r"(?<![A-Za-z0-9])[0-9a-f]{40}(?![A-Za-z0-9])")
 _SECRET_KEY = re.compile(
     r"(?:^|[_.-])(?:api_?key|access_?key|key|token|secret|passw(?:or)?d|passphrase|pwd|credentials?)(?:[_.-]|$)", re.I

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from itertools import islice
 from typing import NamedTuple, cast, get_args, get_type_hints
 
+from disttui.runner.formatting import number
 from disttui.runner.protocol.events import Event
 from disttui.runner.protocol.files import Exit, Stacks
 from disttui.runner.protocol.limits import MOST_GPUS, MOST_METRICS, MOST_RANKS
@@ -14,6 +16,13 @@ from disttui.runner.protocol.metrics import Metrics
 from disttui.runner.protocol.reports import Report
 from disttui.runner.protocol.telemetry import Telemetry
 from disttui.runner.untrusted.decode import MalformedRecordError, decode
+from disttui.runner.untrusted.records import whole
+
+_RANK = re.compile(r"[0-9]{1,7}")
+_NAME = 200
+"""Characters of the name of a metric."""
+_MESSAGE, _TRACEBACK = 4096, 65536
+"""Characters that the rank shim keeps of an exception."""
 
 
 class EventLine(NamedTuple):
@@ -71,6 +80,22 @@ class OtherFile(NamedTuple):
     record: Mapping[str, object]
 
 
+class Growth(NamedTuple):
+    """Of growth.jsonl: the sizes that the logs of ranks had at a time."""
+
+    t: float
+    sizes: Mapping[int, int]
+
+
+def growth_of(record: Mapping[str, object]) -> Growth | None:
+    """A record of growth.jsonl; None: it is malformed."""
+    t, sizes = number(record.get("t")), record.get("sizes")
+    if t is None or not isinstance(sizes, Mapping):
+        return None
+    known = ((rank, whole(size)) for rank, size in sizes.items() if _RANK.fullmatch(rank))
+    return Growth(t, {int(rank): size for rank, size in known if size is not None})
+
+
 Content = EventLine | NewerEvent | TelemetryLine | MetricsLine | ReportLine | ExitFile | StacksFile | OtherFile
 
 
@@ -78,15 +103,13 @@ def read_content(file: str, record: Mapping[str, object]) -> Content:
     """A record of a host's file, by the file's name. Raises MalformedRecordError."""
     place = metrics_place(file)
     if place is not None:
-        if len(record) > MOST_METRICS:
-            record = dict(islice(record.items(), MOST_METRICS))
-        return MetricsLine(*place, record)
+        return MetricsLine(*place, _few(record))
     if file == "events.jsonl":
         return _event(record)
     if file == "telemetry.jsonl":
         return TelemetryLine(_bounded(decode(Telemetry, record)))
     if file == "exit.json":
-        return ExitFile(decode(Exit, record))
+        return ExitFile(decode(Exit, _shortened(record)))
     attempt, _, base = file.partition("/")
     if base == "ranks.jsonl" and attempt.removeprefix("attempt-").isdecimal():
         try:
@@ -111,6 +134,13 @@ def metrics_place(file: str) -> tuple[int, int] | None:
         return None
 
 
+def _few(metrics: Metrics) -> Metrics:
+    """The same with as many names as are kept of a rank, none of which is long."""
+    if len(metrics) > MOST_METRICS or any(len(name) > _NAME for name in metrics):
+        return dict(islice(((name, value) for name, value in metrics.items() if len(name) <= _NAME), MOST_METRICS))
+    return metrics
+
+
 def _bounded(telemetry: Telemetry) -> Telemetry:
     """The same without GPUs and ranks that no host has: all of them are drawn."""
     gpus, ranks = telemetry.get("gpus", []), telemetry.get("ranks", {})
@@ -125,11 +155,22 @@ def _bounded(telemetry: Telemetry) -> Telemetry:
 def _event(record: Mapping[str, object]) -> EventLine | NewerEvent:
     kind = _kinds().get(str(record.get("e")))
     if kind is not None:
-        return EventLine(cast("Event", decode(kind, record)))
+        return EventLine(cast("Event", decode(kind, _shortened(record))))
     t = record.get("t", 0.0)
     if isinstance(t, bool) or not isinstance(t, int | float):
         raise MalformedRecordError("t")
     return NewerEvent(t, record)
+
+
+def _shortened(record: Mapping[str, object]) -> Mapping[str, object]:
+    """The same with texts no longer than the node program makes them: expressions look through what ranks say."""
+    found: dict[str, object] = {}
+    for name, value in record.items():
+        if isinstance(value, str):
+            found[name] = value[-_TRACEBACK:] if name == "traceback" else value[:_MESSAGE]
+        else:
+            found[name] = _shortened(value) if name == "cause" and isinstance(value, dict) else value
+    return found
 
 
 @cache

@@ -34,7 +34,7 @@ from disttui.runner.runs.store import NO_ROOM, mirrors_folder
 from disttui.runner.runs.summary import Summary, end_of, summary_of
 from disttui.runner.text import clean
 from disttui.runner.untrusted.decode import decode
-from disttui.runner.untrusted.records import json_object
+from disttui.runner.untrusted.records import LONGEST, json_object
 
 _SEEN: Final = "seen.json"
 _ENDS: Final = "ends.json"
@@ -106,7 +106,8 @@ class KnownRun:
 
     def begin(self) -> RunState:
         """Its initial state, before any record."""
-        state = begin(self.run, tuple(host.name for host in self.hosts), tuple(host.nproc for host in self.hosts))
+        names, counts = tuple(host.name for host in self.hosts), tuple(host.nproc for host in self.hosts)
+        state = begin(self.run, names, counts, one_way=self.one_way)
         return replace(state, problem=self.problem) if self.problem else state
 
     @property
@@ -439,6 +440,6 @@ def is_known(text: str, environ: Mapping[str, str]) -> bool:
 def read_object(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None if there is no such file or object."""
     try:
-        return json_object(read_regular(path))
+        return json_object(read_regular(path, LONGEST))
     except OSError:
         return None

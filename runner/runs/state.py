@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -47,6 +48,8 @@ from disttui.runner.runs.contents import (
 from disttui.runner.text import clean
 
 _NAME = 255
+_ATTEMPTS = 16
+"""Attempts whose metrics are kept."""
 _MOST, _MOST_LEFT = 4096, 256
 """Entries of a kind that are kept of a host, and processes that it could not end: it may invent any number of them."""
 _Key = TypeVar("_Key")
@@ -145,6 +148,8 @@ class HostState:
     node: int
     name: str
     nproc: int
+    first: int = 0
+    """Its lowest rank."""
     link: str = "connecting"
     """The viewer's link to it: connecting, starting, seen, not seen, ended, gone (the host, or its run folder)."""
     link_note: str = ""
@@ -169,6 +174,8 @@ class RunState:
     """Why the run could not be started."""
     recorded: bool = False
     """Whether this is all that is known: no host is expected to add to it."""
+    one_way: bool = False
+    """Whether all hosts are reached by one, which names them: a login node of Slurm."""
 
     @property
     def waits(self) -> bool:
@@ -291,10 +298,12 @@ def exit_code(end: Exit) -> int:
     return end.get("code", 1)
 
 
-def begin(run: str, names: tuple[str, ...], nproc: tuple[int, ...]) -> RunState:
+def begin(run: str, names: tuple[str, ...], nproc: tuple[int, ...], *, one_way: bool = False) -> RunState:
     """The initial state of a run, before any record."""
-    hosts = zip(names, nproc, strict=True)
-    return RunState(run, tuple(HostState(node, name, count) for node, (name, count) in enumerate(hosts)))
+    firsts = accumulate(nproc, initial=0)
+    hosts = enumerate(zip(names, nproc, firsts, strict=False))
+    states = tuple(HostState(node, name, count, first) for node, (name, count, first) in hosts)
+    return RunState(run, states, one_way=one_way)
 
 
 def link(state: RunState, node: int, kind: str, note: str = "") -> RunState:
@@ -312,8 +321,13 @@ def fold(state: RunState, node: int, content: Content) -> RunState:
     host = state.hosts[node]
     match content:
         case MetricsLine(attempt, rank, metrics):  # first: nearly all records of a large run
-            known = host.series.get((attempt, rank), Series())
-            return _with_host(state, node, series={**host.series, (attempt, rank): _fold_metrics(known, metrics)})
+            known = host.series.get((attempt, rank))
+            if known is None and not host.first <= rank < host.first + host.nproc:
+                raise ValueError("no rank of this host")
+            series = {**host.series, (attempt, rank): _fold_metrics(known or Series(), metrics)}
+            if known is None and len(attempts := sorted({number for number, _ in series})) > _ATTEMPTS:
+                series = {key: one for key, one in series.items() if key[0] > attempts[0]}
+            return _with_host(state, node, series=series)
         case EventLine(event):
             _check_nodes(event, len(state.hosts))
             return _with_host(state, node, story=_fold_event(host.story, event))
@@ -330,7 +344,7 @@ def fold(state: RunState, node: int, content: Content) -> RunState:
             newer = host.stacks is None or content.stacks["t"] >= host.stacks.stacks["t"]
             return _with_host(state, node, stacks=content) if newer else state
         case OtherFile(name, record):
-            return _with_names(state, record) if (node, name) == (0, "spec.json") else state
+            return _with_names(state, record) if state.one_way and (node, name) == (0, "spec.json") else state
 
 
 def _check_nodes(event: Event, hosts: int) -> None:
@@ -351,7 +365,7 @@ def _with_host(state: RunState, node: int, **changes: Any) -> RunState:
     # What `replace` makes, in a fifth of its time: each record of a run comes here.
     host = hosts[node] = object.__new__(HostState)
     host.__dict__.update(state.hosts[node].__dict__, **changes)
-    return RunState(state.run, tuple(hosts), state.queued, state.problem, state.recorded)
+    return RunState(state.run, tuple(hosts), state.queued, state.problem, state.recorded, state.one_way)
 
 
 def _with_names(state: RunState, spec: Mapping[str, object]) -> RunState:

@@ -34,6 +34,8 @@ _FEW = 256
 """The first changes that are each noted at once."""
 _NOTED = 0.2
 """Seconds between two writes of the notes after that: a host may announce many files."""
+_LEFT = 256 << 20
+"""Bytes of the disk, and a twentieth of a small one, that a flood of logs leaves to other programs."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that more free space on the disk would solve."""
 
@@ -227,6 +229,10 @@ def held(folder: Path) -> dict[str, list[int]]:
 
 
 def _write_at(handle: BinaryIO, offset: int, data: bytes | memoryview) -> None:
+    disk = os.fstatvfs(handle.fileno())
+    size, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+    if size and free - len(data) < min(_LEFT, size // 20):  # some file systems do not tell their size
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if os.pwrite(handle.fileno(), data, offset) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -15,7 +15,7 @@ from disttui.runner.protocol.metrics import NOT_FINITE
 from disttui.runner.protocol.names import RUN
 from disttui.runner.text import clean
 from disttui.runner.untrusted.decode import decode
-from disttui.runner.untrusted.records import each, text, whole
+from disttui.runner.untrusted.records import bounded, each, text, whole
 
 MOST_HOSTS = 1024
 _MOST_RUNS = 10_000
@@ -84,7 +84,8 @@ def summary_of(fields: Mapping[str, Any]) -> Summary | None:
     found |= {key: whole(_integral(fields.get(key))) for key in _COUNTS}
     found |= {key: at if (at := number(fields.get(key))) is None or 0 <= at < LATEST else None for key in _NUMBERS}
     loss = fields.get("loss")
-    found["loss"] = loss if loss in NOT_FINITE else number(loss)
+    known = number(loss)
+    found["loss"] = loss if loss in NOT_FINITE else known if known is None else bounded(known)
     if fields.get("state") in STATES:
         found["state"] = fields["state"]
     if isinstance(fields.get("alive"), bool):

@@ -37,7 +37,11 @@ def each(items: Any, read: Callable[[Mapping[str, Any]], _Read | None], most: in
     return tuple(item for item in found if item is not None)
 
 
-_ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
+LARGEST, SMALLEST = 1e18, 1e-18
+"""The bounds of numbers other than 0: sums, quotients and powers of a few of them are still floats."""
+_ALIKE = bytes.maketrans(b"123456789", b"000000000")
+_EXPONENTS = bytes.maketrans(b"123456789E", b"111111111e")
+_LONG_EXPONENTS = (b"e10", b"e11", b"e00", b"e010", b"e011")
 _SPACE = " \t\n\r"
 _MOST = 1 << 63
 _MOST_PIECES = 128
@@ -107,7 +111,8 @@ class Unfinished:
 def json_object(data: bytes) -> dict[str, Any] | None:
     """The one JSON object in `data`, None if there is no object.
 
-    Numbers that are not finite come as "nan", "inf" and "-inf"; integers of more than 64 bits are no JSON here.
+    Numbers that are not finite come as "nan", "inf" and "-inf", those beyond LARGEST too, and those below SMALLEST as
+    0; integers of more than 64 bits are no JSON here.
     """
     # Not json.loads: it makes a new decoder for every line.
     return _object(data, _CAREFUL if _unusual(data) else _QUICK)
@@ -145,15 +150,23 @@ def _is_deep(value: Any) -> bool:
 
 
 def _unusual(data: bytes) -> bool:
-    """Whether numbers may be beyond 64 bits or beyond a float's range."""
+    """Whether a number may be beyond 64 bits or the bounds: 19 digits in a row, or two in an exponent."""
     # A regular expression would take longer than parsing the JSON.
-    shape = data.translate(_ALIKE, b"+")
-    return b"0" * 19 in shape or b"e000" in shape
+    if b"0" * 19 in data.translate(_ALIKE):
+        return True
+    shape = data.translate(_EXPONENTS, b"+-")
+    return any(exponent in shape for exponent in _LONG_EXPONENTS)
+
+
+def bounded(value: float) -> float | str:
+    """A number within the bounds: 0 where it is hardly more, "inf" or "-inf" beyond them."""
+    if SMALLEST <= abs(value) <= LARGEST:
+        return value
+    return 0.0 if abs(value) < SMALLEST else str(math.copysign(math.inf, value))
 
 
 def _float(text: str) -> float | str:
-    value = float(text)
-    return value if math.isfinite(value) else str(value)
+    return bounded(float(text))
 
 
 def _int(text: str) -> int:
@@ -163,8 +176,8 @@ def _int(text: str) -> int:
 
 
 def _patient_float(text: str) -> float | None:
-    value = float(text)
-    return value if math.isfinite(value) else None
+    value = bounded(float(text))
+    return None if isinstance(value, str) else value
 
 
 def _patient_int(text: str) -> int | None:

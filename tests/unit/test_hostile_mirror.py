@@ -138,7 +138,8 @@ def write(base: Path, spoilt: Mapping[str, bytes]) -> None:
     for node in (0, 1):
         folder = place / str(node)
         (folder / "attempt-2").mkdir(parents=True, exist_ok=True)
-        contents = {**{name: lines(entries) for name, entries in FILES.items()}, "attempt-2/rank-0.log": b"hello\n"}
+        contents = {name.replace("rank-0", f"rank-{node}"): lines(entries) for name, entries in FILES.items()}
+        contents[f"attempt-2/rank-{node}.log"] = b"hello\n"
         for name, data in contents.items():
             (folder / name).write_bytes(spoilt.get(name, data) if node == 0 else data)
         held = json.dumps({name: [0, 0] for name in contents}).encode()
@@ -216,6 +217,26 @@ def test_a_damaged_line_is_named_with_its_place(base: Path, monkeypatch: pytest.
     assert re.findall(r"events.jsonl at byte (\d+): malformed record skipped", said) == ["35", "39"]
 
 
+def test_runs_are_listed_before_profiles_are_read(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a team may take long."""
+    write(base, {})
+    seen: list[str] = []
+
+    def listed(*_: object, **__: object) -> list[object]:
+        seen.append("profiles")
+        return []
+
+    monkeypatch.setattr("disttui.runner.api.libraries.list_library", listed)
+    read_inventory(dict(os.environ), T, take_runs=lambda runs: seen.append(runs[0].run))
+    assert seen == [RUN, "profiles"]
+
+
+def test_an_endless_exit_json_is_not_read_whole(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    huge = b'{"t": 1, "state": "finished", "code": 0, "x": "' + b"x" * (5 << 20) + b'"}'
+    write(base, {"exit.json": huge, "events.jsonl": b""})
+    assert "finished" not in typed(["ps", "--local"], monkeypatch)
+
+
 def test_a_host_cannot_say_that_its_run_is_another(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(base, {"spec.json": lines([{**FILES["spec.json"][0], "run": "other-1"}]), "seen.json": b'{"run": "other-2"}'})
     said = typed(["ps", "--local"], monkeypatch)
@@ -259,12 +280,20 @@ def test_odd_values_while_a_run_goes_on(data: st.DataObject) -> None:
     [
         (b'{"a": NaN, "b": -Infinity, "c": 1e999}', {"a": "nan", "b": "-inf", "c": "inf"}),
         (b'{"a": 1E999, "b": -1e+999}', {"a": "inf", "b": "-inf"}),
-        (b'{"a": 1750000000000000000, "b": 1e300}', {"a": 1750000000000000000, "b": 1e300}),
+        (b'{"a": 1750000000000000000, "b": 1e300}', {"a": 1750000000000000000, "b": "inf"}),
+        (
+            b'{"a": 1e18, "b": -1.0000001e18, "c": 1e-18, "d": -9e-19, "e": 5e-324, "f": 3e-05}',
+            {"a": 1e18, "b": "-inf", "c": 1e-18, "d": 0.0, "e": 0.0, "f": 3e-05},
+        ),
+        (
+            b'{"a": 2' + b"0" * 18 + b'.5, "b": 0.' + b"0" * 18 + b'9, "c": 1E+019, "d": 1e00}',
+            {"a": "inf", "b": 0.0, "c": "inf", "d": 1.0},
+        ),
         (b'{"a": 9223372036854775808}', None),
         (b'{"a": "99999999999999999999 e999"}', {"a": "99999999999999999999 e999"}),
     ],
 )
-def test_numbers_are_finite(text: bytes, value: Any) -> None:
+def test_numbers_are_bounded(text: bytes, value: Any) -> None:
     assert list(records(text, 3)) == [(3, value)]
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,6 +73,18 @@ def test_a_link_planted_in_a_mirror_is_not_written_through(tmp_path: Path) -> No
             store.write(number, 0, b"hello")
     assert not list(out.iterdir())
     assert held(tmp_path / "0") == {}
+
+
+def test_a_flood_of_logs_leaves_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = HostStore(tmp_path / "0")
+    store.announce({"file": 0, "name": "rank-0.log", "generation": 0, "size": 1, "start": 0})
+    disk = SimpleNamespace(f_blocks=1 << 20, f_frsize=1024, f_bavail=0)
+    monkeypatch.setattr("disttui.runner.runs.store.os.fstatvfs", lambda _: disk)
+    disk.f_bavail = (1 << 20) // 20 + 2
+    store.write(0, 0, bytes(1024))
+    with pytest.raises(DisttuiError, match="No space left on device\n  → Make room for the run's logs"):
+        store.write(0, 1024, bytes(4096))
+    assert held(tmp_path / "0")["rank-0.log"][2] == 1024
 
 
 EVIL = """

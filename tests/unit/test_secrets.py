@@ -14,7 +14,9 @@ from disttui.runner.errors import InputError
 from disttui.runner.planning.by_hand import shell_command
 from disttui.runner.profile import ProfileErrors, parse
 from disttui.runner.profile.effects import effect_lines
-from disttui.runner.profile.leaks import hidden, refuse
+from disttui.runner.profile.leaks import found_in, hidden, refuse
+from disttui.runner.profile.nodes import ScalarNode
+from disttui.runner.profile.problems import SourceLocation
 from disttui.runner.profile.resolve import LONGEST, SecretValues
 from disttui.runner.profile.save import save
 from disttui.runner.render.plan import render_plan
@@ -209,6 +211,12 @@ def test_a_secret_that_is_written_out_is_warned_of_and_masked() -> None:
     text = render_plan(it.plan, it.recommendation, it.findings)
     assert "'job.env.HF_TOKEN' looks like a token of Hugging Face: stored with the run" in text
     assert "Export it in your shell and write ${env:HF_TOKEN}" in text and HF not in masking.masked(text)
+
+
+@pytest.mark.parametrize("text", ["a" * 2_000_000, "a-" * 500_000, "-----BEGIN " * 100_000])
+def test_a_long_value_is_looked_through_once(text: str) -> None:
+    """Expressions that begin anew at each character would take hours."""
+    assert not [*found_in(ScalarNode(SourceLocation(""), text))]
 
 
 def test_a_command_line_is_kept_without_its_secrets() -> None:

@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from disttui.runner.diagnose.cause import find
+from disttui.runner.diagnose.hints import hint
+from disttui.runner.protocol.cause import Cause, root
 from disttui.runner.runs.contents import metrics_place
 from disttui.runner.runs.state import RunState, begin
 from tests.unit.state_kit import fold
@@ -221,3 +224,58 @@ def test_of_gpus_ranks_processes_and_metrics_that_no_host_has_few_are_kept() -> 
         state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", {"t": 1.0, "step": number, **names})
     latest = state.hosts[0].series[1, 0].latest
     assert len(latest) < 9000 and latest["step"] == 19
+
+
+@pytest.mark.parametrize(("rank", "node"), [(0, 1), (1, 0), (-1, 0), (2, 1)])
+def test_metrics_of_a_rank_of_another_host_are_refused(rank: int, node: int) -> None:
+    state = begin("r", ("a", "b"), (1, 1))
+    with pytest.raises(ValueError, match="no rank of this host"):
+        fold(state, node, f"attempt-1/rank-{rank}.metrics.jsonl", {"t": 1.0, "step": 1})
+
+
+def test_of_endless_attempts_the_newest_keep_their_metrics() -> None:
+    state = begin("r", ("a",), (2,))
+    for attempt in range(100, 0, -1):
+        for rank in (0, 1):
+            state = fold(state, 0, f"attempt-{attempt}/rank-{rank}.metrics.jsonl", {"t": 1.0, "step": 1})
+    kept = sorted({attempt for attempt, _ in state.hosts[0].series})
+    assert kept == list(range(kept[0], 101)) and 4 < len(kept) < 50
+
+
+def test_a_metric_with_an_endless_name_is_left_out() -> None:
+    state = begin("r", ("a",), (1,))
+    state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", {"t": 1.0, "loss": 2.0, "x" * 5000: 1.0})
+    assert set(state.hosts[0].series[1, 0].latest) == {"t", "loss"}
+
+
+@pytest.mark.parametrize("one_way", [True, False])
+def test_node_0_names_the_nodes_of_a_job_of_slurm_alone(one_way: bool) -> None:
+    state = begin("r", ("a", "b"), (1, 1), one_way=one_way)
+    state = fold(state, 0, "spec.json", {"job": "7", "hosts": ["n1", "n2"]})
+    assert [host.name for host in state.hosts] == (["n1", "n2"] if one_way else ["a", "b"])
+
+
+def test_what_a_rank_says_is_as_short_as_its_host_makes_it() -> None:
+    words = "e" * 300_000
+    cause = {"node": 0, "rank": 0, "kind": "exception", "message": words}
+    error = {"t": 1.0, "e": "error", "attempt": 1, "rank": 0, "type": words, "message": words, "traceback": words}
+    state = begin("r", ("a",), (1,))
+    for file, record in (
+        ("events.jsonl", error),
+        ("events.jsonl", {"t": 2.0, "e": "failed", "attempt": 1, "cause": cause}),
+        ("exit.json", {"t": 3.0, "state": "failed", "code": 1, "cause": cause}),
+    ):
+        state = fold(state, 0, file, record)
+    attempt, end = state.hosts[0].story.attempts[1], state.hosts[0].exit
+    assert end and attempt.cause
+    said = [attempt.errors[0].get("message"), attempt.cause.get("message"), (end.get("cause") or {}).get("message")]
+    assert [len(str(one)) for one in said] == [4096] * 3
+    assert len(str(attempt.errors[0].get("traceback"))) == 65536
+    found = find(state)
+    assert found and hint(state, found) is None
+
+
+@pytest.mark.parametrize("words", ["nccl", "connection was ", "failed to recv, ", "remote process "])
+def test_a_long_message_is_looked_through_once(words: str) -> None:
+    cause = Cause(node=0, rank=0, kind="exception", type="E", message=words * 200_000, code=1, at=1.0)
+    assert root([cause]) == cause

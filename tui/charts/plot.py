@@ -24,8 +24,6 @@ STEPS = (
 """Distances of ticks that are round on a clock (s)."""
 CLOSE = 0.35
 """A logarithmic scale has linear ticks if the lowest value is at least this share of the highest."""
-_TINY = 1e-300
-"""What is nearer to zero is drawn as zero: a quarter of it may be none that a float can hold."""
 BRIDGE = 4
 """A line bridges this many columns without values, or this many times the usual distance between values."""
 
@@ -66,7 +64,6 @@ def scale(values: Sequence[float], *, log: bool, binary: bool = False) -> Scale:
     Args:
         binary: The values count bytes: ticks are round in the unit of the largest.
     """
-    values = [value if abs(value) > _TINY else 0.0 for value in values]
     if log:
         return _log_scale([value for value in values if value > 0])
     low, high = (min(values), max(values)) if values else (0.0, 1.0)

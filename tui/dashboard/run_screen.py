@@ -23,7 +23,8 @@ from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import duration
 from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.notes import Checkpoint
-from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.runs.state import HostState
 from disttui.runner.text import clean
 from disttui.tui.charts.chart import Chart
 from disttui.tui.dashboard.ended import Ended, story
@@ -215,10 +216,11 @@ class RunScreen(DisttuiScreen):
             pane.show(snapshot)
         self._blame(snapshot)
 
-    def show_log(self, mirror: Path, names: Sequence[str], offsets: Mapping[int, float]) -> None:
+    def show_log(self, mirror: Path, hosts: Sequence[KnownHost | HostState], offsets: Mapping[int, float]) -> None:
         """Open the run's log in its pane, with the known failures marked."""
         self.log_pane.border_title = "Log"
-        sources = LogSources(mirror, short_names(names), offsets)
+        counts = [host.nproc for host in hosts]
+        sources = LogSources(mirror, short_names([host.name for host in hosts]), offsets, counts)
         self.log_pane.mount(LogView(sources, read_only=self.disttui.read_only))
         if self.snapshot is not None:
             self._blame(self.snapshot)

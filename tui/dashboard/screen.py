@@ -119,7 +119,7 @@ class DashboardScreen(RunScreen):
     def on_run_found(self, event: RunFound) -> None:
         self.known, self._feed = event.known, event.feed
         self.run_id = event.known.run
-        self.show_log(event.mirror, [host.name for host in event.known.hosts], {})
+        self.show_log(event.mirror, event.known.hosts, {})
 
     def on_run_changed(self, event: RunChanged) -> None:
         self.show(event.snapshot)

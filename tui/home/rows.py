@@ -357,8 +357,7 @@ def _run_details(
 def _chart(losses: Sequence[float], width: int, height: int) -> list[tuple[str, Content]]:
     """The losses as an area over several lines, with the highest and the lowest at its side."""
     shown, low, high = thinned(losses, width), min(losses), max(losses)
-    # Halves: the difference of two floats may be beyond every float.
-    lines = meters.area([loss / 2 - low / 2 for loss in shown], len(shown), height, high / 2 - low / 2 or 1.0)
+    lines = meters.area([loss - low for loss in shown], len(shown), height, high - low or 1.0)
     labels = [_loss(high), *[""] * (height - 2), _loss(low)]
     return [(label, Content.styled(line, "$accent")) for label, line in zip(labels, lines, strict=True)]
 
@@ -366,11 +365,9 @@ def _chart(losses: Sequence[float], width: int, height: int) -> list[tuple[str, 
 def sparkline(values: Sequence[float], most: int = CURVE) -> str:
     """One bar per value of at most so many, scaled from the lowest to the highest."""
     values = thinned(values, most)
-    low, high = min(values) / 2, max(values) / 2
+    low, high = min(values), max(values)
     steps = len(meters.LEVELS) - 1
-    return "".join(
-        meters.LEVELS[round((value / 2 - low) / (high - low) * steps) if high > low else 0] for value in values
-    )
+    return "".join(meters.LEVELS[round((value - low) / (high - low) * steps) if high > low else 0] for value in values)
 
 
 def _profile_details(row: ProfileRow, home: str) -> list[tuple[str, Content | str]]:

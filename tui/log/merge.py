@@ -5,18 +5,22 @@ They are sorted by the sizes of the logs that the supervisor recorded (docs/form
 
 from __future__ import annotations
 
-import json
 import time
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from disttui.runner.protocol.regular import open_regular
+from disttui.runner.runs.contents import Growth, growth_of
+from disttui.runner.untrusted.records import Unfinished
 from disttui.tui.log.index import LineIndex
 
+_PIECE = 1 << 20
+_FILES = 64
+"""The most files, each begun anew, of which a log's times are kept until the log is read."""
 STEP = 0.25
 """Seconds between two records of a growing file."""
 
@@ -44,6 +48,12 @@ class Timeline:
             self._times.append(max(time, self.last))
             self._sizes.append(size)
 
+    def take(self) -> list[tuple[float, int]]:
+        """All records, which it has no more."""
+        found = list(zip(self._times, self._sizes, strict=True))
+        del self._times[:], self._sizes[:]
+        return found
+
     def times_of(self, offsets: Sequence[int]) -> list[float]:
         """The times of bytes at rising `offsets`, spread evenly over the step in which they came."""
         times: list[float] = []
@@ -62,34 +72,38 @@ class Timeline:
 
 
 class GrowthReader:
-    """Follows one `growth.jsonl`: the timelines of every rank's log of one host.
+    """Follows one `growth.jsonl`: the timelines of the logs of one host's ranks.
 
     Args:
         offset: Seconds that the host's clock is ahead of the leader's.
+        ranks: The host's; those that it invents have no log here.
     """
 
-    def __init__(self, path: Path, offset: float = 0.0) -> None:
+    def __init__(self, path: Path, offset: float = 0.0, ranks: Container[int] | None = None) -> None:
         self._path = path
         self._offset = offset
+        self._ranks = ranks
         self._read = 0
+        self._unfinished = Unfinished()
         self._sizes: dict[int, int] = {}
-        self._notes: dict[int, list[list[tuple[float, int]]]] = {}
+        self._notes: dict[int, deque[Timeline]] = {}
         self.found = False
 
     def look(self) -> bool:
         """Read new records; True if there were any."""
+        any_new = False
         try:
             with open_regular(self._path) as file:
                 file.seek(self._read)
-                data = file.read()
+                self.found = True
+                while data := file.read(_PIECE):
+                    for _, record in self._unfinished.lines(self._read, data):
+                        any_new = True
+                        self._take(growth_of(record or {}))
+                    self._read += len(data)
         except OSError:
-            return False
-        self.found = True
-        whole = data.rpartition(b"\n")[0]
-        self._read += len(whole) + bool(whole)
-        for line in whole.split(b"\n"):
-            self._take(line)
-        return bool(whole)
+            pass
+        return any_new
 
     def copy_into(self, rank: int, newer: int, base: int, into: Timeline) -> None:
         """Copy new records of a rank's log into a timeline.
@@ -98,26 +112,23 @@ class GrowthReader:
             newer: How many files of this rank are younger than this one (a shrunk size begins a new file).
             base: Offset of the first byte that is held.
         """
-        files = self._notes.get(rank, [])
+        files = self._notes.get(rank, ())
         if newer < len(files):
-            for time, size in files[-1 - newer]:
+            for time, size in files[-1 - newer].take():
                 if size > base:
                     into.add(time, size)
-            files[-1 - newer] = []
 
-    def _take(self, line: bytes) -> None:
-        try:
-            record = json.loads(line)
-            time = float(record["t"]) - self._offset
-            sizes = {int(rank): int(size) for rank, size in record["sizes"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
+    def _take(self, growth: Growth | None) -> None:
+        if growth is None:
             return
-        for rank, size in sizes.items():
-            files = self._notes.setdefault(rank, [[]])
+        for rank, size in growth.sizes.items():
+            if self._ranks is not None and rank not in self._ranks:
+                continue
+            files = self._notes.setdefault(rank, deque([Timeline()], _FILES))
             if size < self._sizes.get(rank, 0):
-                files.append([])
+                files.append(Timeline())
             self._sizes[rank] = size
-            files[-1].append((time, size))
+            files[-1].add(growth.t - self._offset, size)
 
 
 SHIFT = 40

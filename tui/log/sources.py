@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,12 +39,21 @@ class LogSources:
         mirror: Its folder, which contains one folder per node rank.
         names: The hosts' names by node rank; a missing name is replaced by the number.
         offsets: Node → its clock minus the leader's, seconds.
+        counts: The ranks of each host; without them all that have a log.
     """
 
-    def __init__(self, mirror: Path, names: Sequence[str] = (), offsets: Mapping[int, float] | None = None) -> None:
+    def __init__(
+        self,
+        mirror: Path,
+        names: Sequence[str] = (),
+        offsets: Mapping[int, float] | None = None,
+        counts: Sequence[int] = (),
+    ) -> None:
         self.mirror = mirror
         self._names = [clean(name) for name in names]
         self._offsets = dict(offsets or {})
+        ends = list(accumulate(counts))
+        self._ranks = [range(end - count, end) for count, end in zip(counts, ends, strict=True)]
 
     def set_offsets(self, offsets: Mapping[int, float]) -> bool:
         """Take the present clock offsets (s); True if open logs must be read again."""
@@ -74,6 +84,10 @@ class LogSources:
     def name(self, node: int) -> str:
         """The name of a host."""
         return self._names[node] if node < len(self._names) else f"node{node}"
+
+    def ranks(self, node: int) -> range | None:
+        """The ranks of a host; None: not known."""
+        return self._ranks[node] if node < len(self._ranks) else None
 
     def offset(self, node: int) -> float:
         """Seconds that a host's clock is ahead of the leader's."""
@@ -157,7 +171,9 @@ class AttemptLog:
         known = len(self.sources)
         for node, folder in sorted(self._run.folders(self.attempt).items()):
             if node not in self._growth:
-                self._growth[node] = GrowthReader(folder / "growth.jsonl", self._run.offset(node))
+                self._growth[node] = GrowthReader(
+                    folder / "growth.jsonl", self._run.offset(node), self._run.ranks(node)
+                )
             self._discover_host(node, folder)
         return len(self.sources) > known
 

@@ -310,7 +310,9 @@ def _empty_state(mirror: Path) -> RunState:
     try:
         if run is not None:
             hosts = run["hosts"]
-            return begin(str(run["run"]), tuple(str(h["name"]) for h in hosts), tuple(int(h["nproc"]) for h in hosts))
+            names, counts = tuple(str(h["name"]) for h in hosts), tuple(int(h["nproc"]) for h in hosts)
+            one_way = len({(h.get("host"), h.get("user"), h.get("port")) for h in hosts}) == 1
+            return begin(str(run["run"]), names, counts, one_way=one_way)
         if spec is not None:
             names, nproc = spec["hosts"], spec["nproc"]
             return begin(str(spec["run"]), tuple(str(name) for name in names), tuple(int(count) for count in nproc))

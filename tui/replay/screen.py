@@ -268,7 +268,7 @@ class ReplayScreen(RunScreen):
         if first:
             bar.mark(tuple((moment.time, moment.look) for moment in snapshot.moments))
             hosts = snapshot.state.hosts
-            self.show_log(snapshot.mirror, [host.name for host in hosts], hosts[0].story.offsets)
+            self.show_log(snapshot.mirror, hosts, hosts[0].story.offsets)
             if view := self.log_view:
                 if self._lacking:
                     view.lines.nothing = "None of its log is on this machine."

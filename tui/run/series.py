@@ -272,8 +272,7 @@ class MetricHistory:
             if pair is None and name in _NO_METRICS:
                 continue
             real = value if type(value) is float else number(value)
-            # The range of a float32; also excludes inf and NaN.
-            if real is None or not -1e38 < real < 1e38:
+            if real is None:
                 continue
             pair = pair or self._begin(known, name, place)
             if pair:
