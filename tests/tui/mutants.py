@@ -1,0 +1,160 @@
+"""Mirrors and hosts of `top` that a seed has damaged, looked at in all ways: `python -m tests.tui.mutants FIRST COUNT`.
+
+It ends with the traceback of the first look that raises, and by a signal in one that takes longer than SECONDS; at the
+end it prints the most memory that it has had, in MiB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import re
+import resource
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from textual.pilot import Pilot
+
+from disttui.runner.hosts.load import load_of
+from disttui.runner.runs.watch import HostNow
+from disttui.runner.untrusted.records import message
+from disttui.tui.app import DisttuiApp
+from disttui.tui.dashboard.run_screen import RunScreen
+from disttui.tui.load.feed import TopChanged
+from tests.tui import top_kit
+from tests.tui.shelf_kit import Silent, at_home, environ
+from tests.tui.snap import until
+from tests.unit import test_hostile_mirror as mirrors
+
+SECONDS = 10
+"""That one look may take."""
+_NUMBERS = (
+    b"0", b"-1", b"1e308", b"-1.7e308", b"5e-324", b"1e999", b"1e30", b"1E+19", b"1e-19", b"NaN", b"-Infinity",
+    b"9" * 400, b"9223372036854775807", b"0.5",
+)  # fmt: skip
+_NUMBER = re.compile(rb"(?<=[:\[ ])-?\d[\d.e+-]*")
+
+
+def mutated(data: bytes, dice: random.Random) -> bytes:
+    """The same, damaged in one way."""
+    kind = dice.choice(["number", "number", "value", "bytes", "lines", "file"])
+    spots = list(_NUMBER.finditer(data))
+    if kind == "number" and spots:
+        spot = dice.choice(spots)
+        return data[: spot.start()] + dice.choice(_NUMBERS) + data[spot.end() :]
+    if kind == "value":
+        try:
+            entries = [json.loads(line) for line in data.splitlines()]
+            way = dice.choice([way for way in mirrors.places(entries) if len(way) > 1])
+        except (ValueError, IndexError):
+            return data
+        return mirrors.lines(mirrors.changed(entries, way, dice.choice(mirrors.ODD)))
+    if kind == "bytes":
+        at = dice.randrange(len(data) + 1)
+        return data[:at] + dice.randbytes(dice.randrange(9)) + data[at + dice.randrange(9) :]
+    if kind == "lines":
+        lines = data.splitlines(keepends=True) * dice.choice([1, 300])
+        dice.shuffle(lines)
+        return b"".join(lines)
+    return dice.choice(list(mirrors.DAMAGE.values()))
+
+
+def spoil(base: Path, dice: random.Random) -> None:
+    """Write a mirror with up to three damages."""
+    whole = {name: mirrors.lines(entries) for name, entries in mirrors.FILES.items()}
+    whole |= {
+        "seen.json": b'{"state": "running", "step": 1, "loss": 2.5, "began": 1.7e9}\n',
+        "attempt-2/rank-0.log": b"hi\n",
+    }
+    spoilt: dict[str, bytes] = {}
+    for _ in range(dice.randint(1, 3)):
+        name = dice.choice(list(whole))
+        spoilt[name] = mutated(spoilt.get(name, whole[name]), dice)
+    mirrors.write(base, spoilt)
+    if dice.random() < 0.5:  # it is not known to have ended
+        (base / "disttui/runs" / mirrors.RUN / "0/exit.json").unlink()
+
+
+@contextmanager
+def a_look() -> Iterator[None]:
+    """End this process if it takes too long."""
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+
+
+async def _open(pilot: Pilot[None], *keys: str) -> None:
+    """Wait until the run on the screen is shown, or why it cannot be; then press keys."""
+    app = pilot.app
+    await until(pilot, lambda: isinstance(app.screen, RunScreen) and (app.screen.snapshot or app._notifications))
+    for key in keys:
+        await pilot.press(key)
+    await pilot.pause()
+
+
+async def looks(base: Path, told: Sequence[bytes], size: tuple[int, int]) -> None:
+    """Home, the run's replay, its dashboard, and `top` of hosts that tell this."""
+    app = DisttuiApp(environ(base, XDG_DATA_HOME=str(base), TEXTUAL_ANIMATIONS="none"))
+    async with app.run_test(size=size) as pilot:
+        home = app.screen
+        with a_look():
+            await at_home(pilot)
+            await pilot.press("1", "d")
+        for open_it, keys in (
+            (app.router.open_replay, ("end", "z", "z", "home", "e", "e", "tab", "l")),
+            (app.router.open_run, ("z", "z", "tab", "l", "d")),
+        ):
+            with a_look():
+                open_it(mirrors.RUN)
+                await pilot.pause()
+                await _open(pilot, *keys)
+                while app.screen is not home:
+                    app.pop_screen()
+                    await pilot.pause()
+        with a_look():
+            await app.push_screen(top_kit.MadeUpTop())
+            loads = [load_of(message(one) or {}) for one in told]
+            hosts = tuple(HostNow(f"h{at}", "seen", one, mirrors.T) for at, one in enumerate(loads) if one)
+            for moment in (0, 1):
+                app.screen.post_message(TopChanged(hosts, mirrors.T + moment))
+                await pilot.pause()
+            for key in ("down", "enter", "tab", "s", "escape"):
+                await pilot.press(key)
+
+
+def main(first: int, count: int) -> None:
+    """Look at the damages of these seeds."""
+    for seed in range(first, first + count):
+        print("seed", seed, flush=True)
+        dice = random.Random(seed)
+        with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+            base = Path(folder)
+            spoil(base, dice)
+            for name in ("HOME", "XDG_DATA_HOME"):
+                patched.setenv(name, folder)
+            with (
+                patch("disttui.tui.home.screen.ask_hosts", lambda *_: {}),
+                patch("disttui.tui.home.screen.TopFeed", Silent),
+            ):
+                record = json.dumps(top_kit.record(0, 2, mirrors.T)).encode()
+                told = [mutated(record, dice) for _ in range(3)]
+                asyncio.run(looks(base, told, dice.choice([(80, 24), (160, 48)])))
+            for words in mirrors.COMMANDS:
+                with a_look():
+                    said = mirrors.typed(words, patched)
+                assert said and "Traceback (most" not in said and mirrors.ESCAPE not in said, (words, said)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
+    sys.stdout.flush()
+    os._exit(0)

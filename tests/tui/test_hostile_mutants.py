@@ -1,0 +1,63 @@
+"""Whatever a host has written, each look at its run is a screen: no traceback, no endless wait, no endless memory."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from tests.tui import mutants
+from tests.tui.shelf_kit import Silent
+from tests.unit import test_hostile_mirror as mirrors
+
+ROOT = Path(__file__).parents[2]
+
+
+def _look_at(first: int, count: int) -> None:
+    command = [sys.executable, "-m", "tests.tui.mutants", str(first), str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    said = done.stdout.splitlines()
+    assert done.returncode == 0, f"{said[-1:]} {done.returncode} {done.stderr[-3000:]}"
+    assert int(said[-1]) < 300, "MiB"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", range(0, 50, 10))
+def test_no_look_at_a_damaged_mirror_ends(first: int) -> None:
+    _look_at(first, 10)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", range(50, 1000, 50))
+def test_no_look_at_any_of_1000_damaged_mirrors_ends(first: int) -> None:
+    _look_at(first, 50)
+
+
+_METRICS, _GROWTH = "attempt-2/rank-0.metrics.jsonl", "attempt-2/growth.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (_METRICS, b'{"t":1700000003,"step":3,"loss":' + b"9" * 400 + b"}"),
+        (_METRICS, b'{"t":1700000003,"step":3,"loss":1.7e308}\n{"t":1700000004,"step":4,"loss":-1.7e308}'),
+        (_GROWTH, b'{"t":1,"sizes":{"0":1e30}}'),
+        (_GROWTH, b'{"t":1,"sizes":{"0":1e999}}'),
+        (_GROWTH, b"[" * 200_000),
+        ("telemetry.jsonl", b'{"t":1700000003,"cpu":1.0,"mem_used":1e308,"mem_total":2.0}'),
+        ("telemetry.jsonl", b'{"t":1700000003,"cpu":1.0,"mem_used":1.0,"mem_total":5e-324}'),
+    ],
+    ids=["400 digits", "far apart", "large size", "infinite size", "deep", "large memory", "hardly any memory"],
+)
+def test_one_number_ends_no_screen(tmp_path: Path, name: str, text: bytes) -> None:
+    mirrors.write(tmp_path, {name: text + b"\n"})
+    (tmp_path / "disttui/runs" / mirrors.RUN / "0/exit.json").unlink()
+    with (
+        patch("disttui.tui.home.screen.ask_hosts", lambda *_: {}),
+        patch("disttui.tui.home.screen.TopFeed", Silent),
+    ):
+        asyncio.run(mutants.looks(tmp_path, [text], (100, 30)))
