@@ -125,7 +125,7 @@ class Gpu:
     @property
     def in_use(self) -> bool:
         """Whether a process holds it, or over a tenth of its memory is taken."""
-        return bool(self.processes) or self.memory_used > self.memory_total * 0.1
+        return bool(self.processes) or (self.memory_total > 0 and self.memory_used > self.memory_total * 0.1)
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,16 @@ class Interpreter:
     source: str
     mpi: bool | None = None
     """Whether torch was built with MPI; None: not known."""
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether its torch is built for GPUs."""
+        return bool(self.cuda) or self.rocm
+
+    @property
+    def rocm(self) -> bool:
+        """Whether its torch is built for AMD's GPUs: 2.7.0+rocm6.3."""
+        return "rocm" in (self.torch or "")
 
     @property
     def is_eligible(self) -> bool:

@@ -80,11 +80,14 @@ def _by_memory(
 ) -> tuple[str, str]:
     parts = (sizes.tp or 1) * (sizes.pp or 1)
     states = bytegpt.parameters(bytegpt.read(profile.job.target.args)) * bytegpt.BYTES_PER_PARAMETER // parts
-    room = min(_rank_memory(found, choice) for found, choice in zip(facts, choices, strict=True))
+    rooms = [_rank_memory(found, choice) for found, choice in zip(facts, choices, strict=True)]
+    room = None if None in rooms else min(one for one in rooms if one is not None)
     share = f", cut into {parts} by tp and pp" if parts > 1 else ""
     need = (
         f"model and optimizer take {gibibytes(states)} a rank ({bytegpt.BYTES_PER_PARAMETER} bytes a parameter{share})"
     )
+    if room is None:
+        return "ddp", f"ddp: {need}; the memory of a GPU is unknown"
     world = sum(choice.num_processes for choice in choices)
     if not room or states <= FULL * room or world == 1:
         return "ddp", f"ddp: {need}; the smallest has {gibibytes(room)}"
@@ -96,8 +99,11 @@ def _by_memory(
     return "fsdp", f"fsdp: {much}"
 
 
-def _rank_memory(facts: HostFacts, choice: HostChoice) -> float:
+def _rank_memory(facts: HostFacts, choice: HostChoice) -> float | None:
+    """Bytes for a rank; None: a GPU does not report its memory."""
     totals = [gpu.memory_total for gpu in choice.used(facts)]
+    if totals and not all(totals):
+        return None
     return min(totals) if totals else usable_memory(facts) / choice.num_processes
 
 

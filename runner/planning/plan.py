@@ -257,7 +257,7 @@ def _added_env(
     if choice.gpus:
         env["CUDA_VISIBLE_DEVICES"] = (",".join(map(str, choice.gpus)), choice.reasons["gpus"])
         env["CUDA_DEVICE_ORDER"] = ("PCI_BUS_ID", "counts GPUs as nvidia-smi does, not fastest first")
-    elif facts.gpus or python is None or python.cuda:
+    elif facts.gpus or python is None or python.on_gpus:
         # Otherwise a script that asks "is there a GPU?" would put all ranks of this host on one, busy or not, and
         # speak another backend than the ranks of hosts without.
         env["CUDA_VISIBLE_DEVICES"] = ("", "hides the GPUs: this run computes on the CPU")

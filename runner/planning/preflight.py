@@ -205,7 +205,7 @@ def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpre
         tried = ", ".join(one.path for one in facts.interpreters if one.source != "elsewhere")
         looked = tried if python is None else host.python
         other = next((f"Set `python: {one.path}`, which has torch" for one in facts.interpreters if one.torch), "")
-        cure = f"{other or 'Set `python` to one that has it'}; or install it: {host.python} -m pip install torch"
+        cure = f"{other or 'Set `python` to one that has it'}; or install it: {_pip(host.python)} install torch"
         if environment := profile.job.environment:
             cure = f"Add torch to {environment.source}, or have it inherited: job.environment.inherit: true"
         yield Finding("error", name, f"no torch in {looked}", cure)
@@ -219,7 +219,13 @@ def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpre
 
 def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> Iterator[Finding]:
     by_index = {gpu.index: gpu for gpu in facts.gpus}
-    listed = profile.hosts[host.node_rank].gpus or ()
+    entry = profile.hosts[host.node_rank]
+    listed = entry.gpus or ()
+    _, python, _ = find_python(profile, entry, facts)
+    if not facts.gpus and backend == "nccl" and (listed or entry.num_processes) and python and python.rocm:
+        what = f"torch {python.torch} is built for ROCm, but no GPU was found"
+        yield Finding("warning", host.name, what, "The profile's own `gpus` and `num_processes` count")
+        return
     for index in listed:
         if index not in by_index:
             there = ", ".join(map(str, by_index)) or "none"
@@ -230,7 +236,6 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
             yield Finding("warning", host.name, what, "Take another by `gpus`, or ask its user")
     if backend != "nccl":
         return
-    _, python, _ = find_python(profile, profile.hosts[host.node_rank], facts)
     if not facts.gpus:
         what, cure = "backend nccl, but there is no GPU", "Set launch.backend to gloo or auto"
         yield Finding("error", host.name, what, cure, ("backend",))
@@ -245,7 +250,7 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
 
 
 def _no_cuda(name: str, python: Interpreter | None) -> Iterator[Finding]:
-    if python and python.torch and not python.cuda:
+    if python and python.torch and not python.on_gpus:
         what = f"backend nccl, but torch {python.torch} of {python.path} has no CUDA"
         yield Finding("error", name, what, "Install a torch with CUDA, or set launch.backend to gloo")
 
@@ -369,10 +374,22 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
         yield Finding(level, host.name, what, "Install it, or correct `job.module` or `job.workdir`")
 
 
+def _pip(python: str) -> str:
+    """The pip of an interpreter; the system's refuses to install, and one of `uv tool` has none."""
+    if python.startswith(("/usr/", "/bin/")) or "/" not in python or "/uv/tools/" in python:
+        return "python3 -m venv ~/.venv && ~/.venv/bin/pip"  # is found by itself
+    return f"{python} -m pip"
+
+
 def _host(host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
     for problem in facts.problems:
         if problem == facts.activate_problem:
             yield Finding("error", host.name, problem, _ACTIVATE)
+        elif problem.startswith("the host's own name"):
+            cure = (
+                f"disttui names the interface for gloo and NCCL; for other programs add {facts.hostname} to /etc/hosts"
+            )
+            yield Finding("warning", host.name, problem, cure)
         else:
             yield Finding("warning", host.name, problem, "")
     if facts.kill_user_processes and not facts.linger:
@@ -466,7 +483,7 @@ def _nccl(profile: Profile, plan: Plan, host: HostPlan, facts: HostFacts) -> Ite
     _, python, _ = find_python(profile, profile.hosts[host.node_rank], facts)
     if not facts.gpus:
         why = "there is no GPU"
-    elif python and python.torch and not python.cuda:
+    elif python and python.torch and not python.on_gpus:
         why = f"torch {python.torch} of {python.path} has no CUDA"
     elif not host.gpus:
         why = "this run computes on the CPU"

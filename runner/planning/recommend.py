@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,18 +73,24 @@ def recommend(
     )
 
 
+_AMD_BF16 = re.compile(r"gfx(?:90[8a]|94\d|95\d|1[12]\d\d)")
+"""AMD's GPUs with bf16."""
+
+
 def _backend(profile: Profile, facts: Sequence[HostFacts], shares: Sequence[Share]) -> tuple[str, str]:
     if profile.launch.backend != "auto":
         return profile.launch.backend, f"{profile.launch.backend}: {SAID}"
     if (given := _given(profile, "backend")) and given != "auto":
         return given, f"{given}: the job's --backend"
     for host, found, share in zip(profile.hosts, facts, shares, strict=True):
+        _, python, _ = find_python(profile, host, found)
+        if not found.gpus and not host.gpus and python and python.rocm and not profile.enclosed:
+            return "gloo", f"gloo: the torch of {host.name} is built for ROCm, but no GPU was found"
         if not offered_gpus(host, found, share):
             why = "has no free GPU" if found.gpus else "has no GPU"
             why = "has no GPU left in your quota" if free_gpus(found) else why
             return "gloo", f"gloo: {host.name} {why}, and all ranks must use one backend"
-        _, python, _ = find_python(profile, host, found)
-        if not profile.enclosed and not (python and python.cuda):
+        if not profile.enclosed and not (python and python.on_gpus):
             torch = f"torch {python.torch}" if python and python.torch else "no torch"
             return "gloo", f"gloo: {host.name} has {torch}, without CUDA"
     return "nccl", "nccl: every host has a free GPU and a torch with CUDA"
@@ -106,6 +113,10 @@ def _precision(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[H
     if not all(choice.gpus for choice in choices):
         return "fp32", "fp32: bf16 is seldom faster on CPUs"
     used = [gpu for found, choice in zip(facts, choices, strict=True) for gpu in choice.used(found)]
+    if unknown := next((gpu for gpu in used if not gpu.compute_capability), None):
+        return "fp32", f"fp32: whether {unknown.name} has bf16 is unknown"
+    if all(_AMD_BF16.match(gpu.compute_capability) for gpu in used):
+        return "bf16", "bf16: every GPU has it"
     weak = next((gpu for gpu in used if release(gpu.compute_capability) < (8, 0)), None)
     if weak:
         return "fp32", f"fp32: {weak.name} has no bf16 (compute capability {weak.compute_capability}, 8.0 is needed)"

@@ -55,8 +55,8 @@ def _foreign_letter(text: str) -> int | None:
 
 
 def user_part(text: str) -> str:
-    """Check a login name, which may hold an @ (user@domain)."""
-    host_part(text.replace("@", "."))
+    """Check a login name, which may hold an @ (user@domain) or a backslash (DOMAIN\\user)."""
+    host_part(re.sub(r"@|(?<=\w)\\(?=\w)", ".", text))
     return text
 
 

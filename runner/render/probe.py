@@ -107,7 +107,7 @@ def _cpu_limits(facts: HostFacts) -> Iterator[str]:
 
 def _gpu_lines(gpus: Sequence[Gpu], now: float) -> Iterator[str]:
     for (name, memory), group in groupby(gpus, key=lambda gpu: (gpu.name, gpu.memory_total)):
-        yield from _wrapped(f"{_numbers(group)}: {clean(name)}, {_gib(memory)} GiB")
+        yield from _wrapped(f"{_numbers(group)}: {clean(name)}, {_size(memory)}")
     for who, group in groupby(gpus, key=lambda gpu: gpu.lease and who_has(gpu.lease, now)):
         if who:
             yield from _wrapped(f"{_numbers(group)}: leased: {who}")
@@ -117,6 +117,10 @@ def _gpu_lines(gpus: Sequence[Gpu], now: float) -> Iterator[str]:
             taken = f"GPU {gpu.index}: {gibibytes(gpu.memory_used)} taken{use}"
             who = ", ".join(f"{clean(item.user)} ({clean(item.command)} {item.pid})" for item in gpu.processes)
             yield from _wrapped(f"{taken}, by {who or 'a process that is not visible from here'}")
+
+
+def _size(memory: int) -> str:
+    return f"{_gib(memory)} GiB" if memory else "memory unknown"
 
 
 def _numbers(group: Iterable[Gpu]) -> str:
@@ -165,7 +169,7 @@ def _alike(value: Any, usual: Any) -> bool:
 
 
 def _gpu_summary(facts: HostFacts) -> str:
-    kinds = Counter(f"{clean(gpu.name)} {_gib(gpu.memory_total)} GiB" for gpu in facts.gpus)
+    kinds = Counter(f"{clean(gpu.name)} {_size(gpu.memory_total)}" for gpu in facts.gpus)
     return " + ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items())) or "none"
 
 

@@ -287,4 +287,4 @@ class Login:
         tried = clean("; ".join(self._tried) or "nothing: no key found, and nobody can be asked")
         accepts = f"; the server accepts {clean(', '.join(sorted(self._allowed)))}" if self._allowed else ""
         what = f"login as {self._target.place} refused{accepts}; tried: {tried}"
-        return HostError(self._target.name, what, f"Try `ssh {self._target.name}`; where that works, so does this.")
+        return HostError(self._target.name, what, f"Try `{self._target.command}`; where that works, so does this.")

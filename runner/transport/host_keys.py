@@ -114,7 +114,7 @@ class HostKeyCheck:
             what += (
                 f"; {len(self._known.bad)} lines of known_hosts cannot be read: {first.file}:{first.line} {first.why}"
             )
-        cure = f"Compare the fingerprint, then run `ssh {self._target.name}` once and accept, "
+        cure = f"Compare the fingerprint, then run `{self._target.command}` once and accept, "
         return HostError(self._target.name, what, cure + "or give --accept-new-host-keys.")
 
 

@@ -348,4 +348,4 @@ def _no_greeting(target: SshTarget, error: Exception, first: bytes) -> HostError
     if first and not first.startswith(b"SSH-"):
         what += f"; it began with '{clean(first.decode(errors='replace'))}'"
     kind = LinkLostError if link_broke(error) else HostError
-    return kind(target.name, what, f"Try `ssh {target.name}`; is this an SSH server, and is it overloaded?")
+    return kind(target.name, what, f"Try `{target.command}`; is this an SSH server, and is it overloaded?")

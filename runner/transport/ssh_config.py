@@ -9,13 +9,13 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from disttui.runner.address import Address
 from disttui.runner.errors import HostError, InputError
-from disttui.runner.text import clean
+from disttui.runner.text import clean, quote
 from disttui.runner.transport.algorithms import DEFAULTS, LEAST_RSA_BITS
 from disttui.runner.transport.ssh_config_files import ConfigReader, Statement, expand, expand_path, host_tokens, in_home
 
@@ -159,6 +159,13 @@ class SshTarget:
     password_prompts: int = 3
     left_to_ssh: str = ""
     """A setting that only the ssh program follows."""
+    by_hand: str = ""
+    """The command that logs in to it in a shell; empty: `ssh` and its name."""
+
+    @property
+    def command(self) -> str:
+        """The command that logs in to it in a shell."""
+        return self.by_hand or f"ssh {self.name}"
 
     @property
     def place(self) -> str:
@@ -182,7 +189,8 @@ def resolve(address: Address, config_file: str | None, ssh: str | None) -> SshTa
     if config_file is not None and not os.access(config_file, os.R_OK):
         raise InputError(f"{config_file}: the ssh configuration cannot be read", "Check the path.")
     settings = read_settings(address, config_file) if ssh is None else ask_ssh(address, config_file, ssh)
-    return target(address.host, settings)
+    words = [*ssh_words(address, config_file, "ssh"), address.host]
+    return replace(target(address.host, settings), by_hand=" ".join(map(quote, words)))
 
 
 def hop_address(hop: str) -> Address:
@@ -283,7 +291,9 @@ def _is_file(path: str) -> bool:
 
 
 def _refuse(kind: str, value: str) -> None:
-    if not value or value.startswith("-") or _FORBIDDEN.search(value):
+    # A user of a Windows domain has a backslash: CORP\\alice.
+    checked = re.sub(r"\\(?=[\w.])", ".", value) if kind == "user" else value
+    if not value or value.startswith("-") or _FORBIDDEN.search(checked):
         raise InputError(
             f"'{clean(value)}' is not a {kind} name for ssh: it is empty, begins with '-', or contains spaces or shell "
             "characters",

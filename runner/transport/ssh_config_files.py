@@ -11,7 +11,6 @@ import getpass
 import os
 import pwd
 import re
-import shlex
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -89,7 +88,7 @@ class ConfigReader(ABC, Generic[Block]):
         for statement, value in self._statements(file, wanted):
             keyword = statement.keyword
             try:
-                words = [value] if keyword in _COMMANDS else shlex.split(value, comments=True)
+                words = [value] if keyword in _COMMANDS else split(value)
                 if keyword in ("host", "match"):
                     block = self.opens(keyword, words)
                 elif block is not None and keyword == "include":
@@ -119,6 +118,38 @@ class ConfigReader(ABC, Generic[Block]):
             match = _LINE.fullmatch(line.strip())
             if match:  # else the line is blank or a comment
                 yield Statement(file, number, match[1].lower()), match[2]
+
+
+def split(text: str) -> list[str]:
+    """The words of a value as ssh parts it (misc.c, argv_split), unlike a shell.
+
+    `CORP\\alice` keeps its backslash, and `gpu#1` is one word: a comment begins a word. Raises ValueError.
+    """
+    words: list[str] = []
+    at = 0
+    while at < len(text):
+        if text[at] in " \t":
+            at += 1
+            continue
+        if text[at] == "#":
+            break
+        word, quote = "", ""
+        while at < len(text) and (quote or text[at] not in " \t"):
+            char, after = text[at], text[at + 1 : at + 2]
+            if char == "\\" and (after in ("'", '"', "\\") or (after == " " and not quote)):
+                word += after
+                at += 1
+            elif char == quote:
+                quote = ""
+            elif not quote and char in "'\"":
+                quote = char
+            else:
+                word += char
+            at += 1
+        if quote:
+            raise ValueError("No closing quotation")
+        words.append(word)
+    return words
 
 
 def _included(words: list[str], folder: Path) -> Iterator[Path]:

@@ -270,7 +270,7 @@ class _Login:
 
 def _failure(target: SshTarget, said: str) -> HostError:
     """The error behind ssh's own words, as the built-in transport has it."""
-    name, try_it = target.name, f"Try `ssh {target.name}`; where that works, so does this."
+    name, try_it = target.name, f"Try `{target.command}`; where that works, so does this."
     if match := re.search(r"^Offending .* key in (.+):(\d+)\s*$", said, re.MULTILINE):
         file, line = clean(match[1]), match[2]
         what = f"its host key has changed: it does not match {file}:{line}; someone may be intercepting the connection"
@@ -285,7 +285,9 @@ def _failure(target: SshTarget, said: str) -> HostError:
             what, cure = "its host key is revoked", "Do not connect; ask the host's administrator."
         else:
             what = "its host key is unknown"
-            cure = f"Compare the fingerprint, then run `ssh {name}` once and accept, or give --accept-new-host-keys."
+            cure = (
+                f"Compare the fingerprint, then run `{target.command}` once and accept, or give --accept-new-host-keys."
+            )
         return HostError(name, what + why, cure)
     if match := re.search(r"Permission denied(?: \(([\w,-]+)\))?", said):
         accepts = f"; the server accepts {match[1].replace(',', ', ')}" if match[1] else ""

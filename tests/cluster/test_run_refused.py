@@ -78,14 +78,14 @@ def test_refused_key(user: Make) -> None:
     config = me.cluster.ssh_config
     config.write_text(f"Host node2\n  IdentityFile {key}\n" + config.read_text().replace("IdentityFile", "#", 1))
     config.write_text(config.read_text() + f"Host node1\n  IdentityFile {me.cluster.folder / 'key-client'}\n")
-    _refused(me, me.profile(_TRUE), "login as root", "refused", str(key), "Try `ssh node2`")
+    _refused(me, me.profile(_TRUE), "login as root", "refused", str(key), "Try `ssh ", " node2`")
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"python": "/nowhere/python"}, ["/nowhere/python not found on this host", "Install Python 3.8"]),
-        ({"python": "/usr/bin/python3"}, ["no torch in /usr/bin/python3", "-m pip install torch"]),
+        ({"python": "/usr/bin/python3"}, ["no torch in /usr/bin/python3", "~/.venv/bin/pip install torch"]),
         ({"workdir": "~/nowhere"}, ["the working folder /root/nowhere is not there", "Make it"]),
     ],
     ids=["no python", "no torch", "no workdir"],

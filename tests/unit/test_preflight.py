@@ -45,7 +45,7 @@ def cases() -> Iterator[Any]:
         ("node1: the run folder /home/ada/.disttui/runs cannot be written", "launch.run_dir"),
     )
     yield "disk full", changed(desk, "disk", free=2**20), {}, ("node1: the disk of", "1 MiB free of", "Make room")
-    yield "no torch", facts("no_torch"), {}, ("node1: no torch in /usr/bin/python3", "pip install torch")
+    yield "no torch", facts("no_torch"), {}, ("node1: no torch in /usr/bin/python3", "~/.venv/bin/pip install torch")
     project = replace(desk.interpreters[1], path="/home/ada/gpt/.venv/bin/python", source="elsewhere")
     others = replace(desk, interpreters=(facts("no_torch").interpreters[0], project))
     yield (
@@ -290,3 +290,36 @@ def test_auto_in_a_file_that_deepspeed_itself_reads_is_warned_of(
     for text in ("{", '["auto"]', DS_CONFIG.replace('"auto"', "1"), "\0"):
         (tmp_path / "ds.json").write_text(text)
         assert warned("local") == []
+
+
+def rocm(name: str = "cpu_desk") -> HostFacts:
+    host = facts(name)
+    return replace(
+        host, interpreters=tuple(replace(one, torch="2.7.0+rocm6.3", cuda=None) for one in host.interpreters)
+    )
+
+
+def test_torch_for_rocm_without_a_gpu_says_so_once() -> None:
+    it = planned(rocm())
+    assert it.recommendation.reasons["backend"] == "gloo: the torch of node1 is built for ROCm, but no GPU was found"
+    asked = planned(rocm(), hosts=[{"gpus": [0, 1]}], launch={"backend": "nccl"}, num_processes=2)
+    assert asked.found("error") == []
+    assert [line for line in asked.found("warning") if "ROCm" in line] == [
+        "node1: torch 2.7.0+rocm6.3 is built for ROCm, but no GPU was found → The profile's own `gpus` and "
+        "`num_processes` count"
+    ]
+    assert asked.recommendation.hosts[0].gpus == (0, 1)
+
+
+def test_torch_for_rocm_with_gpus_uses_them() -> None:
+    gpus = tuple(replace(gpu, name="AMD Instinct MI300X", compute_capability="gfx942") for gpu in facts("a100x8").gpus)
+    it = planned(replace(rocm("a100x8"), gpus=gpus))
+    assert it.recommendation.backend == "nccl" and it.recommendation.precision == "bf16"
+    assert not any("CUDA" in line for line in it.found("error"))
+
+
+def test_memory_that_a_gpu_does_not_report_is_unknown() -> None:
+    gpus = tuple(replace(gpu, memory_total=0, memory_used=0) for gpu in facts("a100x8").gpus)
+    it = planned(replace(facts("a100x8"), gpus=gpus), parallel={"strategy": "auto"})
+    assert "the memory of a GPU is unknown" in it.recommendation.reasons["strategy"]
+    assert len(it.recommendation.hosts[0].gpus or ()) == 8

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from disttui.runner.node.probe import gpu
+from disttui.runner.node.probe import amd, gpu
 
 _DATA = Path(__file__).parents[1] / "data" / "nvidia-smi"
 
@@ -190,3 +190,63 @@ def test_no_program_and_no_device_is_silent(monkeypatch: pytest.MonkeyPatch) -> 
     assert gpu.facts(problems) == [] and problems == []
     monkeypatch.setattr(gpu, "has_device", lambda: True)
     assert gpu.facts(problems) == [] and "no nvidia-smi" in problems[0]
+
+
+LISTED = """\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-55555555-aaaa-bbbb-cccc-000000000000)
+  MIG 3g.40gb     Device  0: (UUID: MIG-a)
+  MIG 1g.10gb+me  Device  1: (UUID: MIG-b)
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-55555555-aaaa-bbbb-cccc-000000000001)
+"""
+
+
+def test_a_gpu_that_is_cut_into_slices_is_not_a_whole_one() -> None:
+    gpus, problems = _parsed("gpus-mig.csv")
+    assert [one["index"] for one in gpu.without_slices(LISTED, gpus, problems)] == [1]
+    assert "GPU 0 (NVIDIA H100 80GB HBM3) is cut into MIG slices" in problems[0]
+    assert "3g.40gb (MIG-a), 1g.10gb+me (MIG-b)" in problems[0] and len(problems) == 1
+    assert gpu.without_slices("", gpus, problems) == gpus
+
+
+@pytest.mark.parametrize("said", ["[N/A]", "[Insufficient Permissions]", "[Not Supported]", "ERR!"])
+def test_memory_that_is_not_reported_is_unknown(said: str) -> None:
+    problems: list[str] = []
+    (one,) = gpu.parse_gpus(f"0, GPU-a, NVIDIA GB10, {said}, {said}, 3, 580.82.09, 12.1", problems)
+    assert one["memory_total"] == 0 and problems == [
+        f"GPU 0 (NVIDIA GB10) does not report its memory: nvidia-smi says {said}"
+    ]
+
+
+ROCM = {
+    "card0": {"Unique ID": "0xa", "Card Series": "AMD Instinct MI250X", "VRAM Total Memory (B)": "68702699520",
+              "VRAM Total Used Memory (B)": "10960896", "GPU use (%)": "7", "GFX Version": "gfx90a"},
+    "card1": {"Unique ID": "N/A", "Card series": "N/A", "Card model": "0x740c", "VRAM Total Memory (B)": "N/A"},
+    "system": {"Driver version": "6.2.4"},
+}  # fmt: skip
+STATIC = [{"gpu": 0, "asic": {"market_name": "AMD Instinct MI300X", "asic_serial": "0xb",
+                              "target_graphics_version": "gfx942"},
+           "vram": {"size": {"value": 196592, "unit": "MB"}}, "driver": {"version": "6.8.5"}}]  # fmt: skip
+METRIC = [{"gpu": 0, "mem_usage": {"used_vram": {"value": 283, "unit": "MB"}},
+           "usage": {"gfx_activity": {"value": 5, "unit": "%"}}}]  # fmt: skip
+
+
+def test_what_rocm_smi_says() -> None:
+    first, second = amd.parse_rocm_smi(ROCM)
+    assert (first["index"], first["name"], first["memory_total"], first["use"]) == (
+        0, "AMD Instinct MI250X", 68702699520, 7,
+    )  # fmt: skip
+    assert (first["driver"], first["compute_capability"], first["uuid"]) == ("6.2.4", "gfx90a", "0xa")
+    assert (second["name"], second["memory_total"], second["uuid"]) == ("0x740c", 0, "")
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_amd_smi_says(wrapped: bool) -> None:
+    static, metric = ({"gpu_data": STATIC}, {"gpu_data": METRIC}) if wrapped else (STATIC, METRIC)
+    (one,) = amd.parse_amd_smi(static, metric)
+    assert (one["name"], one["memory_total"], one["memory_used"]) == ("AMD Instinct MI300X", 196592 << 20, 283 << 20)
+    assert (one["use"], one["compute_capability"], one["driver"]) == (5, "gfx942", "6.8.5")
+
+
+@pytest.mark.parametrize("answer", [None, [], {}, {"card0": 3}, [{"gpu": "x"}], {"gpu_data": {}}, "text"])
+def test_answers_of_amds_programs_that_are_not_understood(answer: object) -> None:
+    assert amd.parse_rocm_smi(answer) == [] and amd.parse_amd_smi(answer, answer) == []

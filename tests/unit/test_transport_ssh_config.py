@@ -12,8 +12,9 @@ import pytest
 from disttui.runner.address import Address
 from disttui.runner.errors import InputError
 from disttui.runner.hosts.discovery import ssh_hosts
+from disttui.runner.profile.fields import user_part
 from disttui.runner.transport.ssh_config import SshTarget, hop_address, resolve
-from disttui.runner.transport.ssh_config_files import ssh_home
+from disttui.runner.transport.ssh_config_files import split, ssh_home
 
 SSH = shutil.which("ssh")
 needs_ssh = pytest.mark.skipif(SSH is None, reason="needs ssh")
@@ -192,7 +193,7 @@ def test_include_inside_a_block_ends_with_it(tmp_path: Path, ssh: str | None) ->
 
 
 @pytest.mark.parametrize(
-    "host", ["-oProxyCommand=touch x", "", "a b", "a\nb", "$(id)", "a;b", "a`b`", "a'b", "a|b", "a\x00b", "a\\b"]
+    "host", ["-oProxyCommand=touch x", "", "a b", "a\nb", "$(id)", "a;b", "a`b`", "a'b", "a|b", "a\x00b", "a\\"]
 )
 def test_hostile_names_are_refused(config: str, ssh: str | None, host: str) -> None:
     with pytest.raises(InputError, match="not a host name"):
@@ -247,3 +248,31 @@ def test_files_that_include_each_other_again_and_again_end_soon(tmp_path: Path) 
     found = ssh_hosts(str(file))
     assert [one.host for one in found.candidates] == ["a"]
     assert "more than 256 files" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("CORP\\alice", ["CORP\\alice"]),
+        ("gpu#1 b # note", ["gpu#1", "b"]),
+        ("# note", []),
+        ('"a b" c\\ d \'e"f\'', ["a b", "c d", 'e"f']),
+        ('"a\\"b" x\\\\y', ['a"b', "x\\y"]),
+        ("lab/gpu-c !old", ["lab/gpu-c", "!old"]),
+    ],
+)
+def test_words_are_parted_as_ssh_does(text: str, words: list[str]) -> None:
+    assert split(text) == words
+
+
+def test_quotes_that_nothing_closes_are_refused() -> None:
+    with pytest.raises(ValueError, match="closing"):
+        split('"a b')
+
+
+def test_a_user_of_a_windows_domain_keeps_the_backslash(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("Host n1\n  User CORP\\alice\nHost gpu#1\n  HostName 10.0.0.1\n")
+    assert resolve(Address("n1"), str(config), None).user == "CORP\\alice"
+    assert resolve(Address("gpu"), str(config), None).hostname == "gpu"
+    assert user_part("CORP\\alice") == "CORP\\alice"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from functools import partial
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
 from .. import procs
 from ..child import Answer, ask, together
@@ -18,6 +19,9 @@ FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "utilization.g
 
 _APP_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
 _MIB = 1 << 20
+# GPU 0: NVIDIA A100 (UUID: GPU-5…), and below it   MIG 3g.40gb     Device  0: (UUID: MIG-a…)
+_CARD = re.compile(r"GPU \d{1,4}:.{0,200}\(UUID: (\S{1,80})\)")
+_SLICE = re.compile(r"\s{1,8}MIG (\S{1,40})\s{1,20}Device\s{1,8}\d{1,4}: \(UUID: (\S{1,100})\)")
 # Messages of healthy machines: none of them is a problem.
 _QUIET = ("no running processes found", "no running compute processes found", "no devices were found")
 
@@ -37,9 +41,10 @@ def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
     queries = {
         "gpus": "--query-gpu=" + ",".join((*FIELDS, "compute_cap")),
         "apps": "--query-compute-apps=" + ",".join(_APP_FIELDS),
+        "list": "-L",
     }
     asked = together({name: partial(_ask, program, query, limit) for name, query in queries.items()}, limit + 1)
-    answer, apps = (item if isinstance(item, Answer) else None for item in (asked["gpus"], asked["apps"]))
+    answer, apps, listed = (item if isinstance(item, Answer) else None for item in map(asked.get, queries))
     if answer is not None and answer.code and "compute_cap" in answer.out + answer.err:
         answer = _ask(program, "--query-gpu=" + ",".join(FIELDS), limit)
     if answer is None or answer.code is None:
@@ -50,7 +55,7 @@ def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
         problems.append(_no_answer(program, apps, limit) + ": who uses the GPUs is unknown")
     elif gpus and apps is not None:
         parse_apps(apps.out + apps.err, gpus, problems)
-    return gpus
+    return without_slices(listed.out if listed else "", gpus, problems)
 
 
 def find_smi() -> Optional[str]:
@@ -112,6 +117,28 @@ def parse_apps(text: str, gpus: List[Gpu], problems: List[str]) -> None:
         )
 
 
+def without_slices(text: str, gpus: List[Gpu], problems: List[str]) -> List[Gpu]:
+    """Return the GPUs that are whole, by the answer to -L; those that MIG has cut are named in `problems`.
+
+    A run gives each rank a whole GPU, and NCCL connects no slices: a slice is for the user to choose.
+    """
+    slices: Dict[str, List[str]] = {}
+    uuid = ""
+    for line in text.splitlines():
+        if card := _CARD.match(line):
+            uuid = card.group(1)
+        elif slice_ := _SLICE.match(line):
+            slices.setdefault(uuid, []).append("%s (%s)" % slice_.groups())
+    for gpu in gpus:
+        if found := slices.get(gpu["uuid"]):
+            problems.append(
+                "GPU %d (%s) is cut into MIG slices, which a run does not take by itself: %s; one process trains on "
+                "one with job.wrap: [env, CUDA_VISIBLE_DEVICES=MIG-…]"
+                % (gpu["index"], gpu["name"], ", ".join(found[:16]))
+            )
+    return [gpu for gpu in gpus if gpu["uuid"] not in slices]
+
+
 def number(text: str) -> Optional[float]:
     """Read a number; None for `[N/A]`, `[Not Supported]`, `ERR!` and any other text."""
     try:
@@ -129,7 +156,8 @@ def megabytes(text: str) -> Optional[int]:
 
 def _ask(program: str, query: str, limit: float) -> Optional[Answer]:
     try:
-        return ask([program, query, "--format=csv,noheader,nounits"], limit)
+        form = () if query == "-L" else ("--format=csv,noheader,nounits",)
+        return ask([program, query, *form], limit)
     except OSError:
         return None
 

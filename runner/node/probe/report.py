@@ -14,7 +14,7 @@ from ...protocol.names import RUN_DIR
 from .. import leases, ports, procs
 from ..child import together
 from ..system import system
-from . import cgroup, code, cpu, gpu, interpreters, nics, place
+from . import amd, cgroup, code, cpu, gpu, interpreters, nics, place
 
 if TYPE_CHECKING:
     from ...protocol.facts import Facts, HostIdentity, Memory, Parts
@@ -42,7 +42,7 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
     tasks = {
         "cpu": cpu.facts,
         "memory": _memory,
-        "gpus": partial(gpu.facts, problems, gpu_limit) if request.get("gpus", True) else list,
+        "gpus": partial(_gpus, problems, gpu_limit) if request.get("gpus", True) else list,
         "leases": partial(_leases, problems),
         "nics": nics.facts,
         "software": partial(
@@ -84,6 +84,10 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
         facts["ports_held"] = ports.holders((first, last))
     facts["resolves_to_loopback"] = any(ip == "::1" or ip.startswith("127.") for ip in facts["resolves"])
     return facts
+
+
+def _gpus(problems: List[str], limit: float) -> List[Any]:
+    return [*(gpu.facts(problems, limit) or amd.facts(problems, limit))]
 
 
 def _identity(user: str) -> HostIdentity:

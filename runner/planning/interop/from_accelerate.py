@@ -290,7 +290,7 @@ class AccelerateReader:
             self._draft.dropped(line, "mpirun_config", "empty")
 
     def _deepspeed_launcher(self, line: int, name: str, text: str) -> None:
-        """What DeepSpeed's own launcher is told, and the script is not."""
+        """Options of DeepSpeed's own launcher, which the script does not get."""
         draft, label = self._draft, f"deepspeed_config.{name}"
         if name == "deepspeed_inclusion_filter" and text not in ("", "null"):
             parts = [_FILTER.fullmatch(part) for part in text.split("@")]

@@ -369,7 +369,7 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
 
 
 def _nodes_of_launcher(command: JobLine, numbers: _Numbers, draft: Translation) -> _Numbers:
-    """The number of hosts that the launcher is told; without directives it is the only one."""
+    """The number of hosts in the options of the launcher, which counts where no directive gives it."""
     for name in ("--nnodes", "--num-machines", "--num-nodes"):
         text = command.options.get(name, "")
         if not re.fullmatch(r"[1-9]\d{0,4}", text):

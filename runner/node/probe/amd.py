@@ -1,0 +1,157 @@
+"""AMD's GPUs as rocm-smi or amd-smi report them in JSON, parsed leniently: keys differ between their releases."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+from ..child import ask
+from .gpu import number
+
+if TYPE_CHECKING:
+    from ...protocol.facts import Gpu
+
+_ROCM_SMI = (
+    "--showuniqueid",
+    "--showproductname",
+    "--showmeminfo",
+    "vram",
+    "--showuse",
+    "--showdriverversion",
+    "--json",
+)
+_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+
+def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
+    """Return AMD's GPUs as the probe's `gpus`; empty where neither program is there, or one that answers."""
+    rocm, amd = (shutil.which(name) or shutil.which(name, path="/opt/rocm/bin") for name in ("rocm-smi", "amd-smi"))
+    gpus: List[Gpu] = []
+    if amd:
+        gpus = parse_amd_smi(_json([amd, "static", "--json"], limit), _json([amd, "metric", "--json"], limit))
+    if rocm and not gpus:
+        gpus = parse_rocm_smi(_json([rocm, *_ROCM_SMI], limit))
+    if not gpus and os.path.exists("/dev/kfd"):
+        said = " and ".join(os.path.basename(program) for program in (amd, rocm) if program)
+        found = "%s named none" % said if said else "neither amd-smi nor rocm-smi is in PATH"
+        problems.append("there is an AMD device, but %s: its GPUs cannot be seen" % found)
+    return gpus
+
+
+def parse_rocm_smi(answer: Any) -> List[Gpu]:
+    """Read `rocm-smi --json`: {"card0": {"VRAM Total Memory (B)": "68702699520", …}, "system": {…}}."""
+    cards = answer if isinstance(answer, dict) else {}
+    system = cards.get("system")
+    driver = _first(_lower(system), "driver version")
+    gpus: List[Gpu] = []
+    for name, fields in cards.items():
+        if not (str(name).startswith("card") and str(name)[4:].isdigit() and isinstance(fields, dict)):
+            continue
+        known = _lower(fields)
+        title = _first(known, "card series", "card model", "device name")
+        used = _first(known, "vram total used memory (b)")
+        gpus.append(
+            _gpu(
+                int(name[4:]),
+                _first(known, "unique id"),
+                title,
+                _bytes(_first(known, "vram total memory (b)")),
+                _bytes(used),
+                number(_first(known, "gpu use (%)")),
+                driver,
+                _first(known, "gfx version"),
+            )
+        )
+    return sorted(gpus, key=lambda one: one["index"])
+
+
+def parse_amd_smi(static: Any, metric: Any) -> List[Gpu]:
+    """Read `amd-smi static --json` and `amd-smi metric --json`: lists, in later releases below `gpu_data`."""
+    used = {one.get("gpu"): one for one in _listed(metric)}
+    gpus: List[Gpu] = []
+    for one in _listed(static):
+        index = one.get("gpu")
+        if not isinstance(index, int) or isinstance(index, bool):
+            continue
+        asic, now = _below(one, "asic"), used.get(index, {})
+        memory, activity = _below(now, "mem_usage"), _below(now, "usage")
+        total = _bytes(_below(one, "vram").get("size"))
+        gpus.append(
+            _gpu(
+                index,
+                _text(asic.get("asic_serial")),
+                _text(asic.get("market_name")),
+                total if total is not None else _bytes(memory.get("total_vram")),
+                _bytes(memory.get("used_vram")),
+                number(_text(_value(activity.get("gfx_activity")))),
+                _text(_below(one, "driver").get("version")),
+                _text(asic.get("target_graphics_version")),
+            )
+        )
+    return gpus
+
+
+def _gpu(
+    index: int,
+    uuid: str,
+    name: str,
+    total: Optional[int],
+    used: Optional[int],
+    use: Optional[float],
+    driver: str,
+    generation: str,
+) -> Gpu:
+    return {
+        "index": index,
+        "uuid": uuid,
+        "name": name or "AMD GPU",
+        "memory_total": total or 0,
+        "memory_used": used or 0,
+        "use": use,
+        "driver": driver,
+        "compute_capability": generation if generation.startswith("gfx") else "",
+        "processes": [],
+    }
+
+
+def _json(argv: List[str], limit: float) -> Any:
+    try:
+        answer = ask(argv, limit)
+        return json.loads(answer.out) if answer.code == 0 else None
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _listed(answer: Any) -> List[Dict[str, Any]]:
+    found = answer.get("gpu_data") if isinstance(answer, dict) else answer
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _below(fields: Dict[str, Any], key: str) -> Dict[str, Any]:
+    found = fields.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _lower(fields: Any) -> Dict[str, Any]:
+    return {str(key).lower(): value for key, value in fields.items()} if isinstance(fields, dict) else {}
+
+
+def _first(fields: Dict[str, Any], *keys: str) -> str:
+    return next((text for key in keys if (text := _text(fields.get(key))) not in ("", "N/A")), "")
+
+
+def _value(field: Any) -> Any:
+    return field.get("value") if isinstance(field, dict) else field
+
+
+def _text(value: Any) -> str:
+    return str(value)[:200] if isinstance(value, (str, int, float)) else ""
+
+
+def _bytes(field: Any) -> Optional[int]:
+    """Read `{"value": 196592, "unit": "MB"}`, or bytes; None for `N/A` and any other text."""
+    size = number(_text(_value(field)))
+    unit = _UNITS.get(_text(field.get("unit")).upper() if isinstance(field, dict) else "B")
+    return None if size is None or unit is None or size * unit >= 1 << 50 else int(size * unit)
