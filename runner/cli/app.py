@@ -150,8 +150,10 @@ def _no_terminal() -> str:
     for name, stream in (("input", sys.stdin), ("output", sys.stdout), ("error", sys.stderr)):
         if not stream.isatty():
             return f"standard {name} is none"
-    term = os.environ.get("TERM", "dumb")
-    return "TERM says that this one cannot draw" if term == "dumb" else ""
+    term = os.environ.get("TERM", "")
+    if not term:
+        return "TERM is not set"
+    return "TERM=dumb says that this one cannot draw" if term == "dumb" else ""
 
 
 def _is_profile(word: str) -> bool:

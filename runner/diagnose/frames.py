@@ -11,6 +11,7 @@ from disttui.runner.protocol.files import RankStacks, StackFrame
 from disttui.runner.text import clean
 
 _LIBRARY = re.compile(r"[\\/](site-packages|dist-packages)[\\/]|[\\/]lib(64)?[\\/]python\d|^<")
+_PACKAGE = re.compile(r"[\\/](?:site|dist)-packages[\\/]([^\\/]+)")
 _FAULT_FRAME = re.compile(r'^\s*File "([^"]*)", line (\d{1,9}|\?\?\?) in (.*)$')
 
 
@@ -43,9 +44,17 @@ def main_frames(answer: RankStacks) -> tuple[Frame, ...]:
 
 def own(frames: Sequence[Frame]) -> Frame | None:
     """The innermost frame of the user's own code, else the innermost in a file, else of all."""
-    mine = [frame for frame in frames if not frame.library]
-    chosen = mine or in_files(frames) or frames
+    chosen = users(frames) or in_files(frames) or frames
     return chosen[-1] if chosen else None
+
+
+def users(frames: Sequence[Frame]) -> list[Frame]:
+    """The frames of the user's own code: outside libraries, else of the installed package that the job is."""
+    if mine := [frame for frame in frames if not frame.library]:
+        return mine
+    packages = [(found[1], frame) for frame in frames if (found := _PACKAGE.search(frame.file))]
+    packages = [(name, frame) for name, frame in packages if name != "torch"]
+    return [frame for name, frame in packages if name == packages[0][0]]
 
 
 def in_files(frames: Sequence[Frame]) -> list[Frame]:
@@ -56,8 +65,9 @@ def in_files(frames: Sequence[Frame]) -> list[Frame]:
 def folded(frames: Sequence[Frame]) -> list[str]:
     """The stack as lines from the user's first frame on, runs of library frames as one line."""
     lines: list[str] = []
-    stack = list(dropwhile(lambda frame: frame.library, frames)) or frames
-    for library, run in groupby(stack, lambda frame: frame.library):
+    mine = users(frames)
+    stack = list(dropwhile(lambda frame: frame not in mine, frames)) or frames
+    for library, run in groupby(stack, lambda frame: frame not in mine):
         if not library:
             lines += [f"{frame.file}:{frame.line} {frame.function}" for frame in run]
             continue

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from disttui.runner.diagnose.frames import Frame, faulthandler_frames, folded, forked, in_files, main_frames, own
 from disttui.runner.diagnose.recorder import Wait, progress, waits
 from disttui.runner.formatting import duration
+from disttui.runner.formatting import number as number_of
 from disttui.runner.protocol.files import ChildStack, RankStacks
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
@@ -41,6 +42,8 @@ class Standing:
     answer: RankStacks
     age: float = 0.0
     """Seconds for which the run has stood still since it was asked."""
+    step: float | None = None
+    """The step that it has logged last."""
 
     @property
     def mine(self) -> Frame | None:
@@ -136,7 +139,13 @@ def standings(state: RunState) -> list[Standing]:
             if rank.isdecimal() and len(rank) < 10:
                 age = max(0.0, heard - answer.get("t", heard)) if lasts else 0.0
                 found.append(standing(int(rank), host.name, answer, age=age))
-    return sorted(found, key=lambda one: one.rank)
+    return sorted(with_steps(state, found), key=lambda one: one.rank)
+
+
+def with_steps(state: RunState, ranks: Iterable[Standing]) -> list[Standing]:
+    """The ranks with the step that each has logged last in this attempt."""
+    steps = {rank: number_of(series.latest.get("step")) for _, rank, series in state.ranks()}
+    return [replace(one, step=steps.get(one.rank)) for one in ranks]
 
 
 def sentences(ranks: Sequence[Standing]) -> list[str]:
@@ -256,7 +265,11 @@ def _mismatch(wait: Wait, ranks: Mapping[int, Standing]) -> str:
         words = f"{call.name} of {call.sizes}" if only_sizes or call.sizes else call.name
         calls.setdefault(words, []).append(ranks[rank])
     parts = [f"{names(group)} {_verb(group, 'call')} {clean(call)}{_places(group)}" for call, group in calls.items()]
-    return f"the ranks call different collectives as #{wait.number}: {'; '.join(parts)}"
+    steps = {rank: ranks[rank].step for rank in wait.calls}
+    logged = ", ".join(f"rank {rank} step {step:.0f}" for rank, step in sorted(steps.items())[:8] if step is not None)
+    line = f"the ranks call different collectives as #{wait.number}: {'; '.join(parts)}"
+    line += f"; logged last: {logged}" if logged else ""
+    return f"{line}; look for a branch that only some ranks take"
 
 
 def _unasked(one: Standing) -> str:

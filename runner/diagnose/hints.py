@@ -11,7 +11,7 @@ from disttui.runner.diagnose.cause import Failure, RootCause
 from disttui.runner.formatting import amount, gibibytes
 from disttui.runner.protocol import events
 from disttui.runner.protocol.telemetry import Telemetry
-from disttui.runner.runs.state import HostState, RunState
+from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
 
 
@@ -39,6 +39,78 @@ _KNOWN = _table(
             r"Duplicate GPU detected|invalid device ordinal",
             "Two ranks were given one GPU, or a rank asked for a GPU that {host} does not have. Use "
             "torch.cuda.set_device(LOCAL_RANK), and no more processes than GPUs (`num_processes`, `gpus`).",
+        ),
+        "locked memory": (
+            r"ibv_(?:reg_mr|create_cq|create_qp|reg_dmabuf_mr)[^\n]*(?:Cannot allocate memory|ENOMEM|\b12\b)",
+            "The account on {host} may not lock the memory that InfiniBand needs: raise memlock to unlimited there "
+            "(/etc/security/limits.conf, LimitMEMLOCK of sshd; in a container --ulimit memlock=-1). `ulimit -l` shows "
+            "it.",
+        ),
+        "InfiniBand": (
+            r"ibv_modify_qp failed|Got completion (?:from peer|with error)[^\n]*(?:status|error)[ =]?\d+"
+            r"|IBV_WC_RETRY_EXC_ERR|NET/IB[^\n]*(?:Got async event|No device found)",
+            "InfiniBand or RoCE of {host} does not reach the other host: a port that is down, the wrong port or GID. "
+            "`ibstat` shows the ports; NCCL_IB_HCA names the one to use, NCCL_IB_GID_INDEX the GID for RoCE; "
+            "NCCL_IB_DISABLE=1 in `job.env` uses the network of `interface:`.",
+        ),
+        "no route": (
+            r"(?:NCCL|socketStartConnect|ncclSystemError|gloo|c10d|TCPStore|connect)[^\n]*(?:No route to host"
+            r"|errno:? 113|EHOSTUNREACH)",
+            "{host} has no route to another host: a firewall there rejects the connection (open the ports between the "
+            "hosts), or the address is of a network that they do not share (`interface:` of the host).",
+        ),
+        "network unreachable": (
+            r"(?:NCCL|socketStartConnect|ncclSystemError|gloo|c10d|TCPStore|connect)[^\n]*(?:Network is unreachable"
+            r"|errno:? 101|ENETUNREACH)",
+            "{host} has no way into the network of another host's address. Set `interface:` of the hosts to the "
+            "network that they share.",
+        ),
+        "NCCL's GPU memory": (
+            r"Cuda failure (?:2 )?'out of memory'|CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)"
+            r"|CUDNN_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)",
+            "A GPU of {host} had no memory left for a library, mostly since torch holds all of it or another program "
+            "uses the GPU. Use a smaller batch, and look at it with `nvidia-smi`.",
+        ),
+        "NVSwitch": (
+            r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|Error 802\b",
+            "The NVSwitches of {host} are not set up: its fabric manager does not run, or is not of the driver's "
+            "version. `systemctl status nvidia-fabricmanager` there; its administrator starts it.",
+        ),
+        "driver combination": (
+            r"unsupported display driver / cuda driver combination|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH|Error 803\b"
+            r"|Driver/library version mismatch",
+            "The NVIDIA driver in the kernel of {host} and its libraries are of different versions, mostly after an "
+            "update: reboot the host. In a container, remove its own libcuda (cuda-compat) from LD_LIBRARY_PATH.",
+        ),
+        "forward compatibility": (
+            r"forward compatibility was attempted on non supported HW|COMPAT_NOT_SUPPORTED|Error 804\b",
+            "A libcuda of the package cuda-compat was loaded on {host}, which only data center GPUs may use: take it "
+            "from LD_LIBRARY_PATH, or update the driver.",
+        ),
+        "CUDA unknown error": (
+            r"CUDA unknown error|CUDA_ERROR_UNKNOWN|Error 999\b",
+            "The NVIDIA driver of {host} does not answer, mostly since nvidia_uvm is not loaded or the machine was "
+            "suspended: `nvidia-modprobe -u -c=0` there, or reboot it.",
+        ),
+        "GPU memory defect": (
+            r"uncorrectable (?:ECC|NVLink) error|CUDA_ERROR_ECC_UNCORRECTABLE|double[- ]bit ECC",
+            "A GPU of {host} has a defect: `nvidia-smi -q -d ECC` there names it. Reset it or reboot the host; leave "
+            "it out by `gpus:` until then, and report it where it comes back.",
+        ),
+        "GPU lost": (
+            r"fallen off the bus|GPU is lost|Xid[^\n]{0,40}\b79\b|CUDA_ERROR_DEVICE_UNAVAILABLE",
+            "A GPU of {host} no longer answers: `dmesg | grep -i xid` there says why. Reboot the host, and leave the "
+            "GPU out by `gpus:` until then.",
+        ),
+        "GPU busy": (
+            r"all CUDA-capable devices are busy|CUDA-capable device\(s\) is/are busy or unavailable",
+            "A GPU of {host} takes no further process: its compute mode is exclusive and another process has it, or "
+            "two ranks were given one GPU. `nvidia-smi -q -d COMPUTE` and `disttui top {host}` show it.",
+        ),
+        "illegal memory access": (
+            r"an illegal memory access was encountered|unspecified launch failure|misaligned address",
+            "A CUDA kernel on {host} failed; the line where it was noticed is a later one. Run again with env "
+            "CUDA_LAUNCH_BLOCKING=1 to see which call.",
         ),
         "driver too old": (
             r"driver on your system is too old|driver version is insufficient",
@@ -221,7 +293,7 @@ def _missing_module(state: RunState, cause: RootCause) -> Hint | None:
         found = _MISSING_MODULE.search(_words(failure)) if failed else None
     if not found:
         return None
-    name, where = clean(found.group(1)), _only_where(state, cause, found.group(0))
+    name, where = clean(found.group(1)), _where(state, cause, found.group(0))
     return Hint(
         "module missing",
         f"{where} has no module {name} for the Python that is used there: install it, or set `python:` or `activate:`.",
@@ -235,9 +307,15 @@ def _missing_program(state: RunState, cause: RootCause) -> Hint | None:
     found = re.search(r"([^\s:]+): (?:No such file or directory|(?:command )?not found)$", said)
     if failure.kind != "exit" or failure.code != 127 or not found:
         return None
-    name, where = clean(found.group(1)), _only_where(state, cause, found.group(0))
+    name, where = clean(found.group(1)), _where(state, cause, found.group(0))
     cure = "install it, name it with its full path, or set `activate:`"
     return Hint("program missing", f"{where} has no program {name} on its PATH: {cure}.")
+
+
+_WRITES = re.compile(
+    r"""\bopen\([^\n]*,\s*(?:mode\s*=\s*)?["'][wax]|\.open\(\s*["'][wax]|\bsave\w*\(|\bwrite_\w+\(|\.to_(?:csv|json|parquet)\("""
+)
+"""Lines of Python that write a file."""
 
 
 def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
@@ -248,8 +326,12 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
         return None
     found = re.search(r"No such file or directory: ['\"]([^'\"]+)|can't open file ['\"]([^'\"]+)", _words(failure))
     path = clean(next((group for group in found.groups() if group), "")) if found else ""
-    where = _only_where(state, cause, path or "No such file or directory")
+    where = _where(state, cause, path or "No such file or directory")
     lack = "do not have" if ", " in where else "does not have"
+    if path and _WRITES.search(failure.traceback[-2000:]):
+        folder = path.rpartition("/")[0] or "."
+        cure = f"create {folder} first (os.makedirs), or name a folder that every host has"
+        return Hint("folder missing", f"{where} cannot write {path}, whose folder is not there: {cure}.")
     # Attempt 1 had all that it needs from the beginning on.
     written = f"attempt {cause.attempt - 1} may have ended before it was written; else " if cause.attempt > 1 else ""
     return Hint(
@@ -258,22 +340,12 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     )
 
 
-def _only_where(state: RunState, cause: RootCause, words: str) -> str:
-    """`node2 alone`, `node1, node2`: the hosts whose ranks lack the same thing."""
+def _where(state: RunState, cause: RootCause, words: str) -> str:
+    """`node1, node2`: the hosts whose ranks have failed with the same words. Of others nothing is known."""
     failures = (cause.failure, *cause.consequences)
-    lack = sorted({one.node for one in failures if words in _words(one)})
-    names = ", ".join(clean(state.hosts[node].name) for node in lack)
-    # A rank that was stopped before it came that far may lack it as well.
-    have = {one.node for one in failures if words not in _words(one) and one.kind == "exception"}
-    have |= {host.node for host in state.hosts if _trained(host, cause.attempt)}
-    if len(lack) == 1 and len(state.hosts) > 1 and {*lack, *have} == set(range(len(state.hosts))):
-        return f"{names} alone of the {len(state.hosts)} hosts"
-    return names
-
-
-def _trained(host: HostState, attempt: int) -> bool:
-    known = host.story.attempts.get(attempt)
-    return bool(known and known.groups) or any(number == attempt for number, _ in host.series)
+    return ", ".join(
+        clean(state.hosts[node].name) for node in sorted({one.node for one in failures if words in _words(one)})
+    )
 
 
 def _words(failure: Failure) -> str:
@@ -296,7 +368,7 @@ _ALLOCATOR = re.compile(
 _NUMPY = re.compile(rf"Unable to allocate {_SIZE} for an array")
 _SHARED = re.compile(
     r"out of shared memory|insufficient shared memory|unable to (?:open|allocate|mmap|resize) .*shared memory"
-    r"|/torch_\d+.*No space",
+    r"|/torch_\d+.*No space|/dev/shm/nccl|Error while creating shared memory segment",
     re.IGNORECASE,
 )
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}

@@ -8,10 +8,12 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from disttui.runner.cli import app
 from disttui.runner.runs.store import mirrors_folder
 
 DISTTUI = str(Path(sys.executable).with_name("disttui"))
@@ -237,3 +239,18 @@ def test_ctrl_c_while_the_first_modules_are_imported_is_no_traceback(tmp_path: P
         child.send_signal(signal.SIGINT)
         assert child.wait(60) == 130
         assert child.stderr.read() == ""
+
+
+@pytest.mark.parametrize(
+    ("term", "why"),
+    [(None, "TERM is not set"), ("", "TERM is not set"), ("dumb", "TERM=dumb says that this one cannot draw"),
+     ("xterm", "")],
+)  # fmt: skip
+def test_why_a_terminal_cannot_show_the_app(monkeypatch: pytest.MonkeyPatch, term: str | None, why: str) -> None:
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, SimpleNamespace(isatty=lambda: True))
+    if term is None:
+        monkeypatch.delenv("TERM", raising=False)
+    else:
+        monkeypatch.setenv("TERM", term)
+    assert app._no_terminal() == why

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from disttui.runner.diagnose.traceback import frames
 from disttui.runner.node.observe import deaths
+from disttui.runner.node.rank import run_main
 
 _TORCH = "[W1120 12:00:00.1 ProcessGroup.cpp:1] Warning: destroy_process_group() was not called"
 
@@ -73,6 +75,15 @@ except OSError as error:
             "disttui: accelerate: No such file or directory",
             id="a command that is not there",
         ),
+        pytest.param(
+            'usage: a.py [-h]\nerror: Parser key "model_config":\n  Does not validate against any of the types\n'
+            "  Types: [Config, None]\n  Errors:\n    - Expected a Config\n    - Expected None\n"
+            "  Given value type: <class 'str'>\n  Given value: x\n",
+            2,
+            'error: Parser key "model_config":\nDoes not validate against any of the types\nTypes: [Config, None]\n'
+            "Errors:\n- Expected a Config\n- Expected None\nGiven value type: <class 'str'>\nGiven value: x",
+            id="jsonargparse",
+        ),
         pytest.param("step 1 loss 2.0\nerror: 0.25\nstep 2\n3\n4\n5\n6\n", 3, "", id="long before"),
         pytest.param("step 1 loss 2.0\n", 3, "", id="nothing said"),
         pytest.param("", 127, "", id="no log"),
@@ -82,6 +93,44 @@ def test_an_error_in_the_programs_own_words(tmp_path: Path, log: str, code: int,
     path = tmp_path / "rank-0.log"
     path.write_text(log)
     assert deaths.said(str(path), code) == said
+
+
+RAISED = """\
+def f():
+  raise KeyError('a')
+found = []
+for one in (echo, f):
+  try: one()
+  except Exception as e: found.append(e)
+"""
+GROUPS = [
+    ("raise ExceptionGroup('g', [FileNotFoundError(2, 'No such file or directory', '/data/a.bin')])",
+     ("FileNotFoundError", "[Errno 2] No such file or directory: '/data/a.bin'", 1)),
+    (f"def echo(): raise ConnectionResetError('Connection closed by peer')\n{RAISED}raise ExceptionGroup('g', found)",
+     ("KeyError", "'a'", 3)),
+    ("raise ExceptionGroup('g', [ConnectionResetError('Connection closed by peer')])",
+     ("ConnectionResetError", "Connection closed by peer", 1)),
+    ("raise ExceptionGroup('g', [ExceptionGroup('h', [ValueError('x')])])", ("ValueError", "x", 1)),
+    ("try: 1 / 0\nexcept Exception as e:\n  raise ExceptionGroup('g', [ValueError('v')]) from e",
+     ("ValueError", "v", 3)),
+    ("try:\n  raise ExceptionGroup('g', [ValueError('v')])\nexcept Exception as e:\n  raise OSError('o') from e",
+     ("OSError", "o", 4)),
+    ("import asyncio\nasync def a(): raise OSError(28, 'No space left on device')\nasync def main():\n"
+     "  async with asyncio.TaskGroup() as g: g.create_task(a())\nasyncio.run(main())",
+     ("OSError", "[Errno 28] No space left on device", 2)),
+]  # fmt: skip
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="ExceptionGroup is of Python 3.11")
+@pytest.mark.parametrize(("code", "expected"), GROUPS)
+def test_the_exception_inside_a_group_is_the_cause(code: str, expected: tuple[str, str, int]) -> None:
+    """By the log of a command, and by the rank itself."""
+    found = deaths.at_end(log(code))
+    with pytest.raises(BaseException) as caught:
+        exec(compile(code, "user.py", "exec"), {})
+    for words in (found, run_main._describe(caught.value)):
+        assert words
+        assert (words["type"], words["message"], frames(words["traceback"])[-1].line) == expected
 
 
 def test_torchs_prefix_is_taken_off_and_its_last_warnings_are_no_part_of_it() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from disttui.runner.diagnose import hang
+from disttui.runner.diagnose.frames import Frame, own
 from disttui.runner.diagnose.hang import Standing, awaited, rank_words, sentences, stacks, standings
 from disttui.runner.diagnose.traceback import frames
 from disttui.runner.protocol.files import RankStacks
@@ -227,8 +229,21 @@ def test_different_collectives_are_named() -> None:
         ranks.append(standing(rank, "h", {"threads": [{"main": True, "frames": frames}], "recorder": recorder}))
     assert sentences(ranks) == [
         "the ranks call different collectives as #7: rank 0 calls all_reduce of [[4]] (train.py:10); "
-        "rank 1 calls broadcast of [[5]] (train.py:11)"
+        "rank 1 calls broadcast of [[5]] (train.py:11); look for a branch that only some ranks take"
     ]
+    stepped = [replace(one, step=40.0 + one.rank) for one in ranks]
+    assert "; logged last: rank 0 step 40, rank 1 step 41; look for a branch" in sentences(stepped)[0]
+
+
+def test_the_package_of_an_installed_job_is_the_users_own() -> None:
+    packages = "/env/lib/python3.12/site-packages"
+    files = [f"{packages}/trl/scripts/grpo.py", f"{packages}/trl/trainer/grpo.py", f"{packages}/accelerate/utils.py",
+             f"{packages}/torch/distributed/distributed_c10d.py"]  # fmt: skip
+    stack = [Frame("<frozen runpy>", 1, "_run"), *(Frame(file, 7, "f") for file in files)]
+    found = own(stack)
+    assert found and found.file == files[1]
+    assert own([Frame(files[3], 7, "f")]) == Frame(files[3], 7, "f")
+    assert own([Frame("/home/u/train.py", 3, "main"), *stack]) == Frame("/home/u/train.py", 3, "main")
 
 
 def test_without_torch_the_stacks_are_compared() -> None:

@@ -113,12 +113,12 @@ def test_what_is_unknown_has_no_hint() -> None:
     assert hinted(failed({0: error})) == ("", "")
 
 
-def test_a_host_that_was_stopped_before_may_lack_it_as_well() -> None:
+def test_a_host_that_trained_may_lack_a_module_as_well() -> None:
     report = {"type": "ModuleNotFoundError", "message": "No module named 'rich'"}
     state = failed({1: report})
     assert hinted(state)[1].startswith("node2 has no module rich")
     trained = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", {"t": 9.0, "step": 1})
-    assert hinted(trained)[1].startswith("node2 alone of the 2 hosts has no module rich")
+    assert hinted(trained)[1].startswith("node2 has no module rich")
 
 
 _WARNING = (
@@ -196,3 +196,56 @@ def test_a_kill_without_evidence_is_not_blamed_on_memory() -> None:
 
 def test_a_bus_error_is_probably_shared_memory() -> None:
     assert hinted(failed({1: {"code": -7}}, kind="death"))[1].startswith("Probably shared memory")
+
+
+NCCL = "torch.distributed.DistBackendError"
+MESSAGES = [
+    ("NET/IB : Call to ibv_reg_mr failed with error Cannot allocate memory", "locked memory", "memlock"),
+    ("transport/net_ib.cc:1000 NCCL WARN Call to ibv_create_cq failed with error 12", "locked memory", "memlock"),
+    ("Call to ibv_modify_qp failed with 110 Connection timed out", "InfiniBand", "NCCL_IB_HCA"),
+    ("Call to ibv_modify_qp failed with error Network is unreachable", "InfiniBand", "GID"),
+    ("NET/IB: Got completion from peer 10.0.0.2<4791> with status=12 opcode=129 len=0", "InfiniBand", "ibstat"),
+    ("socketStartConnect: Connect to 10.0.0.2<4> failed : No route to host", "no route", "firewall"),
+    ("NCCL WARN socket connect errno 113", "no route", "firewall"),
+    ("ncclSystemError: connect failed: Network is unreachable", "network unreachable", "`interface:`"),
+    ("NCCL WARN Connect failed, errno: 101", "network unreachable", "`interface:`"),
+    ("NCCL WARN Cuda failure 2 'out of memory'", "NCCL's GPU memory", "smaller batch"),
+    ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling cublasCreate", "NCCL's GPU memory", "nvidia-smi"),
+    (
+        "NCCL WARN Call to posix_fallocate failed: No space left on device /dev/shm/nccl-x",
+        "out of memory: shared",
+        "shm",
+    ),
+    ("Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized", "NVSwitch", "fabricmanager"),
+    ("Error 803: system has unsupported display driver / cuda driver combination", "driver combination", "reboot"),
+    ("Failed to initialize NVML: Driver/library version mismatch", "driver combination", "reboot"),
+    ("Error 804: forward compatibility was attempted on non supported HW", "forward compatibility", "LD_LIBRARY_PATH"),
+    ("CUDA unknown error - this may be due to an incorrectly set up environment", "CUDA unknown error", "nvidia_uvm"),
+    ("Unexpected error from cudaGetDeviceCount(). Error 999: unknown error", "CUDA unknown error", "nvidia-modprobe"),
+    ("CUDA error: uncorrectable ECC error encountered", "GPU memory defect", "-d ECC"),
+    ("CUDA error: all CUDA-capable devices are busy or unavailable", "GPU busy", "compute mode"),
+    ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "GPU busy", "compute mode"),
+    ("Unable to determine the device handle for GPU0000:4E:00.0: GPU is lost", "GPU lost", "xid"),
+    ("CUDA error: an illegal memory access was encountered", "illegal memory access", "CUDA_LAUNCH_BLOCKING"),
+]
+
+
+@pytest.mark.parametrize(("message", "name", "words"), MESSAGES, ids=[message for message, *_ in MESSAGES])
+def test_messages_of_nccl_and_cuda_have_their_cure(message: str, name: str, words: str) -> None:
+    found = hinted(failed({1: {"type": NCCL, "message": message}}))
+    assert (found[0], words in found[1], "node2" in found[1]) == (name, True, True)
+
+
+def test_what_other_hosts_have_is_not_claimed() -> None:
+    error = {"type": "ModuleNotFoundError", "message": "No module named 'wandbx'"}
+    other = {"type": "ValueError", "message": "x"}
+    assert hinted(failed({1: error, 0: other}))[1].startswith("node2 has no module wandbx")
+
+
+@pytest.mark.parametrize("line", ["with open(path, 'w') as f:", 'open(path, mode="a")', "torch.save(model, path)"])
+def test_a_file_that_was_to_be_written_needs_its_folder(line: str) -> None:
+    message = "[Errno 2] No such file or directory: 'out/result.json'"
+    trace = f'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    {line}\n{message}'
+    name, text = hinted(failed({1: {"type": "FileNotFoundError", "message": message, "traceback": trace}}))
+    assert name == "folder missing"
+    assert text.startswith("node2 cannot write out/result.json, whose folder is not there: create out first")

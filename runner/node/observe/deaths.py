@@ -12,6 +12,7 @@ import re
 import signal
 from typing import TypedDict
 
+from ...protocol.cause import is_consequence
 from ...protocol.events import OomEvidence
 from ...protocol.regular import last_text
 from ..disk import read_text
@@ -34,7 +35,12 @@ _TERMINATED = re.compile(
 _ERROR = re.compile(r"(?:^|: )(?:fatal )?error: ", re.IGNORECASE)
 _NOT_STARTED = (126, 127)
 _LAST = 5
-"""Lines at the end that are searched for an error; an earlier one did not end the program."""
+"""Lines at the end that are searched for an error; an earlier one did not end the program, unless it goes on to there,
+indented."""
+# A group has "  | " in front of its frames, and "  +-+------ 1 ------" between the exceptions in it.
+_GROUP = re.compile(r"\s*\+ Exception Group Traceback \(most recent call last\):$")
+_OF_A_GROUP = re.compile(r"ExceptionGroup: .{0,400} \(\d+ sub-exceptions?\)$")
+_MEMBER = re.compile(r"\s*\+[-+]+(?: (?:\d+|\.\.\.) -+)?$")
 _LONGEST = 2000
 _TAIL = 64 * 1024
 """Bytes of a log that are searched."""
@@ -57,11 +63,15 @@ def read(path: str, code: int) -> Words | None:
 
 def said(path: str, code: int) -> str:
     """The error that the log at `path` ends with, in the program's own words; "" where it ends with none."""
-    lines = [line.strip() for line in last_text(path, _TAIL).split("\n")[-50:] if line.strip()][-_LAST:]
+    lines = [line.rstrip() for line in last_text(path, _TAIL).split("\n")[-50:] if line.strip()]
     if code in _NOT_STARTED:
-        return lines[-1][:_LONGEST] if lines else ""
-    start = next((index for index, line in enumerate(lines) if _ERROR.search(line)), None)
-    return "" if start is None else "\n".join(lines[start:])[:_LONGEST]
+        return lines[-1].strip()[:_LONGEST] if lines else ""
+    errors = [index for index, line in enumerate(lines) if _ERROR.search(line)]
+    start = next((index for index in errors if index >= len(lines) - _LAST), None)
+    # jsonargparse goes on with what it has expected, indented.
+    whole = (index for index in errors if all(line[0] in " \t" for line in lines[index + 1 :]))
+    start = next(whole, start)
+    return "" if start is None else "\n".join(map(str.strip, lines[start:]))[:_LONGEST]
 
 
 def terminated(text: str) -> Words | None:
@@ -85,7 +95,10 @@ def at_end(text: str) -> Words | None:
     """The uncaught Python exception. Lines that libraries print after it at interpreter exit begin with a [mark]."""
     lines = [line.rstrip() for line in text.split("\n")]
     plain = [_PREFIX.sub("", line) for line in lines]
+    groups = [index for index, line in enumerate(plain) if _GROUP.match(line) and line.startswith("  +")]
     starts = [index for index, line in enumerate(plain) if line == _FIRST]
+    if groups and (not starts or starts[-1] < groups[-1]):
+        return _in_group(plain[groups[-1] :])
     if not starts:
         return None
     start = starts.pop()
@@ -104,6 +117,32 @@ def at_end(text: str) -> Words | None:
     while starts and _leads_on(plain[:start]):
         start = starts.pop()
     return {"type": found[1], "message": found[2] or "", "traceback": "\n".join(plain[start:end])}
+
+
+def _in_group(lines: list[str]) -> Words | None:
+    """The exception inside an uncaught ExceptionGroup; the first that does not only report the end of another rank."""
+    end = next((index for index, line in enumerate(lines) if not re.match(r"\s+[|+]", line)), len(lines))
+    if any(line and line[0] != "[" for line in lines[end:]):
+        return None
+    parts: list[list[str]] = [[]]
+    for line in lines[:end]:
+        if _MEMBER.match(line):
+            parts.append([])
+        else:
+            parts[-1].append(re.sub(r"^\s*\| ?", "", line))
+    found: list[Words] = []
+    place: list[str] = []
+    for part in parts:
+        last = max((index for index, line in enumerate(part) if line[:1].isalpha() and line != _FIRST), default=None)
+        frames = [line for line in part if line.startswith("  ") and not _GROUP.match(line)]
+        if any(map(_GROUP.match, part)) or (part and _OF_A_GROUP.search(part[-1])):
+            place = frames or place
+        elif last is not None and (one := _EXCEPTION.match("\n".join(part[last:]))):
+            traceback = "\n".join([_FIRST, *(frames or place), *part[last:]])
+            found.append({"type": one[1], "message": one[2] or "", "traceback": traceback})
+    kind = "exception"
+    own = (one for one in found if not is_consequence({"kind": kind, "type": one["type"], "message": one["message"]}))
+    return next(own, found[0] if found else None)
 
 
 def _leads_on(before: list[str]) -> bool:

@@ -29,7 +29,7 @@ _WORD = r"[\w./()%-]{0,40}"
 # 0:12:34 is a time, 8x a size: only these units are known. M is a million; m is minutes, which are not accepted.
 _END = r"(?!\.?\d|[:-]\d)"
 _UNIT = r"\s?((?-i:[kKM])(?![A-Za-z])|ms\b|s\b|%)?(?![A-Za-z])"
-# 3 hours, 2 days, 1:00:00 and 5 min are no numbers; 90 s is one.
+# 3 hours, 2 days, 1:00:00 and 5 min are not numbers; 90 s is one.
 _NO_TIME = r"(?!\s?(?:(?-i:[wdhm])|wks?|weeks?|days?|hrs?|hours?|mins?|minutes?)\b(?!\s?[:=(]))"
 # name: number, name = number, name: [number/total]; a name is up to five words.
 _PAIR = re.compile(
@@ -184,7 +184,7 @@ _TELLING = frozenset(
     ["loss", "val_loss", "val_bpb", "lr", "grad_norm", "step_time", "steps_per_s", "samples_per_s", "tokens_per_s"]
 )
 _RESULTS = frozenset(["loss", "val_loss", "val_acc1", "val_accuracy", "eval_accuracy", "test_accuracy"])
-"""Names that tell of a training by themselves."""
+"""Names that a training alone prints."""
 _FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "ms": 1e-3}
 
 

@@ -193,7 +193,7 @@ class Recogniser:
         self._objects = 0
         """Objects of a report of JSON that are open."""
         self._both = False
-        """Whether a line had an iteration and a step: then a lone iteration is no step."""
+        """Whether a line had an iteration and a step: then a lone iteration is not a step."""
         self._newest: Optional[Value] = None
         """The newest step."""
         self._lay_in_share = False

@@ -18,6 +18,7 @@ import traceback
 from types import ModuleType
 from typing import Any, Callable, List, Sequence
 
+from ...protocol.cause import Cause, is_consequence
 from .identity import Reports
 from .stack_server import tell_group
 
@@ -193,7 +194,11 @@ def _strip(problem: BaseException) -> None:
 def _describe(problem: BaseException) -> "dict[str, str]":
     kind = type(problem)
     try:
-        message = str(problem)
+        while inside := _members(problem):
+            member = next((one for one in inside if not _is_echo(one)), inside[0])
+            # One that was never raised itself has the place of its group.
+            problem = member if member.__traceback__ else member.with_traceback(problem.__traceback__)
+        kind, message = type(problem), str(problem)
         text = "".join(traceback.format_exception(kind, problem, problem.__traceback__))
     except Exception as error:
         message = text = "(%s while it was being printed)" % type(error).__name__
@@ -202,6 +207,19 @@ def _describe(problem: BaseException) -> "dict[str, str]":
         "message": message[:_LONGEST_MESSAGE],
         "traceback": text[-65536:],
     }
+
+
+def _members(problem: BaseException) -> "list[BaseException]":
+    """The exceptions in an ExceptionGroup, or in that of the package for older Pythons."""
+    grouped = any(kind.__name__ == "BaseExceptionGroup" for kind in type(problem).__mro__)
+    return list(getattr(problem, "exceptions", ())) if grouped else []
+
+
+def _is_echo(problem: BaseException) -> bool:
+    """Whether an exception only reports the end of another rank."""
+    inside = _members(problem)
+    words: Cause = {"kind": "exception", "code": None, "type": type(problem).__qualname__, "message": str(problem)}
+    return all(map(_is_echo, inside)) if inside else is_consequence(words)
 
 
 def _print(problem: BaseException) -> None:
