@@ -236,7 +236,8 @@ def _fetch(
             half.unlink()
             raise HostError(link.host, f"{clean(file.name)} changed while it was read", "Pull again.")
         os.utime(half, (file.mtime, file.mtime))
-        with inside(run.folder, _PULLED).open("ab") as pulled:
+        # A run that this one resumes may have no folder here.
+        with contextlib.suppress(FileNotFoundError), inside(run.folder, _PULLED).open("ab") as pulled:
             pulled.write(os.fsencode(path.resolve()) + b"\0")
         half.replace(path)
     except OSError as error:
