@@ -63,6 +63,7 @@ def test_hosts_are_checked_again_by_a_key(tmp_path: Path, monkeypatch: pytest.Mo
             opened._change(opened._view.draft.with_hosts(("gpu1", "gpu2")))
             opened._go(4)
             await until(pilot, lambda: "broken" in screen_text(pilot.app))
+            assert "✗ 1 host cannot be used; r checks again" in screen_text(pilot.app)
             hosts["gpu1"] = HOSTS["gpu1"]
             await pilot.press("r")
             await until(pilot, lambda: "✓ enter starts" in screen_text(pilot.app))

@@ -150,7 +150,12 @@ class CheckStep(Step):
             return Content.styled(f"◌ {clean(self.busy)}", "$state-waiting")
         if view.draft.problems:
             return Content.styled(f"✗ {view.draft.problems[0]}", "$state-failed")
-        if any(state.pending for state in view.of_hosts()) or planned is None:
+        pending = any(state.pending for state in view.of_hosts())
+        if not pending and (failed := sum(state.error is not None for state in view.of_hosts())):
+            return Content.assemble(
+                (f"✗ {amount(failed, 'host')} cannot be used", "bold $state-failed"), ("; r checks again", "$muted")
+            )
+        if pending or planned is None:
             return Content.styled("◌ querying the hosts", "$state-waiting")
         if planned.errors:
             errors = amount(len(planned.errors), "error")
