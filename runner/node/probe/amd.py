@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 
 from ..child import ask
 from .gpu import number
@@ -124,21 +124,21 @@ def _json(argv: List[str], limit: float) -> Any:
         return None
 
 
-def _listed(answer: Any) -> List[Dict[str, Any]]:
+def _listed(answer: Any) -> List[Mapping[str, object]]:
     found = answer.get("gpu_data") if isinstance(answer, dict) else answer
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _below(fields: Dict[str, Any], key: str) -> Dict[str, Any]:
+def _below(fields: Mapping[str, object], key: str) -> Mapping[str, object]:
     found = fields.get(key)
     return found if isinstance(found, dict) else {}
 
 
-def _lower(fields: Any) -> Dict[str, Any]:
+def _lower(fields: Any) -> Mapping[str, object]:
     return {str(key).lower(): value for key, value in fields.items()} if isinstance(fields, dict) else {}
 
 
-def _first(fields: Dict[str, Any], *keys: str) -> str:
+def _first(fields: Mapping[str, object], *keys: str) -> str:
     return next((text for key in keys if (text := _text(fields.get(key))) not in ("", "N/A")), "")
 
 
