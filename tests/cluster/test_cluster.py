@@ -69,7 +69,7 @@ def test_hosts_reach_each_other_and_the_viewer_by_tcp(cluster: Make) -> None:
     both = cluster(2)
     one, two = both.hosts
     with subprocess.Popen(
-        one.enter(f"exec {sys.executable} -c '{_SERVE}'"), stdout=subprocess.PIPE, text=True
+        one.enter(f"exec '{sys.executable}' -c '{_SERVE}'"), stdout=subprocess.PIPE, text=True
     ) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == "listening\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_login_noise_is_cleaned_where_it_is_shown(user: Callable[..., User]) -> 
     """Where no Python starts, what the host said is shown without its escape sequences."""
     me = user(1)
     noise = f"import sys; sys.stderr.write('sorry, maintenance' + {_NASTY!r}); sys.exit(9)"
-    fake = me.script(f"#!{sys.executable}\n{noise}\n", "python")
+    fake = me.script(f"#!/bin/sh\n''''exec {shlex.quote(sys.executable)} \"$0\" \"$@\" # '''\n{noise}\n", "python")
     fake.chmod(0o755)
     running = me.run(me.profile({"command": ["true"]}, python=str(fake)), code=3, merged=True)
     text = running.out.read_bytes().decode()

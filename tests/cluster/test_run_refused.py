@@ -126,7 +126,7 @@ def test_no_free_port(user: Make) -> None:
         "print(flush=True)\ntime.sleep(900)\n"
     )
     first, second = me.cluster.hosts
-    with subprocess.Popen(second.enter(f'exec {sys.executable} -c "{listen}"'), stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen(second.enter(f'exec "{sys.executable}" -c "{listen}"'), stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
         profile = me.profile(_TRUE, ["node2", "node1"], launch={"ports": "29500-29501"})

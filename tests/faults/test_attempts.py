@@ -61,12 +61,12 @@ def test_strangers_at_the_gangs_port(user: Callable[..., User]) -> None:
     script = me.script(_STRANGER, "stranger.py")
     first, second = me.cluster.hosts
     taken = "import socket, time; s = socket.create_server(('', 29500)); print(1, flush=True); time.sleep(20)"
-    first.run(f'{sys.executable} -c "{taken}" >/dev/null 2>&1 & echo $!', check=True)
+    first.run(f'"{sys.executable}" -c "{taken}" >/dev/null 2>&1 & echo $!', check=True)
     fault = Fault.begin(me, wait=False)
     wait_until(fault.started)
     place = fault.wait_event(0, "listen")
     assert place["port"] != 29500
-    visit = f"{sys.executable} {script} {first.address} {place['port']} 3"
+    visit = f"'{sys.executable}' {script} {first.address} {place['port']} 3"
     second.run(visit, check=True)
     fault.wait_steps(1)
     second.run(visit, check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ class Cluster:
         self.job = base / "job.py"
         self.job.write_text(JOB + job)
         self.python = base / "python"
-        self.python.write_text(f'#!/bin/sh\nexec {sys.executable} {STUB} "$@"\n')
+        self.python.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(STUB)])} "$@"\n')
         self.python.chmod(0o755)
         first = random.randrange(20000, 30000)
         self.launch: dict[str, Any] = {"ports": [first, first + 30], "join_timeout": 30, "host_timeout": 30,

@@ -74,7 +74,7 @@ def _ansible(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
 
 
 def test_ansible_is_asked_for_a_named_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _ansible(tmp_path, monkeypatch, f"cat {DATA / 'list.json'}")
+    _ansible(tmp_path, monkeypatch, f"cat '{DATA / 'list.json'}'")
     assert names(read_file(DATA / "inventory.ini", ask=True)) == ["ada@10.0.0.1", "gpu02"]
     assert len(names(read_file(DATA / "inventory.ini", ask=False))) == 6
     _ansible(tmp_path, monkeypatch, "exit 1")

@@ -23,7 +23,8 @@ from disttui.runner.render.plan import plan_json, render_plan
 from disttui.runner.text import quote
 from tests.unit.planning import Planned, facts, planned
 
-DUMP = """#!{python}
+DUMP = """#!/bin/sh
+''''exec {python} "$0" "$@" # '''
 import json, os, sys
 names = [name for name in os.environ if name.startswith(("X", "OMP", "CUDA", "GLOO", "NCCL", "ACCELERATE"))]
 env = {{name: os.environ[name] for name in names}}
@@ -42,7 +43,7 @@ CLEAN = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 def dump(tmp_path: Path) -> Iterator[str]:
     """A `python` that writes down how it was called."""
     path = tmp_path / "py thon"
-    path.write_text(DUMP.format(python=sys.executable))
+    path.write_text(DUMP.format(python=quote(sys.executable)))
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     yield str(path)
 

@@ -140,9 +140,9 @@ def test_owner_of_a_process() -> None:
 
 def test_an_old_driver_is_asked_again_without_compute_cap(smi: Smi) -> None:
     smi(f"""case $1 in
-*compute_cap*) cat {_DATA}/gpus-old-418.csv; exit 2 ;;
-*query-gpu*) cat {_DATA}/gpus-old-418-retry.csv ;;
-*) cat {_DATA}/apps-none.txt ;;
+*compute_cap*) cat '{_DATA}/gpus-old-418.csv'; exit 2 ;;
+*query-gpu*) cat '{_DATA}/gpus-old-418-retry.csv' ;;
+*) cat '{_DATA}/apps-none.txt' ;;
 esac
 """)
     problems: list[str] = []
@@ -166,7 +166,7 @@ while :; do sleep 1000; done
 
 def test_users_unknown_when_only_the_process_list_is_wedged(smi: Smi) -> None:
     smi(f"""case $1 in
-*query-gpu*) cat {_DATA}/gpus-normal-550.csv ;;
+*query-gpu*) cat '{_DATA}/gpus-normal-550.csv' ;;
 *) sleep 1000 ;;
 esac
 """)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -76,7 +77,7 @@ def test_a_rank_that_ends_itself_with_0_was_not_stopped_because_of_another(clust
 @pytest.mark.parametrize("kind", ["script", "command"])
 def test_an_exception_that_nobody_reports_is_read_from_the_log(cluster: Make, kind: str) -> None:
     run = cluster("step(1)\nraise KeyError('boom')", launch={"instrument": False})
-    command = {"kind": "command", "value": "sh", "args": ["-c", f"{sys.executable} {run.job}"]}
+    command = {"kind": "command", "value": "sh", "args": ["-c", shlex.join([sys.executable, str(run.job)])]}
     run.changes["target"] = command if kind == "command" else run.spec(0)["target"]
     run.start()
     cause = run.exit(0)["cause"]
