@@ -184,7 +184,12 @@ def tagged(procs: dict[int, Proc], run: str, node: int) -> set[int]:
 
 def command(pid: int) -> str:
     """The command line of a process in readable form, empty when it is gone."""
-    return _read(pid, "cmdline", 4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    return " ".join(arguments(pid)).strip()
+
+
+def arguments(pid: int) -> list[str]:
+    """The same word by word: paths may hold blanks. [""] when it is gone."""
+    return _read(pid, "cmdline", 4096).decode("utf-8", "replace").rstrip("\0").split("\0")
 
 
 @functools.lru_cache(maxsize=None)

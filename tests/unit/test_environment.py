@@ -98,7 +98,7 @@ pip)
     touch {gate}/pid-$$
     while [ -e {gate}/shut ]; do sleep 0.05; done
     cd "$(dirname "$(dirname "$4")")"/lib/python3*/site-packages
-    for name in $(grep -v '#' "$OLDPWD/$6"); do {python} -m zipfile -e {wheels}/$name-*.whl . || exit 1; done ;;
+    for name in $(grep -v '#' "$OLDPWD/$6"); do "{python}" -m zipfile -e {wheels}/$name-*.whl . || exit 1; done ;;
 esac
 """
 
@@ -230,7 +230,8 @@ def test_a_foreign_folder_in_its_place_is_refused(host: Host) -> None:
 def test_a_python_without_venv_gets_its_cure(host: Host, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(
-        f'#!/bin/sh\nexec "{sys.executable}" -c \'import sys; sys.modules["ensurepip"] = None\nexec(sys.argv[2])\' "$@"\n'
+        f'#!/bin/sh\nexec "{sys.executable}" '
+        '-c \'import sys; sys.modules["ensurepip"] = None\nexec(sys.argv[2])\' "$@"\n'
     )
     python.chmod(0o755)
     with pytest.raises(HostError, match=r"has no venv with pip.*\n?.*apt install python3\.\d+-venv.*install uv"):

@@ -166,7 +166,7 @@ def _start_programs(pids: Iterable[int]) -> bool:
         own = procs.command(pid)
         for below in procs.descendants(found, pid):
             command = procs.command(below)
-            python = os.path.basename(command.split(" ", 1)[0]).startswith("python")
+            python = os.path.basename(procs.arguments(below)[0]).startswith("python")
             if python and command != own and not any(helper in command for helper in _HELPERS):
                 return True
     return False

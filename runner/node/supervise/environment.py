@@ -300,7 +300,7 @@ def _in_use() -> set[str]:
     """Names of the folders of environments that living runs of this user on this host use, also those in the queue."""
     found = set()
     for pid in procs.table():
-        words = procs.command(pid).split(" ")
+        words = procs.arguments(pid)
         if words[-2:-1] == ["warden"]:
             python = str(journal.read_object(os.path.join(words[-1], "spec.json")).get("python"))
             if ENVIRONMENT.search(python):

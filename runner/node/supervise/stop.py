@@ -298,7 +298,7 @@ class Leftover:
     def _is_of_another_run(self, pid: int) -> bool:
         if tag := procs.tag(pid):
             return not tag.startswith(f"{self._run}/")
-        *_, part, folder = ["", "", *procs.command(pid).split(" ")]
+        *_, part, folder = ["", "", *procs.arguments(pid)]
         return part == "warden" and self._run not in folder
 
     def _ask(self) -> None:
