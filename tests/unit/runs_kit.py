@@ -42,7 +42,9 @@ class Cluster:
         self.key = os.urandom(32).hex()
         self.gang: Any = None
         self.zip = node_program()
-        self.job = base / "job.py"
+        # A file for each: the ranks of another run may not have read theirs yet.
+        self.job = base / "job.py" if not (base / "job.py").exists() else base / self.run / "job.py"
+        self.job.parent.mkdir(exist_ok=True)
         self.job.write_text(JOB + job)
         self.python = base / "python"
         self.python.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(STUB)])} "$@"\n')

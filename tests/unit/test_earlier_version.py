@@ -65,7 +65,7 @@ def test_a_run_of_an_earlier_version_is_listed_and_shown(place: Place) -> None:
     assert code == 0
     for words in (
         "disttui 0.1.0, torch 2.13.0", "attempt 1 failed: rank 1 on right raised ValueError: the data of step 3",
-        "✗ failed-c1e4 failed after 0:11 at step 4: rank 1 on right raised ValueError", "world size 2",
+        "✗ failed-c1e4 failed after 0:11 at step 4: rank 1 on right raised ValueError", "attempt 1 begins: 2 ranks",
     ):  # fmt: skip
         assert words in said, said
     code, said = place.type("runs", "metrics", "well")
