@@ -47,7 +47,10 @@ class Command(NamedTuple):
 
 
 def _take_size(screen: DisttuiScreen | DisttuiModal[Any]) -> None:
-    """Set the classes of the terminal's size: Textual sets them behind the first layout, and that would be seen."""
+    """Set the classes of the terminal's size: Textual sets them behind the first layout, and that would be seen.
+
+    Before there are children: a class that is set later styles every one of them again.
+    """
     size = screen.app.size
     for breakpoints, cells in (
         (screen.HORIZONTAL_BREAKPOINTS, size.width), (screen.VERTICAL_BREAKPOINTS, size.height)
@@ -106,7 +109,7 @@ class DisttuiScreen(Screen[None]):
     async def action_back(self) -> None:
         await self.disttui.action_back()
 
-    def on_mount(self) -> None:
+    def on_compose(self) -> None:
         _take_size(self)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -148,5 +151,5 @@ class DisttuiModal(ModalScreen[ScreenResultType]):
         """The app."""
         return cast("Shell", self.app)
 
-    def on_mount(self) -> None:
+    def on_compose(self) -> None:
         _take_size(self)

@@ -30,12 +30,17 @@ It ends if the viewer is cut off before it sends anything: sshd may notice that 
 _PLAIN = re.compile(r"[A-Za-z0-9._/~+-]+")
 
 
-def remote_command(python: str) -> str:
-    """COMMAND with this interpreter: a name, an absolute path or `~/…`, whose `~` the login shell replaces."""
+def remote_word(python: str) -> str:
+    """An interpreter as a word of a login shell: a name, an absolute path or `~/…`, whose `~` the shell replaces."""
     if _PLAIN.fullmatch(python):
-        return COMMAND.format(python=python)
+        return python
     home, rest = ("~/", python[2:]) if python.startswith("~/") else ("", python)
-    return COMMAND.format(python=f"{home}'{rest}'")
+    return f"{home}'{rest}'"
+
+
+def remote_command(python: str) -> str:
+    """COMMAND with this interpreter."""
+    return COMMAND.format(python=remote_word(python))
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def host_files(me: User, run: str, node: int) -> dict[str, bytes]:
     """What a mirror must hold of a host."""
     folder = me.cluster[node].home / ".disttui" / "runs" / run / str(node)
     paths = [path for path in folder.rglob("*") if path.suffix in (".log", ".jsonl", ".json")]
-    skipped = ("supervisor.json", "supervisor.log", ".exit.json")
+    skipped = ("supervisor.json", "supervisor.log", "untagged.json", ".exit.json")
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.name not in skipped}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,7 +130,11 @@ def test_without_a_terminal_it_is_one_clear_error(user: Make) -> None:
 
 def test_this_machine_as_a_host(user: Make) -> None:
     me = user(1)
-    profile = me.profile({"command": ["true"], "workdir": str(me.home)}, ["local"])
+    python = me.home / "my env" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    host = {"host": "local", "python": str(python)}
+    profile = me.profile({"command": ["true"], "workdir": str(me.home)}, [host])
     with shell(me, f"{profile}:local") as child:
         assert answer(child, "pwd") == str(me.home)
         assert answer(child, "stty size") == "31 97"

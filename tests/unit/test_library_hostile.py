@@ -142,7 +142,7 @@ def test_a_fetch_that_would_fill_the_disk_is_ended_while_it_runs(
         "while sent < 3 << 20:\n    sent += os.write(1, os.read(0, 1 << 16))\n"
         "time.sleep(600)\n"
     )
-    stalling = f"f() {{ git upload-pack {remote} | '{sys.executable}' {part}; }}; f"
+    stalling = f"f() {{ git upload-pack {remote} | '{sys.executable}' -S {part}; }}; f"
     bounded = [word.replace(f"ulimit -f {1 << 21}", "ulimit -f 2048") for word in _BOUNDED]
     monkeypatch.setattr("disttui.runner.library.git._BOUNDED", bounded)
     for user in (alice, bob):

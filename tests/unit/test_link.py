@@ -187,7 +187,7 @@ def test_a_python_that_ends_at_once_has_a_cure(home: Path) -> None:
 
 def _waiting(first: bytes) -> int:
     """How a loader ends that hears `first` and then nothing more, on a link that stays."""
-    short = COMMAND.replace("alarm(60)", "alarm(1)").format(python=sys.executable)
+    short = ship.remote_command(sys.executable).replace("alarm(60)", "alarm(1)")
     with subprocess.Popen(short, shell=True, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as loader:
         assert loader.stdin
         loader.stdin.write(first)
@@ -220,7 +220,7 @@ def test_a_loaded_program_is_not_timed(home: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_damaged_parcel_is_not_kept(home: Path) -> None:
     child = subprocess.run(
-        ["sh", "-c", COMMAND.format(python=sys.executable)],
+        ["sh", "-c", ship.remote_command(sys.executable)],
         input=ship.loader_line() + b'{"marker": "m", "node": "' + b"0" * 64 + b'", "train": null}\n5\nhello',
         capture_output=True,
         env={**os.environ, "HOME": str(home)},

@@ -4,6 +4,7 @@ known before the start."""
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -49,7 +50,7 @@ def needs(work: Path, job: dict[str, Any], **host: Any) -> Needs:
 
 
 OURS = {"python": sys.executable}
-ACTIVATED = {"activate": f"export PATH={Path(sys.executable).parent}:/bin:/usr/bin"}
+ACTIVATED = {"activate": f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:/bin:/usr/bin"}
 
 
 @pytest.mark.parametrize("host", [OURS, ACTIVATED], ids=["python", "activate"])

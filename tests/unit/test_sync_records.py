@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -138,7 +139,7 @@ def test_code_on_a_terminal_has_no_escape_sequences(folder: Path) -> None:
     known = started(folder / "mine.yaml", "mine-1")
     command = [sys.executable, "-m", "disttui", "runs", "show", "--file", "train.py", known.run]
     assert subprocess.run(command, capture_output=True, check=True).stdout.startswith(b"\x1b]52")
-    shown = pexpect.run(" ".join(command), timeout=60)
+    shown = pexpect.run(shlex.join(command), timeout=60)
     assert b"\x1b]52" not in shown and b"if True:\r\n        print(1)" in shown
 
 
