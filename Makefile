@@ -22,7 +22,7 @@ LOCK := uv pip compile pyproject.toml --quiet -c .ci/constraints.txt --universal
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test soak lint style types walls parts bench cluster lock clean
+.PHONY: help demo check test soak rewritten lint style types walls parts bench cluster lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' Makefile
@@ -33,7 +33,8 @@ demo: .venv/train ## Train on two SSH hosts played by this machine
 check: .venv/tools ## Lint, and the tests of parts and screens that need neither root nor torch
 	$(MAKE) --no-print-directory -j2 parts lint
 
-test: .venv/dev lint ## Everything: lint, and all tests (as root on Linux)
+test: .venv/dev ## Everything: lint, and all tests (as root on Linux)
+	$(MAKE) --no-print-directory -j2 lint rewritten
 ifneq ($(TESTS),)
 	$(BIN)/pytest $(TESTS)
 else
@@ -45,6 +46,10 @@ soak: .venv/dev ## The long rest of the tests (tests/soak.txt), and a million ra
 	DISTTUI_EXITS=2000 $(BIN)/pytest tests/unit/test_cli_process.py -k thread
 	$(BIN)/pytest -m soak -n 3 --dist worksteal tests
 	$(BIN)/python -m tests.bench
+
+# pytest keeps the assertions that it has rewritten; otherwise each of its workers would do so again.
+rewritten: .venv/tools
+	$(BIN)/pytest --collect-only -qq tests >/dev/null
 
 lint: style types walls ## Style, types, the walls between the parts, the Python of the hosts
 

@@ -50,17 +50,19 @@ NAMES = [name for layouts in LAYOUTS.values() for name in layouts]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the metrics of all layouts, and of one process as `one`, and as `one of 2 layers`."""
+def runs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """The folder with the metrics of the layouts to be tested, and of one process: `one` and `one of 2 layers`."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("layouts")
     text = folder / "text.txt"
     text.write_text(" ".join(random.Random(0).choices(["to be", "or not", "that", "is", "the question"], k=2000)))
     recipe = [*RECIPE, "--data", str(text)]
-    worlds = {
-        1: {"one": recipe, "one of 2 layers": [*recipe, "--layers", "2"]},
-        **{size: {name: [*recipe, *words.split()] for name, words in some.items()} for size, some in LAYOUTS.items()},
-    }
+    callspecs = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    wanted = {spec.params.get("name") for spec in callspecs if spec}
+    worlds: dict[int, dict[str, list[str]]] = {1: {"one": recipe, "one of 2 layers": [*recipe, "--layers", "2"]}}
+    for size, layouts in LAYOUTS.items():
+        if chosen := {name: [*recipe, *words.split()] for name, words in layouts.items() if name in wanted}:
+            worlds[size] = chosen
     kit = [sys.executable, str(Path(__file__).with_name("layouts_kit.py")), str(folder)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
