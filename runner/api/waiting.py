@@ -29,8 +29,8 @@ from disttui.runner.text import LineMaker, clean
 CODES = {"running": 10, "step": 11, "loss": 12, "stall": 13, "alarm": 14}
 """Condition → the exit code of `disttui wait`. `end` has that of the run: 0 finished, 1 failed or lost, 130 stopped."""
 TIMED_OUT = 124
-SETTLE = 0.3
-"""Seconds after the end of a run in which its other hosts may still report the cause."""
+SETTLE = 10.0
+"""Seconds after the end of a run in which a host whose connection was lost may still report the cause."""
 _LEAVE = 0.5
 """Seconds that threads have to close their mirrors."""
 _TAIL = 8192
@@ -191,7 +191,8 @@ def _wait(viewer: Viewer, run: KnownRun, wanted: Sequence[Condition], wishes: Wi
                     return Waited(run, state, met.text, CODES[met.kind], _evidence(state, following.mirror))
                 continue
             ended_at = ended_at or time.monotonic()
-            if time.monotonic() - ended_at > SETTLE:
+            awaited = any(host.link not in ("ended", "gone") for host in state.hosts)
+            if not awaited or time.monotonic() - ended_at > SETTLE:
                 break
         state = following.state
         if wishes.leave and state.result is None:

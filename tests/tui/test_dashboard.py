@@ -143,6 +143,7 @@ async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path) -> None
         assert screen.query_one(RankGrid).cursor is None
         await until(pilot, lambda: "640 lines" in shown(pilot))
         # It counts when they were typed, not when the screen, which may be busy, comes to them.
+        began = events.Key("1", "1").time
         for key, later, rank in (
             ("1", 10.0, 1),
             ("8", 10.0 + 0.9 * TYPING, 18),
@@ -150,7 +151,7 @@ async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path) -> None
             ("3", 20.0 + TYPING, 3),
         ):
             typed = events.Key(key, key)
-            typed.time += later
+            typed.time = began + later
             pilot.app.post_message(typed)
             await until(pilot, lambda: screen.query_one(RankGrid).cursor == rank)  # noqa: B023 (called here)
 
