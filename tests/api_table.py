@@ -40,10 +40,14 @@ def page() -> str:
 
 
 def _function(name: str) -> str:
+    """Its name, its required parameters, … for others, its first sentence."""
     found = getattr(api, name)
     parameters = inspect.signature(found).parameters.values()
-    bare = [one.replace(default=one.empty, annotation=one.empty) for one in parameters]
-    return f"* `{name}{inspect.Signature(bare)}`: {_first(found)}"
+    needed = [
+        f"{one.name}=…" if one.kind is one.KEYWORD_ONLY else one.name for one in parameters if one.default is one.empty
+    ]
+    shown = ", ".join(needed + ["…"] * (len(needed) < len(parameters)))
+    return f"* `{name}({shown})`: {_first(found)}"
 
 
 def _first(found: object) -> str:

@@ -58,8 +58,8 @@ OF_RANKS = {
     "newest checkpoint. Otherwise unset.",
     "DISTTUI_RESUME_FROM": "Set by `disttui rerun --resume`: the checkpoints of the earlier run, to start from while "
     "`DISTTUI_CHECKPOINTS` is empty.",
-    "DISTTUI_CHECKPOINTS": "Folder for checkpoints, `<run_dir>/<run>/checkpoints`, the same for all attempts; one "
-    "per host unless the hosts share `launch.run_dir`.",
+    "DISTTUI_CHECKPOINTS": "Folder for checkpoints, `<run_dir>/<run>/checkpoints`; one per host unless hosts "
+    "share `launch.run_dir`.",
     "DISTTUI_METRICS": 'The rank\'s own file for metrics, one JSON object a line: `{"step": 1, "loss": 2.5}`.',
     "DISTTUI_DIR": "The attempt's folder, which has the ranks' logs.",
     "DISTTUI_TAG": "`run/node/attempt`, by which `stop` and `orphans` find every process of the run.",
@@ -89,12 +89,12 @@ _NAMES = {("hosts", "host"), ("hosts", "name"), ("hosts", "user"), ("hosts", "ad
 _HEAD = """\
 # Profile: all keys and variables
 
-Generated from the schema (`python -m tests.profile_table`). Keys are shown with their defaults; `|` separates the
-values that a key accepts, the default first. Times are in seconds, sizes like `500MB`.
+Generated from the schema (`python -m tests.profile_table`). Keys are shown with their defaults; `|` separates accepted
+values, the default first. Times are in seconds.
 
 `disttui profile validate FILE` checks a profile; `--set launch.restarts=2` overrides a key, `--set job.args.lr=1e-3` an
-argument of the job. [2node.yaml](../profiles/2node.yaml) is a commented example; `extends` and variables are in
-[library.md](library.md#profiles-made-of-several-files).
+argument of the job. [2node.yaml](../profiles/2node.yaml) has comments,
+[library.md](library.md#profiles-made-of-several-files) has `extends` and variables.
 """
 
 
