@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from textual.binding import Binding
@@ -54,17 +54,22 @@ keys: {dash.stop: "ctrl+x", home.new: "n,insert"}
 def page() -> str:
     """The whole page."""
     lines = [_HEAD]
-    moves = {one.tooltip for one in MOVES}
+    moves = {(one.id or "").partition(".")[2] for one in MOVES} | {"left", "right", "begin", "half_down", "half_up"}
     listed: set[str] = set()
     for place, kinds in _PLACES.items():
         bindings = [one for kind in kinds for one in Binding.make_bindings(vars(kind).get("BINDINGS", ()))]
         if place == "Everywhere":
             bindings += Binding.make_bindings(MOVES)
         else:
-            bindings = [one for one in bindings if one.tooltip not in moves and one.id not in listed]
+            bindings = [one for one in bindings if one.id not in listed and not _is_move(place, one, moves)]
         lines += [f"## {place}", "", *_rows(bindings), ""]
         listed |= {one.id or "" for one in bindings}
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _is_move(place: str, binding: Binding, moves: Collection[str]) -> bool:
+    """Whether it moves through a list, a pane or the log as everywhere; in a replay and a chart they do more."""
+    return place not in ("Replay", "Charts") and (binding.id or "").partition(".")[2] in moves
 
 
 def _rows(bindings: Iterable[Binding]) -> list[str]:
