@@ -52,7 +52,7 @@ def _function(name: str) -> str:
 
 def _first(found: object) -> str:
     text = inspect.getdoc(found) or ""
-    return " ".join(text.split("\n\n")[0].split()).split(". ")[0].rstrip(".") + "."
+    return " ".join(text.split("\n\n")[0].split()).split(". ")[0].split("; ")[0].rstrip(".") + "."
 
 
 if __name__ == "__main__":

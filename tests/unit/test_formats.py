@@ -19,7 +19,7 @@ from disttui.runner.node.serve.channel import Sender, Server
 from disttui.runner.protocol import gang, reports, requests
 from disttui.runner.protocol.cause import Cause
 from disttui.runner.protocol.events import Event
-from disttui.runner.protocol.files import Exit, Launch, LauncherEnd, LauncherFailure, RankStacks, Spec, Target
+from disttui.runner.protocol.files import Exit, Launch, Spec, Target
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "formats.md"
@@ -92,13 +92,8 @@ def test_every_request_has_its_handler() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heading", "kinds"),
-    [
-        ("### spec.json", (Spec, Target, Launch)), ("### ranks.jsonl (rank reports)", (reports.Report,)),
-        ("### launcher.json", (LauncherEnd, LauncherFailure)),
-        ("### Stacks (answer of the op, per rank)", (RankStacks,)), ("### exit.json", (Exit, Cause)),
-    ],
-)  # fmt: skip
+    ("heading", "kinds"), [("### spec.json", (Spec, Target, Launch)), ("### exit.json", (Exit, Cause))]
+)
 def test_the_page_of_formats_names_every_field(heading: str, kinds: tuple[type, ...]) -> None:
     text = section(heading)
     missing = [f"{kind.__name__}.{name}" for kind in kinds for name in get_type_hints(kind) if not named(name, text)]
