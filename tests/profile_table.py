@@ -86,6 +86,9 @@ INSIDE = {
 _NAMES = {("hosts", "host"), ("hosts", "name"), ("hosts", "user"), ("hosts", "address")}
 """Keys whose check would speak of the `?` alone."""
 
+_OWN = "Its own, in place of"
+"""How the docstrings of a host's keys begin that override others."""
+
 _HEAD = """\
 # Profile: all keys and variables
 
@@ -102,15 +105,20 @@ def page() -> str:
     """The whole page."""
     lines = [_HEAD]
     for section, model in SECTIONS.items():
-        rows = [
-            f"* `{prefix}{key}{default}`{note}: {seen}" for prefix, key, default, note, seen in _rows(section, model)
-        ]
+        rows = [f"* `{prefix}{key}{shown}`{note}: {seen}" for prefix, key, shown, note, seen in _rows(section, model)]
         if not section.startswith("watch."):
             lines += [f"## `{section}`" if section else "## Top level", ""]
             lines += _intro(section)
         else:
             del lines[-1]
-        lines += [*rows, ""]
+        own = [row.split("`")[1].partition(":")[0] for row in rows if _OWN in row]
+        lines += [row for row in rows if _OWN not in row]
+        lines += (
+            [f"* {', '.join(f'`{key}`' for key in own)}: For this host, in place of the profile's or job's."]
+            if own
+            else []
+        )
+        lines.append("")
     lines += ["## Variables that every rank gets", "", *_variables(OF_RANKS), ""]
     lines += [
         "Ranks also get torchrun's variables and those that `disttui profile plan` shows with their reasons.",
@@ -177,7 +185,7 @@ def _expected(section: str, name: str) -> str:
 
 
 def _default(section: str, name: str, value: Any, seen: str) -> str:
-    if seen.startswith("Its own, in place of") or value in ("", ()) or value == {}:
+    if seen.startswith(_OWN) or value in ("", ()) or value == {}:
         return ""
     if (section, name) == ("job.sync", "max"):
         return f"{value / 10**6:.0f}MB"
