@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -54,20 +55,20 @@ OF_RANKS = {
     "DISTTUI_NODE": "The host's node rank.",
     "DISTTUI_ATTEMPT": "1, 2, …",
     "DISTTUI_RESUME": "`1` from the second attempt on, and from the first of `disttui rerun --resume`: resume from the "
-    "newest checkpoint. Not set otherwise.",
-    "DISTTUI_RESUME_FROM": "Of `disttui rerun --resume`: the folder with the checkpoints of the run before, to begin "
-    "with where `DISTTUI_CHECKPOINTS` holds none yet. Not set otherwise.",
-    "DISTTUI_CHECKPOINTS": "The folder for checkpoints, `<run_dir>/<run>/checkpoints`, the same for all attempts; one "
-    "for each host where the hosts do not share `launch.run_dir`.",
-    "DISTTUI_METRICS": 'The rank\'s own file for metrics: one JSON object a line, such as `{"step": 1, "loss": 2.5}`.',
-    "DISTTUI_DIR": "The attempt's folder, where the ranks' logs are.",
+    "newest checkpoint. Otherwise unset.",
+    "DISTTUI_RESUME_FROM": "Set by `disttui rerun --resume`: the checkpoints of the earlier run, to start from while "
+    "`DISTTUI_CHECKPOINTS` is empty.",
+    "DISTTUI_CHECKPOINTS": "Folder for checkpoints, `<run_dir>/<run>/checkpoints`; one per host unless hosts "
+    "share `launch.run_dir`.",
+    "DISTTUI_METRICS": 'The rank\'s own file for metrics, one JSON object a line: `{"step": 1, "loss": 2.5}`.',
+    "DISTTUI_DIR": "The attempt's folder, which has the ranks' logs.",
     "DISTTUI_TAG": "`run/node/attempt`, by which `stop` and `orphans` find every process of the run.",
-    "DISTTUI_INSTRUMENT": "`0` where `launch.instrument` is false, else `1`.",
+    "DISTTUI_INSTRUMENT": "`0` if `launch.instrument` is false, else `1`.",
 }
 OF_DISTTUI = {
-    "DISTTUI_SSH_CONFIG": "A file to use as ssh's `-F` does; `--ssh-config` goes over it.",
-    "DISTTUI_PROFILES": "Further folders of profiles, with `:` between them: the team's, used after a yes.",
-    "DISTTUI_LEASES": "On a host: the folder of its leases in place of /var/tmp, the same for all its users.",
+    "DISTTUI_SSH_CONFIG": "A file to use like ssh's `-F`; `--ssh-config` overrides it.",
+    "DISTTUI_PROFILES": "More folders of profiles, separated by `:`; their profiles are used after you confirm.",
+    "DISTTUI_LEASES": "On a host: the folder of its leases instead of /var/tmp, the same for all its users.",
 }
 INSIDE = {
     *(
@@ -85,17 +86,18 @@ INSIDE = {
 _NAMES = {("hosts", "host"), ("hosts", "name"), ("hosts", "user"), ("hosts", "address")}
 """Keys whose check would speak of the `?` alone."""
 
+_OWN = "Its own, in place of"
+"""How the docstrings of a host's keys begin that override others."""
+
 _HEAD = """\
 # Profile: all keys and variables
 
-Made from the schema (`python -m tests.profile_table`). `disttui profile validate FILE` names every error with its line,
-and what the profile has run where; `--set launch.restarts=2` overrides a key, `--set job.args.lr=1e-3` an option of the
-job. [2node.yaml](../profiles/2node.yaml) is an example with comments; [library.md](library.md) has `extends` and
-variables. Times are in seconds.
+Generated from the schema (`python -m tests.profile_table`). Keys are shown with their defaults; `|` separates accepted
+values, the default first. Times are in seconds.
 
-disttui logs in to hosts by itself: your ssh configuration, keys, agent, passwords, one-time codes. For Kerberos, FIDO
-and PKCS#11 keys, or a ControlMaster that is open already, set `transport: ssh`, for all hosts, for one, or in your
-config: the ssh program logs in then, and its questions come to you as usual ([security.md](security.md)).
+`disttui profile validate FILE` checks a profile; `--set launch.restarts=2` overrides a key, `--set job.args.lr=1e-3` an
+argument of the job. [2node.yaml](../profiles/2node.yaml) has comments,
+[library.md](library.md#profiles-made-of-several-files) has `extends` and variables.
 """
 
 
@@ -103,14 +105,24 @@ def page() -> str:
     """The whole page."""
     lines = [_HEAD]
     for section, model in SECTIONS.items():
-        title = f"## `{section}`" if section else "## Top level"
-        lines += [title, "", *_intro(section), "| key | value | default | meaning |", "|---|---|---|---|"]
-        lines += [f"| {' | '.join(map(_cell, row))} |" for row in _rows(section, model)]
+        rows = [f"* `{prefix}{key}{shown}`{note}: {seen}" for prefix, key, shown, note, seen in _rows(section, model)]
+        if not section.startswith("watch."):
+            lines += [f"## `{section}`" if section else "## Top level", ""]
+            lines += _intro(section)
+        else:
+            del lines[-1]
+        own = [row.split("`")[1].partition(":")[0] for row in rows if _OWN in row]
+        lines += [row for row in rows if _OWN not in row]
+        lines += (
+            [f"* {', '.join(f'`{key}`' for key in own)}: For this host, in place of the profile's or job's."]
+            if own
+            else []
+        )
         lines.append("")
     lines += ["## Variables that every rank gets", "", *_variables(OF_RANKS), ""]
     lines += [
-        "Besides these, torchrun's own, and those that `disttui profile plan` shows with their reasons",
-        "([formats.md](formats.md#environment-of-a-rank)).", "", "## Variables of disttui itself", "",
+        "Ranks also get torchrun's variables and those that `disttui profile plan` shows with their reasons.",
+        "", "## Variables of disttui itself", "",
     ]  # fmt: skip
     lines += _variables(OF_DISTTUI)
     return "\n".join(lines) + "\n"
@@ -129,21 +141,37 @@ def docstrings(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _intro(section: str) -> list[str]:
-    if section == "data":
-        return ["A list of mappings with these keys, such as `{to: ~/data/tokens.bin, from: tokens.bin}`:", ""]
-    if section != "hosts":
-        return []
-    return [
-        "A list. Each is one word, such as `node1`, `alice@box2:2222` or `local`, or a mapping with these keys:",
-        "",
-    ]
+    texts = {
+        "hosts": "A list. Each host is one word (`node1`, `alice@box2:2222`, `local`) or a mapping:",
+        "data": "A list of mappings, such as `{to: ~/data/tokens.bin, from: tokens.bin}`:",
+        "watch": "Each rule is an action (`stall: restart`) or a mapping (`stall: {do: stop, seconds: 90}`). Actions: "
+        + docstrings(WatchSpike)["do"],
+    }
+    return [texts[section], ""] if section in texts else []
 
 
-def _rows(section: str, model: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
+def _rows(section: str, model: type[BaseModel]) -> Iterator[tuple[str, str, str, str, str]]:
+    """Each key with the section before it if the page joins sections, its default, a note, its docstring."""
     seen = docstrings(model)
+    prefix = f"{section.partition('.')[2]}." if section.startswith("watch.") else ""
     for name, field in model.model_fields.items():
         key = field.alias or name
-        yield f"`{key}`", _expected(section, key), _default(section, key, field.default, seen[name]), seen[name]
+        if prefix and key == "do":
+            continue  # the same for all rules
+        default = _default(section, key, field.default, seen[name])
+        expected = _expected(section, key)
+        values = [] if section == "watch" else _values(expected)
+        shown = "|".join([default, *(word for word in values if word != default)] if default else values)
+        note = f" ({expected})" if expected.startswith(("minutes", "a size")) else ""
+        if default == "required":
+            shown, note = "|".join(values), " (required)"
+        yield prefix, key, f": {shown}" if shown else "", note, seen[name]
+
+
+def _values(expected: str) -> list[str]:
+    """`a or b or c`, the words of a check, as a list; none if it names a kind of value instead."""
+    words = expected.split(" or ")
+    return words if len(words) > 1 and all(re.fullmatch(r"[a-z0-9-]+", word) for word in words) else []
 
 
 def _expected(section: str, name: str) -> str:
@@ -157,21 +185,21 @@ def _expected(section: str, name: str) -> str:
 
 
 def _default(section: str, name: str, value: Any, seen: str) -> str:
-    if seen.startswith("Its own, in place of") or value in ("", ()) or value == {}:
+    if seen.startswith(_OWN) or value in ("", ()) or value == {}:
         return ""
     if (section, name) == ("job.sync", "max"):
-        return f"`{value / 10**6:.0f}MB`"
+        return f"{value / 10**6:.0f}MB"
     if value is PydanticUndefined:
         return "" if name == "name" else "required"
     if isinstance(value, BaseModel):
         return ""
     if value is None:
-        return next((f"`{word}`" for word in ("auto", "none") if _means_nothing(section, name, word)), "")
+        return next((word for word in ("auto", "none") if _means_nothing(section, name, word)), "")
     if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
+        return str(value).lower()
     if isinstance(value, tuple):
-        return f"`{'-'.join(map(str, value))}`"
-    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+        return "-".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else f"{value}"
 
 
 def _means_nothing(section: str, name: str, word: str) -> bool:
@@ -211,11 +239,7 @@ def _with(section: str, name: str, value: str) -> str:
 
 
 def _variables(known: Mapping[str, str]) -> list[str]:
-    return ["| variable | meaning |", "|---|---|", *(f"| `{name}` | {_cell(text)} |" for name, text in known.items())]
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return [f"* `{name}`: {text}" for name, text in known.items()]
 
 
 if __name__ == "__main__":

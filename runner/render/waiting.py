@@ -80,13 +80,13 @@ def waits_for(state: RunState) -> str:
 
 
 def dropped_words(run: str, why: str) -> str:
-    """Why a queued run is no longer in line: `out of line: the host was rebooted; queue it again: …`.
+    """Why a queued run left the queue: `dropped from the queue: the host was rebooted; queue it again: …`.
 
     Args:
         run: Its id, as short as it is shown.
         why: As in the run's summary.
     """
-    return f"out of line: {clean(why)}; queue it again: disttui rerun {run} --when-free"
+    return f"dropped from the queue: {clean(why)}; queue it again: disttui rerun {run} --when-free"
 
 
 def stage(state: RunState) -> str:

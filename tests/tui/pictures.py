@@ -34,13 +34,13 @@ _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 SCENES = (
-    Scene("home", (110, 32), act=home.watched),
-    Scene("newcomer", (80, 24), prepare=nothing),
+    Scene("home", (120, 35), act=home.watched),
+    Scene("newcomer", (120, 35), prepare=nothing),
     Scene("processes", (110, 32), act=in_wizard(3)),
-    Scene("check", (160, 44), act=in_wizard(5)),
+    Scene("check", (120, 35), act=in_wizard(5)),
     Scene("dashboard", (160, 44), act=in_replay()),
-    Scene("log", (110, 32), act=in_replay("slash", *"loss", "enter", "z")),
-    Scene("top", (120, 36), act=in_top),
+    Scene("log", (120, 35), act=in_replay("slash", *"loss", "enter", "z")),
+    Scene("top", (120, 35), act=in_top),
 )
 """What is kept in docs/img."""
 LOOKED_AT = ((40, 12), (79, 24), (80, 24), (120, 35), (200, 50))

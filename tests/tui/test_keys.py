@@ -14,6 +14,7 @@ from disttui import tui
 from disttui.tui.app import DisttuiApp
 from disttui.tui.keys import GROUPS
 from disttui.tui.screen import DisttuiScreen
+from tests import key_table
 
 
 def _ours() -> Iterator[type[DOMNode]]:
@@ -67,3 +68,7 @@ def test_every_screen_says_what_it_is_for_and_its_actions_exist(kind: type[Distt
         owner, _, name = binding.action.partition("(")[0].rpartition(".")
         assert hasattr(DisttuiApp if owner == "app" else kind, f"action_{name}"), binding
         assert binding.group in GROUPS, binding
+
+
+def test_page_of_keys_is_that_of_the_bindings() -> None:
+    assert key_table.PAGE.read_text(encoding="utf-8") == key_table.page(), "python -m tests.key_table writes it anew"

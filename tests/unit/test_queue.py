@@ -157,7 +157,7 @@ def test_after_a_reboot_no_gpu_is_leased_and_a_run_that_was_in_line_says_what_ha
     rows = {str(row["run"]): row for row in listing.list_runs(str(second.run_dir(0)), None)}
     assert (rows[second.run]["state"], rows[second.run]["dropped"]) == ("lost", "the host was rebooted")
     assert not rows[first.run]["dropped"] and not rows[again.run]["dropped"]
-    said = f"out of line: the host was rebooted; queue it again: disttui rerun {second.run} --when-free"
+    said = f"dropped from the queue: the host was rebooted; queue it again: disttui rerun {second.run} --when-free"
     environ = {"XDG_DATA_HOME": str(tmp_path / "data")}
     text = "disttui: 1\nhosts: [{name: host0, host: local}]\njob: {script: x.py}\n"
     text += f"launch: {{run_dir: {second.run_dir(0)}}}"

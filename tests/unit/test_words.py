@@ -22,15 +22,27 @@ PATTERN = re.compile(
             r"\bmeanwhile[.;,\"]",
             r", too[.,;:]",
             r"\bhand(?:s|ed)? (?:it |them )?on to\b",
+            r"\b(?:by|of|to) whom\b|\b(?:so that who|such that)\b|\bhears? of\b|\bto nobody\b",
+            r"\b(?:out of|no longer in) line\b|\bgone without\b|\bgoes nowhere\b|\bno such place\b",
+            r"\bis no (?:sign of progress|library|commit|age)\b|\bthis is no\b|\bcounts? as no\b",
+            r"\b\d+ to know\b|\bfewer words\b|\bleft the run going\b|\bas it was run then\b|\b[Nn]othing brings\b",
         )
     )
 )
+PAGES = ("docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+GENERATED = ("api.md", "profile.md", "keys.md")
+"""Their words are those of docstrings and bindings."""
+ON_PAGES = re.compile(
+    r"(?<!here )\b(?:is|are|was|were) no (?!longer\b|more\b)[a-z]+"
+    r"|\b(?:anew|for ever|by itself|meanwhile|upon|is none|a yes)\b"
+    r"|\bstands? (?:in|at|for|there|here)\b|\bis heard\b|\bthe word\b|(?:^|[.:] )Who [a-z]+s\b"
+)
 
 
-def found_in(text: str) -> list[str]:
+def found_in(text: str, pattern: re.Pattern[str] = PATTERN) -> list[str]:
     """The phrases of `text`, each with what stands around it; a phrase may run over the end of a line."""
     flat = re.sub(r"\s*\n\s*(?:#:? |[*>] )?", " ", text)
-    return [f"…{flat[max(0, match.start() - 50) : match.end() + 30]}…" for match in PATTERN.finditer(flat)]
+    return [f"…{flat[max(0, match.start() - 50) : match.end() + 30]}…" for match in pattern.finditer(flat)]
 
 
 @pytest.mark.parametrize("place", READ)
@@ -39,6 +51,16 @@ def test_text_is_free_of_dialect(place: str) -> None:
     paths = [path for path in everything if path.suffix in (".py", ".md", ".yaml") and "__pycache__" not in path.parts]
     assert paths
     found = [f"{path.relative_to(ROOT)}: {phrase}" for path in paths for phrase in found_in(path.read_text("utf-8"))]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("place", PAGES)
+def test_page_is_in_plain_english(place: str) -> None:
+    """What pages must not say beside that; the texts of the code still do here and there."""
+    paths = [path for path in (ROOT / place, *(ROOT / place).rglob("*.md")) if path.is_file()]
+    paths = [path for path in paths if path.name not in GENERATED]
+    assert paths
+    found = [f"{path.name}: {phrase}" for path in paths for phrase in found_in(path.read_text("utf-8"), ON_PAGES)]
     assert not found, "\n".join(found)
 
 

@@ -52,7 +52,7 @@ class Health:
         self._stepped: dict[int, float] = {}
         self._first_step: float | None = None
         self._by_steps = False
-        """Whether steps decide: once there have been two, output without a step is no sign of progress."""
+        """Whether steps decide: once there have been two, output without a step does not count as progress."""
         self._gang_last = now
         self._gaps: list[float] = []
         self._stalled = False
