@@ -32,10 +32,15 @@ _PLAIN = re.compile(r"[A-Za-z0-9._/~+-]+")
 
 def remote_command(python: str) -> str:
     """COMMAND with this interpreter: a name, an absolute path or `~/…`, whose `~` the login shell replaces."""
-    if _PLAIN.fullmatch(python):
-        return COMMAND.format(python=python)
-    home, rest = ("~/", python[2:]) if python.startswith("~/") else ("", python)
-    return COMMAND.format(python=f"{home}'{rest}'")
+    return COMMAND.format(python=shell_word(python))
+
+
+def shell_word(path: str) -> str:
+    """A path as a word of every login shell, without `'` and `!` in it; the shell replaces a `~` at its beginning."""
+    if _PLAIN.fullmatch(path):
+        return path
+    home, rest = ("~/", path[2:]) if path.startswith("~/") else ("", path)
+    return f"{home}'{rest}'"
 
 
 @dataclass(frozen=True)
