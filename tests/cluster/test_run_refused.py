@@ -84,7 +84,7 @@ def test_refused_key(user: Make) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"python": "/nowhere/python"}, ["/nowhere/python does not exist on this host", "The nearest folder there is /."]),
+        ({"python": "/nowhere/python"}, ["/nowhere/python does not exist on this host", "nearest folder there is /"]),
         ({"python": "/usr/bin/python3"}, ["no torch in /usr/bin/python3", "~/.venv/bin/pip install torch"]),
         ({"workdir": "~/nowhere"}, ["the working folder /root/nowhere is not there", "Make it"]),
     ],
