@@ -386,6 +386,8 @@ def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, p
 
 _READ = {"bash": "~/.bashrc", "zsh": "~/.zshenv", "fish": "~/.config/fish/config.fish", "tcsh": "~/.tcshrc or ~/.cshrc"}
 """Login shell → what it reads before it runs a command."""
+_NO_LOGIN = re.compile(r"account is .*not available|nologin", re.IGNORECASE)
+"""What nologin prints in place of running a command."""
 _PATIENCE = 10.0
 
 
@@ -454,13 +456,17 @@ def _broken_login(connection: Connection, host: str) -> HostError | None:
         return None
     shell = next((found[1].rpartition("/")[2] for found in (ran, read) if found), "")
     file = _READ.get(shell, "a login script (~/.bashrc of bash, ~/.zshenv of zsh)")
+    shown = clean_lines((said or heard).strip())[-600:]
+    if not (ran or read or arrived) and _NO_LOGIN.search(shown):
+        cure = "Log in as another user (user@host), or have its administrator set a login shell."
+        return HostError(host, "this user has no login shell there" + _below(shown), cure)
     if ran or arrived:
         flaw = "reads the standard input of commands"
     elif read:
         flaw = "puts another shell in place of the login shell, as `exec zsh` does, so that no command is run"
     else:
         flaw = "ends the login shell (exit), puts another program in its place (exec), or waits: no command is run"
-        flaw += _below(said)
+        flaw += _below(shown)
     cure = "Let it do so in interactive shells only: begin it with `[[ $- == *i* ]] || return` (bash, zsh)."
     return HostError(host, f"{file} {flaw}", cure)
 

@@ -112,6 +112,15 @@ def test_a_login_script_in_the_way_is_named(user: Make) -> None:
     assert said.count("begin it with `[[ $- == *i* ]] || return`") == 2 and "python3" not in said
 
 
+def test_a_user_without_a_login_shell_or_a_home_is_named(user: Make) -> None:
+    me = user(1, logins={"closed": "/usr/sbin/nologin", "homeless": "/bin/sh"})
+    me.cluster[0].run("rmdir /home/homeless || umount /home/homeless", check=True)
+    said = " ".join(typed(me, "probe", "closed@node1", code=3).split())
+    assert "closed@node1: this user has no login shell there" in said and "python" not in said
+    said = " ".join(me.run(me.profile(_TRUE, ["homeless@node1"]), code=3).stderr.split())
+    assert "/home/homeless" in said and "python3" not in said, said
+
+
 def test_missing_script(user: Make) -> None:
     me = user(2)
     (me.cluster[0].home / "train.py").touch()

@@ -179,6 +179,12 @@ def test_a_login_script_in_the_way_is_named(
     assert "[[ $- == *i* ]] || return" in caught.value.cure
 
 
+def test_a_user_without_a_login_shell_is_named(home: Path) -> None:
+    with pytest.raises(HostError, match=r"this user has no login shell there\n.*currently not available") as caught:
+        Link(Shelled("sh", "exec /usr/sbin/nologin"), "node7")
+    assert "python" not in str(caught.value) and "Log in as another user" in caught.value.cure
+
+
 def test_a_python_that_hangs_is_ended_and_its_cure_reported(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
