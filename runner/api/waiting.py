@@ -20,7 +20,7 @@ from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import number
 from disttui.runner.paths import PathError
 from disttui.runner.runs.condition import run_word
-from disttui.runner.runs.following import CaughtUp, Wishes
+from disttui.runner.runs.following import LINGER, CaughtUp, Wishes
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.state import RunState
 from disttui.runner.runs.store import HostStore, host_folder
@@ -181,6 +181,7 @@ def _wait(viewer: Viewer, run: KnownRun, wanted: Sequence[Condition], wishes: Wi
         return ended(run, run.begin(), None)
     with attach(viewer, run, wishes=wishes) as following:
         caught_up, ended_at = False, None
+        bounds = [one for one in wanted if one.kind in ("step", "loss")]
         for update in following:
             caught_up = caught_up or isinstance(update, CaughtUp)
             if not caught_up:
@@ -191,13 +192,14 @@ def _wait(viewer: Viewer, run: KnownRun, wanted: Sequence[Condition], wishes: Wi
                     return Waited(run, state, met.text, CODES[met.kind], _evidence(state, following.mirror))
                 continue
             ended_at = ended_at or time.monotonic()
-            if time.monotonic() - ended_at > SETTLE:
+            # An end overtakes metrics, as after a reconnect.
+            coming = bounds and any(host.link == "seen" for host in state.hosts)
+            if time.monotonic() - ended_at > (LINGER if coming else SETTLE):
                 break
         state = following.state
         if wishes.leave and state.result is None:
             return Waited(run, state, "", TIMED_OUT, _evidence(state, following.mirror))
-        met = _met([one for one in wanted if one.kind in ("step", "loss")], state)
-        if met:
+        if met := _met(bounds, state):
             return Waited(run, state, met.text, CODES[met.kind], _evidence(state, following.mirror))
         return ended(run, state, following.mirror)
 
