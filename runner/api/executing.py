@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError, InputError
-from disttui.runner.hosts.ship import node_parcel, remote_word
+from disttui.runner.hosts.ship import node_parcel, shell_word
 from disttui.runner.ids import short
 from disttui.runner.profile import Host
 from disttui.runner.protocol.requests import ShellRequest
@@ -121,7 +121,7 @@ def open_shell(viewer: Viewer, place: ExecPlace) -> int:
     python = host.python if host.python and host.python[0] in "/~" else "python3"
     connection = viewer.connector(place.ssh_config).connect(host.endpoint)
     try:
-        code = connection.attend(f"exec {remote_word(python)} -I -X utf8 {node_parcel().remote_path} shell {word}")
+        code = connection.attend(f"exec {shell_word(python)} -I -X utf8 {node_parcel().remote_path} shell {word}")
         return UNREACHED if code is None else code
     except ConnectionError as error:
         raise HostError(host.name, f"the connection was lost: {error}", "Open it again.") from None

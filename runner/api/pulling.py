@@ -213,7 +213,7 @@ def _place(to: Path, host: str, name: str, *, apart: bool) -> Path:
     if name.partition("/")[0] not in _FOLDERS:
         raise PathError(f"{clean(repr(name[:100]))} is no checkpoint or output of a run")
     # Files of the same name on several hosts go to separate folders.
-    return inside(to, host, name) if apart else inside(to, name)
+    return inside(to, host.replace("/", "-"), name) if apart else inside(to, name)
 
 
 def _fetch(

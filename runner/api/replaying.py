@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.runs.contents import EventLine
 from disttui.runner.runs.registry import KnownRun, mirror_of
-from disttui.runner.runs.remote import missing, sync
+from disttui.runner.runs.remote import REACH, missing, sync
 from disttui.runner.runs.replay import Replay
 from disttui.runner.runs.replay import replay as fold_mirror
 from disttui.runner.runs.summary import summaries
@@ -132,9 +133,19 @@ def complete(viewer: Viewer, run: KnownRun, tell: Callable[[float], object]) -> 
     Raises:
         InputError: The mirror cannot be written.
     """
-    with mirror_of(run) as folder:
+    deadline = time.monotonic() + REACH
+    while not run.problem:
+        with mirror_of(run) as folder:
+            if folder == run.folder:
+                return _complete(viewer, run, folder, None, tell)
         # Another viewer of this machine has locked the mirror and updates it.
-        return _complete(viewer, run, folder, None, tell) if folder == run.folder and not run.problem else []
+        if not run.summary().get("ended") or not missing(run, run.folder):
+            break
+        if time.monotonic() >= deadline:
+            return ["another viewer on this machine is still fetching it"]
+        tell(0.0)
+        time.sleep(0.2)
+    return []
 
 
 def _complete(

@@ -29,8 +29,6 @@ from disttui.runner.text import LineMaker, clean
 CODES = {"running": 10, "step": 11, "loss": 12, "stall": 13, "alarm": 14}
 """Condition → the exit code of `disttui wait`. `end` has that of the run: 0 finished, 1 failed or lost, 130 stopped."""
 TIMED_OUT = 124
-SETTLE = 10.0
-"""Seconds after the end of a run in which a host whose connection was lost may still report the cause."""
 _LEAVE = 0.5
 """Seconds that threads have to close their mirrors."""
 _TAIL = 8192
@@ -180,25 +178,19 @@ def _wait(viewer: Viewer, run: KnownRun, wanted: Sequence[Condition], wishes: Wi
     if run.problem:
         return ended(run, run.begin(), None)
     with attach(viewer, run, wishes=wishes) as following:
-        caught_up, ended_at = False, None
+        caught_up = False
         for update in following:
             caught_up = caught_up or isinstance(update, CaughtUp)
             if not caught_up:
                 continue  # what is known may be old
             state = following.state
-            if state.result is None:
-                if met := _met(wanted, state):
-                    return Waited(run, state, met.text, CODES[met.kind], _evidence(state, following.mirror))
-                continue
-            ended_at = ended_at or time.monotonic()
-            awaited = any(host.link not in ("ended", "gone") for host in state.hosts)
-            if not awaited or time.monotonic() - ended_at > SETTLE:
-                break
+            # Behind the end come the cause and the last metrics of hosts that reconnect.
+            if state.result is None and (met := _met(wanted, state)):
+                return Waited(run, state, met.text, CODES[met.kind], _evidence(state, following.mirror))
         state = following.state
         if wishes.leave and state.result is None:
             return Waited(run, state, "", TIMED_OUT, _evidence(state, following.mirror))
-        met = _met([one for one in wanted if one.kind in ("step", "loss")], state)
-        if met:
+        if met := _met([one for one in wanted if one.kind in ("step", "loss")], state):
             return Waited(run, state, met.text, CODES[met.kind], _evidence(state, following.mirror))
         return ended(run, state, following.mirror)
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections import UserDict
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -127,9 +128,19 @@ def open_app(instead: str, first: tuple[Opener, tuple[Any, ...]] | None = None, 
     startup.unmask()
     config, accept = given("ssh_config"), bool(given("accept_new_host_keys"))
     screen = First(*first) if first else None
-    raise SystemExit(
-        start(os.environ, first=screen, read_only=read_only, ssh_config=config, accept_new_host_keys=accept)
-    )
+    code = start(os.environ, first=screen, read_only=read_only, ssh_config=config, accept_new_host_keys=accept)
+    if screen and code == 0 and screen.kind in ("run", "replay"):
+        _say_run(str(screen.arguments[0]), "attach" if screen.kind == "run" else "runs replay")
+    raise SystemExit(code)
+
+
+def _say_run(run: str, again: str) -> None:
+    """Print where a run is after its screen was left; nothing of a recording that is no run of this machine."""
+    from disttui.runner.cli.render.runs import closing_line
+    from disttui.runner.runs.registry import find_run
+
+    with suppress(InputError):
+        click.echo(closing_line(find_run(run, os.environ).summary(), again), err=True)
 
 
 def refuse_for(ctx: click.Context) -> None:

@@ -16,8 +16,9 @@ from typing import Any, Literal, overload
 
 from disttui.runner.errors import HostError, LinkLostError
 from disttui.runner.hosts.answers import Completed, StacksAnswer, Started, Status, Stopped, Submitted, read_answer
-from disttui.runner.hosts.ship import loader_line, node_parcel, remote_command, train_parcel
+from disttui.runner.hosts.ship import loader_line, node_parcel, remote_command, shell_word, train_parcel
 from disttui.runner.paths import PathError
+from disttui.runner.profile.problems import near
 from disttui.runner.protocol.frames import Unpacker, pack_data, pack_json
 from disttui.runner.protocol.limits import MOST_FILES
 from disttui.runner.protocol.requests import CodeState, Op
@@ -366,6 +367,8 @@ def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, p
     status = _status(stream)
     said = clean_lines((stream.errors() or heard.decode("utf-8", "replace")).strip())[-600:]
     if status == 127 or "not found" in said or "No such file" in said:
+        if "/" in python and (cure := _path_cure(connection, python)):
+            return HostError(host, f"{python} does not exist on this host", cure)
         return HostError(
             host,
             f"{python} not found on this host" + (f" ({said.splitlines()[-1]})" if said else ""),
@@ -383,7 +386,57 @@ def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, p
 
 _READ = {"bash": "~/.bashrc", "zsh": "~/.zshenv", "fish": "~/.config/fish/config.fish", "tcsh": "~/.tcshrc or ~/.cshrc"}
 """Login shell → what it reads before it runs a command."""
+_NO_LOGIN = re.compile(r"account is .*not available|nologin", re.IGNORECASE)
+"""What nologin prints in place of running a command."""
 _PATIENCE = 10.0
+
+
+_NEAREST = (
+    'd=$1; until [ -e "$d" ]; do d=${d%/*}; [ "$d" ] || d=/; done; echo "$0 $1"; echo "$0 $d"; ls -a "$d" | head -n 999'
+)
+"""For sh: the path, what exists of it, and what is beside the first name that does not. Without `'`, `!`, backslash."""
+
+
+def _path_cure(connection: Connection, python: str) -> str:
+    """The cure for the path of an interpreter that does not exist; empty if it exists, or the host does not say."""
+    path, fixed = "", python
+    for _ in range(python.count("/")):
+        token = secrets.token_hex(8)
+        try:
+            printed, *_ = _printed(connection, f"sh -c '{_NEAREST}' {token} {shell_word(fixed)}")
+        except (HostError, OSError):
+            return ""
+        said, _, listed = printed.rpartition(token)
+        found = re.search(rf"^{token} (/.*)\n$", said, re.MULTILINE)
+        there, *names = listed.removeprefix(" ").splitlines() or [""]
+        if not found or not there:
+            return ""
+        path = path or found[1]
+        if there == found[1]:
+            return f"Did you mean {clean(there)}? Correct `python` in the profile." if path != there else ""
+        missing, _, rest = found[1][len(there.rstrip("/")) + 1 :].partition("/")
+        if missing in names:
+            return f"{clean(there)}/{clean(missing)} is a link to something that is gone: make the environment again."
+        meant = near(missing, [name for name in names if name.isprintable() and not set(name) & set("'!")])
+        if meant is None:
+            break
+        fixed = "/".join([there.rstrip("/"), meant, *([rest] if rest else [])])
+    return f"Correct `python` in the profile, or remove it. The nearest folder there is {clean(there)}."
+
+
+def _printed(connection: Connection, command: str, given: str = "") -> tuple[str, str, int | None]:
+    """What a command prints on a host, its errors, and its exit status. Raises HostError and OSError."""
+    heard = b""
+    deadline = time.monotonic() + _PATIENCE
+    stream = connection.run(command)
+    with suppress(ConnectionError):  # what has ended is read below
+        stream.write(given.encode())
+    with suppress(TimeoutError):
+        while len(heard) < NOISE_LIMIT and (data := stream.read(65536, max(0.0, deadline - time.monotonic()))):
+            heard += data
+    status, said = _status(stream), clean_lines(stream.errors().strip())[-600:]
+    stream.close()
+    return heard.decode("utf-8", "replace"), said, status
 
 
 def _broken_login(connection: Connection, host: str) -> HostError | None:
@@ -391,17 +444,10 @@ def _broken_login(connection: Connection, host: str) -> HostError | None:
 
     The input is a line that a shell would run, and that `head` prints as it is.
     """
-    token, heard = secrets.token_hex(8), ""
-    deadline = time.monotonic() + _PATIENCE
+    token = secrets.token_hex(8)
     try:
-        stream = connection.run(f"echo {token} ran $SHELL; head -n 1")
-        with suppress(ConnectionError):  # what has ended is read below
-            stream.write(f"echo {token} read $SHELL\n".encode())
-        with suppress(TimeoutError):
-            while len(heard) < NOISE_LIMIT and (data := stream.read(65536, max(0.0, deadline - time.monotonic()))):
-                heard += data.decode("utf-8", "replace")
-        status, said = _status(stream), clean_lines(stream.errors().strip())[-600:]
-        stream.close()
+        given = f"echo {token} read $SHELL\n"
+        heard, said, status = _printed(connection, f"echo {token} ran $SHELL; head -n 1", given)
     except (HostError, OSError):
         return None
     ran, read = (re.search(rf"^{token} {word} ?(\S*)", heard, re.MULTILINE) for word in ("ran", "read"))
@@ -410,13 +456,17 @@ def _broken_login(connection: Connection, host: str) -> HostError | None:
         return None
     shell = next((found[1].rpartition("/")[2] for found in (ran, read) if found), "")
     file = _READ.get(shell, "a login script (~/.bashrc of bash, ~/.zshenv of zsh)")
+    shown = clean_lines((said or heard).strip())[-600:]
+    if not (ran or read or arrived) and _NO_LOGIN.search(shown):
+        cure = "Log in as another user (user@host), or have its administrator set a login shell."
+        return HostError(host, "this user has no login shell there" + _below(shown), cure)
     if ran or arrived:
         flaw = "reads the standard input of commands"
     elif read:
         flaw = "puts another shell in place of the login shell, as `exec zsh` does, so that no command is run"
     else:
         flaw = "ends the login shell (exit), puts another program in its place (exec), or waits: no command is run"
-        flaw += _below(said)
+        flaw += _below(shown)
     cure = "Let it do so in interactive shells only: begin it with `[[ $- == *i* ]] || return` (bash, zsh)."
     return HostError(host, f"{file} {flaw}", cure)
 

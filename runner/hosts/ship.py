@@ -30,17 +30,17 @@ It ends if the viewer is cut off before it sends anything: sshd may notice that 
 _PLAIN = re.compile(r"[A-Za-z0-9._/~+-]+")
 
 
-def remote_word(python: str) -> str:
-    """An interpreter as a word of a login shell: a name, an absolute path or `~/…`, whose `~` the shell replaces."""
-    if _PLAIN.fullmatch(python):
-        return python
-    home, rest = ("~/", python[2:]) if python.startswith("~/") else ("", python)
-    return f"{home}'{rest}'"
-
-
 def remote_command(python: str) -> str:
-    """COMMAND with this interpreter."""
-    return COMMAND.format(python=remote_word(python))
+    """COMMAND with this interpreter: a name, an absolute path or `~/…`, whose `~` the login shell replaces."""
+    return COMMAND.format(python=shell_word(python))
+
+
+def shell_word(path: str) -> str:
+    """A path as a word of every login shell, without `'` and `!` in it; the shell replaces a `~` at its beginning."""
+    if _PLAIN.fullmatch(path):
+        return path
+    home, rest = ("~/", path[2:]) if path.startswith("~/") else ("", path)
+    return f"{home}'{rest}'"
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,14 @@ from disttui.runner.text import UNSAFE
 
 # Leaves out what OpenSSH refuses in names, since a ProxyCommand hands them to a shell, and what splits an address.
 _UNFIT = re.compile(r"[^\w.:%+=~^-]")
+# ssh takes brackets as well: here they are a list of nodes.
+_UNFIT_ALIAS = re.compile(r"[^\w.:%+=~^/#!*?-]")
 _ALIKE = ("ARMENIAN ", "CHEROKEE ", "CYRILLIC ", "FULLWIDTH ", "GREEK ", "MATHEMATICAL ")
 """How Unicode's names of letters begin that look like those of ASCII."""
 _HOST_EXPECTED = "expected an ssh alias, user@host:port or local"
 
 
-def host_part(text: str) -> str:
+def host_part(text: str, unfit: re.Pattern[str] = _UNFIT) -> str:
     """Check a host's or user's name: nothing in it may mean anything to ssh or to a shell."""
     if not text:
         raise bad("an empty name", _HOST_EXPECTED)
@@ -34,7 +36,7 @@ def host_part(text: str) -> str:
         raise bad(f"{quoted(text)} begins with '-', which ssh takes for an option", _HOST_EXPECTED)
     if not text.strip("."):
         raise bad(f"{quoted(text)} is not a valid name", _HOST_EXPECTED)  # but a folder
-    if found := _UNFIT.search(text):
+    if found := unfit.search(text):
         raise bad(f"{quoted(text)} holds {quoted(found[0])}", _HOST_EXPECTED)
     if (at := _foreign_letter(text)) is not None:
         raise bad(
@@ -76,7 +78,11 @@ def split_host(text: str) -> tuple[str | None, str, int | None]:
     else:
         host, colon, after = rest.partition(":")
         port = after if colon else None
-    return user_part(user) if at else None, host_part(host), None if port is None else port_number(port, 1)
+    return (
+        user_part(user) if at else None,
+        host_part(host, _UNFIT_ALIAS),
+        None if port is None else port_number(port, 1),
+    )
 
 
 def whole_host(text: str) -> str:

@@ -85,11 +85,14 @@ def find(name_or_path: str, environ: Mapping[str, str] = os.environ) -> Path:
     if library and library.folder.is_dir():
         names = [entry.full_name for entry in (*profiles_in(library), *inventories_in(library))]
         raise InputError(f"{shown}: the library {first} does not have this profile", _cure(name_or_path, names, names))
+    suffixes = (".py",) if path.suffix == ".py" else SUFFIXES
     if path.name != name_or_path:
-        beside = [str(path.parent / each.name) for each in _files(path.parent)]
+        beside = [str(path.parent / each.name) for each in _files(path.parent, suffixes)]
         raise InputError(f"{shown}: file not found", _cure(name_or_path, beside, ()))
     known = list_names(environ)
-    here = [each.name for each in _files(Path())]
+    here = [each.name for each in _files(Path(), suffixes)]
+    if path.suffix == ".py":
+        raise InputError(f"{shown}: file not found", _cure(path.name, here, ()))
     raise InputError(
         f"{shown}: no profile has this name and no file this path", _cure(path.name, [*known, *here], known)
     )
@@ -346,9 +349,9 @@ def _leads_out(path: str, real_folder: str) -> bool:
     return not os.path.realpath(path).startswith(real_folder.rstrip("/") + "/")
 
 
-def _files(folder: Path) -> list[Path]:
+def _files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
     try:
-        files = (each for each in folder.iterdir() if each.suffix in SUFFIXES)
+        files = (each for each in folder.iterdir() if each.suffix in suffixes)
         return sorted(each for each in files if not each.name.startswith("."))
     except (OSError, ValueError):
         return []
@@ -363,6 +366,8 @@ def _what_is(path: Path) -> Literal["file", "folder", ""]:
 
 def _cure(word: str, known: list[str], profiles: Sequence[str]) -> str:
     """The nearest of the `known` names, else all `profiles`: a YAML file of a folder may be anything."""
-    if meant := near(word, known):
+    suffix = next((each for each in (".py", *SUFFIXES) if word.endswith(each)), "")
+    stems = {each.removesuffix(suffix): each for each in reversed(known)}  # an ending that they share is no likeness
+    if meant := stems.get(near(word.removesuffix(suffix), list(stems)) or ""):
         return f"Did you mean {printable(meant)}?"
     return f"There are: {printable(', '.join(profiles[:10]))}." if profiles else ""

@@ -41,6 +41,9 @@ _CURES = {
     "mapping values are not allowed": "expected one key on a line, and quotes around text with a colon and a space",
     "expected <block end>": "indent what belongs together alike",
     "could not find expected ':'": "expected key: value",
+    "expected ',' or ']'": "close the list with ]",
+    "expected ',' or '}'": "close the mapping with }",
+    "unexpected end of stream": "close the quotation marks",
 }
 """PyYAML's words → what helps."""
 
@@ -280,7 +283,7 @@ class _Composer:
         mark = error.problem_mark or error.context_mark or self._loader.get_mark()
         if "'\\t'" in problem:
             return self._end(self._mark(mark), "a tab where YAML allows none", "indent with spaces")
-        if error.context_mark and re.search("end of stream|<stream|expected ':'$", problem):
+        if error.context_mark and re.search("end of stream|<stream|expected ':'$|expected ',' or", problem):
             # The place to correct is where the unclosed part begins.
             mark = error.context_mark
         what = ", ".join(filter(None, (error.context, problem)))

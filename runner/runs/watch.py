@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from disttui.runner.errors import DisttuiError
+from disttui.runner.errors import DisttuiError, LinkLostError
 from disttui.runner.hosts.facts import read_leases
 from disttui.runner.hosts.link import SILENCE, Item, Link
 from disttui.runner.hosts.load import Load, load_of
@@ -78,6 +78,8 @@ class HostsWatch:
         self._hosts = {place.name: HostNow(place.name, since=begun) for place in places}
         self._places = {place.name: place for place in places}
         self._wake = {name: threading.Event() for name in self._hosts}
+        self._reached: set[str] = set()
+        """The hosts that have let this viewer in: they are connected again when they are lost."""
         self._closed = False
 
     def start(self) -> None:
@@ -122,13 +124,14 @@ class HostsWatch:
                     tries = 0
             except DisttuiError as error:
                 what = error.reason
-                met = self._hosts[name].heard is not None
+                if isinstance(error, LinkLostError):
+                    self._reached.add(name)
                 if not self._over(name):
-                    self._set(name, state="not seen" if met else "failed", problem=what, cure=error.cure)
+                    state = "not seen" if name in self._reached else "failed"
+                    self._set(name, state=state, problem=what, cure=error.cure)
             if self._over(name):
                 return
-            met = self._hosts[name].heard is not None
-            self._wake[name].wait(AGAIN[min(tries, len(AGAIN) - 1)] if met else None)
+            self._wake[name].wait(AGAIN[min(tries, len(AGAIN) - 1)] if name in self._reached else None)
             tries += 1
 
     def _listen(self, name: str) -> bool:
@@ -138,6 +141,7 @@ class HostsWatch:
             if self._over(name):
                 return False
             link = open_link(place.host, self._connect(place.ssh_config), any_python=True)
+        self._reached.add(name)
         began = time.time()
         try:
             stream = link.stream(

@@ -10,6 +10,7 @@ import re
 import stat
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -119,7 +120,8 @@ def collect(wanted: Wanted, store: Store, cache: Path) -> Collected:
             cure = "Make room there, or set XDG_CACHE_HOME to a folder elsewhere."
             raise InputError(f"cannot write it: {error.strerror}", cure, place=store.folder) from None
         place = printable(os.fsdecode(error.filename or folder))
-        raise InputError(f"cannot read it: {error.strerror}", place=place) from None
+        cure = "Make it readable, or leave it out by a line in .disttuiignore or by job.sync.exclude."
+        raise InputError(f"cannot read it: {error.strerror}", cure, place=place) from None
 
 
 def git_state(folder: Path) -> GitState:
@@ -164,14 +166,8 @@ class _Collector:
         self._real: dict[bytes, bool] = {}
 
     def collect(self) -> Collected:
-        found = []
-        for path in self._listed():
-            if entry := self._entry(path):
-                found.append(entry)
-            if len(found) > tree.MOST_FILES:
-                cure = "Leave folders out by job.sync.exclude, or name a smaller folder by job.sync.from."
-                what = f"more files than a tree can have: at most {tree.MOST_FILES:,}"
-                raise InputError(what, cure, place=str(self._wanted.folder))
+        listed = list(self._listed())
+        found = [entry for path in self._few(listed) if (entry := self._entry(path))]
         entries = tuple(sorted(found))
         if self._changed or len(self._kept) != len(self._known):
             _save(self._cache, self._kept)
@@ -187,6 +183,19 @@ class _Collector:
             return [os.fsencode(self._wanted.only)]
         listed = self._listed_by_git() if not self._wanted.whole and _repository(self._wanted.folder) else None
         return listed or self._walked()
+
+    def _few(self, listed: list[bytes]) -> list[bytes]:
+        """The same files. Raises InputError for too many of them, before any is read: that takes minutes."""
+        if len(listed) > tree.MOST_FILES:
+            name = os.fsdecode
+            counted = [path for path in listed if self._exclude.matching_any_part(name(path)) is None]
+            [(top, most)] = Counter(path.partition(b"/")[0] for path in counted).most_common(1) or [(b"", 0)]
+            if len(counted) > tree.MOST_FILES:
+                what = f"{len(counted):,} files, and at most {tree.MOST_FILES:,} can be sent"
+                where = f"{printable(name(top))}/, which has {most:,}, " if most > 1 else "folders "
+                cure = f"Leave {where}out by a line in .disttuiignore there, or by job.sync.exclude."
+                raise InputError(what, cure, place=str(self._wanted.folder))
+        return listed
 
     def _listed_by_git(self) -> set[bytes]:
         """What git tracks below the folder and what it does not ignore, also of repositories in it."""

@@ -84,7 +84,7 @@ def test_refused_key(user: Make) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"python": "/nowhere/python"}, ["/nowhere/python not found on this host", "Install Python 3.8"]),
+        ({"python": "/nowhere/python"}, ["/nowhere/python does not exist on this host", "nearest folder there is /"]),
         ({"python": "/usr/bin/python3"}, ["no torch in /usr/bin/python3", "~/.venv/bin/pip install torch"]),
         ({"workdir": "~/nowhere"}, ["the working folder /root/nowhere is not there", "Make it"]),
     ],
@@ -110,6 +110,15 @@ def test_a_login_script_in_the_way_is_named(user: Make) -> None:
     assert "node1: ~/.bashrc puts another shell in place of the login shell" in said
     assert "node2: ~/.bashrc reads the standard input of commands" in said
     assert said.count("begin it with `[[ $- == *i* ]] || return`") == 2 and "python3" not in said
+
+
+def test_a_user_without_a_login_shell_or_a_home_is_named(user: Make) -> None:
+    me = user(1, logins={"closed": "/usr/sbin/nologin", "homeless": "/bin/sh"})
+    me.cluster[0].run("rmdir /home/homeless || umount /home/homeless", check=True)
+    said = " ".join(typed(me, "probe", "closed@node1", code=3).split())
+    assert "closed@node1: this user has no login shell there" in said and "python" not in said
+    said = " ".join(me.run(me.profile(_TRUE, ["homeless@node1"]), code=3).stderr.split())
+    assert "/home/homeless" in said and "python3" not in said, said
 
 
 def test_missing_script(user: Make) -> None:

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from disttui.runner.ids import short
+from disttui.runner.runs.registry import known_runs
 from tests.tui import shelf_kit as kit
 
 ROOT = Path(__file__).parents[2]
@@ -166,6 +168,20 @@ def test_a_crash_on_a_run_names_the_command_that_opens_it_again(tmp_path: Path) 
         assert shown.end() == 1
         _restored(shown)
         assert b"disttui runs replay example" in re.sub(rb"\s+", b" ", shown.seen[shown.seen.rfind(LEFT) :])
+
+
+def test_leaving_a_replay_prints_the_run_and_the_way_back(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+    [run] = [run for run in known_runs(kit.environ(tmp_path))[0] if run.summary()["state"] == "failed"]
+    with terminal([*CLI, "runs", "replay", run.run], tmp_path) as shown:
+        shown.until(b"paused")
+        shown.type(b"q")
+        shown.until(b"profiles")
+        shown.type(b"q")
+        assert shown.end() == 0
+        said = shown.seen[shown.seen.rfind(LEFT) :].decode()
+        assert f"{short(run.run)} failed" in said
+        assert f"→ disttui runs replay {short(run.run)}" in said
 
 
 def test_a_signal_restores_the_terminal(tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
+from disttui.runner.runs.registry import find_run, mirror_of
 from disttui.tui.app import DisttuiApp
 from disttui.tui.replay.screen import ReplayScreen
 from disttui.tui.router import First
@@ -72,6 +74,24 @@ def test_home_opens_a_run_that_ended_unseen_with_cause(failed: Live, size: tuple
                 await until(pilot, lambda: shows(app, "rank 1 on local raised ValueError"), 60)
                 await until(pilot, lambda: shows(app, "local:1") and shows(app, "ValueError: no such token"))
                 assert not shows(app, "starting")
+
+    asyncio.run(main())
+
+
+def test_replay_waits_for_the_viewer_that_fetches_the_run(failed: Live) -> None:
+    async def main() -> None:
+        environ = incomplete(failed, "both")
+        known = find_run(failed.run, environ)
+        seen = {"run": failed.run, "node_rank": 0, "state": "failed", "ended": time.time()}
+        (known.folder / "seen.json").write_text(json.dumps(seen))
+        with patch.dict(os.environ, environ):
+            app = DisttuiApp(environ, first=First("replay", (failed.run,)))
+            other = ExitStack()
+            other.enter_context(mirror_of(known))
+            async with app.run_test(size=(80, 24), notifications=True) as pilot:
+                await until(pilot, lambda: shows(app, "fetching"))
+                other.close()
+                await until(pilot, lambda: shows(app, "rank 1 on local raised ValueError"), 60)
 
     asyncio.run(main())
 

@@ -272,6 +272,18 @@ async def _start_in_sandbox(folder: Path, pilot: Pilot[None], opened: WizardScre
     await until(pilot, lambda: other.exists() and '"supervisor"' in other.read_text(), 120)
 
 
+def test_q_leaves_the_first_step_until_something_is_typed(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+            await pilot.press("space", "q")
+            await pilot.pause()
+            assert pilot.app.screen is opened and opened.query_one("#names", Input).value == " q"
+            await pilot.press("escape", "q")
+            await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
+
+    asyncio.run(play())
+
+
 @pytest.mark.torch
 def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from disttui.tui.wizard import sandbox

@@ -111,5 +111,5 @@ def test_stop_works_after_the_interpreter_has_gone(tmp_path: Path) -> None:
         done = ending.stop(viewer(tmp_path), replace(known, run_dir=str(run.run_dir(0))), tell=said.append)
         assert done.complete and not run.living()
         [notice] = [news for news in said if isinstance(news, HostNotice)]
-        assert notice.text.startswith(f"{gone} not found on this host")
+        assert notice.text.startswith(f"{gone} does not exist on this host")
         assert notice.text.endswith("python3 is used in its place")

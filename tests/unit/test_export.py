@@ -117,6 +117,11 @@ def test_a_hostfile_comes_back_with_the_same_hosts_and_counts() -> None:
     bash_reads(other.files["mpirun.sh"])
 
 
+def test_a_hostfile_cannot_name_a_host_with_a_comment_sign() -> None:
+    with pytest.raises(InputError, match="gpu#1: # begins a comment"):
+        export_profile(two(box1="gpu#1"), "hostfile")
+
+
 def test_a_job_script_comes_back_with_its_job_and_counts() -> None:
     script = export_profile(two(), "sbatch").files["job.sbatch"]
     assert "#SBATCH --nodes=2\n" in script and "#SBATCH --gpus-per-node=4\n" in script

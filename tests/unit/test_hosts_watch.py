@@ -20,7 +20,7 @@ from disttui.runner.api.orphan_search import orphans
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.api.watching import top
 from disttui.runner.cli.orphans import render_orphans
-from disttui.runner.errors import HostError, InputError
+from disttui.runner.errors import HostError, InputError, LinkLostError
 from disttui.runner.hosts.load import load_of
 from disttui.runner.hosts.survey import CONNECTS
 from disttui.runner.node import leases, procs
@@ -134,6 +134,35 @@ def test_a_lost_link_is_shown_and_made_anew(connector: HostConnector) -> None:
         assert lost.load is not None and "link broke" in lost.problem, "the last load stays"
         wait_for(lambda: host_of(watch, "local").state == "seen", "its return", 20.0)
     finally:
+        watch.close()
+
+
+def test_a_link_that_breaks_before_it_has_sent_anything_is_made_anew(
+    connector: HostConnector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back, tries = threading.Event(), list[str]()
+
+    class Breaking:
+        def connect(self, address: Address) -> HostConnection:
+            tries.append(address.host)
+            if len(tries) > 1:
+                assert back.wait(60)
+                return connector.connect(address)
+            raise LinkLostError(address.host, "the link broke: nothing heard for 7 s")
+
+        def close(self) -> None:
+            back.set()
+
+    monkeypatch.setattr("disttui.runner.runs.watch.AGAIN", (0.01,))
+    watch = HostsWatch(chosen(["local"], None, ENVIRON), lambda _: Breaking(), interval=0.2)
+    watch.start()
+    try:
+        lost = wait_for(lambda: (now := host_of(watch, "local")).state == "not seen" and now, "the loss")
+        assert "nothing heard for 7 s" in lost.problem and lost.since
+        back.set()
+        wait_for(lambda: host_of(watch, "local").state == "seen", "its return")
+    finally:
+        back.set()
         watch.close()
 
 

@@ -564,7 +564,7 @@ def test_hostfiles_of_all_kinds_are_counted(text: str, hosts: str) -> None:
     [
         ("n[1-2 slots=2\n", r"'n\[1-2' is not a list of hosts"),
         ("n[a-b] slots=2\n", r"'n\[a-b\]' is not a list of hosts"),
-        ("n[1-4]!n2 slots=1\n", r"n\[1-4\]!n2 is not a host"),
+        ("n[1-4]!n2 slots=1\n", r"'n\[1-4\]!n2' is not a list of hosts"),
         ("n1 slots=4x\n", "n1: slots=4x"),
         ("n1 4\n", "n1: 4"),
         ("rank 0=n1 slot=0\n", "a line of a rankfile"),

@@ -94,6 +94,8 @@ def test_a_name_that_shares_only_its_library_is_not_suggested() -> None:
         ("mien.yaml", "mien.yaml: no profile has this name and no file this path\n  → Did you mean mine.yaml?"),
         ("zzz", "zzz: no profile has this name and no file this path\n  → There are: 2node, 2node-fsdp, 2x8gpu, local"),
         ("./mien.yaml", "./mien.yaml: file not found\n  → Did you mean mine.yaml?"),
+        ("nothere.yaml", "nothere.yaml: no profile has this name and no file this path\n  → There are: 2node"),
+        ("trian.py", "trian.py: file not found\n  → Did you mean train.py?"),
         ("gone/x.yaml", "gone/x.yaml: file not found"),
         ("\x1b[2J\udc80", "\\x1b[2J\\udc80: no profile has this name"),
         ("a\0b", "a\\x00b: no profile has this name"),
@@ -105,7 +107,8 @@ def test_a_name_that_shares_only_its_library_is_not_suggested() -> None:
     ],
 )
 def test_what_is_not_there(folders: dict[str, Path], name: str, message: str) -> None:
-    write(folders["here"], "mine.yaml")
+    for file in ("mine.yaml", "train.py", "key.yaml"):
+        write(folders["here"], file)
     (folders["here"] / "folder.yaml").mkdir()
     with pytest.raises(InputError) as caught:
         find(name)

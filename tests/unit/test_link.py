@@ -123,7 +123,7 @@ def test_a_module_of_the_user_in_the_home_shadows_nothing(home: Path) -> None:
 @pytest.mark.parametrize(
     ("shelled", "python", "words"),
     [
-        (Shelled("sh"), "/nowhere/python3", "/nowhere/python3 not found on this host"),
+        (Shelled("sh"), "/nowhere/python3", "/nowhere/python3 does not exist on this host"),
         (Shelled("sh", "yes 'motd motd motd' | head -c 100000"), "python3", "the login scripts print too much"),
         (Shelled("sh", "echo broken >&2; exit 3"), "python3", "broken"),
         (Shelled("sh"), "true", "it ended immediately"),
@@ -133,6 +133,28 @@ def test_what_keeps_it_from_starting_is_said(home: Path, shelled: Shelled, pytho
     with pytest.raises(HostError, match=words) as caught:
         Link(shelled, "node7", python)
     assert str(caught.value).startswith("node7: ")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("given", "cure"),
+    [
+        ("{env}/bin/pyhton", "Did you mean {env}/bin/python? Correct `python` in the profile."),
+        ("~/.vnev/bin/pyhton", "Did you mean {env}/bin/python? Correct `python` in the profile."),
+        ("{env}/bin/gone", "{env}/bin/gone is a link to something that is gone: make the environment again."),
+        ("~/x y/python", "Correct `python` in the profile, or remove it. The nearest folder there is {home}."),
+    ],
+)
+def test_cure_of_a_misspelt_interpreter(home: Path, shell: str, given: str, cure: str) -> None:
+    folder = home / ".venv" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "python").symlink_to(sys.executable)
+    (folder / "gone").symlink_to(home / "moved")
+    python = given.format(env=folder.parent)
+    with pytest.raises(HostError) as caught:
+        Link(Shelled(shell), "node7", python)
+    assert caught.value.what == f"{python} does not exist on this host"
+    assert caught.value.cure == cure.format(env=folder.parent, home=home)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +177,12 @@ def test_a_login_script_in_the_way_is_named(
         Link(Shelled("sh", noise), "node7")
     assert "~/.bashrc" in caught.value.what and "exec(" not in str(caught.value)
     assert "[[ $- == *i* ]] || return" in caught.value.cure
+
+
+def test_a_user_without_a_login_shell_is_named(home: Path) -> None:
+    with pytest.raises(HostError, match=r"this user has no login shell there\n.*currently not available") as caught:
+        Link(Shelled("sh", "exec /usr/sbin/nologin"), "node7")
+    assert "python" not in str(caught.value) and "Log in as another user" in caught.value.cure
 
 
 def test_a_python_that_hangs_is_ended_and_its_cure_reported(

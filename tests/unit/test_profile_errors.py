@@ -212,8 +212,11 @@ YAML = [
     (profile() + "---\na: 1\n", "4:1: a second document begins, expected one per file"),
     (profile() + "env:\n\tA: 1\n", "5:1: a tab where YAML allows none, indent with spaces"),
     (profile() + "env: {A: 1\n", "4:6: not valid YAML: while parsing a flow mapping, expected ',' or '}', "
-                                 "but got '<stream end>'"),
-    (profile(description='"x'), "4:14: not valid YAML: while scanning a quoted scalar, found unexpected end of stream"),
+                                 "but got '<stream end>', close the mapping with }"),
+    (profile(hosts="[a"), "2:8: not valid YAML: while parsing a flow sequence, expected ',' or ']', but got ':', "
+                          "close the list with ]"),
+    (profile(description='"x'), "4:14: not valid YAML: while scanning a quoted scalar, found unexpected end of stream, "
+                                "close the quotation marks"),
     (profile(description="@x"), "4:14: not valid YAML: while scanning for the next token, found character '@' that "
                                 "cannot start any token, quote the value"),
     (profile(description="a: b"), "4:15: not valid YAML: mapping values are not allowed here, expected one key on a "

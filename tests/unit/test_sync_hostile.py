@@ -21,6 +21,7 @@ from disttui.runner.sync import collect as module
 from disttui.runner.sync.collect import Wanted
 from disttui.runner.sync.patterns import Patterns
 from disttui.runner.sync.transfer import TreeParcel, _Sender
+from tests.unit.history_kit import command
 from tests.unit.test_sync_collect import Folder, folder, omissions
 from tests.unit.test_sync_records import folder as project
 from tests.unit.test_sync_records import started
@@ -151,8 +152,35 @@ def test_excluded_files_do_not_count(folder: Folder, monkeypatch: pytest.MonkeyP
     folder.write("a.py")
     commit(folder.path)
     assert folder.names(exclude=("data/",)) == ["a.py"]
-    with pytest.raises(InputError, match="at most 3"):
+    monkeypatch.setattr(module._Collector, "_entry", None)  # none is read
+    with pytest.raises(InputError, match="10 files, and at most 3 can be sent") as caught:
         folder.collect()
+    assert caught.value.cure.startswith("Leave data/, which has 9, out by a line in .disttuiignore")
+
+
+@pytest.mark.torch
+def test_a_script_in_a_hostile_folder_trains_and_each_omission_is_named(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "sub").mkdir(parents=True)
+    (work / "train.py").write_text("import os\nprint('rank', os.environ['RANK'], sorted(os.listdir()))\n")
+    for name in ("a\x1b]0;owned\x07b", "two\nlines", ".env"):
+        (work / name).write_text("x")
+    (work / "id_rsa").write_text("x")
+    (work / "out").symlink_to("/etc/passwd")
+    (work / "loop").symlink_to(".")
+    os.mkfifo(work / "pipe")
+    with (work / "sub/data.bin").open("wb") as sparse:
+        sparse.truncate(5 << 30)
+    done = command(tmp_path, "run", str(work / "train.py"), "--hosts", "local", "--set", "num_processes=1")
+    assert done.returncode == 0, done.stderr
+    said = sorted(line.partition("not sent: ")[2] for line in done.stderr.splitlines() if "not sent: " in line)
+    assert said == [
+        ".env (1B): looks like a secret", "id_rsa (1B): looks like a secret",
+        "out: a link out of the folder, to /etc/passwd", "pipe: not a file (a named pipe)",
+        "sub/data.bin (5.4GB): larger than job.sync.max",
+    ]  # fmt: skip
+    assert r"'a\x1b]0;owned\x07b', 'loop', 'train.py', 'two\nlines']" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from disttui.runner.address import Address
 from disttui.runner.errors import InputError
 from disttui.runner.hosts.discovery import ssh_hosts
 from disttui.runner.profile.fields import user_part
+from disttui.runner.profile.sections import parse_host
 from disttui.runner.transport.ssh_config import SshTarget, hop_address, resolve
 from disttui.runner.transport.ssh_config_files import split, ssh_home
 
@@ -276,3 +277,12 @@ def test_a_user_of_a_windows_domain_keeps_the_backslash(tmp_path: Path) -> None:
     assert resolve(Address("n1"), str(config), None).user == "CORP\\alice"
     assert resolve(Address("gpu"), str(config), None).hostname == "gpu"
     assert user_part("CORP\\alice") == "CORP\\alice"
+
+
+@pytest.mark.parametrize("alias", ["lab/gpu-c", "gpu#1", "a!b", "a*b", "what?"])
+def test_an_alias_may_hold_what_ssh_takes(tmp_path: Path, ssh: str | None, alias: str) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"Host {alias}\n  HostName 10.0.0.7\n")
+    assert parse_host(f"me@{alias}:22").endpoint == Address(alias, "me", 22)
+    assert resolve(Address(alias), str(config), ssh).hostname == "10.0.0.7"
+    assert [one.host for one in ssh_hosts(str(config)).candidates] == ([] if set(alias) & set("*?") else [alias])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from disttui.runner.api.viewer import Viewer
 from disttui.runner.api.waiting import CODES, TIMED_OUT, Condition, Evidence, Waited, conditions, overall, wait
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.render.waiting import MOST, waited_data, waited_text
+from disttui.runner.runs.following import CaughtUp, Refresh, Update
 from disttui.runner.runs.state import RunState, begin, link
 from tests.unit.history_kit import command, kept, lines, mirrored
 from tests.unit.state_kit import fold
@@ -113,6 +116,26 @@ def test_ended_run_is_answered_with_cause_and_evidence(tmp_path: Path) -> None:
 def test_exit_code_says_which_condition_was_met(tmp_path: Path, until: str, state: str, code: int) -> None:
     mirror(tmp_path, state=state)
     assert command(tmp_path, "wait", "two-7f3a", "--until", until).returncode == code
+
+
+def test_step_that_comes_after_the_end_is_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Following:
+        mirror = tmp_path
+        state = running(step=1)
+
+        def __iter__(self) -> Iterator[Update]:
+            yield CaughtUp()
+            for node in (0, 1):
+                self.state = fold(self.state, node, "exit.json", ended("failed"))
+            yield Refresh(0, 0.0)
+            self.state = fold(self.state, 0, "attempt-1/rank-0.metrics.jsonl", {"t": 3.0, "step": 1000})
+            for node in (0, 1):
+                self.state = link(self.state, node, "ended")
+            yield Refresh(0, 0.0)
+
+    monkeypatch.setattr("disttui.runner.api.waiting.attach", lambda *_, **__: nullcontext(Following()))
+    [found] = wait(Viewer({}), [kept(tmp_path)], "step>=1000")
+    assert isinstance(found, Waited) and found.code == CODES["step"]
 
 
 def test_several_runs_are_waited_for(tmp_path: Path) -> None:

@@ -282,7 +282,8 @@ class HostsTable(RowList[LoadRow]):
         if host.state == "connecting":
             return [(f"connecting {max(0.0, self._now - host.since):.0f} s", self.component(css))]
         why = clean(" ".join(f"{host.problem}{'. ' if host.cure else ''}{host.cure}".split()))
-        word = f"{host.state}  "
+        since = f" since {time.strftime('%H:%M:%S', time.localtime(host.since))}" if host.state == "not seen" else ""
+        word = f"{host.state}{since}  "
         return [(word, self.component(css)), (meters.fit(why, max(0, width - len(word))), self.component("top--quiet"))]
 
     def _figures(self, host: HostNow, load: Load, width: int) -> list[Piece]:

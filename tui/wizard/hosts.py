@@ -15,7 +15,7 @@ from textual.widgets import Input
 
 from disttui.runner.formatting import amount
 from disttui.runner.hosts.discovery import Candidate, typed_hosts
-from disttui.tui.keys import OPEN, VIEW, bind
+from disttui.tui.keys import APP, OPEN, VIEW, bind
 from disttui.tui.run.again import SANDBOX
 from disttui.tui.widgets.points import Point
 from disttui.tui.widgets.table import Cell, Column, Row, Table, state_cell
@@ -84,7 +84,9 @@ class NameInput(Input):
         bind("names.list", "down,tab", "to_list", "choose", "to the list of hosts", group=OPEN),
         bind("names.go", "enter", "submit", "add, next", "add the typed hosts; if empty, next step", group=OPEN),
         bind("names.clear", "escape", "clear", "clear", "clear the input", group=OPEN),
-    ]
+        bind("names.leave", "q", "leave", "back", "while nothing is typed: leave the wizard", show=False,
+             group=APP, priority=True),
+    ]  # fmt: skip
 
     def on_paste(self, event: events.Paste) -> None:
         """Take all pasted lines; Textual's Input takes only the first."""
@@ -98,8 +100,13 @@ class NameInput(Input):
     def action_clear(self) -> None:
         self.value = ""
 
+    async def action_leave(self) -> None:
+        await self.screen.run_action("back")
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave escape to the screen where nothing is typed."""
+        """Leave escape to the screen where nothing is typed; then `q` is no letter either, as in the other steps."""
+        if action == "leave":
+            return not self.value
         return bool(self.value) if action == "clear" else super().check_action(action, parameters)
 
 

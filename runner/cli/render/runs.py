@@ -31,6 +31,18 @@ def render_runs(rows: Sequence[Row], width: int = 80) -> str:
     return "\n".join([*lines, *(f"{run}: {dropped_words(run, why)}" for run, why in lost)])
 
 
+def closing_line(row: Row, again: str) -> str:
+    """What the terminal keeps of a run when its screen is left: `● 2node-7f3a running, step 5/30`.
+
+    Args:
+        again: The command that opens it again, without the run.
+    """
+    run, cause = short(str(row.get("run"))), cause_text(row) if row.get("state") in ("failed", "lost") else ""
+    glyph, _, state = _state(row).partition(" ")
+    step = "" if row.get("step") is None else f", step {_step(row)}"
+    return f"{glyph} {run} {state}{step}{f': {cause}' if cause else ''}\n  → disttui {again} {run}"
+
+
 def runs_data(rows: Sequence[Row]) -> list[dict[str, object]]:
     """The same for JSON; of failed runs with the cause, as far as the summary has it, and where to read more."""
     return [{**row, "explain": _explain(row)} for row in rows]

@@ -85,6 +85,9 @@ def _hostfile(plan: Plan) -> Exported:
     """`name slots=n`, and the mpirun that uses it."""
     lines, notes = [], []
     for host, entry in zip(plan.hosts, plan.profile.hosts, strict=True):
+        if "#" in entry.host:
+            what = f"a hostfile cannot name {entry.host}: # begins a comment in it"
+            raise InputError(what, "Give the host another alias in ~/.ssh/config.")
         lines.append(f"{'localhost' if entry.endpoint.is_local else entry.host} slots={host.num_processes}\n")
         if entry.user or entry.port:
             notes.append(f"user and port of {host.name} have no place in a hostfile: write them into ~/.ssh/config")
