@@ -148,7 +148,7 @@ async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path) -> None
             ("1", 10.0, 1),
             ("8", 10.0 + 0.9 * TYPING, 18),
             ("2", 20.0, 2),
-            ("3", 20.0 + TYPING, 3),
+            ("3", 20.0 + 1.1 * TYPING, 3),
         ):
             typed = events.Key(key, key)
             typed.time = began + later
