@@ -17,19 +17,26 @@ if TYPE_CHECKING:
     from disttui.runner.api.comparing import compare as compare
     from disttui.runner.api.diagnosing import Diagnosed as Diagnosed
     from disttui.runner.api.diagnosing import diagnose as diagnose
+    from disttui.runner.api.ending import Old as Old
+    from disttui.runner.api.ending import OldRuns as OldRuns
     from disttui.runner.api.ending import StopAsked as StopAsked
     from disttui.runner.api.ending import StopResult as StopResult
     from disttui.runner.api.ending import catch_up as catch_up
     from disttui.runner.api.ending import forget as forget
     from disttui.runner.api.ending import forget_here as forget_here
+    from disttui.runner.api.ending import old_runs as old_runs
+    from disttui.runner.api.ending import remove as remove
     from disttui.runner.api.ending import stop as stop
     from disttui.runner.api.ending import stop_runs as stop_runs
     from disttui.runner.api.finding import adopt as adopt
     from disttui.runner.api.finding import find_run as find_run
     from disttui.runner.api.finding import known_runs as known_runs
     from disttui.runner.api.finding import select_runs as select_runs
+    from disttui.runner.api.following import Fired as Fired
     from disttui.runner.api.following import attach as attach
     from disttui.runner.api.following import follow as follow
+    from disttui.runner.api.following import replay as replay
+    from disttui.runner.api.following import try_rules as try_rules
     from disttui.runner.api.interop import export_profile as export_profile
     from disttui.runner.api.interop import import_profile as import_profile
     from disttui.runner.api.interop import save_exported as save_exported
@@ -67,19 +74,17 @@ if TYPE_CHECKING:
     from disttui.runner.api.log_lines import LineFilter as LineFilter
     from disttui.runner.api.log_lines import LogLines as LogLines
     from disttui.runner.api.log_lines import logs as logs
-    from disttui.runner.api.notifying import Tested as Tested
-    from disttui.runner.api.notifying import try_notify as try_notify
-    from disttui.runner.api.old import Old as Old
-    from disttui.runner.api.old import OldRuns as OldRuns
-    from disttui.runner.api.old import old_runs as old_runs
-    from disttui.runner.api.old import remove as remove
     from disttui.runner.api.orphan_search import Orphans as Orphans
     from disttui.runner.api.orphan_search import orphans as orphans
+    from disttui.runner.api.orphan_search import top as top
+    from disttui.runner.api.orphan_search import watch_hosts as watch_hosts
     from disttui.runner.api.preparing import Planned as Planned
     from disttui.runner.api.preparing import PreflightError as PreflightError
     from disttui.runner.api.preparing import Prepared as Prepared
+    from disttui.runner.api.preparing import Tested as Tested
     from disttui.runner.api.preparing import plan_run as plan_run
     from disttui.runner.api.preparing import prepare as prepare
+    from disttui.runner.api.preparing import try_notify as try_notify
     from disttui.runner.api.probing import Probed as Probed
     from disttui.runner.api.probing import probe as probe
     from disttui.runner.api.pulling import Pulled as Pulled
@@ -90,10 +95,9 @@ if TYPE_CHECKING:
     from disttui.runner.api.questions import HostNotice as HostNotice
     from disttui.runner.api.questions import Questions as Questions
     from disttui.runner.api.questions import Unattended as Unattended
-    from disttui.runner.api.replaying import Fired as Fired
-    from disttui.runner.api.replaying import replay as replay
-    from disttui.runner.api.replaying import try_rules as try_rules
     from disttui.runner.api.rerunning import Again as Again
+    from disttui.runner.api.rerunning import export_weights as export_weights
+    from disttui.runner.api.rerunning import fetch_weights as fetch_weights
     from disttui.runner.api.rerunning import newest_checkpoint as newest_checkpoint
     from disttui.runner.api.rerunning import rerun as rerun
     from disttui.runner.api.running import StartedRun as StartedRun
@@ -110,10 +114,6 @@ if TYPE_CHECKING:
     from disttui.runner.api.viewer import Viewer as Viewer
     from disttui.runner.api.waiting import Waited as Waited
     from disttui.runner.api.waiting import wait as wait
-    from disttui.runner.api.watching import top as top
-    from disttui.runner.api.watching import watch_hosts as watch_hosts
-    from disttui.runner.api.weights import export_weights as export_weights
-    from disttui.runner.api.weights import fetch_weights as fetch_weights
     from disttui.runner.errors import DisttuiError as DisttuiError
     from disttui.runner.errors import HostError as HostError
     from disttui.runner.errors import InputError as InputError
@@ -137,9 +137,11 @@ _HOMES = {
     "disttui.runner.api.carrying": "RunCode HostStep",
     "disttui.runner.api.comparing": "Comparison compare",
     "disttui.runner.api.diagnosing": "Diagnosed diagnose",
-    "disttui.runner.api.ending": "StopAsked StopResult catch_up forget forget_here stop stop_runs",
+    "disttui.runner.api.ending": (
+        "Old OldRuns StopAsked StopResult catch_up forget forget_here old_runs remove stop stop_runs"
+    ),
     "disttui.runner.api.finding": "adopt find_run known_runs select_runs",
-    "disttui.runner.api.following": "attach follow",
+    "disttui.runner.api.following": "Fired attach follow replay try_rules",
     "disttui.runner.api.interop": "export_profile import_profile save_exported",
     "disttui.runner.api.leasing": "HostLeases HostsInUse Moved WaitingRun lease move queue release who",
     "disttui.runner.api.libraries": (
@@ -149,23 +151,18 @@ _HOMES = {
     "disttui.runner.api.library_edits": "LibraryEdit copy_profile read_for_edit restore_profile save_profile",
     "disttui.runner.api.listing": "Listing RunFilter RunStatus list_runs refresh",
     "disttui.runner.api.log_lines": "LineFilter LogLines logs",
-    "disttui.runner.api.notifying": "Tested try_notify",
-    "disttui.runner.api.old": "Old OldRuns old_runs remove",
-    "disttui.runner.api.orphan_search": "Orphans orphans",
-    "disttui.runner.api.preparing": "Planned PreflightError Prepared prepare plan_run",
+    "disttui.runner.api.orphan_search": "Orphans orphans top watch_hosts",
+    "disttui.runner.api.preparing": "Planned PreflightError Prepared Tested plan_run prepare try_notify",
     "disttui.runner.api.probing": "Probed probe",
     "disttui.runner.api.pulling": "Pulled PulledFile ToFetch pull",
     "disttui.runner.api.questions": "Doubt HostNotice Questions Unattended",
-    "disttui.runner.api.replaying": "Fired replay try_rules",
-    "disttui.runner.api.rerunning": "Again newest_checkpoint rerun",
+    "disttui.runner.api.rerunning": "Again export_weights fetch_weights newest_checkpoint rerun",
     "disttui.runner.api.running": "StartedRun run",
     "disttui.runner.api.starting": "Launched start",
     "disttui.runner.api.sweeping": "Sweep SweptRun find_sweep start_sweep",
     "disttui.runner.api.tracking": "LogTrial Sent send_metrics",
     "disttui.runner.api.viewer": "Viewer",
     "disttui.runner.api.waiting": "Waited wait",
-    "disttui.runner.api.watching": "top watch_hosts",
-    "disttui.runner.api.weights": "export_weights fetch_weights",
     "disttui.runner.errors": "DisttuiError HostError InputError LinkLostError",
     "disttui.runner.runs.follow": "LinkNews LogRead Notice RecordRead",
     "disttui.runner.runs.following": "CaughtUp Following Refresh StopSent Update Wishes",

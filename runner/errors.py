@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 
 
@@ -77,3 +78,16 @@ class LinkLostError(HostError):
     """The link broke: the host's answer is unknown, and another attempt may succeed."""
 
     code = "link-lost"
+
+
+def near(word: str, known: Sequence[str]) -> str | None:
+    """The known word that `word` was most likely meant to be."""
+    # It takes quadratic time; a word of this length is no typing error.
+    if len(word) > 60:
+        return None
+    # The folder, or the library, that they share makes two names no more alike.
+    shared = word[: word.rfind("/") + 1]
+    if not any(name.startswith(shared) for name in known):
+        shared = ""
+    rests = {name.removeprefix(shared): name for name in known if name.startswith(shared)}
+    return next((rests[one] for one in difflib.get_close_matches(word.removeprefix(shared).lower(), rests, 1)), None)

@@ -1,9 +1,10 @@
-"""Readable numbers: durations, moments, counts, bytes."""
+"""Readable numbers (durations, moments, counts, bytes), and tables of them."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from disttui.runner.protocol.metrics import NOT_FINITE
@@ -97,3 +98,18 @@ def gibibytes(value: float) -> str:
     if number(value) is None:
         return "?"
     return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+
+
+def fit(text: str, width: int) -> str:
+    """A text whose lines are cut to a width; a cut line ends with `…`."""
+    return "\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in text.split("\n"))
+
+
+def table(head: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
+    """Rows under a head of (title, `<` or `>`); a column without any value is left out."""
+    lines = [[title for title, _ in head], *rows]
+    columns = [index for index in range(len(head)) if any(line[index] for line in lines)]
+    widths = {index: max(len(line[index]) for line in lines) for index in columns}
+    return "\n".join(
+        "  ".join(f"{line[index]:{head[index][1]}{widths[index]}}" for index in columns).rstrip() for line in lines
+    )

@@ -15,17 +15,17 @@ from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from disttui.runner.api.comparing import SECTIONS
+from disttui.runner.api.following import Fired
 from disttui.runner.api.leasing import HostLeases, Moved, WaitingPart
 from disttui.runner.api.listing import RunStatus
-from disttui.runner.api.replaying import Fired
 from disttui.runner.api.sweeping import Sweep
 from disttui.runner.api.tracking import Sent
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import cli
 from disttui.runner.hosts.facts import HostFacts
 from disttui.runner.library.git import Commit
-from disttui.runner.planning.advice import Advice
 from disttui.runner.planning.checks import Check, HostDifference
 from disttui.runner.planning.preflight import Finding
+from disttui.runner.planning.recommend import Advice
 from disttui.runner.profile.effects import Effect, Secret
 from disttui.runner.protocol.cause import Cause
 from disttui.runner.protocol.files import Exit

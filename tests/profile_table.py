@@ -16,7 +16,9 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from disttui.runner.profile import Profile, ProfileErrors, parse
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.problems import ProfileErrors
+from disttui.runner.profile.schema import Profile
 from disttui.runner.profile.sections import (
     Container,
     Data,

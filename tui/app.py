@@ -373,7 +373,7 @@ class DisttuiApp(Shell):
 
     @work(thread=True, group="theme")
     def _remember(self, theme: str) -> None:
-        from disttui.runner.profile.edit import change_config  # slow to import
+        from disttui.runner.profile.save import change_config  # slow to import
 
         try:
             self.notify(f"theme {theme} is saved in {change_config(self.environ, lambda _: {'theme': theme})}")

@@ -186,7 +186,7 @@ def read_inventory(
     found = Inventory(runs, profiles, hosts, tuple(map(clean, problems)), remotes, read=True)
     if not found.newcomer:
         return found
-    from disttui.runner.hosts.discovery.ssh_hosts import ssh_hosts
+    from disttui.runner.hosts.discovery import ssh_hosts
 
     named = [HostRow(one.host, (), ()) for one in ssh_hosts(ssh_config).candidates]
     return replace(found, hosts=(*named, *hosts))

@@ -15,8 +15,7 @@ from typing import NamedTuple
 from textual.app import App, SuspendNotSupported
 
 from disttui.runner.errors import InputError
-from disttui.runner.user.editor import editor_command
-from disttui.runner.user.notices import DEAF_TERMS, through_tmux
+from disttui.runner.user.terminal import DEAF_TERMS, editor_command, through_tmux
 
 OSC_LIMIT = 74_000
 """The most base64 characters that xterm, tmux and others accept in one OSC 52 sequence."""

@@ -1,4 +1,4 @@
-"""A run's code: collected from the folder of `job.sync`, sent to the hosts, and recorded with the run."""
+"""What hosts get before a run: the code of `job.sync`, which is recorded with the run, and the `data` of a profile."""
 
 from __future__ import annotations
 
@@ -12,25 +12,30 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from queue import SimpleQueue
 from typing import NamedTuple, TypeVar
 
 from disttui.runner import private
 from disttui.runner.api.questions import ignore
-from disttui.runner.errors import InputError
+from disttui.runner.api.viewer import Viewer
+from disttui.runner.errors import DisttuiError, HostError, InputError
 from disttui.runner.formatting import count
+from disttui.runner.hosts.answers import StagedTree
 from disttui.runner.hosts.link import Link
+from disttui.runner.hosts.survey import HostsError, Tell
 from disttui.runner.ids import short
 from disttui.runner.paths import inside
-from disttui.runner.profile import Profile
 from disttui.runner.profile.leaks import without_tokens
 from disttui.runner.profile.problems import printable
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import Data
 from disttui.runner.protocol import tree
 from disttui.runner.protocol.objects import DamagedError, Store, write_tree
-from disttui.runner.runs.provenance import CodeKept
+from disttui.runner.runs.notes import CodeKept
 from disttui.runner.runs.registry import KnownRun
-from disttui.runner.sync.collect import Collected, GitState, Omitted, Wanted, collect, git_state
+from disttui.runner.runs.remote import stream_all, together
+from disttui.runner.sync.collect import Collected, GitState, Omitted, Wanted, collect, git_state, omission_lines
 from disttui.runner.sync.transfer import TreeParcel, send
 from disttui.runner.text.masking import masked
 from disttui.runner.user.folders import user_folder
@@ -106,7 +111,7 @@ def collect_code(
 
 def recorded_code(run: KnownRun, environ: Mapping[str, str] = os.environ) -> RunCode:
     """The code of an earlier run. Raises InputError where this machine does not have it any more."""
-    from disttui.runner.runs.provenance import load_provenance
+    from disttui.runner.runs.notes import load_provenance
 
     kept = load_provenance(run.folder)
     store = code_store(environ)
@@ -327,3 +332,115 @@ def _check_script(profile: Profile, found: Collected) -> None:
         raise InputError(f"the script is not sent: {why}", "Add it to job.sync.include.", place=place)
     cure = "Correct job.script, which starts at the folder of job.sync; git must not ignore it."
     raise InputError("the script is not among the files that job.sync sends", cure, place=place)
+
+
+def stage(
+    viewer: Viewer, known: KnownRun, profile: Profile, links: Sequence[Link], reopen: Callable[[int], Link], tell: Tell
+) -> None:
+    """Have all hosts have the data of a profile. Raises DisttuiError, which names host, source and cure."""
+    for index in range(len(profile.data)):
+        _Staging(viewer, known, profile, index, links, reopen, tell).run()
+
+
+class _Staging:
+    """One entry of `data`."""
+
+    def __init__(
+        self, viewer: Viewer, known: KnownRun, profile: Profile, index: int,
+        links: Sequence[Link], reopen: Callable[[int], Link], tell: Tell,
+    ) -> None:  # fmt: skip
+        self._viewer, self._known, self._profile, self._index = viewer, known, profile, index
+        self._data: Data = profile.data[index]
+        self._links, self._reopen = links, reopen
+        self._store = code_store(viewer.environ)
+        self._tell: Tell = lambda node, kind, note: tell(node, "data", f"{self._data.to}: {note}")
+
+    def run(self) -> None:
+        host, _ = self._data.host_path
+        nodes = [node for node, one in enumerate(self._profile.hosts) if one.name == host] or range(len(self._links))
+        try:
+            if not self._data.is_address and not host:
+                parcel, single = self._collected()
+                self._send(parcel, single=single)
+                return
+            found = self._fetched(nodes)
+            if self._data.sha256 and self._data.sha256 != tree.decode(found["manifest"])[0].value:
+                raise HostError(host, "it does not have the sha256 of the profile", "Correct it, or the file.")
+            parcel = TreeParcel(found["tree"], found["manifest"], self._store, here=False)
+            self._store.add(found["manifest"])
+            try:
+                self._send(parcel, single=found["file"])
+            except HostError:
+                if host:
+                    raise
+                self._ask(nodes, fetch=True)  # some reach no other host, but perhaps the address
+                self._send(parcel, single=found["file"])
+        except DisttuiError as error:
+            parts = [self._named(part) for part in error.parts or [error]]
+            raise parts[0] if len(parts) == 1 else HostsError(parts) from None
+
+    def _named(self, error: DisttuiError) -> DisttuiError:
+        if isinstance(error, InputError):
+            return error
+        what = f"data {self._data.to} from {printable(self._data.source)}: {error.what}"
+        return HostError(error.host, what, error.cure, cause=error.cause)
+
+    def _send(self, parcel: TreeParcel, *, single: bool) -> None:
+        send(
+            parcel, self._links, run=self._known.run, run_dir=self._known.run_dir, to=self._data.to,
+            reopen=self._reopen, tell=self._tell, addresses=meeting_addresses(self._profile)[: len(self._links)],
+            ports=self._profile.launch.ports, data="file" if single else "folder",
+        )  # fmt: skip
+
+    def _collected(self) -> tuple[TreeParcel, bool]:
+        """What this machine has. Raises InputError."""
+        place = ("data", self._index, "from")
+        path = self._profile.local_path(self._data.source, *place)
+        cure = f"Correct data.{self._index}.from."
+        try:
+            path = path.resolve(strict=True)
+        except (OSError, RuntimeError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise InputError(f"cannot read the data: {why}", cure, place=printable(str(path))) from None
+        single = not path.is_dir()
+        wanted = Wanted(path.parent if single else path, whole=True, only=path.name if single else "")
+        found = collect(wanted, self._store, user_folder("cache", self._viewer.environ) / "sync")
+        for line in omission_lines(found.omitted):
+            self._tell(0, "data", f"not sent: {line}")
+        if not found.entries:
+            raise InputError("there are no files in it", cure, place=printable(str(path)))
+        if not single and self._data.sha256:
+            raise InputError("sha256 is of a file, and this is a folder", "Remove it.", place=printable(str(path)))
+        if not single:
+            return TreeParcel(found.sha256, found.manifest, self._store), False
+        if self._data.sha256 not in (None, found.entries[0].value):
+            what = f"it has the SHA-256 {found.entries[0].value}"
+            raise InputError(what, f"Correct data.{self._index}.sha256, or the file.", place=printable(str(path)))
+        name = os.fsencode(PurePosixPath(self._data.to).name)
+        manifest = tree.encode([found.entries[0]._replace(path=name)])
+        self._store.add(manifest)
+        return TreeParcel(tree.digest(manifest), manifest, self._store), True
+
+    def _fetched(self, nodes: Sequence[int]) -> StagedTree:
+        """What a host has, or the first one that can fetch it has then. Raises DisttuiError."""
+        if self._data.is_address and (
+            found := next((one for one in self._ask(nodes, fetch=False) if one["tree"]), None)
+        ):
+            return found
+        errors: list[DisttuiError] = []
+        for node in nodes:
+            try:
+                return self._ask([node], fetch=True)[0]
+            except DisttuiError as error:
+                errors.append(error)
+        raise together(errors)
+
+    def _ask(self, nodes: Sequence[int], *, fetch: bool) -> list[StagedTree]:
+        requests = {}
+        for node in nodes:
+            plain, secret = self._profile.split_env(node, self._viewer.secrets.value)
+            requests[node] = {
+                "source": self._data.host_path[1] or self._data.source, "to": self._data.to, "fetch": fetch,
+                "size": self._data.size or 0, "sha256": self._data.sha256 or "", "env": {**plain, **secret},
+            }  # fmt: skip
+        return stream_all(self._links, "stage", requests, "data", self._tell)

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from disttui.runner.api.carrying import code_changes
-from disttui.runner.api.replaying import replay
+from disttui.runner.api.following import replay
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.formatting import amount, gibibytes, number
 from disttui.runner.hosts.facts import HostFacts
-from disttui.runner.profile.changes import flat
+from disttui.runner.profile.effects import flat
 from disttui.runner.protocol.regular import open_regular
-from disttui.runner.runs.provenance import CodeKept, Provenance, load_provenance
+from disttui.runner.runs.notes import CodeKept, Provenance, load_provenance
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.state import RunState
 from disttui.runner.untrusted.records import json_object

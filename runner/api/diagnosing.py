@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from disttui.runner import private
 from disttui.runner.api.viewer import Viewer
-from disttui.runner.diagnose.hang import Standing, standing, standings, with_steps
+from disttui.runner.diagnose.hang import Standing, standing, standings
 from disttui.runner.errors import DisttuiError
 from disttui.runner.formatting import number
 from disttui.runner.paths import inside
@@ -62,9 +62,7 @@ def diagnose(viewer: Viewer, run: KnownRun, words: Callable[[Diagnosed], str] | 
             # Another viewer of this machine has locked the mirror then, and updates it.
             state = replay(run, folder if nodes else run.folder).state
     asked = bool(ranks) and state.result is None
-    found = Diagnosed(
-        run, state, tuple(with_steps(state, ranks) if asked else standings(state)), asked, tuple(warnings)
-    )
+    found = Diagnosed(run, state, tuple(ranks if asked else standings(state)), asked, tuple(warnings))
     if asked and words:
         try:
             keep(run.folder, Diagnosis(max(1, state.attempt), time.time(), words(found)))

@@ -19,8 +19,8 @@ from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.survey import Tell, probe_request, side_by_side
 from disttui.runner.paths import inside
 from disttui.runner.planning.interpreter import find_python, has_environment
-from disttui.runner.profile import Profile
 from disttui.runner.profile.problems import printable
+from disttui.runner.profile.schema import Profile
 from disttui.runner.protocol import tree
 from disttui.runner.protocol.names import WHEELS
 from disttui.runner.protocol.requests import EnvironmentAnswer
@@ -64,7 +64,8 @@ def collect_requirements(viewer: Viewer, profile: Profile) -> EnvironmentFiles:
         _read(main.with_name("pyproject.toml"), main.parent, files)
     if wanted.inherit and main.suffix in (".lock", ".yml", ".yaml"):
         raise InputError(f"{main.name} pins every package: it cannot inherit any", "Use a requirements.txt.")
-    return EnvironmentFiles(files, wanted.inherit, _wheels(viewer, profile))
+    where = wanted.wheels and profile.local_path(wanted.wheels, "job", "environment", "wheels")
+    return EnvironmentFiles(files, wanted.inherit, _packed(viewer, where) if where else None)
 
 
 def _read(path: Path, top: Path, files: dict[str, str]) -> None:
@@ -99,13 +100,6 @@ def _follow(path: Path, text: str, top: Path, files: dict[str, str]) -> None:
             cure = "Put its wheel into job.environment.wheels, or install it by job.setup from the code that is sent."
             what = f"{printable(words[:100])} is a path of this machine"
             raise InputError(what, cure, place=f"{printable(str(path))}:{number}")
-
-
-def _wheels(viewer: Viewer, profile: Profile) -> TreeParcel | None:
-    wanted = profile.job.environment
-    if wanted is None or wanted.wheels is None:
-        return None
-    return _packed(viewer, profile.local_path(wanted.wheels, "job", "environment", "wheels"))
 
 
 def _packed(viewer: Viewer, folder: Path) -> TreeParcel:

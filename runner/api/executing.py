@@ -16,7 +16,7 @@ from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError, InputError
 from disttui.runner.hosts.ship import node_parcel, shell_word
 from disttui.runner.ids import short
-from disttui.runner.profile import Host
+from disttui.runner.profile.sections import Host
 from disttui.runner.protocol.requests import ShellRequest
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.text import LineMaker

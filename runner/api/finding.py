@@ -1,18 +1,40 @@
-"""Finds runs by their ids or as groups: those that are known here, or one on a host."""
+"""Finds runs by their ids or as groups: those that are known here, or one on a host.
+
+Of a run that a host names only the names of its hosts and their processes are taken. Nothing of it is executed, and no
+host that it names is contacted before the user has agreed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from itertools import repeat
+
+from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
 from disttui.runner.api.viewer import Viewer
-from disttui.runner.errors import InputError
-from disttui.runner.ids import short
-from disttui.runner.profile import Profile, parse_host
+from disttui.runner.errors import HostError, InputError
+from disttui.runner.hosts.link import Item, Link
+from disttui.runner.ids import pick, short
+from disttui.runner.paths import inside
+from disttui.runner.profile.fields import split_host
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import parse_host
 from disttui.runner.protocol.names import RUN_DIR
 from disttui.runner.runs import registry
-from disttui.runner.runs.adopt import adopt as take_up
-from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.runs.registry import KnownHost, KnownRun, load_run, refuse_newer, remember
+from disttui.runner.runs.remote import REACH, reach_hosts
+from disttui.runner.runs.store import mirrors_folder
+from disttui.runner.runs.summary import Summary, summaries
 from disttui.runner.text import clean
+from disttui.runner.untrusted.records import json_object
+
+_SPEC = 4 << 20
+_NAME = re.compile(r"[\w\[:][\w.:%+=~^@\[\]-]*")
+"""The form of host names in a profile."""
 
 
 def known_runs(viewer: Viewer) -> tuple[list[KnownRun], list[str]]:
@@ -111,23 +133,102 @@ def adopt(
         HostError: The host cannot be reached, or the run may not be read.
     """
     one = parse_host(host)
-
-    def agree(asked: str, run: str, others: Sequence[str]) -> None:
-        answer = trust_hosts or viewer.questions.trust_hosts(asked, run, others)
+    known = KnownHost.of(one, one.name)
+    run_dir = run_dir or (profile.launch.run_dir if profile else RUN_DIR)
+    with reach_hosts({0: known}, viewer.connector()) as reached:
+        reached.refuse_none()
+        link = reached.links[0]
+        summary = _pick(text, summaries(link.request("list", run_dir=run_dir)), one.name)
+        run, node, names, counts = summary["run"], summary["node_rank"], summary["hosts"], summary["nproc"]
+        folder = inside(mirrors_folder(viewer.environ), run)
+        before = None
+        with suppress(InputError):  # it is not stored here, or its record is damaged
+            before = load_run(folder)
+        written = {} if before and not before.adopted else _written(link, run, node, run_dir)
+    if before and not before.adopted:
+        registry.mask_secrets(before, viewer.environ)
+        return before
+    if summary.get("job"):  # one login node of Slurm is the way to all of its nodes
+        hosts = tuple(map(KnownHost.of, repeat(known), names, counts))
+    else:
+        hosts = _of_profile(profile, run, names, counts) if profile else _of_names(known, node, names, counts)
+    others = [host.name for rank, host in enumerate(hosts) if rank != node and host.as_host().endpoint != one.endpoint]
+    if others and not (profile or trust_hosts or (before and before.hosts == hosts)):
+        answer = viewer.questions.trust_hosts(one.name, run, others)
         if not answer:
-            named = f"{asked} says that {short(run)} also runs on {', '.join(others)}"
+            named = f"{one.name} says that {short(run)} also runs on {', '.join(others)}"
             cure = "If they are hosts of yours, add --trust-hosts, or --profile with the run's hosts in its order."
             raise InputError(f"{named}: not reached{' without a yes' if answer is None else ''}", cure)
+    by, started, config = summary.get("by") or "?", summary.get("started", 0.0), viewer.ssh_config
+    made = remember(KnownRun(run, folder, hosts, written, run_dir, started, by, ssh_config=config, adopted=True))
+    registry.mask_secrets(made, viewer.environ)
+    return made
 
-    run = take_up(
-        text,
-        KnownHost.of(one, one.name),
-        viewer.connector(),
-        viewer.environ,
-        agree,
-        profile=profile,
-        run_dir=run_dir or (profile.launch.run_dir if profile else RUN_DIR),
-        ssh_config=viewer.ssh_config,
-    )
-    registry.mask_secrets(run, viewer.environ)
-    return run
+
+def _pick(text: str, found: Sequence[Summary], host: str) -> Summary:
+    """The summary of the run with this id or beginning, checked for adoption. Raises InputError or HostError."""
+    wanted = pick(text, list(dict.fromkeys(one["run"] for one in found)), host)
+    summary = next(one for one in found if one["run"] == wanted)
+    if "problem" in summary:
+        raise HostError(host, summary["problem"], summary.get("cure", ""))
+    refuse_newer(summary, f"{host}: {wanted}")
+    if "hosts" not in summary or summary.get("node_rank", len(summary["hosts"])) >= len(summary["hosts"]):
+        raise HostError(host, f"spec.json of {wanted} does not name its hosts", "Inspect it on the host.")
+    names = summary["hosts"]
+    if strange := next((name for name in names if not _NAME.fullmatch(name) or names.count(name) > 1), None):
+        raise HostError(
+            host, f"it says that {wanted} has a host {strange!r}: no name, or two of it", "Do not trust it."
+        )
+    return summary
+
+
+def _of_profile(profile: Profile, run: str, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
+    """The hosts with the addresses of the user's profile."""
+    if len(profile.hosts) != len(names):
+        raise InputError(
+            f"the profile has {len(profile.hosts)} hosts, {short(run)} runs on {len(names)}: {', '.join(names)}",
+            "Give a profile with these hosts, in this order.",
+        )
+    return tuple(map(KnownHost.of, profile.hosts, names, counts))
+
+
+def _of_names(asked: KnownHost, node: int, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
+    """The hosts as ssh aliases of these names; the asked host keeps the address it was asked at."""
+    hosts = [
+        KnownHost.of(asked, name, count) if rank == node else KnownHost(name, _address(asked.name, name), nproc=count)
+        for rank, (name, count) in enumerate(zip(names, counts, strict=True))
+    ]
+    if any(one.host == "local" and rank != node for rank, one in enumerate(hosts)):
+        raise InputError(
+            "a host of this run is 'local', the machine that it was started from",
+            "Give --profile with the run's hosts as you reach them, in its order.",
+        )
+    return tuple(hosts)
+
+
+def _address(asked: str, name: str) -> str:
+    """The host in a name like bob@box:2222: login and port are never taken from another host's answer."""
+    try:
+        host = split_host(name)[1]
+        KnownHost(name, host).as_host()
+    except (PydanticCustomError, ValidationError):
+        cure = "Give --profile with the run's hosts as you reach them, in its order."
+        raise HostError(asked, f"it lists {name[:100]!r} as a host of the run: not a host name", cure) from None
+    return host
+
+
+def _written(link: Link, run: str, node: int, run_dir: str) -> Mapping[str, object]:
+    """The profile in a run's spec.json, for display only; empty if missing."""
+    data = bytearray()
+
+    def take(item: Item) -> None:
+        if isinstance(item, tuple) and len(data) <= _SPEC:
+            data.extend(item[3])
+
+    place = {"run": run, "node_rank": node, "run_dir": run_dir, "name": "spec.json", "offset": 0, "length": _SPEC}
+    try:
+        link.stream("read", take, **place).result(REACH)
+    except (HostError, FutureTimeout):
+        return {}
+    profile = (json_object(bytes(data)) or {}).get("profile")
+    return profile if isinstance(profile, dict) else {}

@@ -1,20 +1,33 @@
-"""Follows a run from its beginning, or from what is held of it."""
+"""Follows a run from its beginning, or from what is held of it; reads one back from its records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from disttui.runner.api.viewer import Viewer
-from disttui.runner.errors import InputError
+from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.hosts.link import Link
-from disttui.runner.ids import short
 from disttui.runner.runs import remote
-from disttui.runner.runs.backfill import Beginning, fill_all
+from disttui.runner.runs.contents import EventLine
 from disttui.runner.runs.following import Following, Wishes
-from disttui.runner.runs.registry import KnownRun, mirror_of
+from disttui.runner.runs.registry import KnownRun, mirror_of, refuse_sandbox
+from disttui.runner.runs.remote import REACH, Beginning, fill_all, missing, sync
+from disttui.runner.runs.replay import Replay
+from disttui.runner.runs.replay import replay as fold_mirror
 from disttui.runner.runs.store import HostStore, host_folder
+from disttui.runner.runs.summary import summaries
+from disttui.runner.text import clean
+
+if TYPE_CHECKING:
+    from disttui.runner.protocol.watch import Action, RuleName
+
 
 TAIL = remote.TAIL
 """Bytes at the end of every log with which a late viewer begins."""
@@ -80,10 +93,152 @@ def fetch_beginnings(viewer: Viewer, run: KnownRun, wanted: Sequence[Beginning])
         fill_all(partial(viewer.link_to, run), run, wanted, lambda node: HostStore(host_folder(folder, node)))
 
 
-def refuse_sandbox(run: KnownRun) -> None:
-    """Raise InputError for a run of a sandbox whose hosts are gone."""
-    if run.gone:
-        raise InputError(
-            f"{short(run.run)} was played in a sandbox, which lives only as long as its command",
-            "Its records stay here: disttui runs show, logs, metrics.",
-        )
+LIMIT = 5.0
+"""Seconds to connect to hosts before the mirror is used without them."""
+
+
+def replay(viewer: Viewer, run: KnownRun, *, local: bool = False) -> Replay:
+    """A run's state, events and metrics, updated from its reachable hosts.
+
+    Args:
+        local: Use the mirror alone.
+    """
+    with mirror_of(run) as folder:
+        incomplete = not (local or run.gone or run.problem) and missing(run, folder)
+        lacking = _complete(viewer, run, folder, LIMIT) if incomplete else []
+        # Another viewer of this machine has locked the mirror and updates it: use its files, without the hosts.
+        found = fold_mirror(run, folder if incomplete else run.folder)
+    return replace(found, warnings=(*(f"{why}; only the records here are used" for why in lacking), *found.warnings))
+
+
+@dataclass(frozen=True)
+class Fired:
+    """A rule of `watch` that would have fired."""
+
+    at: float
+    """Unix time."""
+    attempt: int
+    rank: int | None
+    """None: it is about the host, or the whole run."""
+    host: str
+    rule: str
+    do: str
+    text: str
+
+
+def try_rules(viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, local: bool = False) -> list[Fired]:
+    """What the rules of `watch` would have found in the metrics and events of a run, in the order of time.
+
+    Rules are judged rank by rank, each the first time that it holds in an attempt, as if nothing had been done then.
+    `log` is judged by the lines that are stored, at the times at which they were written.
+
+    Args:
+        overrides: `--set` of its profile, such as `watch.spike=stop`.
+
+    Raises:
+        InputError: The profile is wrong, or there is no metric to judge.
+    """
+    from disttui.runner.api.log_lines import LineFilter, LogLines, logs
+    from disttui.runner.api.rerunning import again
+    from disttui.runner.protocol.watch import Judge
+
+    rules = again(run, overrides).profile.watch.rules()
+    if not rules:
+        raise InputError("every rule of `watch` is off", "Set one: --set watch.spike=notify.")
+    found = replay(viewer, run, local=local)
+    if not found.metrics and not found.events:
+        raise InputError(f"no metrics of {run.run} are known", "Rules judge metrics: see docs/metrics.md.")
+    actions = {rule["rule"]: rule["do"] for rule in rules}
+    judges: dict[int, Judge] = {}
+    fired = _alarms(run, found, actions)
+
+    def take(judge: Judge, attempt: int, host: str, at: object) -> None:
+        for one in judge.take():
+            rule, time = one["rule"], float(at) if isinstance(at, (int, float)) else 0.0
+            new = Fired(time, attempt, one["rank"], host, rule, actions[rule], clean(one["text"]))
+            before = fired.get((attempt, rule))
+            if before is None or new.at < before.at:
+                fired[attempt, rule] = new
+
+    for record in found.metrics:
+        judge = judges.setdefault(record.attempt, Judge(rules))
+        judge.hear(record.rank, record.values)
+        take(judge, record.attempt, record.host, record.values.get("t"))
+    pattern = re.compile(Judge(rules).log_pattern or "")
+    for item in logs(viewer, run, LineFilter(times=True), local=local) if "log" in actions else ():
+        if isinstance(item, LogLines) and item.rank is not None:
+            judge = judges.setdefault(item.attempt, Judge(rules))
+            judge.hear_log(item.rank, False, item.time or 0.0)  # the silence before these lines
+            judge.hear_log(item.rank, any(map(pattern.search, item.lines)), item.time or 0.0)
+            take(judge, item.attempt, item.host, item.time)
+    return sorted(fired.values(), key=lambda one: one.at)
+
+
+def _alarms(run: KnownRun, found: Replay, actions: dict[RuleName, Action]) -> dict[tuple[int, str], Fired]:
+    """What follows from the events of a run; attempt and rule → the first."""
+    from disttui.runner.protocol.watch import ALARMS, stall_text
+
+    fired: dict[tuple[int, str], Fired] = {}
+    attempt = 0
+    for node, line in found.events:
+        if not isinstance(line, EventLine):
+            continue
+        event = line.event
+        if event["e"] == "attempt":
+            attempt = event["attempt"]
+        elif event["e"] in ("stall", "alarm") and not event.get("over"):
+            name = "stall" if event["e"] == "stall" else ALARMS.get(event.get("kind", ""))
+            if name in actions:
+                text = stall_text(event["silent"]) if event["e"] == "stall" else clean(event["text"])
+                alarm = Fired(event["t"], attempt, None, run.hosts[node].name, name, actions[name], text)
+                fired.setdefault((attempt, name), alarm)
+    return fired
+
+
+def complete(viewer: Viewer, run: KnownRun, tell: Callable[[float], object]) -> list[str]:
+    """Fetch what the mirror of a run lacks, as long as it takes; returns why some of it could not be fetched.
+
+    Args:
+        tell: Takes the share that has arrived, from any thread.
+
+    Raises:
+        InputError: The mirror cannot be written.
+    """
+    deadline = time.monotonic() + REACH
+    while not run.problem:
+        with mirror_of(run) as folder:
+            if folder == run.folder:
+                return _complete(viewer, run, folder, None, tell)
+        # Another viewer of this machine has locked the mirror and updates it.
+        if not run.summary().get("ended") or not missing(run, run.folder):
+            break
+        if time.monotonic() >= deadline:
+            return ["another viewer on this machine is still fetching it"]
+        tell(0.0)
+        time.sleep(0.2)
+    return []
+
+
+def _complete(
+    viewer: Viewer,
+    run: KnownRun,
+    folder: Path,
+    limit: float | None,
+    tell: Callable[[float], object] | None = None,
+) -> list[str]:
+    nodes = missing(run, folder)
+    if not nodes:
+        return []
+    if tell is not None:
+        tell(0.0)
+    with viewer.reach(run, nodes, limit) as reached:
+        problems = {**reached.errors, **sync(run, folder, reached, tell)}
+        silent = [node for node in missing(run, folder) if node not in problems]
+        listed = reached.ask("list", silent, **run.request())
+    lacking = {node: error.sentence for node, error in problems.items()}
+    for node, answer in listed.items():
+        if isinstance(answer, DisttuiError):
+            lacking[node] = answer.sentence
+        elif not any(one.get("node_rank", node) == node for one in summaries(answer)):
+            lacking[node] = f"{run.hosts[node].name}: the run has been removed there"
+    return [clean(lacking[node]) for node in sorted(lacking)]

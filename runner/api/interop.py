@@ -12,8 +12,8 @@ from disttui.runner.errors import InputError
 from disttui.runner.hosts.ship import train_parcel
 from disttui.runner.paths import inside
 from disttui.runner.private import open_named
-from disttui.runner.profile import Profile
 from disttui.runner.profile.problems import ProfileErrors, ProfileProblem, printable
+from disttui.runner.profile.schema import Profile
 
 if TYPE_CHECKING:
     from disttui.runner.planning.interop.draft import Imported

@@ -1,24 +1,25 @@
-"""The libraries of profiles: listed, added, synced and checked."""
+"""The libraries of profiles: listed, added, synced and checked; and what they leave to each person, personal.yaml."""
 
 from __future__ import annotations
 
+import json
 import os
+import pwd
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from disttui.runner.api.library_edits import repository_of
-from disttui.runner.errors import InputError
+from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import amount
 from disttui.runner.library.git import url_flaw
-from disttui.runner.library.headers import Header, first_problem, header_of, headers, shelf_of
 from disttui.runner.library.store import check, lock
 from disttui.runner.library.syncing import Synced, sync
 from disttui.runner.paths import inside
-from disttui.runner.profile import parse_inventory, read
-from disttui.runner.profile.edit import change_config
+from disttui.runner.profile.composition import PERSONAL, Trees
 from disttui.runner.profile.leaks import refuse
 from disttui.runner.profile.library import (
     EXAMPLES,
@@ -33,8 +34,103 @@ from disttui.runner.profile.library import (
     name_flaw,
     profiles_in,
 )
+from disttui.runner.profile.load import parse, parse_inventory, parse_quickly
+from disttui.runner.profile.nodes import read
+from disttui.runner.profile.problems import ProfileErrors
+from disttui.runner.profile.save import as_data, change_config, edit, save
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import Host
 from disttui.runner.runs.registry import known_runs
 from disttui.runner.text import clean
+from disttui.runner.transport.ssh_config import resolve
+from disttui.runner.user.folders import user_folder
+
+
+class Header(NamedTuple):
+    """What a list shows of a profile, as safe text."""
+
+    description: str = ""
+    hosts: tuple[str, ...] = ()
+    processes: tuple[int | None, ...] = ()
+    """Per host; None where the probe decides."""
+    problem: str = ""
+    """The first error in it, with its place."""
+
+
+class _Kept(NamedTuple):
+    files: list[tuple[str, int, int]]
+    """Of every file that the header was made of: path, modification time in ns, size."""
+    header: Header
+    shelf: int | None = None
+    """Of one with a problem: the state of all libraries. Another file may be to blame, or one that is not there yet."""
+
+
+_KEPT: dict[Path, dict[str, _Kept]] = {}
+"""Folder of a library → path of a profile → its header: the app lists all whenever a run changes."""
+
+
+_LARGEST = 64 << 10
+"""Bytes of a profile whose header is read: a list of them must not take minutes."""
+
+
+def headers(library: Library, entries: Iterable[LibraryEntry], shelf: int) -> list[tuple[LibraryEntry, Header]]:
+    """Every profile of a library with its header; files that have changed since the last call are read.
+
+    Args:
+        shelf: Changes with any file of any library.
+    """
+    before = _KEPT.get(library.folder, {})
+    after: dict[str, _Kept] = {}
+    found = []
+    trees = Trees(quick=True)
+    for entry in entries:
+        if entry.problem:
+            found.append((entry, Header(problem=entry.problem)))
+            continue
+        kept = before.get(str(entry.path))
+        fresh = kept and kept.shelf in (None, shelf)
+        if not kept or not fresh or any(_stamp(path) != (mtime, size) for path, mtime, size in kept.files):
+            kept = _made(entry.path, trees, shelf)
+        after[str(entry.path)] = kept
+        found.append((entry, kept.header))
+    _KEPT[library.folder] = after
+    return found
+
+
+def _made(path: Path, trees: Trees, shelf: int) -> _Kept:
+    own = (str(path), *_stamp(str(path)))
+    if own[2] > _LARGEST:
+        return _Kept([own], Header(f"larger than {_LARGEST >> 10} KiB: not read for this list"))
+    try:
+        found = read(path)
+        profile = parse_quickly(found, path, trees)
+    except InputError as error:
+        return _Kept([own], Header(problem=first_problem(error)), shelf)
+    files = [(str(path), found.status), *((each.path, each.status) for each in profile.read_from)]
+    return _Kept([(name, status.st_mtime_ns, status.st_size) for name, status in files], header_of(profile))
+
+
+def header_of(profile: Profile) -> Header:
+    """The header of a profile that has been read."""
+    names = tuple(clean(host.name) for host in profile.hosts)
+    return Header(clean(profile.description), names, tuple(host.num_processes for host in profile.hosts))
+
+
+def first_problem(error: InputError) -> str:
+    """The first error in a file, with its place, as safe text."""
+    found = error.problems[0] if isinstance(error, ProfileErrors) else None
+    if found is None:
+        return clean(error.reason)
+    place = f"line {found.line}:{found.column}: " if found.line else ""
+    return clean(f"{place}{found.reason}")
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - of thousands: a Path takes twice as long
+    except (OSError, ValueError):
+        return (0, 0)
+    return status.st_mtime_ns, status.st_size
 
 
 class LastRun(NamedTuple):
@@ -89,7 +185,12 @@ def list_library(
     for entry in chain(*(entries for _, entries in listed)):
         if not entry.problem:
             first.setdefault(entry.full_name, entry)  # before `team/x.yaml` in the user's own library
-    names, shelf = [each.name for each, _ in listed], shelf_of(chain(*(entries for _, entries in listed)))
+    names, shelf = (
+        [each.name for each, _ in listed],
+        hash(
+            tuple((str(entry.path), *_stamp(str(entry.path))) for entry in chain(*(entries for _, entries in listed)))
+        ),
+    )
     for each, entries in listed:
         profiles = []
         wanted = library in (None, each.name)
@@ -294,3 +395,79 @@ def _without(before: list[object], name: str) -> list[object]:
             f"the library {name} is not in the config", "DISTTUI_PROFILES names it, or it is one of disttui's own."
         )
     return after
+
+
+class Undecided(NamedTuple):
+    """Names of hosts for which something is not decided."""
+
+    login: tuple[str, ...]
+    """ssh would use the login of this machine."""
+    python: tuple[str, ...]
+    """The first Python with torch would be used."""
+    key: tuple[str, ...]
+    """There is neither a key file nor an agent: as ssh knows these hosts."""
+    me: str
+    """The login of this machine."""
+
+
+def left_to_you(library: str, environ: Mapping[str, str] = os.environ) -> Undecided:
+    """What the profiles of a library leave open. Raises InputError for an unknown library."""
+    hosts: dict[str, Host] = {}
+    for entry in profiles_in(library_named(library, environ)):
+        with suppress(InputError):  # `library validate` lists errors
+            for host in parse(read(entry.path).text, entry.path).hosts:
+                if host.name not in hosts or host.user:
+                    hosts[host.name] = host
+    login, key = [], []
+    me = pwd.getpwuid(os.getuid()).pw_name
+    for host in (host for host in hosts.values() if host.host != "local"):
+        with suppress(DisttuiError):
+            target = resolve(host.endpoint, environ.get("DISTTUI_SSH_CONFIG"))
+            if not host.user and target.user == me:
+                login.append(host.name)
+            if not target.identity_agent and not any(map(os.path.exists, target.identity_files)):
+                key.append(host.host)
+    python = [host.name for host in hosts.values() if not host.python and not host.activate]
+    return Undecided(tuple(login), tuple(python), tuple(dict.fromkeys(key)), me)
+
+
+def personal_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """The file with the user's own settings, which go over every profile."""
+    return inside(user_folder("config", environ), PERSONAL)
+
+
+def keep_personal(hosts: Sequence[str], user: str, python: str, environ: Mapping[str, str] = os.environ) -> None:
+    """Write a login name for some hosts, and a Python for all, into personal.yaml; empty: as it is.
+
+    Raises:
+        InputError: One of them cannot be used, or the file cannot be read or written.
+    """
+    given = {key: value for key, value in (("user", user), ("python", python)) if value}
+    job = {"disttui": 1, "hosts": [{"host": "x", **given}], "job": {"command": ["true"]}}
+    parse(json.dumps(job), "your answer")
+    path = personal_file(environ)
+    before = read(path).text if path.exists() else ""
+    data = as_data(before) if before.strip() else {}
+    known = (data or {}).get("hosts", {})
+    if data is None or not isinstance(known, dict):
+        raise InputError("this cannot be changed", f"Correct it yourself: {given}", place=str(path))
+    if user:
+        named = {name: {**(known.get(name) or {}), "user": user} for name in hosts}
+        data = {**data, "hosts": {**known, **named}}
+    if python:
+        data = {**data, "python": python}
+    save(edit(before, data), path, replace=True, mode=0o600)
+
+
+def keep_key(hosts: Sequence[str], key: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Name a key file for some hosts in the ssh configuration; returns that. Raises InputError."""
+    if '"' in key or not key.isprintable() or not Path(key).expanduser().is_file():
+        raise InputError(f"{key!r}: key file not found", "Give the path of a private key.")
+    path = Path(environ.get("DISTTUI_SSH_CONFIG") or Path.home() / ".ssh/config")
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f'\nHost {" ".join(hosts)}\n    IdentityFile "{key}"\n')
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", place=str(path)) from None
+    return path

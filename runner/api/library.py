@@ -15,10 +15,14 @@ from disttui.runner.formatting import when
 from disttui.runner.hosts.discovery import typed_hosts
 from disttui.runner.library.git import Repository, Signature, is_ours_alone
 from disttui.runner.planning import bytegpt
-from disttui.runner.profile import Profile, ProfileErrors, consent, parse, read, with_overrides
-from disttui.runner.profile.changes import bounded, difference
+from disttui.runner.profile import consent
+from disttui.runner.profile.effects import bounded, difference
 from disttui.runner.profile.fields import slug
 from disttui.runner.profile.library import Library, find
+from disttui.runner.profile.load import parse, with_overrides
+from disttui.runner.profile.nodes import read
+from disttui.runner.profile.problems import ProfileErrors
+from disttui.runner.profile.schema import Profile
 from disttui.runner.profile.trust import doubt
 from disttui.runner.text import clean
 
@@ -236,8 +240,3 @@ def refuse_doubt(doubt: Doubt, questions: Questions, cure: str) -> None:
     answer = questions.trust_profile(doubt)
     if not answer:
         raise DistrustError(doubt, cure, asked=answer is not None)
-
-
-def doubt_of_run(run: str, profile: Profile) -> Doubt:
-    """Why the profile of a run that was found on a host needs the user's agreement."""
-    return Doubt(profile, "its profile was read from the host that it was found on", run=run)

@@ -11,9 +11,7 @@ from typing import NamedTuple
 
 from disttui.runner.errors import InputError
 from disttui.runner.library.git import Commit, Repository
-from disttui.runner.library.join import KeyChange, key_changes
-from disttui.runner.library.store import Saved, check, save, text_in
-from disttui.runner.profile import read
+from disttui.runner.library.store import KeyChange, Saved, check, key_changes, save, text_in
 from disttui.runner.profile.composition import Trees, composed
 from disttui.runner.profile.library import (
     Library,
@@ -27,7 +25,7 @@ from disttui.runner.profile.library import (
     path_in,
     profiles_in,
 )
-from disttui.runner.profile.nodes import MappingNode, Source, compose
+from disttui.runner.profile.nodes import MappingNode, Source, compose, read
 from disttui.runner.profile.save import save as write
 from disttui.runner.text import clean
 
@@ -223,11 +221,6 @@ def compare(name: str, commit: str | None = None, environ: Mapping[str, str] = o
 
 def _compared(title: str, text: str, other_title: str, other: str) -> Compared:
     return Compared((clean(title), clean(other_title)), (text, other), key_changes(text, other))
-
-
-def library_name_of(name: str, environ: Mapping[str, str] = os.environ) -> str:
-    """The library that a name of a profile leads to. Raises InputError."""
-    return read_for_edit(name, environ, new=True).library.name
 
 
 def repository_of(library: Library, environ: Mapping[str, str]) -> Repository:

@@ -10,7 +10,7 @@ from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError
 from disttui.runner.formatting import number
 from disttui.runner.hosts.facts import read_leases
-from disttui.runner.profile import Host, parse_host
+from disttui.runner.profile.sections import Host, parse_host
 from disttui.runner.protocol.leases import Lease, person
 from disttui.runner.protocol.names import RUN, RUN_DIR
 from disttui.runner.runs.registry import KnownHost, KnownRun, known_runs

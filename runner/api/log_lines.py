@@ -18,12 +18,11 @@ from disttui.runner.api.questions import HostNotice, problem_of
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.ids import short
-from disttui.runner.runs.backfill import fill
 from disttui.runner.runs.contents import growth_of
 from disttui.runner.runs.follow import LinkNews, LogRead, Notice
 from disttui.runner.runs.following import CaughtUp, Following, Update, Wishes
 from disttui.runner.runs.registry import KnownRun, mirror_of
-from disttui.runner.runs.remote import Reached, missing, sync
+from disttui.runner.runs.remote import Reached, fill, missing, sync
 from disttui.runner.runs.state import RunState
 from disttui.runner.runs.store import HostStore, held, host_folder
 from disttui.runner.text import LineMaker, clean, without_colours

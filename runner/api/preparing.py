@@ -1,4 +1,4 @@
-"""From a profile to a checked plan: connects to its hosts, probes them, plans, checks."""
+"""From a profile to a checked plan: connects to its hosts, probes them, plans, checks, tries its notifications."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import ValidationError
 
@@ -18,10 +18,10 @@ from disttui.runner.formatting import duration
 from disttui.runner.hosts.facts import HostFacts, when_free, with_leases, without_leases
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.ship import train_parcel
-from disttui.runner.hosts.survey import Tell, survey
+from disttui.runner.hosts.survey import Tell, side_by_side, survey
 from disttui.runner.planning.interpreter import has_environment
-from disttui.runner.profile import Profile
-from disttui.runner.profile.sections import Notify
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import Host, Notify
 from disttui.runner.protocol.files import NotifyTarget
 from disttui.runner.protocol.leases import Lease, Wish, in_the_way, person
 from disttui.runner.runs.registry import whoami
@@ -261,3 +261,41 @@ def refuse(planned: Planned) -> None:
     """Raise PreflightError where a finding forbids the start."""
     if planned.errors:
         raise PreflightError(planned.errors)
+
+
+_PATIENCE = 90.0
+"""Seconds: five places, 15 s each, and the connection."""
+
+
+class Tested(NamedTuple):
+    """What became of a test from one host."""
+
+    host: str
+    problems: dict[str, str] | DisttuiError
+    """Kind of place → why it did not arrive, empty: it did; or why the host cannot be asked."""
+
+    @property
+    def arrived(self) -> bool:
+        """Whether every place took it."""
+        return not isinstance(self.problems, DisttuiError) and not any(self.problems.values())
+
+
+def try_notify(viewer: Viewer, profile: Profile) -> list[Tested]:
+    """Send a notification from every host to every place that the profile and the user's config name.
+
+    Raises:
+        InputError: They name none, or a reference has no value.
+    """
+    targets = notify_targets(viewer, profile)
+    if not targets:
+        cure = "Add notify: {webhook: …} to the profile, or notifications: to your config."
+        raise InputError(f"{profile.name}: nobody is to be notified", cure)
+
+    def one(host: Host) -> Tested:
+        try:
+            answer = viewer.ask(host, "notify", timeout=_PATIENCE, host=host.name, targets=targets)
+            return Tested(host.name, answer["problems"])
+        except DisttuiError as error:
+            return Tested(host.name, error)
+
+    return side_by_side(one, list(profile.hosts))

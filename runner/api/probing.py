@@ -10,7 +10,8 @@ from disttui.runner.errors import DisttuiError
 from disttui.runner.hosts.facts import HostFacts, facts_of
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.survey import probe_request, side_by_side
-from disttui.runner.profile import Host, Profile, parse_host
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import Host, parse_host
 from disttui.runner.protocol.requests import ProbeRequest
 
 _PORTS = (29500, 29599)

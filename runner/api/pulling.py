@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from disttui.runner.api.following import refuse_sandbox
 from disttui.runner.api.questions import HostNotice, ignore, problem_of
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError, InputError
@@ -24,7 +23,7 @@ from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.survey import HostsError
 from disttui.runner.paths import PathError, inside
 from disttui.runner.protocol.regular import read_regular
-from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.registry import KnownRun, refuse_sandbox
 from disttui.runner.runs.remote import REACH
 from disttui.runner.text import clean
 from disttui.runner.untrusted.records import each, whole

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from disttui.runner.errors import DisttuiError
 from disttui.runner.ids import short
-from disttui.runner.profile import Profile
+from disttui.runner.profile.schema import Profile
 from disttui.runner.text import clean
 from disttui.runner.transport import Prompts, RefusePrompts
 

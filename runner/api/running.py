@@ -13,8 +13,8 @@ from disttui.runner.api.log_lines import LineFilter, LogLines, logs
 from disttui.runner.api.questions import Questions
 from disttui.runner.api.starting import Launched, start
 from disttui.runner.api.viewer import Viewer
-from disttui.runner.profile import Profile
 from disttui.runner.profile.library import find
+from disttui.runner.profile.schema import Profile
 from disttui.runner.protocol.metrics import Metrics
 from disttui.runner.runs.following import Update
 from disttui.runner.runs.registry import KnownRun

@@ -3,35 +3,237 @@
 from __future__ import annotations
 
 import platform
-import re
-from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import Future
+import secrets
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from disttui.runner import __version__, private
-from disttui.runner.api.carrying import HostStep, RunCode, carry, collect_code, keep_code, stepwise
+from disttui.runner import __version__
+from disttui.runner.api.carrying import HostStep, RunCode, carry, collect_code, keep_code, stage, stepwise
 from disttui.runner.api.preparing import Planned, Prepared, built, notify_targets, prepare, refuse, resolve_secrets
-from disttui.runner.api.staging import stage
 from disttui.runner.api.viewer import Viewer
-from disttui.runner.errors import DisttuiError, HostError
+from disttui.runner.errors import DisttuiError, HostError, LinkLostError
 from disttui.runner.hosts.link import Link
-from disttui.runner.hosts.survey import Surveyed
+from disttui.runner.hosts.survey import Tell
 from disttui.runner.ids import new_run_id
+from disttui.runner.library.git import Repository
 from disttui.runner.planning.interpreter import find_python
-from disttui.runner.profile import Profile
+from disttui.runner.planning.plan import Plan
 from disttui.runner.profile.consent import source_of
 from disttui.runner.profile.leaks import hidden
-from disttui.runner.protocol.requests import CodeState
-from disttui.runner.runs.launch import Reachable, launch, submit
-from disttui.runner.runs.provenance import CodeKept, HostVersions, Provenance
+from disttui.runner.profile.schema import Profile
+from disttui.runner.protocol.facts import Code
+from disttui.runner.protocol.files import LeaderPlace, NotifyTarget, Queue, Secrets, Spec
+from disttui.runner.protocol.leases import next_round
+from disttui.runner.protocol.requests import CodeState, Op, Run, Started, Submitted
+from disttui.runner.protocol.slurm import Batch
+from disttui.runner.runs.notes import CodeKept, HostVersions, Provenance
 from disttui.runner.runs.registry import KnownRun, keep, run_names
+from disttui.runner.runs.remote import stream_all, together
 
 if TYPE_CHECKING:
     from disttui.runner.hosts.facts import HostFacts
     from disttui.runner.hosts.link import Link
     from disttui.runner.planning.plan import Plan
+
+
+START_PATIENCE = 60.0
+"""Seconds for a host to start its supervisor."""
+SUBMIT_PATIENCE = 180.0
+"""Seconds for a login node to submit a job, and to cancel it where that fails: four commands of Slurm, 30 s each."""
+LEAD_PATIENCE = 30.0
+"""Seconds for followers to get the leader's address."""
+_LATEST = 30 * 86400.0
+"""Seconds that another's clock may be ahead for those who come later to be behind him."""
+KILL_PATIENCE = 10.0
+"""Seconds for hosts to confirm that they stop what was started."""
+
+
+def _launch_all(
+    known: KnownRun, planned: Planned, links: Sequence[Link], secret_env: Sequence[Mapping[str, str]],
+    targets: Sequence[NotifyTarget], reopen: Callable[[int], Link], tree: str | None, tell: Tell,
+) -> None:  # fmt: skip
+    """Run the setup commands on all hosts, then start their supervisors.
+
+    Raises:
+        DisttuiError: A host could not start; those that had started are stopped before this is raised.
+    """
+    key = secrets.token_hex(32)
+    started = time.time()
+    request = known.request()
+    plan, nodes = planned.plan, range(len(links))
+    reached = [Reachable(link, partial(reopen, node)) for node, link in enumerate(links)]
+
+    def spec_of(node: int) -> Spec:
+        lasts = not (secret_env[node] or targets)
+        queue = _queue(plan, planned.facts, node, lasts=lasts) if planned.queued else None
+        return _spec(known, plan, node, started, tree, queue, ignore_leases=planned.ignore_leases)
+
+    def start(node: int) -> Started | DisttuiError:
+        secret: Secrets = {"key": key, "env": dict(secret_env[node]), "notify": list(targets)}
+        answer: Started | DisttuiError = reached[node].attempt(
+            "start", START_PATIENCE, spec=spec_of(node), secrets=secret
+        )
+        return answer
+
+    if commands := list(plan.profile.job.setup):
+        setups = {
+            node: {"spec": spec_of(node), "commands": commands, "secrets": dict(secret_env[node])} for node in nodes
+        }
+        stream_all(links, "setup", setups, "setup", tell)
+    try:
+        if not planned.ignore_leases and not planned.queued:
+            _claim(reached, planned.facts, plan, known)
+        # All at once, so that every host imports torch while the others still start.
+        with ThreadPoolExecutor(max_workers=len(links), thread_name_prefix="start") as pool:
+            answers = list(pool.map(start, nodes))
+        errors = [answer for answer in answers if isinstance(answer, DisttuiError)]
+        first = answers[0]
+        if not errors and not isinstance(first, DisttuiError) and first["gang"]:
+            errors = _lead(reached, request, first["gang"])
+        if errors:
+            _kill(reached, request)
+            raise together(errors)
+    finally:
+        for before, after in zip(links, reached, strict=True):
+            if after.link is not before:
+                after.link.close()  # code that follows the run replaces broken links itself
+
+
+def _spec(
+    known: KnownRun, plan: Plan, node: int, started: float, tree: str | None,
+    queue: Queue | None = None, *, ignore_leases: bool = False,
+) -> Spec:  # fmt: skip
+    return {
+        **plan.spec(node, known.run), "by": known.by, "started": started, "version": __version__,
+        "resume_from": known.resume_from, "ignore_leases": ignore_leases, "queue": queue, "tree": tree,
+    }  # fmt: skip
+
+
+def _turns(facts: Sequence[HostFacts]) -> list[int]:
+    """Node ranks, in the order in which every run takes these hosts."""
+    return sorted(range(len(facts)), key=lambda node: (facts[node].boot_id, facts[node].hostname, node))
+
+
+def _queue(plan: Plan, facts: Sequence[HostFacts], node: int, *, lasts: bool) -> Queue:
+    """How a run waits. Its place is behind all others of its round, whatever the clocks of others say."""
+    last = max((one["order"] for host in facts for one in host.leases if one["state"] == "waiting"), default=0.0)
+    now = facts[0].time
+    order = max(now, last + 0.001) if last < now + _LATEST else now
+    code, kept = facts[node].code, None
+    if code is not None:
+        kept = Code(
+            file=code.file, script=code.script, folder=code.folder, git=None, nccl_line=None, launcher_line=None
+        )
+    any_of = plan.hosts[node].any_of
+    return {
+        "round": next_round((host.euid, host.leases) for host in facts), "order": order,
+        "any_of": None if any_of is None else list(any_of), "lasts": lasts and len(facts) == 1,
+        "turns": _turns(facts), "code": kept,
+    }  # fmt: skip
+
+
+def _claim(reached: Sequence[Reachable], facts: Sequence[HostFacts], plan: Plan, known: KnownRun) -> None:
+    """Lease the GPUs of all hosts, or none. Raises DisttuiError.
+
+    One host after the other, in an order that is the same for everybody: of two starts, the one that gets the first
+    host that both need gets all others that both need.
+    """
+    if len(facts) == 1 or not any(host.gpus for host in plan.hosts):
+        return  # the start itself takes it, or there is nothing that one run could take from another
+    done: list[int] = []
+    try:
+        for node in _turns(facts):
+            done.append(node)
+            gpus, quota = list(plan.hosts[node].gpus or ()), plan.profile.hosts[node].quota
+            reached[node].ask(
+                "lease", LEAD_PATIENCE, run=known.run, node_rank=node, gpus=gpus, by=known.by, quota=quota
+            )
+    except DisttuiError:
+        wait([reached[node].link.submit("release", run=known.run) for node in done], KILL_PATIENCE)
+        raise
+
+
+def submit(
+    known: KnownRun,
+    plan: Plan,
+    batch: Batch,
+    login: Reachable,
+    secret_env: Mapping[str, str],
+    targets: Sequence[NotifyTarget] = (),
+    *,
+    tree: str | None = None,
+) -> str:
+    """Submit a run as a job of Slurm from its login node; returns the job's id.
+
+    Raises:
+        DisttuiError: The login node or Slurm refuses it, or does not answer; what may have been submitted is cancelled.
+    """
+    spec = _spec(known, plan, 0, time.time(), tree)
+    secret: Secrets = {"key": secrets.token_hex(32), "env": dict(secret_env), "notify": list(targets)}
+    before = login.link
+    try:
+        args = [list(host.launcher_args) for host in plan.hosts]
+        answer: Submitted = login.ask(
+            "submit", SUBMIT_PATIENCE, spec=spec, launcher_args=args, secrets=secret, batch=batch
+        )
+    except DisttuiError:
+        _kill([login], known.request())
+        raise
+    finally:
+        if login.link is not before:
+            login.link.close()  # code that follows the run replaces broken links itself
+    return answer["job"]
+
+
+class Reachable:
+    """A host whose request is repeated after a broken link; requests of a start are idempotent.
+
+    Args:
+        reopen: Makes a new link. Raises DisttuiError.
+    """
+
+    def __init__(self, link: Link, reopen: Callable[[], Link]) -> None:
+        self.link = link
+        self._reopen = reopen
+
+    def ask(self, op: Op, patience: float, **arguments: Any) -> Any:
+        """Send a request and wait for the answer. Raises DisttuiError."""
+        try:
+            return self.link.request(op, timeout=patience, **arguments)
+        except LinkLostError:
+            self.link = self._reopen()
+            return self.link.request(op, timeout=patience, **arguments)
+
+    def attempt(self, op: Op, patience: float, **arguments: Any) -> Any:
+        """The answer to a request, or the DisttuiError that it ended with."""
+        try:
+            return self.ask(op, patience, **arguments)
+        except DisttuiError as error:
+            return error
+
+
+def _lead(hosts: Sequence[Reachable], request: Run, leader: LeaderPlace) -> list[DisttuiError]:
+    """Send the leader's address to the followers; returns the errors."""
+
+    def lead(node: int) -> object:
+        return hosts[node].attempt("lead", LEAD_PATIENCE, **request, node_rank=node, leader=leader)
+
+    with ThreadPoolExecutor(max_workers=len(hosts), thread_name_prefix="lead") as pool:
+        return [answer for answer in pool.map(lead, range(1, len(hosts))) if isinstance(answer, DisttuiError)]
+
+
+def _kill(hosts: Sequence[Reachable], request: Run) -> None:
+    """Stop what was started, and wait for the confirmation of every reachable host: its channel is closed next."""
+    answers = [
+        host.link.submit("stop", **request, node_rank=node, now=True, reason="failure")
+        for node, host in enumerate(hosts)
+    ]
+    wait(answers, KILL_PATIENCE)
 
 
 class Launched(NamedTuple):
@@ -150,13 +352,9 @@ def _launch(
             login = Reachable(prepared.links[0], lambda: reopen(0))
             submit(known, plan, plan.batch, login, secret_env[0], targets, tree=tree)
         else:
-            hosts = tuple(map(Surveyed, profile.hosts, prepared.links, planned.facts))
             yield from stepwise(
-                lambda tell: launch(
-                    known, plan, hosts, secret_env, targets, reopen,
-                    ignore_leases=planned.ignore_leases, queued=planned.queued, tree=tree, tell=tell,
-                )
-            )  # fmt: skip
+                lambda tell: _launch_all(known, planned, prepared.links, secret_env, targets, reopen, tree, tell)
+            )
     except DisttuiError as error:
         known.failed(error.sentence)
         raise
@@ -165,10 +363,6 @@ def _launch(
         known.failed("the start was given up")
         raise
     return known
-
-
-_MOST = 1 << 20
-"""Bytes of a file of git's that are read."""
 
 
 def keep_origin(
@@ -197,7 +391,7 @@ def keep_origin(
         command=tuple(map(hidden, command)),
         hosts=tuple(versions(plan, one, node) for node, one in enumerate(facts)),
         library=library.name if library else "",
-        library_commit=commit_of(library.folder) if library and library.url else "",
+        library_commit=(library and library.url and Repository(library.folder, environ).commit_of("HEAD")) or "",
     )
     with suppress(OSError):
         made.save(known.folder)
@@ -227,24 +421,3 @@ def versions(plan: Plan, facts: HostFacts, node: int) -> HostVersions:
     return HostVersions(
         host.name, plan.hosts[node].python, found.version if found else "", (found.torch if found else "") or "", facts
     )
-
-
-def commit_of(folder: Path) -> str:
-    """The commit that a clone has checked out, from its files; empty where that is not known."""
-    git = folder / ".git"
-    try:
-        head = _text(git / "HEAD").strip()
-        if head.startswith("ref: refs/") and ".." not in head:
-            name = head.removeprefix("ref: ")
-            try:
-                head = _text(git.joinpath(*name.split("/"))).strip()
-            except FileNotFoundError:
-                lines = _text(git / "packed-refs").splitlines()
-                head = next((line.split(" ")[0] for line in lines if line.endswith(f" {name}")), "")
-    except (OSError, ValueError):
-        return ""
-    return head if re.fullmatch("[0-9a-f]{40,64}", head) else ""
-
-
-def _text(file: Path) -> str:
-    return private.read(file, _MOST)[0].decode()

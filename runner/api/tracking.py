@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing, redirect_stdout
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import chain, pairwise, zip_longest
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -19,17 +18,14 @@ from disttui.runner.formatting import amount
 from disttui.runner.node.observe.harvest import Reader
 from disttui.runner.node.observe.patterns import LONGEST, Record
 from disttui.runner.node.observe.recogniser import Recogniser
-from disttui.runner.node.observe.scalars.reading import ScalarFile, decoder
-from disttui.runner.node.observe.scalars.sample import MalformedFileError
+from disttui.runner.node.observe.scalar_formats import MalformedFileError, ScalarFile, decoder
 from disttui.runner.private import open_named
 from disttui.runner.protocol.metrics import Metrics
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.replay import Replay
 from disttui.runner.text import clean
 from disttui.runner.text.masking import masked
-from disttui.runner.trackers.points import Tracked, Tracker, points, usable
-
-Target = Literal["tensorboard", "wandb", "trackio", "mlflow"]
+from disttui.runner.trackers import TRACKERS, Target, Tracked, points, usable
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,6 @@ def send_metrics(run: KnownRun, found: Replay, target: Target, place: str, *, by
     Raises:
         InputError: The tracker's package is missing, or refuses.
     """
-    tracker = _tracker(target)
     attempts: defaultdict[int, list[tuple[int, Metrics]]] = defaultdict(list)
     for _, attempt, rank, record in found.metrics:
         attempts[attempt].append((rank, record))
@@ -66,9 +61,12 @@ def send_metrics(run: KnownRun, found: Replay, target: Target, place: str, *, by
             continue
         try:
             with redirect_stdout(io.StringIO()):  # where packages greet
-                where = tracker(place, Tracked(run.run, attempt, processes, hyperparameters(run)), made)
+                where = TRACKERS[target](place, Tracked(run.run, attempt, processes, hyperparameters(run)), made)
         except DisttuiError:
             raise
+        except ImportError as error:
+            cure = f"Install it in disttui's own environment: pip install 'disttui[{target}]'."
+            raise InputError(f"{target} cannot be imported", cure, cause=clean(str(error))) from None
         except OSError as error:
             raise InputError(f"{target}: {error.strerror or error}", place=clean(str(error.filename or ""))) from None
         except Exception as error:  # the package of a tracker raises what it likes
@@ -109,15 +107,6 @@ _CURES: dict[Target, str] = {
     "trackio": "Set TRACKIO_SPACE_ID or TRACKIO_SERVER_URL, or neither to keep them on this machine.",
     "mlflow": "Set MLFLOW_TRACKING_URI to the address of your server, such as http://localhost:5000.",
 }
-
-
-def _tracker(target: Target) -> Tracker:
-    try:
-        send: Tracker = import_module(f"disttui.runner.trackers.{target}").send
-    except ImportError as error:
-        cure = f"Install it in disttui's own environment: pip install 'disttui[{target}]'."
-        raise InputError(f"{target} cannot be imported", cure, cause=clean(str(error))) from None
-    return send
 
 
 _PIECE = 1 << 20

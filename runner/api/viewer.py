@@ -16,7 +16,7 @@ from disttui.runner.transport import Connector
 
 if TYPE_CHECKING:
     from disttui.runner.hosts.link import Link
-    from disttui.runner.profile import Host
+    from disttui.runner.profile.sections import Host
     from disttui.runner.protocol.requests import Op
     from disttui.runner.runs.registry import KnownRun
     from disttui.runner.runs.remote import Reached

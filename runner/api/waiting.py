@@ -14,8 +14,7 @@ from typing import NamedTuple
 from disttui.runner.api.following import attach
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.diagnose.cause import find
-from disttui.runner.diagnose.frames import own
-from disttui.runner.diagnose.traceback import frames
+from disttui.runner.diagnose.frames import frames, own
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import number
 from disttui.runner.paths import PathError
@@ -133,7 +132,9 @@ def wait(
     found: dict[int, Waited | DisttuiError] = {}
     deadline = None if timeout is None else time.monotonic() + timeout
     try:
-        while len(found) < len(runs) and not (first and any(_is_met(answer) for answer in found.values())):
+        while len(found) < len(runs) and not (
+            first and any(isinstance(answer, Waited) and answer.met for answer in found.values())
+        ):
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 break
@@ -168,10 +169,6 @@ def overall(found: Sequence[Waited | DisttuiError], *, first: bool = False) -> i
 
 
 _URGENCY = (1, 3, 2, 130, TIMED_OUT, CODES["stall"], CODES["alarm"])
-
-
-def _is_met(answer: Waited | DisttuiError) -> bool:
-    return isinstance(answer, Waited) and bool(answer.met)
 
 
 def _wait(viewer: Viewer, run: KnownRun, wanted: Sequence[Condition], wishes: Wishes) -> Waited:

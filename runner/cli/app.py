@@ -1,4 +1,4 @@
-"""The app as a command: `disttui` alone, and `disttui PROFILE`."""
+"""All commands, and the app as one: `disttui` alone, and `disttui PROFILE`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from disttui.runner.cli.global_options import given, wants_json, with_globals
-from disttui.runner.cli.options import complete_profiles
+from disttui.runner import __version__
+from disttui.runner.cli.options import GLOBAL_OPTIONS, complete_profiles, emit, example, given, wants_json, with_globals
 from disttui.runner.errors import InputError
 from disttui.runner.text import quote
 
 if TYPE_CHECKING:
     from disttui.tui.router import Opener
+
 
 SECTIONS = {
     "Commands": ("run", "rerun", "ps", "attach", "logs", "diagnose", "stop", "probe", "check", "top"),
@@ -135,19 +136,12 @@ def open_app(instead: str, first: tuple[Opener, tuple[Any, ...]] | None = None, 
 
 
 def _say_run(run: str, again: str) -> None:
-    """Print where a run is after its screen was left; nothing of a recording that is no run of this machine."""
+    """Print a run's state and how to return to it; nothing for a recording that this machine has no run of."""
     from disttui.runner.cli.render.runs import closing_line
     from disttui.runner.runs.registry import find_run
 
     with suppress(InputError):
         click.echo(closing_line(find_run(run, os.environ).summary(), again), err=True)
-
-
-def refuse_for(ctx: click.Context) -> None:
-    """Refuse the app's options before a command, where they have no effect. Raises UsageError."""
-    if ctx.params["read_only"] and ctx.invoked_subcommand != _open_profile.name:
-        what = f"--read-only before a command is the app's. Give it after {ctx.invoked_subcommand}."
-        raise click.UsageError(what, ctx)
 
 
 def has_terminal() -> bool:
@@ -177,3 +171,116 @@ def _is_profile(word: str) -> bool:
     from disttui.runner.profile.library import named
 
     return named(word) is not None
+
+
+_EPILOG = """\b
+disttui alone opens the app, disttui PROFILE or SCRIPT.py its wizard. To begin:
+  disttui run 2node --sandbox        try it on this machine
+  disttui probe node1 node2          see what your hosts have
+  disttui run 2node.yaml             train; --detach: in the background
+
+\b
+Exit codes: 0 trained · 1 training failed or a host was lost · 2 bad input ·
+3 a host cannot be used, or a check failed · 130 stopped · 141 output closed.
+"""
+
+_COMMANDS = {
+    "attach": "attach", "check": "check", "diagnose": "show", "exec": "exec", "library": "library",
+    "logs": "logs", "mcp": "mcp", "notify": "check", "probe": "probe", "ps": "ps", "rerun": "run", "run": "run",
+    "shell": "exec", "skill": "mcp", "stop": "ending", "sweep": "run", "top": "probe", "wait": "attach",
+    "watch": "check",
+}  # fmt: skip
+"""Name → the module here that has it; those below are beside."""
+_PROFILE = {"validate": "profile", "plan": "profile", "import": "profile", "export": "profile"}
+_RUNS = {
+    "show": "show", "diff": "show", "metrics": "metrics", "replay": "show", "pull": "show", "weights": "show",
+    "forget": "ending", "gc": "ending", "orphans": "ending",
+}  # fmt: skip
+_LEASE = {"add": "lease", "release": "lease", "list": "lease", "queue": "lease", "move": "lease"}
+
+
+@click.group(
+    cls=AppGroup,
+    commands=Commands(_COMMANDS),
+    epilog=_EPILOG,
+    params=[*GLOBAL_OPTIONS],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=True,
+)
+@click.version_option(__version__, prog_name="disttui")
+@click.option("--read-only", is_flag=True, help="In the app: change nothing on hosts or in files.")
+@click.pass_context
+def cli(ctx: click.Context, read_only: bool) -> None:
+    """Train with PyTorch on several machines over plain SSH.
+
+    One profile (YAML) names the hosts. disttui decides how many processes each gets, starts all ranks together, shows
+    their output and metrics, and leaves nothing behind. Hosts need an SSH login and a Python with torch.
+    """
+    if ctx.invoked_subcommand is None:
+        if not (has_terminal() or wants_json()):
+            click.echo(ctx.get_help())
+        open_app("The commands above do without: disttui ps, disttui run PROFILE, …", read_only=read_only)
+    if read_only and ctx.invoked_subcommand != _open_profile.name:
+        what = f"--read-only before a command is the app's. Give it after {ctx.invoked_subcommand}."
+        raise click.UsageError(what, ctx)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for SHELL.
+
+    It completes commands, options, profiles, hosts and the ids of runs.
+
+    \b
+    bash: eval "$(disttui completion bash)"     in ~/.bashrc
+    zsh:  eval "$(disttui completion zsh)"      in ~/.zshrc
+    fish: disttui completion fish | source      in ~/.config/fish/config.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    script = found(cli, {}, "disttui", "_DISTTUI_COMPLETE").source()
+    emit({"script": script}, script)
+
+
+class _Ordered(click.Group):
+    """Lists its commands in the order of their use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        return list(self.commands)
+
+
+@cli.group(
+    cls=_Ordered,
+    commands=Commands(_PROFILE),
+    epilog=example("disttui profile validate mine.yaml", "disttui profile plan mine.yaml"),
+)
+def profile() -> None:
+    """Check, plan, import and export profiles."""
+
+
+@profile.command(epilog=example("disttui profile bytegpt"))
+def bytegpt() -> None:
+    """List the arguments of the built-in job, for job.args."""
+    from disttui.runner.train.options import help_text
+
+    emit({"help": help_text()}, help_text())
+
+
+@cli.group(
+    cls=_Ordered, commands=Commands(_RUNS), epilog=example("disttui runs show 2node-7f3a", "disttui runs gc --older 7d")
+)
+def runs() -> None:
+    """Inspect, compare, fetch and remove runs."""
+
+
+@cli.group(
+    cls=_Ordered,
+    commands=Commands(_LEASE),
+    epilog=example("disttui lease list", "disttui lease add box1 --gpus 0,1 --until 18:00"),
+)
+def lease() -> None:
+    """Reserve GPUs and hosts, and show who uses them."""

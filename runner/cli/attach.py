@@ -10,8 +10,7 @@ import click
 
 import disttui
 from disttui.runner.cli.app import has_terminal, open_app
-from disttui.runner.cli.global_options import emit, wants_json
-from disttui.runner.cli.options import duration, example
+from disttui.runner.cli.options import duration, emit, example, wants_json
 from disttui.runner.cli.run_selector import finding, finding_all, run_options, runs_options
 from disttui.runner.errors import DisttuiError
 
@@ -35,9 +34,8 @@ def attach(read_only: bool, plain: bool, **where: Any) -> None:
 
 def _look_in(viewer: disttui.Viewer, run: disttui.KnownRun, *, read_only: bool) -> int:
     """Print a run to its end; Ctrl-C leaves it. Returns the run's exit code, 0 when left. Raises DisttuiError."""
-    from disttui.runner.cli.render.jsonl import JsonPrinter
     from disttui.runner.cli.render.live import AttachPrinter
-    from disttui.runner.cli.render.printer import show_update
+    from disttui.runner.cli.render.printer import JsonPrinter, show_update
     from disttui.runner.cli.running import announcing, notices_wanted
     from disttui.runner.cli.signals import Signals
     from disttui.runner.runs.hooks import tell_later

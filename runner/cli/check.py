@@ -1,14 +1,31 @@
-"""The command that checks hosts and the network between them."""
+"""The commands that try out a run before it: hosts and their network, notifications, the rules of `watch`."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
+from typing import Any
 
 import click
 
-from disttui.runner.cli.global_options import emit_line, given, say, wants_json
-from disttui.runner.cli.options import TRUST, complete_hosts, example, load_profile, viewing
-from disttui.runner.errors import InputError
+import disttui
+from disttui.runner.cli.options import (
+    LOCAL,
+    OVERRIDES,
+    TRUST,
+    complete_hosts,
+    emit,
+    emit_line,
+    example,
+    given,
+    load_profile,
+    profile_options,
+    say,
+    viewing,
+    wants_json,
+)
+from disttui.runner.cli.run_selector import finding, run_options
+from disttui.runner.errors import DisttuiError, InputError
 
 
 @click.command(
@@ -60,7 +77,7 @@ def check(
             "no host or profile was given", "For example: disttui check mine.yaml, disttui check box1 box2"
         )
     from disttui.runner.api.checking import check as check_hosts
-    from disttui.runner.render.checks import check_json, check_lines, checked_json, end_lines
+    from disttui.runner.render.plan import check_lines, checked_json, end_lines
 
     profile = None
     if len(targets) == 1 and (sandbox or is_profile(targets[0])):
@@ -71,7 +88,7 @@ def check(
         checked = check_hosts(
             viewer,
             profile or targets,
-            lambda one: emit_line(check_json(one), "\n".join(check_lines(one))),
+            lambda one: emit_line({"type": "check", **asdict(one)}, "\n".join(check_lines(one))),
             only=only,
             skip=skip,
             train=train,
@@ -99,3 +116,50 @@ def is_profile(name: str) -> bool:
         return True
     hosts = {"local", *(found.host for found in ssh_hosts(given("ssh_config")).candidates)}
     return name in list_names() and name not in hosts
+
+
+@click.command(epilog=example("disttui notify --test mine.yaml"))
+@click.option("--test", is_flag=True, required=True, help="Send one test notification from every host.")
+@profile_options
+def notify(test: bool, profile: str, overrides: tuple[str, ...], sandbox: bool, trust_profile: bool) -> None:
+    """Test the notifications of PROFILE.
+
+    Its hosts send them, whether or not a disttui is open; `notify` of the profile and `notifications` of your config
+    say where to. Exit code 3 when one did not arrive.
+    """
+    loaded = load_profile(profile, overrides, trusted=trust_profile)
+    with viewing(loaded if sandbox else None) as viewer:
+        tested = disttui.try_notify(viewer, loaded)
+    data: list[dict[str, object]] = []
+    lines: list[str] = []
+    for host, problems in tested:
+        if isinstance(problems, DisttuiError):
+            data.append({"host": host, "places": None, "error": problems.as_json()})
+            lines.append(f"{host}: {problems.reason}")
+        else:
+            data.append({"host": host, "places": problems, "error": None})
+            lines += [f"{host}: {kind}: {why or 'sent'}" for kind, why in problems.items()]
+    emit(data, "\n".join(lines))
+    raise SystemExit(0 if all(one.arrived for one in tested) else 3)
+
+
+@click.command(epilog=example("disttui watch --try 2node-7f3a --set watch.spike=stop"))
+@click.option("--try", "tried", is_flag=True, required=True, help="Judge a recorded run.")
+@LOCAL
+@OVERRIDES
+@run_options
+def watch(tried: bool, local: bool, overrides: tuple[str, ...], run: str, **where: Any) -> None:
+    """Show what the rules of `watch` would have done in RUN.
+
+    The rules are those of its profile and of --set. In a run, its hosts judge them, whether or not a disttui is open.
+    """
+    from disttui.runner.formatting import clock
+
+    with finding(run, **where) as (known, viewer):
+        fired = disttui.try_rules(viewer, known, overrides, local=local)
+    lines = [
+        f"{clock(one.at)}  attempt {one.attempt}, {'' if one.rank is None else f'rank {one.rank} on '}{one.host}: "
+        f"{one.text} ({one.rule} → {one.do})"
+        for one in fired
+    ]
+    emit([asdict(one) for one in fired], "\n".join(lines) or "no rule would have fired")

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from disttui.runner.cli.check import is_profile
-from disttui.runner.cli.global_options import emit_line, wants_json
-from disttui.runner.cli.options import TRUST, complete_hosts, example, load_profile, viewing
+from disttui.runner.cli.options import TRUST, complete_hosts, emit_line, example, load_profile, viewing, wants_json
 from disttui.runner.errors import InputError
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def _run(target: str) -> KnownRun | None:
 
 def _places(targets: Sequence[str], *, trusted: bool) -> list[ExecPlace]:
     from disttui.runner.api.executing import ExecPlace
-    from disttui.runner.profile import parse_host
+    from disttui.runner.profile.sections import parse_host
 
     if len(targets) == 1 and (run := _run(targets[0])):
         return [ExecPlace(host.as_host(), ssh_config=run.ssh_config) for host in run.hosts]

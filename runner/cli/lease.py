@@ -13,11 +13,10 @@ from typing import Any, Literal
 import click
 
 import disttui
-from disttui.runner.cli.global_options import emit, say, wants_json
-from disttui.runner.cli.options import complete_hosts, example, viewing
+from disttui.runner.cli.options import complete_hosts, emit, example, say, viewing, wants_json
 from disttui.runner.cli.run_selector import finding, run_options, warn, warn_of
 from disttui.runner.errors import HostError, InputError
-from disttui.runner.formatting import amount
+from disttui.runner.formatting import amount, fit
 from disttui.runner.ids import short
 
 _HOURS = 12
@@ -96,7 +95,6 @@ def release(hosts: tuple[str, ...], gpus: str | None) -> None:
 
 def _emit(found: disttui.HostsInUse, data: dict[str, object], text: str, *, cut: bool = True) -> None:
     """Print what hosts have answered, and which could not be asked; lines are cut to the terminal's width."""
-    from disttui.runner.render.tables import fit
 
     if not wants_json():  # the result has both
         warn_of(found.problems)

@@ -11,8 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import disttui
-from disttui.runner.cli.global_options import can_ask, emit, say, wants_json
-from disttui.runner.cli.options import OVERRIDES, complete_profiles, example
+from disttui.runner.cli.options import OVERRIDES, can_ask, complete_profiles, emit, example, say, wants_json
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import amount
 from disttui.runner.text import clean, clean_lines
@@ -50,7 +49,7 @@ def library() -> None:
 @_LIBRARY
 def list_(name: str | None) -> None:
     """List all profiles and inventories, with their last runs."""
-    from disttui.runner.cli.render.library import library_data, library_table
+    from disttui.runner.render.library import library_data, library_table
 
     found = disttui.list_library(library=name)
     emit(library_data(found), library_table(found))
@@ -62,9 +61,9 @@ def list_(name: str | None) -> None:
 @OVERRIDES
 def show(profile: str, as_text: bool, overrides: tuple[str, ...]) -> None:
     """Show every value of a profile, and where it comes from."""
-    from disttui.runner.cli.render.library import origin_data, origin_lines
-    from disttui.runner.profile import read
     from disttui.runner.profile.library import find
+    from disttui.runner.profile.nodes import read
+    from disttui.runner.render.library import origin_data, origin_lines
 
     if as_text:
         text = clean_lines(read(find(profile)).text)
@@ -93,7 +92,7 @@ def add(name: str, where: str) -> None:
 
 def _ask_personal(library: str) -> None:
     """Ask for what the profiles of a library leave to the user, and keep it; list it where nobody can be asked."""
-    from disttui.runner.api.personal import keep_key, keep_personal, left_to_you, personal_file
+    from disttui.runner.api.libraries import keep_key, keep_personal, left_to_you, personal_file
     from disttui.runner.profile.effects import names
 
     left = left_to_you(library)
@@ -201,7 +200,7 @@ def edit(profile: str) -> None:
     import subprocess
     import tempfile
 
-    from disttui.runner.user.editor import editor_command, needs_terminal
+    from disttui.runner.user.terminal import editor_command, needs_terminal
 
     reading = disttui.read_for_edit(profile)
     folder = tempfile.mkdtemp(prefix="disttui-edit-")
@@ -247,7 +246,7 @@ def diff(profile: str, commit: str | None) -> None:
     Without COMMIT: those that were kept since two people had changed the same keys, and what was edited but not saved.
     """
     from disttui.runner.api.library_edits import compare
-    from disttui.runner.cli.render.library import side_by_side
+    from disttui.runner.render.library import side_by_side
 
     found = compare(profile, commit)
     data = [
@@ -266,7 +265,7 @@ def diff(profile: str, commit: str | None) -> None:
 def history(profile: str) -> None:
     """List the commits that have changed a profile, or a library."""
     from disttui.runner.api.library_edits import history_of
-    from disttui.runner.cli.render.library import history_lines
+    from disttui.runner.render.library import history_lines
 
     found = history_of(profile)
     emit([each._asdict() for each in found], "\n".join(history_lines(found)) or "no commits")
@@ -280,9 +279,7 @@ def restore(profile: str, commit: str) -> None:
 
     The history keeps what it is now.
     """
-    from disttui.runner.api.library_edits import library_name_of
-
-    _say(library_name_of(profile), disttui.restore_profile(profile, commit))
+    _say(disttui.read_for_edit(profile, new=True).library.name, disttui.restore_profile(profile, commit))
 
 
 @library.command(epilog=example("disttui library sync", "disttui library sync team"))

@@ -18,8 +18,7 @@ import click
 
 from disttui.runner import __version__
 from disttui.runner.cli.check import is_profile
-from disttui.runner.cli.global_options import emit, given, wants_json
-from disttui.runner.cli.options import example
+from disttui.runner.cli.options import emit, example, given, wants_json
 from disttui.runner.errors import InputError
 
 _VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")

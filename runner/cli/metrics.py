@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 import disttui
-from disttui.runner.cli.global_options import emit_line, wants_json
-from disttui.runner.cli.options import LOCAL, example
+from disttui.runner.cli.options import LOCAL, emit_line, example, wants_json
 from disttui.runner.cli.run_selector import finding, run_options, warn
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import amount
 from disttui.runner.text import clean
 
 if TYPE_CHECKING:
-    from disttui.runner.api.tracking import Target
+    from disttui.runner.trackers import Target
 
 _PROJECT = "disttui"
 _SHOWN = 20

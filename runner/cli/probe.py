@@ -1,14 +1,19 @@
-"""The command that shows what hosts have."""
+"""The commands that show what hosts have, and what they are doing."""
 
 from __future__ import annotations
 
+import json
+import sys
+import time
 from dataclasses import asdict
+from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 import disttui
-from disttui.runner.cli.global_options import emit
-from disttui.runner.cli.options import complete_hosts, example, viewing
+from disttui.runner.cli.app import open_app
+from disttui.runner.cli.options import complete_hosts, complete_profiles, emit, emit_line, example, viewing, wants_json
 from disttui.runner.errors import DisttuiError
 
 
@@ -30,3 +35,52 @@ def probe(hosts: tuple[str, ...]) -> None:
     ]
     emit(plain, render_probe(results))
     raise SystemExit(3 if failed else 0)
+
+
+def _complete_places(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
+    return [*complete_profiles(ctx, param, incomplete), *complete_hosts(ctx, param, incomplete)]
+
+
+@click.command(epilog=example("disttui top", "disttui top mine.yaml --once"))
+@click.argument("hosts", nargs=-1, metavar="[HOST...|PROFILE]", shell_complete=_complete_places)
+@click.option("--once", is_flag=True, help="Print one table, without the app.")
+def top(hosts: tuple[str, ...], once: bool) -> None:
+    """Show what hosts are doing: CPUs, memory, network, GPUs.
+
+    And the busiest processes of all users. Needs no run. Without HOST or PROFILE, all hosts of runs that are known
+    here, of your profiles and your team's, and this machine.
+    Exit code of --once: 3 when a host could not be seen.
+    """
+    if once:
+        raise SystemExit(_print_once(hosts))
+    if wants_json():
+        _print_lines(hosts)
+    open_app("Without one: disttui top --once", ("top", (hosts,)))
+
+
+def _print_once(names: tuple[str, ...]) -> int:
+    """Print one table; returns the exit code: 3 when a host could not be seen."""
+    import shutil  # slow to load
+
+    from disttui.runner.render.top import render_top, top_json
+
+    with viewing() as viewer:
+        hosts = disttui.top(viewer, names)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    emit_line(top_json(hosts), render_top(hosts, width))
+    return 0 if all(host.state == "seen" for host in hosts) else 3
+
+
+def _print_lines(names: tuple[str, ...]) -> NoReturn:
+    """Print all hosts as one line of JSON a second, until it is interrupted."""
+    from disttui.runner.render.top import top_json
+
+    with viewing() as viewer:
+        watch = disttui.watch_hosts(viewer, names)
+        watch.start()
+        try:
+            while True:
+                time.sleep(1.0)
+                click.echo(json.dumps(top_json(watch.now())))
+        finally:
+            watch.close()

@@ -13,7 +13,7 @@ from typing import NoReturn, TextIO
 import click
 
 from disttui.runner.cli import startup
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import cli
 from disttui.runner.cli.render.output import failure, put, reader_gone
 from disttui.runner.errors import DisttuiError
 

@@ -7,8 +7,7 @@ from shutil import get_terminal_size
 import click
 
 import disttui
-from disttui.runner.cli.global_options import emit
-from disttui.runner.cli.options import LOCAL, complete_hosts, example, viewing
+from disttui.runner.cli.options import LOCAL, complete_hosts, emit, example, viewing
 from disttui.runner.cli.run_selector import check_run_dir, warn, warn_of
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import amount

@@ -1,18 +1,33 @@
-"""The commands `run` and `rerun`."""
+"""The commands `run`, `rerun` and `sweep`."""
 
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 import disttui
-from disttui.runner.cli.options import OVERRIDES, example, load_profile, profile_options, start_options
+from disttui.runner.cli.options import (
+    OVERRIDES,
+    TRUST,
+    complete_profiles,
+    emit,
+    example,
+    load_profile,
+    naming_trust,
+    profile_options,
+    say,
+    start_options,
+    viewing,
+)
 from disttui.runner.cli.run_selector import existing, finding, run_options
 from disttui.runner.cli.running import run_profile
 from disttui.runner.errors import InputError
+from disttui.runner.formatting import figure, table
 from disttui.runner.ids import short
 from disttui.runner.text import clean, quote
 
@@ -93,13 +108,14 @@ def rerun(
     With --resume the job gets DISTTUI_RESUME=1, DISTTUI_RESUME_FROM, the folder of that run's checkpoints, and the
     profile's launch.resume_args, from the first attempt on. The new run saves to a folder of its own.
     """
-    from disttui.runner.api.library import doubt_of_run, refuse_doubt
+    from disttui.runner.api.library import refuse_doubt
 
     with finding(**where) as (known, viewer):
         made = disttui.rerun(viewer, known, _allowing(overrides, allow_differences), resume=resume, latest=latest)
         if made.foreign and not trust_profile:
             cure = f"Read it (disttui runs show {short(known.run)}); then add --trust-profile."
-            refuse_doubt(doubt_of_run(known.run, made.profile), viewer.questions, cure)
+            why = "its profile was read from the host that it was found on"
+            refuse_doubt(disttui.Doubt(made.profile, why, run=known.run), viewer.questions, cure)
     code = run_profile(
         made.profile, made.source, sandbox=made.sandbox, ssh_config=existing(known.ssh_config), earlier=made,
         detach=detach, ignore_leases=ignore_leases, when_free=when_free,
@@ -110,3 +126,65 @@ def rerun(
 def _allowing(overrides: tuple[str, ...], differences: bool) -> tuple[str, ...]:
     """The overrides, with what --allow-differences stands for."""
     return (*overrides, "launch.allow_differences=true") if differences else overrides
+
+
+def render_sweep(sweep: disttui.Sweep) -> str:
+    """A line for each run: its values, its state, its last step and loss."""
+    keys = list(sweep.runs[0].values) if sweep.runs else []
+    columns = [("RUN", "<"), *((clean(key.removeprefix("job.args.")), ">") for key in keys)]
+    rows = []
+    for one in sweep.runs:
+        status = one.status
+        step, loss = (status.get("step"), status.get("loss")) if status else (None, None)
+        rows.append(
+            (
+                short(one.run),
+                *(clean(one.values.get(key, "-")) for key in keys),
+                clean(status.get("state", "-")) if status else "-",
+                "-" if step is None else f"{step}",
+                figure(loss) or "-",
+            )
+        )
+    return table((*columns, ("STATE", "<"), ("STEP", ">"), ("LOSS", ">")), rows)
+
+
+@click.command(
+    epilog=example(
+        "disttui sweep mine.yaml --set job.args.lr=1e-3,3e-4 --set job.args.seed=1,2",
+        "disttui sweep --results mine-sweep-7f3a0b12",
+    )
+)
+@click.argument("profile", required=False, shell_complete=complete_profiles)
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=A,B", help="Values of a key; job.args.lr sets --lr of the job."
+)
+@click.option("--results", metavar="SWEEP", help="Show sweep results; the name may be shortened.")
+@TRUST
+def sweep(profile: str | None, settings: tuple[str, ...], *, results: str | None, trust_profile: bool) -> None:
+    """Queue PROFILE for each combination of values.
+
+    Each is a run of its own that starts when its GPUs are free, on the CPU when its hosts are:
+    see disttui lease queue, ps and stop.
+    --results prints a table of their values, states and losses.
+    """
+    from disttui.runner.cli.signals import held_back
+    from disttui.runner.runs.hooks import say_on_end
+    from disttui.runner.runs.registry import make_folder, profile_of
+
+    if (profile is None) == (results is None):
+        raise InputError("give PROFILE or --results SWEEP", "See: disttui sweep --help")
+    if settings and profile is None:
+        raise InputError("--set cannot be changed once a sweep was started", "Leave it out, or give PROFILE instead.")
+    with viewing() as viewer:
+        if profile is None:
+            assert results is not None
+            found = disttui.find_sweep(viewer, results)
+        else:
+            make_folder(os.environ)
+            with naming_trust():
+                found = disttui.start_sweep(viewer, profile, settings, trusted=trust_profile, whole=held_back)
+            own = profile_of(disttui.find_run(viewer, found.runs[0].run))
+            say_on_end(own, lambda text: click.echo(f"disttui: {text}", err=True))
+    emit(asdict(found), render_sweep(found))
+    if results is None:
+        say(f"results: disttui sweep --results {found.name}")

@@ -12,8 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import disttui
-from disttui.runner.cli.global_options import can_ask, emit, say, wants_json
-from disttui.runner.cli.options import complete_hosts, complete_profiles, viewing
+from disttui.runner.cli.options import can_ask, complete_hosts, complete_profiles, emit, say, viewing, wants_json
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.ids import short
 from disttui.runner.protocol.names import RUN_DIR

@@ -12,8 +12,7 @@ import click
 
 import disttui
 from disttui.runner.cli import startup
-from disttui.runner.cli.global_options import wants_json
-from disttui.runner.cli.options import viewing
+from disttui.runner.cli.options import viewing, wants_json
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import amount, count
 from disttui.runner.ids import short
@@ -22,7 +21,7 @@ from disttui.runner.text import clean
 if TYPE_CHECKING:
     from disttui.runner.cli.render.printer import Printer
     from disttui.runner.cli.signals import Signals
-    from disttui.runner.profile import Profile
+    from disttui.runner.profile.schema import Profile
     from disttui.runner.user.config import Settings
 
 
@@ -170,7 +169,7 @@ def notices_wanted() -> Settings | None:
 def announcing(run: str, wanted: Settings | None) -> Iterator[Callable[[disttui.RunState], None]]:
     """Yields what takes the states of a run, and announces them through the terminal as the config asks."""
     from disttui.runner.runs.condition import run_word
-    from disttui.runner.user.notices import Notices
+    from disttui.runner.user.terminal import Notices
 
     if wanted is None:
         yield lambda state: None

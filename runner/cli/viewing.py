@@ -18,8 +18,11 @@ from disttui.runner.text import clean, clean_lines
 from disttui.runner.text.glyphs import fit
 from disttui.runner.text.masking import masked
 
+if TYPE_CHECKING:
+    from disttui.runner.api.questions import Doubt
 
-class TerminalPrompts:
+
+class TerminalQuestions:
     """Asks on the controlling terminal, one question at a time; without a terminal every answer is no."""
 
     def __init__(self) -> None:
@@ -66,6 +69,20 @@ class TerminalPrompts:
         with self._lock:
             return bool(confirm(f"{found}Trust it and remember it?"))
 
+    def trust_profile(self, doubt: Doubt) -> bool | None:
+        """Show the commands of a profile, and ask."""
+        if doubt.changes:
+            return confirm("\n".join([f"{doubt}:", *(f"  {line}" for line in doubt.changes), "Use it?"]))
+        shown = (foreign_lines if doubt.path is None else effect_lines)(doubt.profile)
+        lines = [masked(f"  {key}: {text}", guesses=False) for key, text in shown]
+        return confirm("\n".join([f"{doubt}. With your login, it runs:", *lines, "Go on?"]))
+
+    def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
+        """Ask whether to log in to hosts that another host names."""
+        names = ", ".join(clean(other, guesses=False) for other in others)
+        words = f"{asked} says that {short(run)} also runs on {names}"
+        return confirm(f"{words}.\nLog in there as well, using your ssh configuration for these names?")
+
 
 def _heard(host: str, said: str) -> str:
     return f"{clean(host)} says:\n{clean_lines(said, guesses=False)}\n" if said else ""
@@ -96,25 +113,3 @@ def _terminal() -> Iterator[TextIO | None]:
     with io.TextIOWrapper(file) as terminal:
         fit(terminal, os.environ, utf8_mode=bool(sys.flags.utf8_mode))
         yield terminal
-
-
-if TYPE_CHECKING:
-    from disttui.runner.api.questions import Doubt
-
-
-class TerminalQuestions(TerminalPrompts):
-    """Asks on the controlling terminal; without one, there is no answer."""
-
-    def trust_profile(self, doubt: Doubt) -> bool | None:
-        """Show the commands of a profile, and ask."""
-        if doubt.changes:
-            return confirm("\n".join([f"{doubt}:", *(f"  {line}" for line in doubt.changes), "Use it?"]))
-        shown = (foreign_lines if doubt.path is None else effect_lines)(doubt.profile)
-        lines = [masked(f"  {key}: {text}", guesses=False) for key, text in shown]
-        return confirm("\n".join([f"{doubt}. With your login, it runs:", *lines, "Go on?"]))
-
-    def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
-        """Ask whether to log in to hosts that another host names."""
-        names = ", ".join(clean(other, guesses=False) for other in others)
-        words = f"{asked} says that {short(run)} also runs on {names}"
-        return confirm(f"{words}.\nLog in there as well, using your ssh configuration for these names?")

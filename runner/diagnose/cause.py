@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from disttui.runner.diagnose.traceback import blocks
+from disttui.runner.diagnose.frames import blocks
 from disttui.runner.protocol import cause as wire
 from disttui.runner.protocol.cause import is_consequence
 from disttui.runner.protocol.events import Death, Error, OomEvidence

@@ -47,10 +47,6 @@ def silence(state: RunState) -> list[str]:
     return [f"no step for {min(silent)[0]:.0f} s (longest pause before: {max(pause for _, pause in silent):.3g} s)"]
 
 
-_APART = 10.0
-"""Seconds of training by which a rank may be behind another before the two count as training apart."""
-
-
 def _apart(state: RunState) -> list[str]:
     """Ranks of one process group that do not keep step, as where the model was not wrapped: the first and the last."""
     if state.result is not None:
@@ -73,7 +69,8 @@ def _apart(state: RunState) -> list[str]:
         # Where each would be at the newest one's time: ranks report at different moments.
         places = sorted((base + pace * newest, pace, step, rank) for base, pace, _, step, rank in ranks)
         (behind, _, low, last), (ahead, pace, high, first_rank) = places[0], places[-1]
-        if ahead - behind > _APART * pace:
+        # Seconds of training by which a rank may be behind another before the two count as training apart
+        if ahead - behind > 10.0 * pace:
             where = f"rank {first_rank} is at step {high:.0f}, rank {last} at step {low:.0f}"
             return [f"{where}: nothing keeps them in step; is the model wrapped?"]
     return []

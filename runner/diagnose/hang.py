@@ -1,15 +1,18 @@
-"""Why a run stands still: from the stacks of all ranks to sentences. Pure."""
+"""Why a run stands still: from the stacks of all ranks and torch's flight recorders to sentences. Pure.
+
+The recorder's field names: torch/csrc/distributed/c10d/FlightRecorder.hpp. gloo writes numbers as strings, NCCL as
+numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from disttui.runner.diagnose.frames import Frame, faulthandler_frames, folded, forked, in_files, main_frames, own
-from disttui.runner.diagnose.recorder import Wait, progress, waits
 from disttui.runner.formatting import duration
-from disttui.runner.formatting import number as number_of
 from disttui.runner.protocol.files import ChildStack, RankStacks
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
@@ -96,7 +99,7 @@ def standing(rank: int, host: str, answer: RankStacks, later: RankStacks | None 
     moved = answer.get("moved", False) or (later is not None and _differ(answer, later))
     silent = _silent(answer)
     since = None if silent is None else silent + age
-    return Standing(rank, clean(host), frames, state, note, pid, since, moved, answer, age)
+    return Standing(rank, clean(host), frames, state, note, pid, since, moved, answer, age, answer.get("step"))
 
 
 def _silent(answer: RankStacks) -> float | None:
@@ -139,13 +142,7 @@ def standings(state: RunState) -> list[Standing]:
             if rank.isdecimal() and len(rank) < 10:
                 age = max(0.0, heard - answer.get("t", heard)) if lasts else 0.0
                 found.append(standing(int(rank), host.name, answer, age=age))
-    return sorted(with_steps(state, found), key=lambda one: one.rank)
-
-
-def with_steps(state: RunState, ranks: Iterable[Standing]) -> list[Standing]:
-    """The ranks with the step that each has logged last in this attempt."""
-    steps = {rank: number_of(series.latest.get("step")) for _, rank, series in state.ranks()}
-    return [replace(one, step=steps.get(one.rank)) for one in ranks]
+    return sorted(found, key=lambda one: one.rank)
 
 
 def sentences(ranks: Sequence[Standing]) -> list[str]:
@@ -186,7 +183,7 @@ def _waits(ranks: Sequence[Standing]) -> list[Wait]:
     """The waits that the flight recorders show, without those that a rank has left since."""
     asked = {one.rank: progress(one.answer) for one in ranks if one.frames and "recorder" in one.answer}
     moved = {one.rank for one in ranks if one.moved}
-    return [wait for wait in waits(asked) if not moved.intersection(wait.inside)]
+    return [wait for wait in recorder_waits(asked) if not moved.intersection(wait.inside)]
 
 
 def merge(ranks: Iterable[Standing]) -> list[list[Standing]]:
@@ -233,8 +230,8 @@ def _wait_sentence(wait: Wait, ranks: Mapping[int, Standing]) -> str:
     line = f"{names(inside)} {_verb(inside, 'wait')} in {where}{_places(inside)}"
     if wait.missing:
         for group in merge(ranks[rank] for rank in wait.missing):
-            verb = "has" if len(group) == 1 else "have"
-            line += f"; {names(group)} {verb} not entered it: {_it(group)} {_doing(group[0])}{_since(group)}"
+            verb, it = ("has", "it is") if len(group) == 1 else ("have", "they are")
+            line += f"; {names(group)} {verb} not entered it: {it} {_doing(group[0])}{_since(group)}"
     elif busy := [one for one in inside if one.interrupted]:
         for group in merge(busy):
             line += f"; {names(group)}, inside it, {_be(group)} {_doing(group[0])}"
@@ -350,5 +347,107 @@ def _be(group: Sequence[Standing]) -> str:
     return "is" if len(group) == 1 else "are"
 
 
-def _it(group: Sequence[Standing]) -> str:
-    return "it is" if len(group) == 1 else "they are"
+Group = tuple[str, str]
+"""Backend and number of a process group; the same on every rank."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A collective as one rank has called it."""
+
+    name: str
+    sizes: str
+    since: float | None = None
+    """Unix time of the rank's host when it was entered."""
+
+
+@dataclass(frozen=True)
+class GroupProgress:
+    """How far one rank is in one process group."""
+
+    enqueued: int
+    completed: int
+    calls: Mapping[int, Call]
+    """Number → what was called, of late."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Ranks that wait for others in one process group."""
+
+    group: Group
+    number: int
+    """Of the collective, counted from 1 within the group."""
+    inside: tuple[int, ...]
+    missing: tuple[int, ...]
+    calls: Mapping[int, Call]
+    """Rank → what it has called as that number."""
+
+    @property
+    def mismatched(self) -> bool:
+        """Whether the ranks inside have called different things."""
+        shaped = {(call.name, call.sizes) for call in self.calls.values() if _same_shaped(call.name)}
+        return len({call.name for call in self.calls.values()}) > 1 or (not self.missing and len(shaped) > 1)
+
+
+def progress(answer: Mapping[str, Any]) -> dict[Group, GroupProgress]:
+    """Read the `recorder` of a rank's answer."""
+    found: dict[Group, GroupProgress] = {}
+    recorder = answer.get("recorder")
+    for backend, trace in recorder.items() if isinstance(recorder, Mapping) else ():
+        for group, status in dict(trace.get("pg_status") or {}).items():
+            enqueued = _number(status.get("last_enqueued_collective"))
+            completed = _number(status.get("last_completed_collective"))
+            if enqueued >= 0:
+                calls = dict(_calls(trace.get("entries") or (), str(group)))
+                found[str(backend), str(group)] = GroupProgress(enqueued, completed, calls)
+    return found
+
+
+def recorder_waits(ranks: Mapping[int, Mapping[Group, GroupProgress]]) -> list[Wait]:
+    """Who waits for whom: one `Wait` per process group in which a rank waits.
+
+    The ranks with the lowest number entered are the ones missing; where all have entered the same, none is.
+    """
+    groups = sorted({group for each in ranks.values() for group in each})
+    found = []
+    for group in groups:
+        members = {rank: each[group] for rank, each in ranks.items() if group in each}
+        if group[1] == "0":  # the number of the process group that all ranks are in
+            # The recorder knows a group only from its first collective on.
+            members = {rank: members.get(rank, GroupProgress(0, -1, {})) for rank in ranks}
+        lowest = min(one.enqueued for one in members.values())
+        behind = [rank for rank, one in members.items() if one.enqueued == lowest]
+        if len(behind) < len(members):
+            number = lowest + 1
+            inside = [rank for rank in members if rank not in behind]
+        elif any(one.completed < one.enqueued for one in members.values()):
+            number, inside, behind = lowest, list(members), []
+        else:
+            continue
+        calls = {rank: members[rank].calls[number] for rank in inside if number in members[rank].calls}
+        found.append(Wait(group, number, tuple(sorted(inside)), tuple(sorted(behind)), calls))
+    return found
+
+
+def _calls(entries: Any, group: str) -> Iterator[tuple[int, Call]]:
+    for entry in entries:
+        if entry.get("is_p2p") or str((entry.get("process_group") or [""])[0]) != group:
+            continue
+        name = str(entry.get("profiling_name", "?")).rpartition(":")[2].strip("_")
+        sizes = str(entry.get("input_sizes", "")).replace(" ", "")
+        since = _number(entry.get("time_created_ns")) / 1e9
+        call = Call(re.sub(r"[^\w ]", "", name)[:60], sizes[:200], since if since > 0 else None)
+        yield _number(entry.get("collective_seq_id")), call
+
+
+def _same_shaped(name: str) -> bool:
+    """Whether all ranks must give the same sizes: not so for scatters, gathers and uneven splits."""
+    return name in ("all_reduce", "allreduce", "broadcast", "reduce")
+
+
+def _number(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return -1

@@ -14,41 +14,27 @@ from disttui.runner.protocol import files, tree
 from disttui.runner.protocol.cause import Cause
 from disttui.runner.protocol.checks import DialAnswer, Inspected
 from disttui.runner.protocol.events import Held, LeftProcess
-from disttui.runner.protocol.files import LeaderPlace, RankStacks
+from disttui.runner.protocol.files import LeaderPlace
 from disttui.runner.protocol.limits import CODE_DIFF, CODE_UNTRACKED
 from disttui.runner.protocol.names import ENVIRONMENT
-from disttui.runner.protocol.requests import CodeState, EnvironmentAnswer, Notified, Offline, SetUp, TreeAnswer
-from disttui.runner.text import clean
+from disttui.runner.protocol.requests import (
+    CodeState,
+    Completed,
+    EnvironmentAnswer,
+    Notified,
+    Offline,
+    SetUp,
+    StacksAnswer,
+    Started,
+    Stopped,
+    Submitted,
+    TreeAnswer,
+)
 from disttui.runner.untrusted.decode import decode
 from disttui.runner.untrusted.records import text, whole
 
-_NAMES = 100
 _LONG, _SHORT = 4096, 100
 """Characters."""
-
-
-class Started(TypedDict):
-    """Of `start`; `gang` is the leader's."""
-
-    gang: LeaderPlace | None
-
-
-class Submitted(TypedDict):
-    """Of `submit`."""
-
-    job: str
-
-
-class Stopped(TypedDict):
-    """Of `stop`."""
-
-    stopped: bool
-
-
-class StacksAnswer(TypedDict):
-    """Of `stacks`, by rank."""
-
-    ranks: dict[str, RankStacks]
 
 
 class StagedTree(TypedDict):
@@ -86,13 +72,6 @@ class Status(TypedDict):
     waits: str
 
 
-class Completed(TypedDict):
-    """Of `complete`."""
-
-    names: list[str]
-    more: bool
-
-
 def read_answer(op: str, answer: Any) -> Any:
     """An answer as the type of its op. Raises ValueError for a malformed one."""
     if not isinstance(answer, dict):
@@ -101,8 +80,8 @@ def read_answer(op: str, answer: Any) -> Any:
 
 
 def _started(answer: Mapping[str, Any]) -> Started:
-    gang = answer.get("gang")
-    return {"gang": read_place(gang) if isinstance(gang, dict) else None}
+    found = decode(Started, _plain(answer))
+    return {**found, "gang": read_place(found["gang"]) if found["gang"] else None}
 
 
 def read_place(place: Mapping[str, Any]) -> LeaderPlace:
@@ -154,7 +133,7 @@ def _stacks(answer: Mapping[str, Any]) -> StacksAnswer:
 def _completed(answer: Mapping[str, Any]) -> Completed:
     names = answer.get("names")
     # Not cleaned: the user continues to type this path; the code that shows it cleans it.
-    found = [name for name in names[:_NAMES] if isinstance(name, str)] if isinstance(names, list) else []
+    found = [name for name in names[:100] if isinstance(name, str)] if isinstance(names, list) else []
     return {"names": [name[:_LONG] for name in found], "more": answer.get("more") is True}
 
 
@@ -248,17 +227,9 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _notified(answer: Mapping[str, Any]) -> Notified:
-    problems = answer.get("problems")
-    if not isinstance(problems, dict):
-        raise ValueError("problems")
-    shown = {text(kind, _SHORT): clean(text(why, _LONG)) for kind, why in islice(problems.items(), 16)}
-    return {"problems": shown}
-
-
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "start": _started, "submit": _as(Submitted), "stop": _as(Stopped), "status": _status, "stacks": _stacks,
     "complete": _completed, "code": _code_state, "sync": _synced, "put": _synced, "gather": _synced, "stage": _staged,
     "environment": _environment, "setup": _as(SetUp), "inspect": _as(Inspected), "dial": _as(DialAnswer),
-    "notify": _notified,
+    "notify": _as(Notified),
 }  # fmt: skip

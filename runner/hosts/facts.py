@@ -8,16 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from disttui.runner.errors import HostError
-from disttui.runner.formatting import number
-from disttui.runner.protocol.leases import LATEST, MOST_ROUNDS, Kind, Lease, State, Wish, in_the_way, own_leases, person
+from disttui.runner.protocol.leases import Lease, Wish, in_the_way, own_leases, person, read_text
 from disttui.runner.text import clean
 from disttui.runner.untrusted.decode import COMPUTED, build
-from disttui.runner.untrusted.records import MOST, each, text, whole
+from disttui.runner.untrusted.records import each, text, whole
 
 MOST_LEASES = 1000
 """Of one host: each waiting one is compared with all others."""
-_MOST_GPUS, _GPUS = 64, 1024
-_SHORT, _LONG = 100, 200
 
 
 def read_leases(items: Any) -> tuple[Lease, ...]:
@@ -44,46 +41,11 @@ def own_cpu_runs(leases: Sequence[Lease], uid: int, by: str) -> int:
 
 
 def _lease(one: Mapping[str, object]) -> Lease | None:
-    gpus, since, order, uid = one.get("gpus"), number(one.get("since")), number(one.get("order")), whole(one.get("uid"))
-    listed = (
-        [index for item in gpus[:_MOST_GPUS] if (index := whole(item, _GPUS)) is not None]
-        if isinstance(gpus, list)
-        else None
-    )
-    until = number(one.get("until"))
-    count = whole(one.get("count"), _MOST_GPUS + 1)
-    usable = since is not None and order is not None and uid is not None and 0 <= since < LATEST and 0 <= order < LATEST
-    if not usable or (until is not None and not 0 <= until < LATEST):
+    written, uid = read_text(one), whole(one.get("uid"))
+    if written is None or uid is None:
         return None
-    assert since is not None and order is not None and uid is not None
-    kind: Kind = "hand" if one.get("kind") == "hand" else "run"
-    state: State = "waiting" if one.get("state") == "waiting" and order else "held"
-    return Lease(
-        kind=kind,
-        state=state,
-        run=text(one.get("run"), _SHORT),
-        node_rank=whole(one.get("node_rank"), 1 << 16) or 0,
-        gpus=listed,
-        count=None if listed is None else count,
-        alone=one.get("alone") is True,
-        since=since,
-        until=until,
-        note=text(one.get("note"), _LONG),
-        by=text(one.get("by"), _SHORT),
-        round=whole(one.get("round"), MOST_ROUNDS) or 0,
-        order=order,
-        pid=whole(one.get("pid"), 1 << 31) or 0,
-        start_time=whole(one.get("start_time"), MOST),
-        pid_namespace=text(one.get("pid_namespace"), _SHORT),
-        boot_id=text(one.get("boot_id"), _SHORT),
-        quota=whole(one.get("quota")),
-        warden_pid=whole(one.get("warden_pid"), 1 << 31),
-        warden_start_time=whole(one.get("warden_start_time"), MOST),
-        step=whole(one.get("step")),
-        steps=whole(one.get("steps")),
-        user=text(one.get("user"), _SHORT) or "another user",
-        uid=uid,
-    )
+    note, by, user = (text(one.get(name), 200) for name in ("note", "by", "user"))
+    return {**written, "note": note, "by": by, "user": user or "another user", "uid": uid}
 
 
 _Count = Annotated[int, 1 << 20]

@@ -14,14 +14,13 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any, Literal, overload
 
-from disttui.runner.errors import HostError, LinkLostError
-from disttui.runner.hosts.answers import Completed, StacksAnswer, Started, Status, Stopped, Submitted, read_answer
+from disttui.runner.errors import HostError, LinkLostError, near
+from disttui.runner.hosts.answers import Status, read_answer
 from disttui.runner.hosts.ship import loader_line, node_parcel, remote_command, shell_word, train_parcel
 from disttui.runner.paths import PathError
-from disttui.runner.profile.problems import near
 from disttui.runner.protocol.frames import Unpacker, pack_data, pack_json
 from disttui.runner.protocol.limits import MOST_FILES
-from disttui.runner.protocol.requests import CodeState, Op
+from disttui.runner.protocol.requests import CodeState, Completed, Op
 from disttui.runner.text import clean, clean_lines, set_apart
 from disttui.runner.transport import Connection, Stream
 from disttui.runner.untrusted.records import message
@@ -101,17 +100,7 @@ class Link:
     @overload
     def request(self, op: Literal["complete"], *, timeout: float | None = 60.0, **arguments: Any) -> Completed: ...
     @overload
-    def request(self, op: Literal["start"], *, timeout: float | None = 60.0, **arguments: Any) -> Started: ...
-    @overload
-    def request(self, op: Literal["submit"], *, timeout: float | None = 60.0, **arguments: Any) -> Submitted: ...
-    @overload
-    def request(self, op: Literal["stop"], *, timeout: float | None = 60.0, **arguments: Any) -> Stopped: ...
-    @overload
     def request(self, op: Literal["status"], *, timeout: float | None = 60.0, **arguments: Any) -> Status: ...
-    @overload
-    def request(self, op: Literal["stacks"], *, timeout: float | None = 60.0, **arguments: Any) -> StacksAnswer: ...
-    @overload
-    def request(self, op: Literal["code"], *, timeout: float | None = 60.0, **arguments: Any) -> CodeState: ...
     @overload
     def request(self, op: Op, *, timeout: float | None = 60.0, **arguments: Any) -> Any: ...
     def request(self, op: Op, *, timeout: float | None = 60.0, **arguments: Any) -> Any:
@@ -129,17 +118,7 @@ class Link:
             ) from None
 
     @overload
-    def submit(self, op: Literal["complete"], **arguments: Any) -> Future[Completed]: ...
-    @overload
-    def submit(self, op: Literal["start"], **arguments: Any) -> Future[Started]: ...
-    @overload
-    def submit(self, op: Literal["submit"], **arguments: Any) -> Future[Submitted]: ...
-    @overload
-    def submit(self, op: Literal["stop"], **arguments: Any) -> Future[Stopped]: ...
-    @overload
     def submit(self, op: Literal["status"], **arguments: Any) -> Future[Status]: ...
-    @overload
-    def submit(self, op: Literal["stacks"], **arguments: Any) -> Future[StacksAnswer]: ...
     @overload
     def submit(self, op: Literal["code"], **arguments: Any) -> Future[CodeState]: ...
     @overload
@@ -185,7 +164,6 @@ class Link:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
         return self._closed
 
     @property
@@ -194,7 +172,6 @@ class Link:
         return time.monotonic() - self.heard
 
     def close(self) -> None:
-        """Close the channel and the connection."""
         self._closed = True
         self._stream.close()
         self._connection.close()

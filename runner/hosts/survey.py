@@ -10,7 +10,8 @@ from typing import TypeVar
 from disttui.runner.errors import DisttuiError, HostError, LinkLostError
 from disttui.runner.hosts.facts import HostFacts, facts_of
 from disttui.runner.hosts.link import Link
-from disttui.runner.profile import Host, Profile
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import Host
 from disttui.runner.protocol.requests import ProbeRequest
 from disttui.runner.protocol.slurm import PROGRAMS
 from disttui.runner.transport import Connector
@@ -142,7 +143,7 @@ def probe_request(profile: Profile, node: int) -> ProbeRequest:
         "ports": list(profile.launch.ports),
         "module": _wanted_module(profile, node),
         "programs": _wanted_programs(profile, node),
-        "package": _wanted_package(profile, node),
+        "package": "" if _elsewhere(profile, node) else _PACKAGES.get(profile.launch.launcher, ""),
         "version_of": "mpirun" if "mpirun" in _launcher_programs(profile, node) else "",
     }
 
@@ -157,11 +158,6 @@ def _wanted_module(profile: Profile, node: int) -> str:
     if profile.job.sync is not None:
         return ""
     return target.value if target.kind == "module" and not _elsewhere(profile, node) else ""
-
-
-def _wanted_package(profile: Profile, node: int) -> str:
-    """The package of the launcher, as the module."""
-    return "" if _elsewhere(profile, node) else _PACKAGES.get(profile.launch.launcher, "")
 
 
 def _elsewhere(profile: Profile, node: int) -> bool:

@@ -17,12 +17,11 @@ from disttui.runner import private
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import amount
 from disttui.runner.library.git import LARGEST, Blob, RemoteError, Repository, clone
-from disttui.runner.library.join import message
-from disttui.runner.library.store import beside, check, lock, settle
+from disttui.runner.library.store import beside, check, lock, message, settle
 from disttui.runner.paths import PathError, inside
-from disttui.runner.profile import ProfileErrors
 from disttui.runner.profile.leaks import refuse
 from disttui.runner.profile.library import SUFFIXES, Library, clones_folder
+from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.text import clean
 
 _TRIES = 10
@@ -192,7 +191,8 @@ def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tu
     words = ""
     edited = {path: (files.get(path), None) for path in repository.edited() if _is_ours(path)}
     for path, (content, _) in _contents(repository, edited):
-        disk = _on_disk(repository.folder, path)
+        target = _place(repository.folder, path)
+        disk = _on_disk(target) if target else None
         if disk is None or disk == content:
             continue  # a file that was deleted by hand is written again below: `library remove` removes a profile
         try:
@@ -213,26 +213,29 @@ def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tu
         words = words if len(saved) == 1 else f"{len(saved)} manually edited files\n"
         blobs = dict(zip(saved, repository.store(*saved.values()), strict=True))
         repository.move(f"refs/heads/{branch}", repository.commit(head, blobs, words), head)
-    here = {path: blob for path, blob in files.items() if blob.is_file and _place(repository.folder, path)}
-    gone = {path: blob for path, blob in here.items() if _on_disk(repository.folder, path) is None}
-    for path, (_, restored) in _contents(repository, {path: (None, blob) for path, blob in gone.items()}):
-        if restored is not None and (target := _place(repository.folder, path)):
-            _put(target, restored)
+    places = {
+        path: target for path, blob in files.items() if blob.is_file and (target := _place(repository.folder, path))
+    }
+    gone = {path: (None, files[path]) for path, target in places.items() if _on_disk(target) is None}
+    for path, (_, restored) in _contents(repository, gone):
+        if restored is not None:
+            _put(places[path], restored)
     repository.refresh()
     return list(saved), left
 
 
 def _write_out(repository: Repository, old: str | None, new: str) -> list[str]:
     """Write the files that differ between two commits; return those. What was edited meanwhile is joined or kept."""
-    changes = {path: pair for path, pair in repository.changes(old, new).items() if _place(repository.folder, path)}
+    changes = repository.changes(old, new)
+    places = {path: target for path in changes if (target := _place(repository.folder, path))}
     # What goes makes room: a file may have become a folder, or a folder a file.
-    changes = dict(sorted(changes.items(), key=lambda change: change[1][1] is not None))
+    ordered = sorted(places, key=lambda path: changes[path][1] is not None)
     written = []
-    for path, (old_content, new_content) in _contents(repository, changes):
-        target = _place(repository.folder, path)
-        if target is None or (changes[path][1] and new_content is None):
+    for path, (old_content, new_content) in _contents(repository, {path: changes[path] for path in ordered}):
+        if changes[path][1] and new_content is None:
             continue
-        disk = _on_disk(repository.folder, path)
+        target = places[path]
+        disk = _on_disk(target)
         written.append(path)
         if disk == new_content:
             continue
@@ -320,10 +323,7 @@ def _place(folder: Path, path: str) -> Path | None:
         return None
 
 
-def _on_disk(folder: Path, path: str) -> bytes | None:
-    target = _place(folder, path)
-    if target is None:
-        return None
+def _on_disk(target: Path) -> bytes | None:
     with suppress(OSError):
         if target.is_symlink() or target.stat().st_size > LARGEST:
             return None

@@ -35,7 +35,6 @@ class HostPart(NamedTuple):
 
     @property
     def run(self) -> str:
-        """The run's id."""
         return str(self.spec["run"])
 
     @property
@@ -100,7 +99,6 @@ class HostPart(NamedTuple):
         return os.path.join(self.folder, *names)
 
     def attempt_folder(self, attempt: int) -> str:
-        """The folder of an attempt."""
         return self.path(f"attempt-{attempt}")
 
     def command(self, attempt: int) -> list[bytes]:

@@ -8,8 +8,7 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any, Mapping
 
-from ..protocol.jsonl import records
-from ..protocol.regular import open_regular, read_regular, regular
+from ..protocol.regular import open_regular, read_regular, records, regular
 from . import parcel
 
 if TYPE_CHECKING:
@@ -64,10 +63,10 @@ def write_json(path: str, data: Any) -> None:
     parcel.place(path, json.dumps(data, separators=(",", ":")).encode())
 
 
-def read_json(path: str) -> Any:
+def read_json(path: str, most: int = 8 << 20) -> Any:
     """The content of a JSON file; None if it is missing, malformed, not a regular file or too large to be ours."""
     try:
-        return json.loads(read_regular(path, (8 << 20)))
+        return json.loads(read_regular(path, most))
     except (OSError, ValueError, RecursionError):
         return None
 

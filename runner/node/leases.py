@@ -16,36 +16,33 @@ import json
 import os
 import stat
 import time
-import unicodedata
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, cast
 
 from ..protocol.leases import (
-    LATEST,
-    MOST_ROUNDS,
+    GPU_NUMBERS,
     Lease,
     LeaseText,
     LeastRound,
     Share,
     Wish,
     holder,
+    is_whole,
     place_of,
+    read_text,
     share,
 )
 from ..protocol.leases import wish_of as lease_wish
-from ..protocol.names import RUN
+from ..protocol.limits import MOST_GPUS
 from . import folders, locks, procs
 from .problem import Problem
 
 VARIABLE = "DISTTUI_LEASES"
 """Names another folder, for all users of a host alike."""
-_FOLDER = "/var/tmp"
 PREFIX = "disttui-lease-"
 _SIZE = 4096
 """Bytes of a lease: one write, so that no reader sees half of it."""
 _MOST, _MOST_OF_ONE = 2000, 256
 """Most files and most leases that count of one user: none can hide those of others."""
-_MOST_GPUS, _GPUS = 64, 1024
-"""Of a lease; and one more than the largest number of a GPU."""
 _TURN = 3.0
 """Seconds to wait for the lock of the folder, which is held for milliseconds; another user may hold it for ever."""
 
@@ -132,7 +129,7 @@ class HeldLease:
     def note_progress(self, step: object, steps: object) -> None:
         """Let those who wait see how far the run is; values of a script, which may be anything. Never raises."""
         news = self._unwritten or step != self.text["step"]
-        if self.fd >= 0 and news and _is_whole(step, 1 << 53) and _is_whole(steps, 1 << 53):
+        if self.fd >= 0 and news and is_whole(step, 1 << 53) and is_whole(steps, 1 << 53):
             with contextlib.suppress(OSError):
                 self.write(cast("LeaseText", {**self.text, "step": step, "steps": steps}))
 
@@ -172,7 +169,7 @@ class HeldLease:
 
 def folder() -> str:
     """Where the leases of this host lie. Raises Problem where they could not be trusted there."""
-    path = os.environ.get(VARIABLE) or _FOLDER
+    path = os.environ.get(VARIABLE) or "/var/tmp"
     try:
         weak = folders.weakness(os.path.abspath(path))
         mode = os.stat(path).st_mode
@@ -230,14 +227,20 @@ def take(text: LeaseText, ignore: bool = False) -> HeldLease:
     """
     place = folder()
     if not _can_be_read(text):
-        cure = f"name {_MOST_GPUS} GPUs at most, by numbers below {_GPUS}, an earlier end, or a shorter note"
+        cure = f"name {MOST_GPUS} GPUs at most, by numbers below {GPU_NUMBERS}, an earlier end, or a shorter note"
         raise Problem("this is more than a lease can hold", cure)
     wanted = len(text["gpus"] or ()) if text["count"] is None else text["count"]
     if text["quota"] is not None and wanted > text["quota"] and not ignore:
         what = f"each user may have {text['quota']} GPUs of this host, and this run uses {wanted}"
         raise Taken([], what, "use fewer by `gpus`, or start anyway with --ignore-leases")
     with _turn(place):
-        _tidy(place)
+        # This user's leases that no longer count go first.
+        now = time.time()
+        for file in _files(_found(place)):
+            if file.uid == os.getuid() and not _counts(file, now):
+                with contextlib.suppress(OSError):  # it is locked: it is being made
+                    fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(file.path)
         try:
             held = _make(place, text)
         except OSError as error:
@@ -357,16 +360,6 @@ def _remove(fd: int, path: str) -> None:
     os.close(fd)
     with contextlib.suppress(OSError):
         os.unlink(path)
-
-
-def _tidy(place: str) -> None:
-    """Remove this user's leases that no longer count."""
-    now = time.time()
-    for file in _files(_found(place)):
-        if file.uid == os.getuid() and not _counts(file, now):
-            with contextlib.suppress(OSError):  # it is locked: it is being made
-                fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(file.path)
 
 
 def _look(place: str, now: float) -> Seen:
@@ -506,55 +499,7 @@ def _can_be_read(text: LeaseText) -> bool:
 
 
 def _decode(data: bytes) -> Optional[LeaseText]:
-    """A lease's text with every field checked, None for what no version of disttui writes."""
     try:
-        found = json.loads(data)
+        return read_text(json.loads(data))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
-        return None
-    text = {name: found.get(name) for name in LeaseText.__annotations__}
-    right = (
-        text["kind"] in ("run", "hand")
-        and text["state"] in ("held", "waiting")
-        and isinstance(text["run"], str)
-        and (text["run"] == "" if text["kind"] == "hand" else bool(RUN.fullmatch(text["run"])))
-        and _are_gpus(text["gpus"])
-        and isinstance(text["alone"], bool)
-        and _is_time(text["since"])
-        and _is_time(text["order"])
-        and (text["state"] == "held" or text["order"] != 0)
-        and (text["until"] is None or _is_time(text["until"]))
-        and all(
-            isinstance(value, str) and len(value) <= 200 and _is_printable(value)  # it stands in our own messages
-            for value in (text["note"], text["by"], text["boot_id"], text["pid_namespace"])
-        )
-        and all(_is_whole(text[name], 1 << 31) for name in ("node_rank", "pid"))
-        and _is_whole(text["round"], MOST_ROUNDS)
-        and (text["count"] is None or _is_whole(text["count"], _MOST_GPUS + 1))
-        and (text["warden_pid"] is None or _is_whole(text["warden_pid"], 1 << 31))
-        and all(
-            text[name] is None or _is_whole(text[name], 1 << 53)
-            for name in ("start_time", "warden_start_time", "quota", "step", "steps")
-        )
-    )
-    return cast("LeaseText", text) if right else None
-
-
-def _is_printable(text: str) -> bool:
-    """Whether a text is printable by some version of Unicode: its writer's Python may know a newer one."""
-    return text.isprintable() or all(one.isprintable() or unicodedata.category(one) == "Cn" for one in text)
-
-
-def _are_gpus(value: Any) -> bool:
-    if value is None:
-        return True
-    return isinstance(value, list) and len(value) <= _MOST_GPUS and all(_is_whole(one, _GPUS) for one in value)
-
-
-def _is_whole(value: Any, below: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < LATEST

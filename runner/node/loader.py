@@ -78,10 +78,6 @@ def receive(path: str, digest: str, stdin: BinaryIO) -> None:
         place(path, data)
 
 
-_PARCELS = 600
-"""Seconds that receiving the zips may take; a viewer that was cut off meanwhile may send no end of file."""
-
-
 def load() -> None:
     """Say hello after the marker, take what is missing, and hand over to the node program."""
     stdin = sys.stdin.buffer
@@ -103,7 +99,8 @@ def load() -> None:
     stdout.write(("\n%s %s\n" % (hello["marker"], json.dumps(answer))).encode())
     if "error" in answer:
         return
-    signal.alarm(_PARCELS)
+    # Seconds that receiving the zips may take; a viewer that was cut off meanwhile may send no end of file
+    signal.alarm(600)
     for kind in missing:
         receive(paths[kind], hello[kind], stdin)
     signal.alarm(0)  # from here on missing beats show a lost viewer

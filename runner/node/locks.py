@@ -44,7 +44,6 @@ class Lock:
         self._fd = fd
 
     def close(self) -> None:
-        """Release the lock."""
         os.close(self._fd)
 
 

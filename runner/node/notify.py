@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
 from ..protocol.cause import Cause
 from ..protocol.events import Event
-from ..protocol.jsonl import records
-from ..protocol.regular import read_regular
+from ..protocol.regular import read_regular, records
 from ..protocol.summary import newest_metrics
 from ..protocol.watch import stall_text
 from . import journal
@@ -34,12 +33,7 @@ GIVE_UP = 900.0
 """Seconds after an event at which its notification is given up."""
 _SLOWEST = 60.0
 """The most seconds between two attempts."""
-_AGAIN = 600.0
-"""Seconds in which the same alarm is reported once: it may come and go."""
 _LONGEST = 300
-_MASKED = 6
-"""Characters from which on the value of a secret variable is taken out of a text."""
-_LONGEST_FILE = 4 << 20
 
 
 class RefusedError(Exception):
@@ -126,7 +120,8 @@ class Notifier:
     ) -> None:
         self._folder = folder
         self._spec = spec
-        self._hidden = sorted((one for one in hidden if len(one) >= _MASKED), key=len, reverse=True)
+        # Characters from which on the value of a secret variable is taken out of a text
+        self._hidden = sorted((one for one in hidden if len(one) >= 6), key=len, reverse=True)
         self._queued = bool(spec.get("queue"))
         self._alarms: dict[str, float] = {}
         self._file = Journal(os.path.join(folder, "notify.jsonl"))
@@ -145,7 +140,8 @@ class Notifier:
             kind = str(event.get("kind"))
             if kind == "watch":  # its rules have different names, and the leader says each once in this time
                 kind = event["text"].rpartition("(")[2]
-            if event["t"] - self._alarms.get(kind, float("-inf")) >= _AGAIN:
+            # Seconds in which the same alarm is reported once: it may come and go
+            if event["t"] - self._alarms.get(kind, float("-inf")) >= 600.0:
                 self._alarms[kind] = event["t"]
                 self._tell("alarm", event["t"], 0, "%s: %s" % (host, event["text"]), "")
         elif node:
@@ -198,11 +194,12 @@ class Notifier:
     def _tell(self, event: str, t: float, attempt: int, text: str, cause: str, once: bool = True) -> None:
         spec = self._spec
         metrics = newest_metrics(os.path.join(self._folder, "attempt-%d" % attempt)) if attempt else {}
+        once = once and event not in ("alarm", "stalled", "recovered")  # an attempt may have those several times
         often = ":%d:%.3f:%08x" % (spec["node_rank"], t, zlib.crc32(text.encode("utf-8", "replace")))
         look = "runs show" if event == "ended" else "diagnose" if event in ("failed", "stalled") else "attach"
         notice = {
-            "id": "%s:%s:%d" % (spec["run"], event, attempt) + ("" if once and event not in _OFTEN else often),
-            "t": t, "event": event, "run": spec["run"], "hosts": list(spec["hosts"])[:_MOST_HOSTS], "attempt": attempt,
+            "id": "%s:%s:%d" % (spec["run"], event, attempt) + ("" if once else often),
+            "t": t, "event": event, "run": spec["run"], "hosts": list(spec["hosts"])[:64], "attempt": attempt,
             "text": self._safe(text), "cause": self._safe(cause) or None, "by": spec.get("by"),
             **{name: metrics.get(name) for name in ("step", "steps", "loss")},
             "look": "disttui %s %s" % (look, spec["run"]),
@@ -224,15 +221,12 @@ class Notifier:
 
 
 _ENDS = {"finished": "has finished", "stopped": "was stopped", "failed": "failed", "lost": "is lost"}
-_MOST_HOSTS = 64
-_OFTEN = ("alarm", "stalled", "recovered")
-"""Events that one attempt may have several times."""
 
 
 def undelivered(folder: str, kind: str) -> list[dict[str, Any]]:
     """The notifications of a run that were neither delivered to this kind of place nor given up."""
     try:
-        lines = records(read_regular(os.path.join(folder, "notify.jsonl"), _LONGEST_FILE).split(b"\n"))
+        lines = records(read_regular(os.path.join(folder, "notify.jsonl"), 4 << 20).split(b"\n"))
     except OSError:
         return []
     found: dict[str, dict[str, Any]] = {}

@@ -98,7 +98,7 @@ def _listen(server: socket.socket, address: tuple[str, int]) -> socket.socket:
     try:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(address)
-        server.listen(128)
+        server.listen(512)
     except OSError:
         server.close()
         raise

@@ -130,11 +130,6 @@ def _environment(pid: int) -> bytes:
     return _read(pid, "environ", _ENVIRONMENT)
 
 
-def words(pid: int) -> list[bytes]:
-    """The first arguments of a process, none when it is gone."""
-    return _read(pid, "cmdline", _WORDS).rstrip(b"\0").split(b"\0")
-
-
 def _read(pid: int, name: str, most: int) -> bytes:
     try:
         with open(f"/proc/{pid}/{name}", "rb") as file:
@@ -162,18 +157,10 @@ def owner(pid: int) -> int | None:
 
 def owner_name(pid: int) -> str:
     """The login that a process runs as; `?` where it is not visible here, as one of another PID namespace."""
+    from .folders import user_name  # a warden does without
+
     uid = owner(pid)
-    return "?" if uid is None else login(uid)
-
-
-def login(uid: int) -> str:
-    """The login of a user, the number where it has no name here."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    return "?" if uid is None else user_name(uid)
 
 
 def tagged(procs: dict[int, Proc], run: str, node: int) -> set[int]:
@@ -184,12 +171,12 @@ def tagged(procs: dict[int, Proc], run: str, node: int) -> set[int]:
 
 def command(pid: int) -> str:
     """The command line of a process in readable form, empty when it is gone."""
-    return " ".join(arguments(pid)).strip()
+    return " ".join(arguments(pid)).strip()[:4096].encode("utf-8", "replace").decode()
 
 
 def arguments(pid: int) -> list[str]:
     """The same word by word: paths may hold blanks. [""] when it is gone."""
-    return _read(pid, "cmdline", 4096).decode("utf-8", "replace").rstrip("\0").split("\0")
+    return os.fsdecode(_read(pid, "cmdline", _WORDS)).rstrip("\0").split("\0")
 
 
 @functools.lru_cache(maxsize=None)
@@ -241,15 +228,14 @@ def alive(who: Any) -> bool:
     return proc is not None and not proc.dead and proc.start == who.get("start_time")
 
 
-def handles(proc: Proc, number: int) -> bool:
+def catches(pid: int, number: int) -> bool:
     """Whether a process has a handler of its own for a signal; False where that is unknown."""
     try:
-        with open(f"/proc/{proc.pid}/status", "rb") as file:
+        with open(f"/proc/{pid}/status", "rb") as file:
             caught = next((int(line.split()[1], 16) for line in file if line.startswith(b"SigCgt:")), 0)
     except OSError:
         return False
-    now = read(proc.pid)
-    return now is not None and now.start == proc.start and bool(caught >> (number - 1) & 1)
+    return bool(caught >> (number - 1) & 1)
 
 
 def pidfd(pid: int) -> int | None:
@@ -267,6 +253,14 @@ def pidfd(pid: int) -> int | None:
     except OSError:
         pass
     return None
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant that loses its own (Linux)."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
 def _ps() -> dict[int, Proc]:

@@ -7,7 +7,7 @@ bytes, counters since boot. None stands for what cannot be read.
 from __future__ import annotations
 
 import os
-from typing import Dict, Iterable, NamedTuple, Optional, Protocol, Set, Tuple
+from typing import Dict, Iterable, NamedTuple, Optional, Set, Tuple, Union
 
 
 class Process(NamedTuple):
@@ -26,22 +26,6 @@ class MachineMemory(NamedTuple):
     swap_used: Optional[int]
 
 
-class System(Protocol):
-    """Stateless counters; the caller computes rates from two readings."""
-
-    def cpu(self) -> Optional[Tuple[float, float]]:
-        """Return the seconds that all CPUs together were busy, and the seconds that have passed on them."""
-
-    def memory(self) -> MachineMemory:
-        """Return memory and swap."""
-
-    def network(self) -> Optional[Tuple[int, int]]:
-        """Return bytes received and sent by the interfaces that lead off the machine."""
-
-    def process(self, pid: int) -> Optional[Process]:
-        """Return what a process has used, None when it has ended (also as a zombie) or may not be read."""
-
-
 def system() -> System:
     """Return the reader of counters that works here.
 
@@ -56,7 +40,7 @@ def system() -> System:
 
 
 class ByProc:
-    """Counters from /proc; on a machine without one, memory's total alone."""
+    """Counters from /proc, for rates between two readings; on a machine without one, memory's total alone."""
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
@@ -65,7 +49,10 @@ class ByProc:
         self._external: Optional[Set[str]] = None
 
     def cpu(self) -> Optional[Tuple[float, float]]:
-        """Sum the first line of /proc/stat; guest time is already part of user time (proc(5))."""
+        """The seconds that all CPUs together were busy, and those that have passed on them, by /proc/stat.
+
+        Guest time is already part of user time (proc(5)).
+        """
         fields = self._read("stat").split(b"\n", 1)[0].split()[1:9]
         if len(fields) < 8:
             return None
@@ -74,7 +61,7 @@ class ByProc:
         return (total - ticks[3] - ticks[4]) / self._tick, total / self._tick
 
     def memory(self) -> MachineMemory:
-        """Read /proc/meminfo; kernels before 3.14 have no MemAvailable."""
+        """Memory and swap, by /proc/meminfo; kernels before 3.14 have no MemAvailable."""
         size = {}
         for line in self._read("meminfo").splitlines():
             name, _, rest = line.partition(b":")
@@ -86,7 +73,7 @@ class ByProc:
         return MachineMemory(total, size.get(b"MemAvailable") or sum(parts) or total, swap)
 
     def network(self) -> Optional[Tuple[int, int]]:
-        """Sum /proc/net/dev, which shows this process's network namespace."""
+        """Bytes received and sent by the interfaces that lead off the machine, by /proc/net/dev of our namespace."""
         counters = {}
         for line in self._read("net/dev").decode("utf-8", "replace").splitlines()[2:]:
             name, _, rest = line.rpartition(":")
@@ -98,7 +85,10 @@ class ByProc:
         return _sum(counters, self._external)
 
     def process(self, pid: int) -> Optional[Process]:
-        """Read /proc/PID/stat, whose name field may hold spaces and brackets, and statm: the rss in stat is inexact."""
+        """What a process has used, None when it has ended (also as a zombie) or may not be read.
+
+        By /proc/PID/stat, whose name field may hold spaces and brackets, and statm: the rss in stat is inexact.
+        """
         data = self._read(f"{pid}/stat")
         fields = data[data.rfind(b")") + 1 :].split()
         memory = self._read(f"{pid}/statm").split()
@@ -150,7 +140,6 @@ class ByPsutil:
         return _sum(counters, self._external)
 
     def process(self, pid: int) -> Optional[Process]:
-        """Ask for everything at once."""
         try:
             process = self._psutil.Process(pid)
             with process.oneshot():
@@ -160,6 +149,9 @@ class ByPsutil:
                 return Process(times.user + times.system, process.memory_info().rss, process.create_time())
         except self._psutil.Error:
             return None
+
+
+System = Union[ByProc, ByPsutil]
 
 
 def _external(names: Iterable[str]) -> Set[str]:

@@ -12,7 +12,7 @@ from disttui.runner.formatting import gibibytes
 from disttui.runner.hosts.facts import HostFacts, Interpreter
 from disttui.runner.planning import network
 from disttui.runner.planning.interpreter import release
-from disttui.runner.planning.preflight import CLOCKS_APART, LITTLE_DISK, Finding, different_packages
+from disttui.runner.planning.preflight import CLOCKS_APART, LITTLE_DISK, different_packages
 from disttui.runner.protocol.checks import Dialled, FileSystem, GpuHealth, Inspected, Listening
 
 Level = Literal["ok", "info", "warning", "error"]
@@ -503,12 +503,6 @@ def _latency(pairs: Mapping[tuple[str, str], Sequence[Way]]) -> Iterator[Check]:
 def latency(own: Iterable[Way]) -> float | None:
     """The best time of a pair of hosts, milliseconds; None: not connected."""
     return min((way.ms for way in own if way.ms is not None and not way.error), default=None)
-
-
-def of_plan(found: Iterable[Finding]) -> Iterator[Check]:
-    """The findings of the preflight."""
-    for finding in found:
-        yield Check("plan", finding.level, (finding.host,) if finding.host else (), finding.what, "", finding.cure)
 
 
 def duration(seconds: float) -> str:

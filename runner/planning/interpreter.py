@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from disttui.runner.hosts.facts import HostFacts, Interpreter
-from disttui.runner.profile import Host, Profile
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import Host
 from disttui.runner.protocol.names import ENVIRONMENT
 
 SAID = "set in the profile"

@@ -9,8 +9,7 @@ from disttui.runner.formatting import gibibytes
 from disttui.runner.hosts.facts import HostFacts
 from disttui.runner.planning import bytegpt
 from disttui.runner.planning.processes import HostChoice, usable_memory
-from disttui.runner.profile import Profile
-from disttui.runner.profile.schema import asked, link_options
+from disttui.runner.profile.schema import Profile, asked, link_options
 from disttui.runner.train.layout import ORDER, Flaw, Layout, Sizes, crossings, settle
 
 FULL = 0.7

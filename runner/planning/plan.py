@@ -9,14 +9,12 @@ from dataclasses import dataclass, replace
 from disttui.runner.hosts.facts import HostFacts
 from disttui.runner.planning import bytegpt, network
 from disttui.runner.planning.interpreter import expand, find_python, release
-from disttui.runner.planning.launchers.known import LAUNCHERS
-from disttui.runner.planning.launchers.place import Place
-from disttui.runner.planning.launchers.torchrun import preload
+from disttui.runner.planning.launchers import LAUNCHERS, Place, preload
 from disttui.runner.planning.layout import link_arguments, size_arguments
 from disttui.runner.planning.processes import HostChoice, Reasons
 from disttui.runner.planning.recommend import Recommendation, fixed_master
-from disttui.runner.profile import Profile
 from disttui.runner.profile.references import references
+from disttui.runner.profile.schema import Profile
 from disttui.runner.profile.sections import Target
 from disttui.runner.protocol.containers import ContainerSpec
 from disttui.runner.protocol.files import PlannedSpec

@@ -19,15 +19,15 @@ from disttui.runner.hosts.facts import HostFacts, Interpreter
 from disttui.runner.planning import bytegpt, network
 from disttui.runner.planning.interop.from_deepspeed import values
 from disttui.runner.planning.interpreter import find_python, has_environment, in_sandbox, release
-from disttui.runner.planning.launchers import mpirun
-from disttui.runner.planning.launchers.known import LAUNCHERS
+from disttui.runner.planning.launchers import LAUNCHERS, MPI_INSTALL, mpi_refusals
 from disttui.runner.planning.plan import HostPlan, Plan
 from disttui.runner.planning.processes import free_gpus, hosts_by_value, offered_gpus, who_uses
-from disttui.runner.profile import Profile, ProfileErrors, leaks
+from disttui.runner.profile import leaks
 from disttui.runner.profile.effects import names
 from disttui.runner.profile.nodes import MappingNode, ScalarNode, compose
-from disttui.runner.profile.problems import ProfileProblem, printable
+from disttui.runner.profile.problems import ProfileErrors, ProfileProblem, printable
 from disttui.runner.profile.resolve import SecretValues
+from disttui.runner.profile.schema import Profile
 from disttui.runner.protocol.leases import what_of, who_has
 from disttui.runner.protocol.slurm import PROGRAMS
 from disttui.runner.text import clean
@@ -126,7 +126,7 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
     found += _division(profile, plan)
     found += _launch(profile, plan)
     versions = {host.name: one.needs.version for host, one in zip(plan.hosts, facts, strict=True) if one.needs.version}
-    found += [Finding("error", None, *refused) for refused in mpirun.refusals(profile, versions)]
+    found += [Finding("error", None, *refused) for refused in mpi_refusals(profile, versions)]
     found += _deepspeed(profile)
     found += _network(profile, plan, facts)
     found += _code(profile, plan, facts)
@@ -357,7 +357,7 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
             continue
         if program in ("mpirun", "orted") and launcher.startswith("mpirun"):
             what = f"launch.launcher is {launcher}, and {program} is not in PATH{after}"
-            yield Finding("error", host.name, what, mpirun.INSTALL, ("launcher",))
+            yield Finding("error", host.name, what, MPI_INSTALL, ("launcher",))
             continue
         key = "container.runtime" if profile.container else "job.wrap" if profile.job.wrap else "job.command"
         cure = f"Install it, or correct `{key}`" + ("" if after else ", or set `activate` to what puts it into PATH")

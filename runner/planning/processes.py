@@ -9,8 +9,9 @@ from disttui.runner.formatting import amount, gibibytes
 from disttui.runner.hosts.facts import Gpu, HostFacts
 from disttui.runner.planning import network
 from disttui.runner.planning.interpreter import SAID, find_python, in_sandbox
-from disttui.runner.profile import Host, Profile
 from disttui.runner.profile.fields import MOST_PROCESSES
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import Host
 from disttui.runner.protocol.leases import who_has
 
 Reasons = Mapping[str, str]

@@ -1,20 +1,198 @@
-"""Facts → backend, strategy, precision and master of the run, and what each host gets; all with reasons. Pure."""
+"""Facts → backend, strategy, precision and master, what each host gets, and notes on that; all with reasons. Pure."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from disttui.runner.formatting import amount
 from disttui.runner.hosts.facts import HostFacts
 from disttui.runner.planning import bytegpt, network
-from disttui.runner.planning.advice import Advice, advise
 from disttui.runner.planning.interpreter import SAID, find_python, release
-from disttui.runner.planning.launchers.torchrun import preload
+from disttui.runner.planning.launchers import preload
 from disttui.runner.planning.layout import choose_layout
-from disttui.runner.planning.processes import HostChoice, Reasons, Share, choose, free_gpus, offered_gpus
-from disttui.runner.profile import Profile
-from disttui.runner.train.layout import Layout
+from disttui.runner.planning.processes import (
+    HostChoice,
+    Reasons,
+    Share,
+    choose,
+    free_gpus,
+    gpus_within_quota,
+    hosts_by_value,
+    offered_gpus,
+    who_uses,
+)
+from disttui.runner.profile.schema import Profile
+from disttui.runner.train.batching import DEFAULT_BATCH_SIZE
+from disttui.runner.train.layout import Layout, crossings
+
+SMALL_MODEL = 50_000_000
+"""Parameters. A smaller model on CPUs loses more to the network than a second host of the same kind brings: every step
+sends its gradients, 4 bytes a parameter, which at 1 Gbit/s takes as long as some cores need to compute them."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Something worth knowing before the start. `host` None: it concerns the whole run."""
+
+    host: str | None
+    text: str
+
+
+def advise(
+    profile: Profile,
+    facts: Sequence[HostFacts],
+    choices: Sequence[HostChoice],
+    backend: str,
+    layout: Layout | None,
+    precision: str,
+    measured: str | None = None,
+) -> tuple[Advice, ...]:
+    """All advice on a run, that of single hosts first.
+
+    Args:
+        measured: Whether one host is faster, if that was measured.
+    """
+    found: list[Advice] = []
+    for host, choice in zip(facts, choices, strict=True):
+        found += (Advice(choice.name, text) for text in _of_host(host, choice))
+    found += _idle_gpus(profile, facts, choices, backend)
+    if len(choices) > 1:
+        texts = [
+            *([measured] if measured else _needless_hosts(profile, facts, choices)),
+            *_global_batch(profile, choices, layout),
+        ]
+        if layout:
+            texts += _crossing(profile, facts, choices, layout, precision)
+        texts += _differences(profile, facts, choices)
+        found += (Advice(None, text) for text in texts)
+    return tuple(found)
+
+
+def _of_host(facts: HostFacts, choice: HostChoice) -> Iterator[str]:
+    cores = facts.cpu.available
+    if choice.num_processes > cores:
+        yield (
+            f"{amount(choice.num_processes, 'process')} for {amount(cores, 'physical core')}: they will take turns; "
+            f"num_processes: {cores} is as much as this host can do at once"
+        )
+    if choice.gpus:
+        for gpu in facts.gpus:
+            if gpu.busy and gpu.index not in choice.gpus:
+                yield f"GPU {gpu.index} is left out: it is held by {who_uses(gpu, facts.time)}"
+        if " and " in (kinds := _kinds(facts, choice)):
+            yield f"GPUs of different kinds, {kinds}: the slowest sets the pace"
+
+
+def _idle_gpus(
+    profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice], backend: str
+) -> Iterator[Advice]:
+    if backend != "gloo":
+        return
+    for given, host, choice in zip(profile.hosts, facts, choices, strict=True):
+        if (free := gpus_within_quota(given, host)) and not choice.gpus:
+            names = amount(len(free), "free GPU")
+            yield Advice(choice.name, f"{names} will lie idle, because this run computes on the CPU")
+
+
+def _needless_hosts(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> Iterator[str]:
+    """One host alone has room for all ranks; or the model is so small that the network costs more than it brings."""
+    if len({host.boot_id for host in facts}) == 1:
+        return  # all are one machine, as in a sandbox
+    world = sum(choice.num_processes for choice in choices)
+    on_gpus = all(choice.gpus for choice in choices)
+    for given, host, choice in zip(profile.hosts, facts, choices, strict=True):
+        room = len(gpus_within_quota(given, host)) if on_gpus else host.cpu.available
+        if room >= world:
+            what = "free GPUs" if on_gpus else "physical cores"
+            yield (
+                f"{choice.name} alone has {room} {what} for all {amount(world, 'process')}: on one host nothing would "
+                f"have to cross the network. Leave the others out unless you mean to try the network"
+            )
+            return
+    if profile.job.target.kind == "builtin" and not on_gpus:
+        parameters = bytegpt.parameters(bytegpt.read(profile.job.target.args))
+        if parameters < SMALL_MODEL:
+            yield (
+                f"a model of {parameters / 1e6:.1f} million parameters is small for {amount(len(choices), 'host')}: "
+                f"every step sends {parameters * 4 / 1e6:.0f} MB of gradients through the network; one host alone "
+                f"may well be faster"
+            )
+
+
+def _crossing(
+    profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice], layout: Layout, precision: str
+) -> Iterator[str]:
+    """What tensor parallel across hosts will cost: every layer waits for the network, eight times a step."""
+    groups = crossings(layout, "tp", [choice.num_processes for choice in choices])
+    crossing = next(groups, None)
+    if crossing is None or len({host.boot_id for host in facts}) == 1:
+        return
+    options = bytegpt.read(profile.job.target.args)
+    samples = (options.batch_size or DEFAULT_BATCH_SIZE) * (options.accumulate or 1)
+    if options.global_batch:
+        samples = options.global_batch // layout.dp
+    stream = samples * (options.context // layout.cp) * options.width * (4 if precision == "fp32" else 2)
+    sent = 8 * math.ceil(options.layers / layout.pp) * stream * (layout.tp - 1) / layout.tp
+    speeds = [network.speed(host, choice.interface) for host, choice in zip(facts, choices, strict=True)]
+    known = [speed for speed in speeds if speed]
+    speed, source = min(known, default=1000), "the slowest interface's"
+    if len(known) < len(speeds):
+        speed, source = 1000, "a supposed"
+    others = " and others" if next(groups, None) else ""
+    yield (
+        f"tp {layout.tp} crosses hosts (ranks {' and '.join(map(str, crossing))}{others}): each of them sends "
+        f"{sent / 1e6:.1f} MB a step through the network and waits for it, {sent * 8 / (speed * 1e6):.2g} s at "
+        f"{source} {speed / 1000:g} Gbit/s. Have every host run a multiple of {layout.tp} processes"
+    )
+
+
+def _global_batch(profile: Profile, choices: Sequence[HostChoice], layout: Layout | None) -> Iterator[str]:
+    world = sum(choice.num_processes for choice in choices)
+    first = choices[0].num_processes
+    if profile.job.target.kind != "builtin":
+        yield (
+            f"if each rank of the script has a batch of its own, the global batch grows with the ranks: {world} ranks "
+            f"here, {first} on {choices[0].name} alone. Then give each rank less, or scale the learning rate"
+        )
+        return
+    options = bytegpt.read(profile.job.target.args)
+    if options.global_batch is None and options.lr_scaling == "none":
+        micro, rounds = options.batch_size or DEFAULT_BATCH_SIZE, options.accumulate or 1
+        one = micro * rounds
+        dp = layout.dp if layout else world
+        ranks, alone = f"{world} ranks", f"; on {choices[0].name} alone it would be {one * first}"
+        if dp < world:
+            ranks, alone = f"{dp} data-parallel ranks", ""
+        if dp > 1:
+            yield (
+                f"the global batch grows with the ranks: {micro} (--batch-size) × {rounds} (--accumulate) × {ranks} "
+                f"= {one * dp}{alone}. Fix it with --global-batch, or scale the learning rate with --lr-scaling sqrt"
+            )
+
+
+def _differences(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> Iterator[str]:
+    names = [choice.name for choice in choices]
+    pythons = [find_python(profile, host, found)[1] for host, found in zip(profile.hosts, facts, strict=True)]
+    known = [(name, python) for name, python in zip(names, pythons, strict=True) if python]
+    yield from _differ("torch", {name: python.torch for name, python in known})
+    yield from _differ("CUDA", {name: python.cuda for name, python in known})
+    yield from _differ("NCCL", {name: python.nccl for name, python in known})
+    kinds = {choice.name: _kinds(host, choice) for host, choice in zip(facts, choices, strict=True)}
+    yield from _differ("GPUs", kinds, "; the slowest sets the pace")
+
+
+def _kinds(facts: HostFacts, choice: HostChoice) -> str:
+    return " and ".join(sorted({gpu.name for gpu in choice.used(facts)}))
+
+
+def _differ(what: str, values: Mapping[str, str | None], then: str = "; install the same on all") -> Iterator[str]:
+    by_value = hosts_by_value(values.items())
+    if len(by_value) > 1:
+        shown = ", ".join(f"{value} on {' and '.join(names)}" for value, names in by_value.items())
+        yield f"different {what}: {shown}{then}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from disttui.runner.hosts.facts import HostFacts
 from disttui.runner.planning.interpreter import expand
 from disttui.runner.planning.plan import Plan
 from disttui.runner.planning.recommend import Recommendation
-from disttui.runner.profile import Profile
+from disttui.runner.profile.schema import Profile
 from disttui.runner.profile.sections import Slurm
 
 _OF_SLURM = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")

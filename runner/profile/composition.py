@@ -134,7 +134,7 @@ class Trees:
                 raise
             except InputError as error:
                 raise ProfileErrors([ProfileProblem.at(SourceLocation(str(path)), error.what)]) from None
-            self._known[path] = _Tree(root, Source(str(path), found.text, found.status), problems)
+            self._known[path] = _Tree(root, found, problems)
         return self._known[path]
 
 

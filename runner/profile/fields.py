@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from disttui.runner.profile.problems import bad, near, quoted
+from disttui.runner.errors import near
+from disttui.runner.profile.problems import bad, quoted
 from disttui.runner.profile.references import broken, references
 from disttui.runner.protocol.limits import MOST_RANKS
 from disttui.runner.protocol.names import RUN_DIR
@@ -83,12 +84,6 @@ def split_host(text: str) -> tuple[str | None, str, int | None]:
         host_part(host, _UNFIT_ALIAS),
         None if port is None else port_number(port, 1),
     )
-
-
-def whole_host(text: str) -> str:
-    """Check what `split_host` takes apart."""
-    split_host(text)
-    return text
 
 
 def is_ip(text: str) -> bool:
@@ -287,7 +282,9 @@ def _flag(value: Any) -> Any:
     return value
 
 
-def _matches(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
+def matches(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
+    """Text of this form."""
+
     def check(value: str) -> str:
         if not pattern.fullmatch(value):
             raise bad(quoted(value), expected)
@@ -296,9 +293,9 @@ def _matches(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
     return check
 
 
-_python = _matches(_PYTHON, "expected a name, an absolute path or ~/…, without ' \" ! $ ` \\")
-_interface = _matches(_INTERFACE, "expected the name of a network interface, like eth0")
-_module = _matches(_MODULE, "expected a module, like package.train")
+_python = matches(_PYTHON, "expected a name, an absolute path or ~/…, without ' \" ! $ ` \\")
+_interface = matches(_INTERFACE, "expected the name of a network interface, like eth0")
+_module = matches(_MODULE, "expected a module, like package.train")
 
 
 def _once(value: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -343,16 +340,7 @@ def _fits(value: str, most: int) -> str:
     return value
 
 
-def _folder(value: str) -> str:
-    if not re.match(r"/|~[^/]*(/|\Z)", value):
-        raise bad(quoted(value), "expected an absolute path or one that starts with ~/")
-    return value
-
-
-def _local_folder(value: str) -> str:
-    if not value:
-        raise bad("empty text", "expected a folder of this machine, like .")
-    return value
+_folder = matches(re.compile(r"(/|~[^/]*(/|\Z)).*", re.DOTALL), "expected an absolute path or one that starts with ~/")
 
 
 def _below(value: str) -> str:
@@ -425,10 +413,13 @@ def _addressed(check: Callable[[str], str]) -> AfterValidator:
     return AfterValidator(lambda value: _env_value(value) if references(value) or broken(value) else check(value))
 
 
-def _filled(value: str) -> str:
-    if not value:
-        raise bad("empty text", "expected some")
-    return value
+def _filled(expected: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not value:
+            raise bad("empty text", expected)
+        return value
+
+    return AfterValidator(check)
 
 
 def _auto(value: Any) -> Any:
@@ -440,7 +431,7 @@ Prose = Annotated[Text, _visible(most=10_000, lines=True)]
 Word = Annotated[Text, _short(LONGEST_WORD)]
 """An argument or a line for a shell: may hold any character that a process accepts, and is shown escaped."""
 LogSize = Annotated[int | None, BeforeValidator(log_size)]
-Script = Annotated[Text, AfterValidator(_filled), _short(_LONGEST_PATH)]
+Script = Annotated[Text, _filled("expected some"), _short(_LONGEST_PATH)]
 Url = Annotated[Text, AfterValidator(check_url), _short(_LONGEST_PATH)]
 Address = Annotated[Text, _addressed(check_url), _short(_LONGEST_PATH)]
 MailAddress = Annotated[Text, _addressed(check_mail), _short(_LONGEST_PATH)]
@@ -454,7 +445,7 @@ SomeSeconds = Annotated[Seconds, AfterValidator(some_seconds)]
 RunName = Annotated[Text, AfterValidator(_run_name)]
 EnvName = Annotated[Text, AfterValidator(_env_name), _short(255)]
 EnvValue = Annotated[Word, AfterValidator(_env_value)]
-HostText = Annotated[Text, AfterValidator(whole_host)]
+HostText = Annotated[Text, AfterValidator(lambda text: split_host(text) and text)]
 HostName = Annotated[Text, AfterValidator(host_part)]
 User = Annotated[Text, AfterValidator(user_part)]
 Transport = Annotated[Literal["builtin", "ssh"], one_of("builtin", "ssh")]
@@ -467,7 +458,7 @@ Python = Annotated[Annotated[Text, AfterValidator(_python), _short(_LONGEST_PATH
 Ip = Annotated[Annotated[Text, AfterValidator(ip)] | None, BeforeValidator(_auto)]
 Interface = Annotated[Annotated[Text, AfterValidator(_interface)] | None, BeforeValidator(_auto)]
 Folder = Annotated[Text, AfterValidator(_folder), _visible(most=_LONGEST_PATH)]
-LocalFolder = Annotated[Text, AfterValidator(_local_folder), _visible(most=_LONGEST_PATH)]
+LocalFolder = Annotated[Text, _filled("expected a folder of this machine, like ."), _visible(most=_LONGEST_PATH)]
 FileSize = Annotated[int, BeforeValidator(file_size)]
 Below = Annotated[Text, AfterValidator(_below), _visible(most=_LONGEST_PATH)]
 Expression = Annotated[Text, AfterValidator(_expression)]

@@ -9,11 +9,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from disttui.runner.errors import InputError
+from disttui.runner.errors import InputError, near
 from disttui.runner.paths import PathError, inside
 from disttui.runner.profile.fields import slug
 from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose
-from disttui.runner.profile.problems import ProfileErrors, ProfileProblem, near, printable, quoted
+from disttui.runner.profile.problems import ProfileErrors, ProfileProblem, printable, quoted
 from disttui.runner.user.folders import user_folder
 
 Origin = Literal["own", "team", "built in"]
@@ -192,7 +192,7 @@ def inventories_in(library: Library) -> list[LibraryEntry]:
 
 def _searched(library: Library, start: str) -> list[LibraryEntry]:
     found: list[LibraryEntry] = []
-    real = os.path.realpath(library.folder)
+    real = os.path.realpath(library.folder).rstrip("/") + "/"
 
     def search(folder: Path, before: str, depth: int) -> None:
         try:
@@ -202,7 +202,11 @@ def _searched(library: Library, start: str) -> list[LibraryEntry]:
                         continue
                     if each.name.endswith(SUFFIXES):
                         stem = before + each.name.rpartition(".")[0]
-                        out = library.origin != OWN and each.is_symlink() and _leads_out(each.path, real)
+                        out = (
+                            library.origin != OWN
+                            and each.is_symlink()
+                            and not os.path.realpath(each.path).startswith(real)
+                        )
                         problem = "this link leads out of the library" if out else ""
                         found.append(LibraryEntry(stem, folder / each.name, library.origin, library.name, problem))
                     elif (
@@ -343,10 +347,6 @@ def name_flaw(name: str) -> str:
     if name in (OWN, EXAMPLES):
         return f"{name} is a library of disttui's own"
     return "" if NAME.fullmatch(name) else f"{quoted(name)} is not a valid library name"
-
-
-def _leads_out(path: str, real_folder: str) -> bool:
-    return not os.path.realpath(path).startswith(real_folder.rstrip("/") + "/")
 
 
 def _files(folder: Path, suffixes: Sequence[str]) -> list[Path]:

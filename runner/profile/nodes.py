@@ -305,24 +305,16 @@ def _measure(children: list[Node]) -> tuple[int, int, int]:
     )
 
 
-class ProfileText(NamedTuple):
+class Source(NamedTuple):
     """A file as it was read."""
 
+    path: str
     text: str
     status: os.stat_result
     """Of the file that `text` was read from, even if another file has taken its path since."""
 
 
-class Source(NamedTuple):
-    """A file that a profile is made of."""
-
-    path: str
-    text: str
-    status: os.stat_result
-    """As of `ProfileText`."""
-
-
-def read(path: FilePath) -> ProfileText:
+def read(path: FilePath) -> Source:
     """Read a file.
 
     Raises:
@@ -344,12 +336,12 @@ def read(path: FilePath) -> ProfileText:
     except (OSError, ValueError) as error:
         raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name) from None
     try:
-        return ProfileText(data.decode("utf-8"), status)
+        return Source(str(path), data.decode("utf-8"), status)
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8")
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         if "\0" in before or len(data) > 4 * MAX_SIZE:
-            return ProfileText(before, status)
+            return Source(str(path), before, status)
         wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         what = "UTF-16 text" if wide else f"byte 0x{data[error.start]:02x} is not UTF-8 text"
         expected = "save it as UTF-8" if wide else "expected a YAML file"

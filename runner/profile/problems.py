@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pydantic_core import PydanticCustomError
 
-from disttui.runner.errors import InputError
+from disttui.runner.errors import InputError, near
 
 _SHOWN = 50
 
@@ -95,19 +94,6 @@ def quoted(text: str) -> str:
 def printable(text: str) -> str:
     """Escape what could steer a terminal or cannot be encoded, such as a file name that is not UTF-8."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def near(word: str, known: Sequence[str]) -> str | None:
-    """The known word that `word` was most likely meant to be."""
-    # difflib takes quadratic time; a word of this length is no typing error.
-    if len(word) > 60:
-        return None
-    # The folder, or the library, that they share makes two names no more alike.
-    shared = word[: word.rfind("/") + 1]
-    if not any(name.startswith(shared) for name in known):
-        shared = ""
-    rests = {name.removeprefix(shared): name for name in known if name.startswith(shared)}
-    return next((rests[one] for one in difflib.get_close_matches(word.removeprefix(shared).lower(), rests, 1)), None)
 
 
 def near_of_few(word: str, known: Sequence[str], before: Sequence[ProfileProblem]) -> str | None:

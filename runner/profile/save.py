@@ -1,22 +1,31 @@
-"""A profile as text, and writing it onto the disk atomically."""
+"""A profile as text, a text changed so that it says something else, and writing it onto the disk atomically.
+
+What stays the same keeps its comments, order and quotes: only the text between two places is replaced, taken out or put
+in. A result that does not read back as the wanted data is thrown away, and the file is written anew.
+"""
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from disttui.runner import private
 from disttui.runner.errors import InputError
 from disttui.runner.profile.leaks import refuse
-from disttui.runner.profile.problems import printable
+from disttui.runner.profile.load import plain
+from disttui.runner.profile.nodes import compose
+from disttui.runner.profile.problems import ProfileErrors, ProfileProblem, printable
+from disttui.runner.user.config import config_file, read_config
 
 ORDER = (
     "disttui", "name", "description", "transport", "hosts", "num_processes", "python", "activate", "env", "job",
@@ -183,3 +192,286 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+def edit(old: str, data: Mapping[str, Any]) -> str:
+    """`old` changed so that it says `data`; lines that say the same stay as they are, to the byte."""
+    before = as_data(old)
+    if before is None:
+        return render(data)
+    if before == data:
+        return old
+    try:
+        changed = _Editor(old).changed(before, data)
+    except _Stuck:
+        return render(data)
+    return changed if as_data(changed) == data else render(data)
+
+
+def diff(old: str, new: str, name: str = "profile") -> list[str]:
+    """The lines of a unified diff, without line ends; empty where nothing differs."""
+    lines = old.splitlines(), new.splitlines()
+    return list(difflib.unified_diff(*lines, f"{name} (saved)", f"{name} (new)", lineterm=""))
+
+
+def as_data(text: str) -> dict[str, Any] | None:
+    """The data of a text as `Profile.as_written` has it, None where it cannot be read."""
+    try:
+        root = compose(text, "profile", [])
+    except ProfileErrors:
+        return None
+    data = plain(root) if root is not None else None
+    return data if isinstance(data, dict) else None
+
+
+class _Stuck(Exception):
+    """This part of the text cannot be changed by itself."""
+
+
+class _Change(NamedTuple):
+    """Text to stand from `start` to `end` (indices into the old text)."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass
+class _Span:
+    """A value in the text, from its first character to behind its last one, without comments and blank lines."""
+
+    start: int
+    end: int
+    column: int
+    """Of the first key or the dashes, where it has a line for each of them."""
+    flow: bool = True
+    """Whether it is a scalar, an alias, or stands in brackets."""
+    keys: dict[str, _Span] = field(default_factory=dict)
+    """Of a mapping: key → where the key stands."""
+    values: list[_Span] = field(default_factory=list)
+    """Of a mapping, as its keys; of a list, its items."""
+
+
+class _Editor:
+    def __init__(self, text: str) -> None:
+        self._newline = "\r\n" if "\r\n" in text else "\n"
+        self._text = text if text.endswith("\n") else text + self._newline
+        self._changes: list[_Change] = []
+
+    def changed(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+        """Return the text that says `after`. Raises _Stuck."""
+        self._mapping(_spans(self._text), before, after)
+        text = self._text
+        # From the end, so that places stay true; what is put in at one place keeps its order.
+        for _, change in sorted(enumerate(self._changes), key=lambda each: (each[1][:2], each[0]), reverse=True):
+            text = text[: change.start] + change.text + text[change.end :]
+        return text
+
+    def _mapping(self, span: _Span, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        if list(span.keys) != list(before):
+            raise _Stuck
+        gone = [key not in after for key in before]
+        new = [key for key in after if key not in before]
+        if span.flow and (any(gone) or not before):
+            raise _Stuck  # what stands in brackets is written anew
+        self._take_out(span, [key.start for key in span.keys.values()], gone)
+        for (key, at), value in zip(span.keys.items(), span.values, strict=True):
+            if key in after and after[key] != before[key]:
+                place = self._text.index(":", at.end) + 1
+                try:
+                    self._value(key, span, value, before[key], after[key], place)
+                except _Stuck:
+                    self._rewrite(span, at.start, value.end, entry(key, after[key]))
+        for key in new:
+            text = f"{inline(key)}: {inline(after[key])}" if span.flow else entry(key, after[key])
+            self._insert(span, _place(list(before), key), text)
+
+    def _list(self, span: _Span, before: Sequence[Any], after: Sequence[Any]) -> None:
+        if len(span.values) != len(before):
+            raise _Stuck
+        gone = _gone(before, after)
+        left = [at for at, each in enumerate(gone) if not each]
+        if span.flow and any(gone):
+            raise _Stuck
+        self._take_out(span, [self._dash(span, value) for value in span.values] if any(gone) else [], gone)
+        for at, value in zip(left, after, strict=False):
+            if value != before[at]:
+                place = span.values[at].start
+                try:
+                    self._value(None, span, span.values[at], before[at], value, place)
+                except _Stuck:
+                    self._rewrite(span, self._dash(span, span.values[at]), span.values[at].end, item(value))
+        for value in after[len(left) :]:
+            self._insert(span, len(before), inline(value) if span.flow else item(value))
+
+    def _value(self, key: str | None, around: _Span, span: _Span, before: Any, after: Any, place: int) -> None:
+        """Change a value; `place` is where it may begin: behind the colon, or at its start."""
+        noted = len(self._changes)
+        try:
+            if before and isinstance(before, Mapping) and isinstance(after, Mapping):
+                self._mapping(span, before, after)
+                return
+            if before and isinstance(before, list) and isinstance(after, list | tuple):
+                self._list(span, before, after)
+                return
+        except _Stuck:
+            del self._changes[noted:]
+        bracketed = span.flow and span.values
+        if not around.flow and not bracketed and not is_short(key, after):
+            raise _Stuck
+        if "\n" not in self._text[place : span.start]:
+            self._put(span.start, span.end, inline(after) if span.end > span.start else f" {inline(after)}")
+        else:
+            # It begins on a line of its own; a comment behind the colon stays.
+            self._put(place, place, f" {inline(after)}")
+            self._put(self._line_start(span.start), self._line_end(span.end), "")
+
+    def _rewrite(self, around: _Span, start: int, end: int, text: str) -> None:
+        """Write all lines of an entry or an item anew."""
+        if around.flow:
+            raise _Stuck
+        self._put(start, end, _indented(text, around.column).strip(" \n"))
+
+    def _take_out(self, span: _Span, starts: Sequence[int], gone: Sequence[bool]) -> None:
+        """Take out the lines of the parts that are gone."""
+        if all(gone):
+            raise _Stuck
+        for at, start in enumerate(starts):
+            if gone[at]:
+                if self._text[self._line_start(start) : start].strip():
+                    raise _Stuck  # something else begins on this line
+                self._put(self._line_start(start), self._line_end(span.values[at].end), "")
+
+    def _insert(self, span: _Span, at: int, text: str) -> None:
+        """Put a new part in front of number `at` of those that there were; in brackets at their end."""
+        if span.flow:
+            self._put(span.values[-1].end, span.values[-1].end, f", {text}")
+            return
+        place = self._line_end(span.values[at - 1].end) if at else self._line_start(span.start)
+        if not at and self._text[place : span.start].strip():
+            raise _Stuck
+        if at == len(span.values) and span.column:
+            # Comments below the last part that are indented as it is belong to it.
+            while re.match(rf" {{{span.column},}}#", self._text[place : self._text.find("\n", place)]):
+                place = self._line_end(place)
+        self._put(place, place, _indented(text, span.column))
+
+    def _dash(self, span: _Span, value: _Span) -> int:
+        """Where an item begins: in a list without brackets, at its dash."""
+        if span.flow:
+            return value.start
+        start = self._line_start(value.start) + span.column
+        if start >= value.start or self._text[start] != "-":
+            raise _Stuck
+        return start
+
+    def _put(self, start: int, end: int, text: str) -> None:
+        self._changes.append(_Change(start, end, text.replace("\n", self._newline)))
+
+    def _line_start(self, index: int) -> int:
+        return self._text.rfind("\n", 0, index) + 1
+
+    def _line_end(self, index: int) -> int:
+        """Behind the line break of a line."""
+        return self._text.index("\n", index) + 1
+
+
+def _gone(before: Sequence[Any], after: Sequence[Any]) -> list[bool]:
+    """Which items are gone, as many as the list is shorter, so that those which stay keep their lines."""
+    gone = [False] * len(before)
+    for unknown in (True, False):
+        for at in reversed(range(len(before))):
+            if len(before) - sum(gone) > len(after) and not gone[at] and (before[at] not in after) == unknown:
+                gone[at] = True
+    return gone
+
+
+def _place(known: Sequence[str], key: str) -> int:
+    """The number of the key before which a new one stands in the usual order; behind all where that has none."""
+    if key in ORDER:
+        for at, other in enumerate(known):
+            if other in ORDER and ORDER.index(other) > ORDER.index(key):
+                return at
+    return len(known)
+
+
+def _indented(text: str, column: int) -> str:
+    return "".join(" " * column + line for line in text.splitlines(keepends=True))
+
+
+def _spans(text: str) -> _Span:
+    """Where every value of a text stands. It has been read before: it is one document, and not deeply nested."""
+    events = yaml.parse(text, Loader=yaml.SafeLoader)
+
+    def value(event: Any) -> _Span:
+        start, end = event.start_mark, event.end_mark
+        span = _Span(start.index, end.index, start.column)
+        if isinstance(event, yaml.SequenceStartEvent):
+            while not isinstance(part := next(events), yaml.SequenceEndEvent):
+                span.values.append(value(part))
+        elif isinstance(event, yaml.MappingStartEvent):
+            while not isinstance(part := next(events), yaml.MappingEndEvent):
+                name = str(getattr(part, "value", ""))
+                if name in span.keys:
+                    raise _Stuck
+                span.keys[name] = value(part)
+                span.values.append(value(next(events)))
+        else:
+            if getattr(event, "style", None) in ("|", ">"):
+                span.end = len(text[: span.end].rstrip())
+            return span
+        span.flow = bool(event.flow_style)
+        if not span.flow:
+            span.end = span.values[-1].end
+        elif part.end_mark:
+            span.end = part.end_mark.index
+        return span
+
+    next(events)  # of the stream
+    next(events)  # of the document
+    return value(next(events))
+
+
+_NOTHING = re.compile(r"^(?:---[ \t]+)?[ \t]*(?:~|null|Null|NULL)[ \t]*\n?", re.MULTILINE)
+"""The word of a config that holds nothing else, to which no key can be added."""
+Change = Callable[[Mapping[str, object]], Mapping[str, object]]
+"""What the config holds, as `plain` has it → the keys that are to be written, each with its new value."""
+
+
+def change_config(environ: Mapping[str, str], change: Change) -> Path:
+    """Write some keys into the config; return its path. Of several processes one after the other does so.
+
+    Raises:
+        InputError: It cannot be read or written.
+    """
+    path = config_file(environ)
+    # A file beside the config is locked: other users can read the folder, and could hold a lock of it for ever.
+    with locked(path.with_name(".config.lock"), "another disttui changes the config"):
+        text, before = read_config(environ)
+        problems: list[ProfileProblem] = []
+        root = compose(text, str(path), problems)
+        if problems:
+            raise ProfileErrors(problems)
+        data = plain(root) if root else {}
+        changes = change(data)
+        if root:
+            new = edit(text, {**data, **changes})
+        else:
+            text = _NOTHING.sub("", text, count=1)
+            new = text + "\n" * (text[-1:] not in ("", "\n")) + render(changes)
+        if not _keeps(before, new, changes):
+            cure = f"Add it yourself: {render(changes).strip()}"
+            raise InputError("this cannot be changed without its other keys", cure, place=printable(str(path)))
+        # Others who could write it could allow themselves commands.
+        save(new, path, replace=True, mode=0o600)
+    return path
+
+
+def _keeps(before: Mapping[str, object], new: str, changes: Mapping[str, object]) -> bool:
+    """Whether a new text says the same of all other keys, as the config is read."""
+    try:
+        after = yaml.safe_load(new)
+    except yaml.YAMLError:
+        return False
+    old, kept = ({key: each[key] for key in each if key not in changes} for each in (before, after))
+    return old == kept

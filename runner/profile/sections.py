@@ -10,10 +10,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from disttui.runner.address import Address
-from disttui.runner.errors import InputError
+from disttui.runner.errors import InputError, near
 from disttui.runner.profile import fields as f
 from disttui.runner.profile.fields import whole
-from disttui.runner.profile.problems import bad, conflicts, near, printable, quoted
+from disttui.runner.profile.problems import bad, conflicts, printable, quoted
 from disttui.runner.protocol.containers import ContainerSpec, Runtime
 from disttui.runner.protocol.names import CODE, RUN_DIR
 from disttui.runner.protocol.watch import Action, WatchRule
@@ -355,10 +355,7 @@ def _data_source(value: str) -> str:
     return value
 
 
-def _sha256(value: str) -> str:
-    if not re.fullmatch("[0-9a-f]{64}", value):
-        raise bad(quoted(value), "expected 64 hexadecimal digits, as sha256sum prints them")
-    return value
+_sha256 = f.matches(re.compile("[0-9a-f]{64}"), "expected 64 hexadecimal digits, as sha256sum prints them")
 
 
 class Data(Model):

@@ -25,7 +25,8 @@ def doubt(path: Path, status: os.stat_result) -> str:
         return "everybody on this machine can write it"
     if folder := _open_to_all(path):
         return f"it lies in {printable(folder)}, where everybody on this machine can put and replace files"
-    if status.st_uid in _ourselves() or _is_chosen(path):
+    found = library_of(path)
+    if status.st_uid in _ourselves() or (found and found.name != OWN):  # in a folder that the user has named, or ours
         return ""
     return f"it belongs to {_name(status.st_uid)}"
 
@@ -53,12 +54,6 @@ def _ourselves() -> tuple[int, ...]:
     caller = os.environ.get("SUDO_UID", "")
     also = (int(caller),) if os.geteuid() == 0 and caller.isdecimal() and len(caller) < 11 else ()
     return (0, os.geteuid(), *also)
-
-
-def _is_chosen(path: Path) -> bool:
-    """Whether it is in a folder that the user has named, or that comes with disttui."""
-    found = library_of(path)
-    return found is not None and found.name != OWN
 
 
 def _name(uid: int) -> str:

@@ -1,6 +1,7 @@
-"""The records of events.jsonl: one type for each kind of event (docs/formats.md, "events.jsonl").
+"""The records of events.jsonl, one type for each kind of event, and of ranks.jsonl (docs/formats.md).
 
-A field that a kind inherits from a class whose name ends in `Maybe` may be absent; every other is there.
+A field of a class that ends in `total=False` may be absent, but for `e`; so may one that a kind inherits from a class
+whose name ends in `Maybe`. Every other is there.
 """
 
 from __future__ import annotations
@@ -30,24 +31,18 @@ class _OverMaybe(TypedDict, total=False):
     """Whether it marks the end of a condition whose beginning an earlier event of this kind has marked."""
 
 
-class _SupervisorMaybe(TypedDict, total=False):
+class SupervisorBegins(_Event, total=False):
+    e: Literal["supervisor"]
     pid: int
     hostname: str
     boot_id: str
     python: str
 
 
-class SupervisorBegins(_Event, _SupervisorMaybe):
-    e: Literal["supervisor"]
-
-
-class _ListenMaybe(TypedDict, total=False):
+class Listen(_Event, total=False):
+    e: Literal["listen"]
     port: int
     addresses: list[str]
-
-
-class Listen(_Event, _ListenMaybe):
-    e: Literal["listen"]
 
 
 class Join(_Event):
@@ -81,14 +76,11 @@ class AttemptBegins(_OfAttempt):
     world_size: int
 
 
-class _LaunchMaybe(TypedDict, total=False):
+class LaunchBegins(_OfAttempt, total=False):
+    e: Literal["launch"]
     pid: int
     command: list[str]
     interface: str | None
-
-
-class LaunchBegins(_OfAttempt, _LaunchMaybe):
-    e: Literal["launch"]
 
 
 class _RankMaybe(TypedDict, total=False):
@@ -112,29 +104,23 @@ class Group(_OfAttempt, _GroupMaybe):
     rank: int
 
 
-class _UngroupedMaybe(_OverMaybe, total=False):
+class Ungrouped(_OfAttempt, _OverMaybe, total=False):
+    e: Literal["ungrouped"]
     unknown: bool
     """Whether it could not be checked."""
-
-
-class Ungrouped(_OfAttempt, _UngroupedMaybe):
-    e: Literal["ungrouped"]
 
 
 class FirstStep(_OfAttempt):
     e: Literal["step"]
 
 
-class _ErrorMaybe(TypedDict, total=False):
+class Error(_OfAttempt, total=False):
+    e: Literal["error"]
     rank: int
     type: str | None
     message: str | None
     traceback: str | None
     at: float
-
-
-class Error(_OfAttempt, _ErrorMaybe):
-    e: Literal["error"]
 
 
 class OomEvidence(TypedDict, total=False):
@@ -150,7 +136,8 @@ class OomEvidence(TypedDict, total=False):
     """Bytes."""
 
 
-class _DeathMaybe(TypedDict, total=False):
+class Death(_OfAttempt, total=False):
+    e: Literal["death"]
     rank: int
     pid: int | None
     code: int | None
@@ -160,17 +147,10 @@ class _DeathMaybe(TypedDict, total=False):
     oom: OomEvidence
 
 
-class Death(_OfAttempt, _DeathMaybe):
-    e: Literal["death"]
-
-
-class _LauncherMaybe(TypedDict, total=False):
+class LauncherEnds(_OfAttempt, total=False):
+    e: Literal["launcher"]
     code: int | None
     error: str | None
-
-
-class LauncherEnds(_OfAttempt, _LauncherMaybe):
-    e: Literal["launcher"]
 
 
 class Failed(_OfAttempt):
@@ -190,14 +170,11 @@ class HostSeen(_Event, _HostMaybe):
     """seen, not seen or lost."""
 
 
-class _StoppingMaybe(TypedDict, total=False):
+class Stopping(_OfAttempt, total=False):
+    e: Literal["stopping"]
     reason: str
     """user, failure (another rank or host failed), host lost, leader lost, join timeout, restart or signal."""
     now: bool
-
-
-class Stopping(_OfAttempt, _StoppingMaybe):
-    e: Literal["stopping"]
 
 
 class LeftProcess(TypedDict, total=False):
@@ -257,7 +234,8 @@ class Note(_Event, _NoteMaybe):
     text: str
 
 
-class _StallMaybe(_OverMaybe, total=False):
+class Stall(_Event, _OverMaybe, total=False):
+    e: Literal["stall"]
     attempt: int
     since: float
     pace: float | None
@@ -266,10 +244,6 @@ class _StallMaybe(_OverMaybe, total=False):
     """Rank → seconds."""
     stacks: str
     """The file that every host then writes."""
-
-
-class Stall(_Event, _StallMaybe):
-    e: Literal["stall"]
 
 
 class _StragglerMaybe(_OverMaybe, total=False):
@@ -294,15 +268,12 @@ class Alarm(_Event, _AlarmMaybe):
     text: str
 
 
-class _VerdictMaybe(TypedDict, total=False):
+class Verdict(_Event, total=False):
+    e: Literal["verdict"]
     state: State
     code: int
     attempt: int
     cause: Cause | None
-
-
-class Verdict(_Event, _VerdictMaybe):
-    e: Literal["verdict"]
 
 
 Event = Union[
@@ -317,3 +288,30 @@ class Unhandled(AssertionError):
 
     def __init__(self, value: NoReturn) -> None:
         super().__init__(f"not handled: {value!r}")
+
+
+ReportKind = Literal["start", "group", "grouped", "error", "exit"]
+
+
+class _Report(TypedDict):
+    e: ReportKind
+    rank: int
+    t: float
+
+
+class Report(_Report, total=False):
+    """A rank's record; which of the further fields it has depends on `e`."""
+
+    pid: int | None
+    local_rank: int | None
+    world_size: int | None
+    start_time: int | None
+    """Clock ticks since boot."""
+    signal: int | None
+    code: int | None
+    type: str | None
+    message: str | None
+    traceback: str | None
+    said: str | None
+    backend: str | None
+    door: str | None

@@ -7,18 +7,6 @@ from typing import Literal, TypedDict
 from .leases import Lease
 
 
-class HostIdentity(TypedDict):
-    hostname: str
-    user: str
-    home: str
-    kernel: str
-    arch: str
-    time: float
-    python: str
-    psutil: bool
-    euid: int
-
-
 class Cpu(TypedDict):
     model: str
     physical: int
@@ -129,9 +117,18 @@ class Workdir(TypedDict):
     script_exists: bool | None
 
 
-class Parts(Software):
-    """The parts that are read concurrently; any of them may stay unread."""
+class Facts(Software):
+    """The answer of `probe`; a part that could not be read has an empty value."""
 
+    hostname: str
+    user: str
+    home: str
+    kernel: str
+    arch: str
+    time: float
+    python: str
+    psutil: bool
+    euid: int
     boot_id: str
     resolves: list[str]
     cpu: Cpu
@@ -146,10 +143,5 @@ class Parts(Software):
     ports_held: str
     kill_user_processes: bool | None
     linger: bool | None
-
-
-class Facts(HostIdentity, Parts):
-    """The answer of `probe`."""
-
     resolves_to_loopback: bool
     problems: list[str]

@@ -5,9 +5,25 @@ Pure: a host decides with these functions, and a viewer predicts with them what 
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterable, Iterator, List, Literal, NamedTuple, Optional, Sequence, Tuple, TypedDict
+import unicodedata
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Literal,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    TypedDict,
+    cast,
+)
 
-from .names import short
+from .limits import MOST_GPUS
+from .names import RUN, short
 
 Kind = Literal["run", "hand"]
 State = Literal["held", "waiting"]
@@ -15,6 +31,8 @@ LATEST = 1e11
 """Unix times and places in the queue are earlier."""
 MOST_ROUNDS = 1_000_000
 """Rounds of the queue have smaller numbers."""
+GPU_NUMBERS = 1024
+"""Numbers of GPUs are smaller."""
 MOST_NAMED = 16
 """Leases that are named as in the way of a wish."""
 
@@ -99,6 +117,58 @@ class Share(NamedTuple):
 
 LeastRound = Callable[[int], int]
 """User id → the round in which their first waiting run is at the earliest, whatever its lease says."""
+
+
+def read_text(found: object) -> Optional[LeaseText]:
+    """A lease's text with every field checked, None for what no version of disttui writes."""
+    if not isinstance(found, dict):
+        return None
+    text = {name: found.get(name) for name in LeaseText.__annotations__}
+    right = (
+        text["kind"] in ("run", "hand")
+        and text["state"] in ("held", "waiting")
+        and isinstance(text["run"], str)
+        and (text["run"] == "" if text["kind"] == "hand" else bool(RUN.fullmatch(text["run"])))
+        and _are_gpus(text["gpus"])
+        and isinstance(text["alone"], bool)
+        and _is_time(text["since"])
+        and _is_time(text["order"])
+        and (text["state"] == "held" or text["order"] != 0)
+        and (text["until"] is None or _is_time(text["until"]))
+        and all(
+            isinstance(value, str) and len(value) <= 200 and _is_printable(value)  # it stands in our own messages
+            for value in (text["note"], text["by"], text["boot_id"], text["pid_namespace"])
+        )
+        and all(is_whole(text[name], 1 << 31) for name in ("node_rank", "pid"))
+        and is_whole(text["round"], MOST_ROUNDS)
+        and (text["count"] is None or is_whole(text["count"], MOST_GPUS + 1))
+        and (text["warden_pid"] is None or is_whole(text["warden_pid"], 1 << 31))
+        and all(
+            text[name] is None or is_whole(text[name], 1 << 53)
+            for name in ("start_time", "warden_start_time", "quota", "step", "steps")
+        )
+    )
+    return cast("LeaseText", text) if right else None
+
+
+def _is_printable(text: str) -> bool:
+    """Whether a text is printable by some version of Unicode: its writer's Python may know a newer one."""
+    return text.isprintable() or all(one.isprintable() or unicodedata.category(one) == "Cn" for one in text)
+
+
+def _are_gpus(value: Any) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, list) and len(value) <= MOST_GPUS and all(is_whole(one, GPU_NUMBERS) for one in value)
+
+
+def is_whole(value: Any, below: int) -> bool:
+    """Whether a value is a whole number from 0 to below a bound."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < LATEST
 
 
 def place_of(lease: LeaseText) -> QueuePlace:
@@ -268,10 +338,6 @@ def _excludes(wish: Wish, lease: Lease) -> bool:
     return not _is_same(wish, lease) and not ("hand" in (wish.kind, lease["kind"]) and _is_own(wish, lease))
 
 
-_YEARS = 2 * 365 * 86400.0
-"""Seconds from which on nothing more exact is said: hosts, other users and scripts give the figures."""
-
-
 def holder(lease: Lease, now: float) -> str:
     """Who has what: `alice's llama-7f3a holds GPUs 0, 1, 41 % done, about 3 h left`."""
     user, what = lease["user"], what_of(lease)
@@ -314,7 +380,8 @@ def progress(lease: Lease, now: float) -> str:
 
 def span(seconds: float) -> str:
     """A length of time that is not known exactly: `12 s`, `45 min`, `3 h`, `2 d`; `years`, as of an impossible one."""
-    if seconds >= _YEARS:
+    # Seconds from which on nothing more exact is said: hosts, other users and scripts give the figures
+    if seconds >= 2 * 365 * 86400.0:
         return "years"
     if seconds < 60:
         return f"{max(0, round(seconds))} s"

@@ -14,8 +14,6 @@ NOT_FINITE = ("nan", "inf", "-inf")
 
 _AT_LEAST = 10.0
 """Seconds without a record that are never doubtful, and for which a rank's pace must have been seen before."""
-_LONGEST = 3.0
-"""A silence is doubtful if it is this many times the longest pause between two earlier records."""
 
 
 def is_silent(seconds: float, pause: float, watched: float) -> bool:
@@ -26,7 +24,8 @@ def is_silent(seconds: float, pause: float, watched: float) -> bool:
         pause: The longest pause between two of its records.
         watched: Time from its first record to its last.
     """
-    return watched >= _AT_LEAST and seconds > max(_AT_LEAST, _LONGEST * pause)
+    # A silence is doubtful if it is this many times the longest pause between two earlier records
+    return watched >= _AT_LEAST and seconds > max(_AT_LEAST, 3.0 * pause)
 
 
 def updated(known: Metrics, record: Metrics) -> Dict[str, object]:

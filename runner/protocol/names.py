@@ -10,8 +10,6 @@ RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """The id of a run."""
 WHOLE = re.compile(r".+-[0-9a-f]{16}")
 """The id of a run with all its digits."""
-_HIDDEN = 12
-"""Number of digits of a run's id that are not shown."""
 RUN_DIR = "~/.disttui/runs"
 """Where a host keeps its runs unless the profile says otherwise."""
 WHEELS = "~/.cache/disttui/wheels"
@@ -28,4 +26,4 @@ VIEWER_FILE = re.compile(r"(?=.{1,200}\Z)([A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-
 
 def short(run: str) -> str:
     """A run's id with four of its digits, as people see it."""
-    return run[:-_HIDDEN] if WHOLE.fullmatch(run) else run
+    return run[:-12] if WHOLE.fullmatch(run) else run  # number of digits of a run's id that are not shown

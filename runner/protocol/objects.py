@@ -22,8 +22,6 @@ LIMIT = 10 << 30
 """Bytes that a store may take; beyond them, what was used least recently is removed."""
 _STALE = 86400.0
 """Seconds after which the beginning of an object counts as abandoned."""
-_USED = 3600.0
-"""Seconds within which another use of an object is not noted."""
 _PIECE = 1 << 20
 
 
@@ -88,7 +86,7 @@ class Store:
         seen = hashlib.sha256()
         fd, status = _opened(self._path(name))
         try:
-            if time.time() - status.st_mtime > _USED:
+            if time.time() - status.st_mtime > 3600.0:  # seconds within which another use of an object is not noted
                 os.utime(fd)  # the time of its last use
             left = status.st_size  # a buffer of more would cost more than to read a small file
             while left and (data := os.read(fd, min(left, _PIECE))):

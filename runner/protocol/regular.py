@@ -1,10 +1,12 @@
-"""Opens the files of a run's folder, where a job or another host may have put something else in their place."""
+"""Opens the files of a run's folder, where a job or another host may have put something else, and reads their lines."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
+import re
 import stat
 from typing import BinaryIO
 
@@ -30,6 +32,21 @@ def read_regular(path: str | os.PathLike[str], most: int = -1) -> bytes:
     """The first `most` bytes of a regular file; all of them by default. Raises OSError."""
     with open_regular(path) as file:
         return file.read(most)
+
+
+def append(path: str | os.PathLike[str], data: bytes) -> int:
+    """Append to a regular file by one write, so that records of several processes do not mix; the bytes written.
+
+    They may be fewer, or none, where the disk is full or something else stands in the file's place.
+    """
+    try:
+        fd = regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            return os.write(fd, data)
+        finally:
+            os.close(fd)
+    except OSError:
+        return 0
 
 
 def last_text(path: str | os.PathLike[str], most: int) -> str:
@@ -62,3 +79,25 @@ def shared_token(path: str) -> str:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(passing)
     return read_regular(path, 32).decode("ascii", "replace")
+
+
+_LONG = re.compile(rb"\d{19}")
+
+
+def _int(text: str) -> int:
+    if len(text) > 20 or not -(1 << 63) <= int(text) < 1 << 63:
+        raise ValueError(text[:20])
+    return int(text)
+
+
+def records(lines: list[bytes]) -> list[dict[str, object]]:
+    """The lines that are JSON objects; malformed ones, and those with integers of more than 64 bits, are left out."""
+    found = []
+    for line in lines:
+        try:
+            record = json.loads(line, parse_int=_int) if _LONG.search(line) else json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            found.append(record)
+    return found

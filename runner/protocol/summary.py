@@ -13,16 +13,12 @@ from operator import sub
 from typing import Any, Callable, Collection
 
 from .events import IN_LINE
-from .jsonl import records
+from .leases import is_whole
 from .metrics import NOT_FINITE, is_silent, updated
-from .regular import open_regular, read_regular
+from .regular import open_regular, read_regular, records
 
 _END = 64 * 1024
 _BEGINNING = 4096
-_MESSAGE = 500
-"""Characters of a cause's message."""
-_LINE = 1 << 20
-"""Bytes of events in which a queued run is expected to begin."""
 
 
 def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object] | None:
@@ -35,7 +31,11 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
     spec = load(spec_path)
     if not isinstance(spec, dict):
         return None
-    attempt = _newest_attempt(folder)
+    attempt = 0  # the newest that was started; the folder exists earlier, when the launcher is warmed up
+    for line in ends(os.path.join(folder, "events.jsonl")):
+        if line.get("e") in ("attempt", "launch", "verdict"):
+            number: Any = line.get("attempt")
+            attempt = max(attempt, number) if is_whole(number, 1 << 31) else attempt
     end = _end(folder)
     lives = False if end else alive()
     # A run that has ended normally since then is not lost.
@@ -90,11 +90,6 @@ def _silent(folder: str) -> float | None:
     return round(seconds, 1) if is_silent(seconds, pause, times[-1] - times[0]) else None
 
 
-def _count(value: Any) -> int | None:
-    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
-    return value if usable else None
-
-
 def _end(folder: str) -> dict[str, object] | None:
     end = load(os.path.join(folder, "exit.json"))
     return end if isinstance(end, dict) else None
@@ -102,7 +97,8 @@ def _end(folder: str) -> dict[str, object] | None:
 
 def _cause(end: dict[str, object]) -> dict[str, object] | None:
     cause = end.get("cause")
-    return {**cause, "message": str(cause.get("message") or "")[:_MESSAGE]} if isinstance(cause, dict) else None
+    # Characters of a cause's message
+    return {**cause, "message": str(cause.get("message") or "")[:500]} if isinstance(cause, dict) else None
 
 
 def _state(folder: str, end: dict[str, object] | None, lives: bool | None, attempt: int, queued: bool) -> str:
@@ -118,7 +114,8 @@ def _state(folder: str, end: dict[str, object] | None, lives: bool | None, attem
 def _began(folder: str, queued: bool) -> float | None:
     """When it began: with its first event, but with its first attempt where it has waited in line before."""
     try:
-        lines = read_regular(os.path.join(folder, "events.jsonl"), _LINE if queued else _BEGINNING).split(b"\n")
+        # Bytes of events in which a queued run is expected to begin
+        lines = read_regular(os.path.join(folder, "events.jsonl"), 1 << 20 if queued else _BEGINNING).split(b"\n")
     except OSError:
         return None
     first, waits = None, False
@@ -143,15 +140,6 @@ def _dropped(end: dict[str, object] | None) -> str:
     """Why a queued run ended before its turn; empty: it has not, was stopped, or nothing is known."""
     cause = end.get("cause") if end and end.get("state") != "stopped" else None
     return str(cause.get("message") or cause.get("kind")) if isinstance(cause, dict) else ""
-
-
-def _newest_attempt(folder: str) -> int:
-    """The newest attempt that was started; the folder exists earlier, when the launcher is warmed up."""
-    newest = 0
-    for line in ends(os.path.join(folder, "events.jsonl")):
-        if line.get("e") in ("attempt", "launch", "verdict"):
-            newest = max(newest, _count(line.get("attempt")) or 0)
-    return newest
 
 
 def newest_metrics(folder: str) -> dict[str, object]:

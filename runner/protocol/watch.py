@@ -18,14 +18,8 @@ ALARMS: Mapping[str, RuleName] = {
 
 _PATIENCE = {"loss": 2, "grad_norm": 5}
 """Consecutive records that must not be finite: scripts may begin with a NaN, loss scaling has infinite gradients."""
-_SCALING = 50
-"""The same for a gradient norm that has not been finite yet: loss scaling may begin at 2**32, halved each step."""
-_WARM_UP = 64
-"""Records at the beginning of an attempt among which no spike is looked for."""
 _WINDOW = 128
 """Records that a spike is compared with."""
-_SPIKES = 3
-"""Consecutive records that must be high: single bad batches are normal."""
 _STEPS = 20
 """Step times whose median is a rank's pace."""
 AGAIN = 600.0
@@ -155,7 +149,8 @@ class _NonFinite(_Check):
                 self._good[name] = _whole(record.get("step"))
             elif self._runs[name] == 1:
                 self._since[name] = _whole(record.get("step"))
-            needed = _SCALING if name == "grad_norm" and name not in self._good else patience
+            # Loss scaling may begin at 2**32, halved each step
+            needed = 50 if name == "grad_norm" and name not in self._good else patience
             if self._runs[name] == needed:
                 since = self._since[name]
                 self.step = self._good.get(name)
@@ -182,15 +177,15 @@ class _Spike(_Check):
         if value is None:
             return ""
         self._heard += 1
-        if self._heard > _WARM_UP:
-            usual = _median(self._values)
-            spread = 1.4826 * _median([abs(one - usual) for one in self._values])
+        if self._heard > 64:  # records at the beginning of an attempt among which no spike is looked for
+            usual = median(self._values)
+            spread = 1.4826 * median([abs(one - usual) for one in self._values])
             # A metric that hardly moves would else spike with every digit, and one that has reached 0 with every value.
             if value > usual + self._given.get("times", 8.0) * max(spread, 0.02 * abs(usual), 1e-6):
                 self._high += 1
                 if self._high == 1:
                     self._first = _whole(record.get("step"))
-                if self._high == _SPIKES:
+                if self._high == 3:  # consecutive records that must be high: single bad batches are normal
                     self.step = self._usual
                     return "%s %.4g%s, where %.4g is usual" % (self._metric, value, _at(self._first), usual)
                 if self._high < _WINDOW:
@@ -222,7 +217,7 @@ class _Slow(_Check):
         self._times = [*self._times[-_STEPS + 1 :], (now - last[1]) / (step - last[0])]
         if len(self._times) < _STEPS:
             return ""
-        pace = _median(self._times)
+        pace = median(self._times)
         self._best = pace if self._best is None else min(pace, self._best)
         if self._best >= (1 - self._given.get("percent", 30.0) / 100) * pace:
             self._since = None
@@ -295,9 +290,11 @@ def _whole(value: object) -> Optional[int]:
     return None if number is None or abs(number) >= 2**53 else int(number)
 
 
-def _median(values: Sequence[float]) -> float:
+def median(values: Sequence[float]) -> float:
+    """The middle one of at least one value, the mean of both where there are two."""
     ordered = sorted(values)
-    return ordered[len(ordered) // 2]
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _at(step: Optional[int]) -> str:

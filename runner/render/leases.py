@@ -7,11 +7,10 @@ from dataclasses import asdict
 from typing import Literal
 
 from disttui.runner.api.leasing import HostLeases, Moved, WaitingRun
-from disttui.runner.formatting import amount, gibibytes
+from disttui.runner.formatting import amount, gibibytes, table
 from disttui.runner.hosts.facts import Gpu
 from disttui.runner.ids import short
 from disttui.runner.protocol.leases import MOST_NAMED, Lease, span, what_of, who_has
-from disttui.runner.render.tables import table
 from disttui.runner.text import clean
 
 _QUEUE = (("RUN", "<"), ("USER", "<"), ("FOR", ">"), ("WANTS", "<"), ("WAITS FOR", "<"))

@@ -1,4 +1,4 @@
-"""Renders a plan: counts, reasons, findings, and commands that can be copied and run by hand."""
+"""Renders a plan: counts, reasons, findings, and commands that can be copied; and the results of `disttui check`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from disttui.runner.formatting import count, table
 from disttui.runner.planning.by_hand import shell_command
+from disttui.runner.planning.checks import Check, CheckReport, HostFigures, latency
 from disttui.runner.planning.plan import HostPlan, Plan, counts_line
 from disttui.runner.planning.preflight import Finding
 from disttui.runner.planning.recommend import Recommendation
@@ -34,7 +36,9 @@ def render_plan(plan: Plan, recommendation: Recommendation, findings: Sequence[F
         lines += ["", "what the profile has run besides the job, and the secrets that it sends", ""]
         width = max(len(key) for key, _ in others)
         lines += (f"  {key:<{width}} {text}" for key, text in others)
-    notes = [*_findings(findings), *_warnings(recommendation)]
+    notes = [*_findings(findings)]
+    for warning in recommendation.warnings:
+        notes.append(clean(f"{_MARKS['warning']} {f'{warning.host}: ' if warning.host else ''}{warning.text}"))
     return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
 
 
@@ -89,6 +93,86 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
             yield clean(f"    → {finding.cure}")
 
 
-def _warnings(recommendation: Recommendation) -> Iterator[str]:
-    for warning in recommendation.warnings:
-        yield clean(f"{_MARKS['warning']} {f'{warning.host}: ' if warning.host else ''}{warning.text}")
+_SIGNS = {"ok": "✓", "info": "·", "warning": "!", "error": "✗"}
+
+
+def check_lines(check: Check) -> list[str]:
+    """One conclusion: what was observed, why it matters, what to do."""
+    hosts = " and ".join(check.hosts)
+    lines = [f"{_SIGNS[check.level]} {f'{hosts}: ' if hosts else ''}{check.what} [{check.id}]"]
+    if check.why:
+        lines.append(f"    {check.why}")
+    if check.cure:
+        lines.append(f"  → {check.cure}")
+    return lines
+
+
+def end_lines(checked: CheckReport) -> list[str]:
+    """The tables after all conclusions, and the result."""
+    lines: list[str] = []
+    reached = list(dict.fromkeys(way.source for way in checked.ways))
+    if checked.differences:
+        names = [name for name in checked.hosts if not _unreached(checked, name)]
+        rows = [
+            [f"{_SIGNS[one.level]} {one.name}", *(value or "-" for value in one.values), one.why]
+            for one in checked.differences
+        ]
+        lines += ["", table([(title, "<") for title in ("differs", *names, "")], rows)]
+    if reached:
+        rows = [[f"from {one}", *(_cell(checked, one, other) for other in reached)] for one in reached]
+        lines += ["", table([(title, "<") for title in ("connects in ms", *(f"to {name}" for name in reached))], rows)]
+    if checked.figures:
+        titles = ("host", "ranks", "computes", "memory", *(["to GPU"] if any(f.copy for f in checked.figures) else []),
+                  "network", "latency", "device")  # fmt: skip
+        rows = [[value for title, value in _figures(one) if title in titles] for one in checked.figures]
+        lines += ["", table([(title, "<" if title in ("host", "device") else ">") for title in titles], rows)]
+    if checked.advice:
+        lines += ["", checked.advice]
+    counts = {level: sum(one.level == level for one in checked.checks) for level in ("error", "warning")}
+    hosts = len(checked.hosts)
+    found = ", ".join(f"{count} {level}{'s' if count > 1 else ''}" for level, count in counts.items() if count)
+    sign = "✓" if checked.passed else "✗"
+    lines += ["", f"{sign} {hosts} host{'s' if hosts > 1 else ''} checked: {found or 'nothing found that stops a run'}"]
+    return lines
+
+
+def _figures(one: HostFigures) -> Iterator[tuple[str, str]]:
+    """The columns of a measured host."""
+    yield "host", one.host
+    yield "ranks", str(one.ranks)
+    for title, rate, unit in (
+        ("computes", one.product, "FLOP/s"), ("memory", one.memory, "B/s"), ("to GPU", one.copy, "B/s"),
+        ("network", one.network, "B/s"),
+    ):  # fmt: skip
+        yield title, f"{count(rate)}{unit}" if rate else "-"
+    yield "latency", f"{one.ms:.2f} ms" if one.ms else "-"
+    yield "device", one.device
+
+
+def checked_json(checked: CheckReport) -> dict[str, object]:
+    """The end of a check for programs; the conclusions have been printed one by one."""
+    return {
+        "type": "end",
+        "passed": checked.passed,
+        "hosts": list(checked.hosts),
+        "differences": [asdict(one) for one in checked.differences],
+        "connections": [
+            {name: value for name, value in vars(way).items() if name != "stranger"} for way in checked.ways
+        ],
+        **({"figures": [asdict(one) for one in checked.figures]} if checked.figures else {}),
+        **({"advice": checked.advice} if checked.advice else {}),
+    }
+
+
+def _unreached(checked: CheckReport, name: str) -> bool:
+    return any(check.id == "host.reach" and name in check.hosts for check in checked.checks)
+
+
+def _cell(checked: CheckReport, source: str, target: str) -> str:
+    own = [way for way in checked.ways if (way.source, way.target) == (source, target)]
+    if source == target:
+        return "·"
+    addresses = dict.fromkeys(way.address for way in own)
+    whole = [one for one in addresses if all(not way.error for way in own if way.address == one)]
+    best = latency(way for way in own if way.address in whole)
+    return f"{best:.1f}" if best is not None else "✗"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from disttui.runner.api.ending import StopResult
-from disttui.runner.api.old import Old
+from disttui.runner.api.ending import Old, StopResult
 from disttui.runner.formatting import amount, duration, gibibytes, when
 from disttui.runner.hosts.answers import Exit
 from disttui.runner.ids import short

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from disttui.runner.formatting import gibibytes
+from disttui.runner.formatting import gibibytes, table
 from disttui.runner.hosts.load import GpuLoad, Load, ProcessLoad
-from disttui.runner.render.tables import table
 from disttui.runner.runs.watch import HostNow
 from disttui.runner.text import clean
 
@@ -41,9 +40,9 @@ def top_json(hosts: Sequence[HostNow]) -> dict[str, object]:
     return {"hosts": [asdict(host) for host in hosts]}
 
 
-def amount(value: float | None, unit: str, scale: float = 1.0, digits: int = 0) -> str:
+def amount(value: float | None, unit: str) -> str:
     """A number with its unit, `-` for an unknown one."""
-    return "-" if value is None else f"{value / scale:.{digits}f} {unit}"
+    return "-" if value is None else f"{value:.0f} {unit}"
 
 
 def share_of(used: float | None, total: float | None) -> str:

@@ -9,11 +9,10 @@ from itertools import islice
 from typing import NamedTuple, cast, get_args, get_type_hints
 
 from disttui.runner.formatting import number
-from disttui.runner.protocol.events import Event
+from disttui.runner.protocol.events import Event, Report
 from disttui.runner.protocol.files import Exit, Stacks
 from disttui.runner.protocol.limits import MOST_GPUS, MOST_METRICS, MOST_RANKS
 from disttui.runner.protocol.metrics import Metrics
-from disttui.runner.protocol.reports import Report
 from disttui.runner.protocol.telemetry import Telemetry
 from disttui.runner.untrusted.decode import MalformedRecordError, decode
 from disttui.runner.untrusted.records import whole

@@ -17,9 +17,9 @@ from disttui.runner.errors import DisttuiError
 from disttui.runner.formatting import count
 from disttui.runner.hosts.link import Link
 from disttui.runner.ids import short
-from disttui.runner.runs.backfill import Beginning, fill_all
 from disttui.runner.runs.follow import PIECES, HostMirror, LinkNews, LogRead, News, Notice, QueueNews, RecordRead
 from disttui.runner.runs.registry import KnownRun
+from disttui.runner.runs.remote import Beginning, fill_all
 from disttui.runner.runs.state import exit_code, fold, link, queue_up
 from disttui.runner.runs.store import HostStore, host_folder
 
@@ -126,7 +126,8 @@ class Following:
         reopen = open_link
         if run.one_way:
             given = [given[0]] * len(run.hosts)
-            reopen = _OneLink(open_link, given[0]).to
+            self._one, self._one_lock = given[0], threading.Lock()
+            reopen = self._shared_link
         self._followers = [
             HostMirror(
                 node,
@@ -325,18 +326,9 @@ class Following:
         if isinstance(error, DisttuiError) and not opened.closed:
             self._news.put(Notice(node, f"the stop was refused: {error.sentence}"))
 
-
-class _OneLink:
-    """The link to a login node of Slurm, which all parts of a run share."""
-
-    def __init__(self, open_link: Callable[[int], Link], link: Link | None) -> None:
-        self._open_link = open_link
-        self._link = link
-        self._lock = threading.Lock()
-
-    def to(self, node: int) -> Link:
-        """The link, made anew if it is closed. Raises DisttuiError."""
-        with self._lock:
-            if self._link is None or self._link.closed:
-                self._link = self._open_link(0)
-            return self._link
+    def _shared_link(self, node: int) -> Link:
+        """The link to a login node of Slurm, which all parts of a run share, made anew if it is closed."""
+        with self._one_lock:
+            if self._one is None or self._one.closed:
+                self._one = self._open_link(0)
+            return self._one

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from disttui.runner.errors import DisttuiError
 from disttui.runner.ids import short
-from disttui.runner.profile import Profile
+from disttui.runner.profile.schema import Profile
 from disttui.runner.protocol.files import Exit
 from disttui.runner.runs.registry import KnownRun, profile_of
 from disttui.runner.runs.state import RunState

@@ -14,7 +14,7 @@ from disttui.runner import private
 from disttui.runner.planning import bytegpt
 from disttui.runner.planning.checks import HostFigures
 from disttui.runner.planning.tournament import Prediction
-from disttui.runner.profile import Profile
+from disttui.runner.profile.schema import Profile
 from disttui.runner.untrusted.decode import build
 from disttui.runner.untrusted.records import json_object
 from disttui.runner.user.folders import user_folder

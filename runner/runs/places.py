@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from disttui.runner.errors import InputError
-from disttui.runner.profile import Host, Profile, parse, parse_host, read
 from disttui.runner.profile.consent import is_agreed, source_of
 from disttui.runner.profile.library import find, list_profiles
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.nodes import read
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import Host, parse_host
 from disttui.runner.profile.trust import doubt
 from disttui.runner.runs.registry import known_runs
 

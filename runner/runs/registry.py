@@ -21,9 +21,12 @@ from disttui.runner import private
 from disttui.runner.errors import InputError
 from disttui.runner.ids import pick, short
 from disttui.runner.paths import PathError, inside
-from disttui.runner.profile import Host, Profile, leaks, parse
+from disttui.runner.profile import leaks
 from disttui.runner.profile.fields import slug
+from disttui.runner.profile.load import parse
 from disttui.runner.profile.resolve import SecretValues
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import Host
 from disttui.runner.protocol.files import Exit
 from disttui.runner.protocol.names import FORMAT, RUN
 from disttui.runner.protocol.regular import read_regular, regular
@@ -400,6 +403,15 @@ def refuse_newer(data: Mapping[str, object], where: str) -> None:
     if isinstance(version, int) and version > FORMAT:
         raise InputError(
             f"{where}: written by a newer disttui (format {version}, this one reads {FORMAT})", "Upgrade disttui."
+        )
+
+
+def refuse_sandbox(run: KnownRun) -> None:
+    """Raise InputError for a run of a sandbox whose hosts are gone."""
+    if run.gone:
+        raise InputError(
+            f"{short(run.run)} was played in a sandbox, which lives only as long as its command",
+            "Its records stay here: disttui runs show, logs, metrics.",
         )
 
 

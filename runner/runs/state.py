@@ -23,6 +23,7 @@ from disttui.runner.protocol.events import (
     Event,
     LeftProcess,
     Note,
+    Report,
     Stall,
     Straggler,
     Unhandled,
@@ -31,7 +32,6 @@ from disttui.runner.protocol.events import (
 from disttui.runner.protocol.files import Exit
 from disttui.runner.protocol.limits import MOST_METRICS
 from disttui.runner.protocol.metrics import NOT_FINITE, Metrics, updated
-from disttui.runner.protocol.reports import Report
 from disttui.runner.protocol.slurm import WAITING, Queued
 from disttui.runner.protocol.telemetry import Telemetry
 from disttui.runner.runs.contents import (

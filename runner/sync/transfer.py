@@ -6,6 +6,7 @@ that reaches no other one gets them from here as well.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import threading
 import time
@@ -17,6 +18,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
 from disttui.runner.errors import DisttuiError, HostError, InputError, LinkLostError
 from disttui.runner.formatting import count, duration
 from disttui.runner.hosts.answers import read_place
@@ -27,8 +33,27 @@ from disttui.runner.protocol.files import LeaderPlace
 from disttui.runner.protocol.limits import CHUNK
 from disttui.runner.protocol.objects import DamagedError, Store
 from disttui.runner.protocol.requests import OBJECT, TreeAnswer
-from disttui.runner.sync.certificate import new_certificate
 from disttui.runner.untrusted.records import whole
+
+
+def new_certificate() -> str:
+    """A certificate that no authority has signed, with its private key, as PEM. It is used once, and never stored."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "disttui")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        # Hosts may have any clock.
+        .not_valid_before(datetime.datetime(2000, 1, 1, tzinfo=datetime.timezone.utc))
+        .not_valid_after(datetime.datetime(9999, 1, 1, tzinfo=datetime.timezone.utc))
+        .sign(key, SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return (private + made.public_bytes(Encoding.PEM)).decode("ascii")
+
 
 PATIENCE = 600.0
 """Seconds for a host to check what it has, and to write a run's copy."""

@@ -44,7 +44,6 @@ _ONE = (
     r"|(?!0*(?:5|6|8|38|48|58)(?!\d))\d{0,6})"
 )
 _COLOURS = re.compile(f"{_ONE}(?:;{_ONE})*")
-_END_OF_COLOURS = "\x1b[0m"
 
 
 def clean(text: str, *, guesses: bool = True) -> str:
@@ -158,7 +157,7 @@ def _coloured_line(line: bytes) -> str:
         shown += _without_codes(text[at : colour.start()]) + _usable(colour)
         at = colour.end()
     shown = masked(shown + _without_codes(text[at:]))
-    return shown + _END_OF_COLOURS if "\x1b" in shown else shown
+    return shown + "\x1b[0m" if "\x1b" in shown else shown
 
 
 def _without_codes(text: str) -> str:

@@ -10,8 +10,6 @@ from urllib.parse import quote
 MASK = "***"
 SHORTEST = 6
 """Characters: a shorter value is part of too many words to be masked."""
-_MOST_GUESSED = 1000
-"""Each costs time on every line, and others than this user may choose them."""
 
 _lock = threading.Lock()
 _known: frozenset[str] = frozenset()
@@ -37,7 +35,8 @@ def suspect(value: str) -> None:
     new = _spellings(value)
     with _lock:
         if not new.issubset(_guessed):
-            _guessed = tuple({**dict.fromkeys(_guessed), **dict.fromkeys(sorted(new))})[-_MOST_GUESSED:]
+            # Each costs time on every line, and others than this user may choose them
+            _guessed = tuple({**dict.fromkeys(_guessed), **dict.fromkeys(sorted(new))})[-1000:]
             _gather()
 
 

@@ -1,4 +1,4 @@
-"""Names of SSH algorithms: the lists of ssh_config, OpenSSH's defaults where a list is not set, and types of keys."""
+"""Names of SSH algorithms, and types of keys."""
 
 from __future__ import annotations
 
@@ -9,50 +9,6 @@ CERTIFICATE = "-cert-v01@openssh.com"
 
 SHA1 = "ssh-rsa"
 """Signatures that are not taken even where the settings allow them; keys of this type sign with SHA-2."""
-
-_PLAIN_KEYS = (
-    "ssh-ed25519",
-    "ecdsa-sha2-nistp256",
-    "ecdsa-sha2-nistp384",
-    "ecdsa-sha2-nistp521",
-    "rsa-sha2-512",
-    "rsa-sha2-256",
-)
-
-DEFAULTS: dict[str, tuple[str, ...]] = {
-    "ciphers": (
-        "aes128-gcm@openssh.com",
-        "aes256-gcm@openssh.com",
-        "aes128-ctr",
-        "aes192-ctr",
-        "aes256-ctr",
-    ),
-    "macs": (
-        "hmac-sha2-256-etm@openssh.com",
-        "hmac-sha2-512-etm@openssh.com",
-        "hmac-sha2-256",
-        "hmac-sha2-512",
-        "hmac-sha1",
-    ),
-    "kexalgorithms": (
-        "mlkem768x25519-sha256",
-        "curve25519-sha256",
-        "curve25519-sha256@libssh.org",
-        "ecdh-sha2-nistp256",
-        "ecdh-sha2-nistp384",
-        "ecdh-sha2-nistp521",
-        "diffie-hellman-group-exchange-sha256",
-        "diffie-hellman-group16-sha512",
-        "diffie-hellman-group14-sha256",
-    ),
-    "hostkeyalgorithms": _PLAIN_KEYS,
-    "pubkeyacceptedalgorithms": (
-        *(name + CERTIFICATE for name in _PLAIN_KEYS),
-        *_PLAIN_KEYS,
-        *("sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com"),
-    ),
-}
-"""By keyword of ssh_config: what OpenSSH 10 takes by default, as far as paramiko has it (agents have `sk-` keys)."""
 
 LEAST_RSA_BITS = 1024
 """OpenSSH's default for RequiredRSASize; it never takes less."""

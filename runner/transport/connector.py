@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable
 
@@ -40,9 +39,7 @@ class HostConnector:
             try:
                 return self._by_ssh(address.transport or self._transport).connect(address)
             except NeedsSshError:
-                if shutil.which("ssh") is None:
-                    raise
-            return self._by_ssh("ssh").connect(address)
+                return self._by_ssh("ssh").connect(address)
         connection = LocalConnection(address.host)
         self._locals.append(connection)
         return connection

@@ -60,20 +60,16 @@ def _connect(target: SshTarget, how: tuple[int, int, int], address: Any, limit: 
             if target.bind_address:
                 connection.bind((target.bind_address, 0))
             connection.connect(address)
-            _tune(connection)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT)
         except OSError as error:
             connection.close()
             if not isinstance(error, TimeoutError) or time.monotonic() >= deadline:
                 raise
         else:
             return connection
-
-
-def _tune(connection: socket.socket) -> None:
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT)
 
 
 def unresolved(name: str, hostname: str) -> HostError:

@@ -21,7 +21,7 @@ from disttui.runner.text import clean
 from disttui.runner.transport.auth import Credentials, Login
 from disttui.runner.transport.base import CountedPrompts, Prompts
 from disttui.runner.transport.guarded import GuardedTransport
-from disttui.runner.transport.host_keys import HostKeyCheck, require_built_in
+from disttui.runner.transport.known_hosts import HostKeyCheck, require_built_in
 from disttui.runner.transport.sockets import dial, link_broke
 from disttui.runner.transport.ssh_config import SshTarget, hop_address, resolve
 from disttui.runner.transport.terminal import connect_terminal
@@ -220,7 +220,6 @@ class SshConnector:
         self._prompts = prompts
         self._accept_new = accept_new
         self._gate = Gate(limit)
-        self._ssh = shutil.which("ssh")
         self._secrets = Credentials()
         self._lock = threading.Lock()
         self._targets: dict[Address, SshTarget] = {}
@@ -251,7 +250,7 @@ class SshConnector:
         with self._lock:
             known = self._targets.get(address)
         if known is None:
-            known = resolve(address, self._config_file, self._ssh)
+            known = resolve(address, self._config_file)
             with self._lock:
                 self._targets[address] = known
         return known

@@ -1,47 +1,208 @@
-"""What the user's ssh configuration says about a host, resolved by ssh itself where there is one."""
+"""What the user's ssh configuration says about a host, as ssh itself resolves it, and the hosts that its files name.
+
+paramiko's parser is not used: it knows no Include, and keeps comments and quotes in values.
+"""
 
 from __future__ import annotations
 
-import fnmatch
+import errno
 import getpass
 import os
+import pwd
 import re
 import socket
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha1
 from pathlib import Path
-from typing import Literal
 
 from disttui.runner.address import Address
 from disttui.runner.errors import HostError, InputError
 from disttui.runner.text import clean, quote
-from disttui.runner.transport.algorithms import DEFAULTS, LEAST_RSA_BITS
-from disttui.runner.transport.ssh_config_files import ConfigReader, Statement, expand, expand_path, host_tokens, in_home
+from disttui.runner.transport.algorithms import LEAST_RSA_BITS
+
+_SYSTEM = Path("/etc/ssh")
+_DEPTH = 16
+_FILES = 256
+_LARGEST = 1024 * 1024
+"""Bytes of a file."""
+_LINE = re.compile(r"(\w+)(?:\s*=\s*|\s+)(.*)")
+
+
+class NamedHosts:
+    """The names that can be given to ssh: those on `Host` lines without wildcards, `Include` followed."""
+
+    def __init__(self, config_file: str | None) -> None:
+        """Read what ssh reads with this -F; None: the user's and the system's files."""
+        self.hosts: dict[str, str] = {}
+        """Name → its address, as far as its own block gives one."""
+        self.problems: list[str] = []
+        self._files = 0
+        home = ssh_home() / ".ssh"
+        if config_file is not None:
+            self._read(Path(config_file), home, 0, wanted=True)
+        else:
+            self._read(home / "config", home, 0)
+            self._read(_SYSTEM / "ssh_config", _SYSTEM, 0)
+
+    def _read(self, file: Path, folder: Path, depth: int, *, wanted: bool = False) -> None:
+        """Read a file; `folder` is what its includes are relative to."""
+        self._files += 1
+        names: list[str] = []
+        for number, keyword, value in self._statements(file, wanted):
+            try:
+                if keyword in ("host", "match"):
+                    names = [] if keyword == "match" else _names(split(value))
+                    self.hosts.update({name: "" for name in names if name not in self.hosts})
+                elif keyword == "hostname" and (words := split(value)):
+                    self.hosts.update({name: _readable(words[0]) for name in names if not self.hosts[name]})
+                elif keyword == "include":
+                    for included in _included(split(value), folder):
+                        if depth >= _DEPTH or self._files >= _FILES:
+                            raise ValueError(f"more than {_FILES} files, or {_DEPTH} that include each other")
+                        self._read(included, folder, depth + 1)
+            except ValueError as error:
+                if keyword != "hostname":
+                    self.problems.append(f"{clean(f'{file}:{number}')}: {error}")
+
+    def _statements(self, file: Path, wanted: bool) -> Iterator[tuple[int, str, str]]:
+        """Yield the line, the keyword in lower case and the value of every statement of a file."""
+        if not wanted and not file.is_file():
+            return
+        try:
+            with file.open("rb") as opened:
+                data = opened.read(_LARGEST + 1)
+            if len(data) > _LARGEST:
+                raise OSError(errno.EFBIG, "larger than 1 MiB")
+        except OSError as error:
+            self.problems.append(f"{clean(str(file))}: {error.strerror or 'cannot be read'}")
+            return
+        for number, line in enumerate(data.decode(errors="surrogateescape").splitlines(), 1):
+            match = _LINE.fullmatch(line.strip())
+            if match:  # else the line is blank or a comment
+                yield number, match[1].lower(), match[2]
+
+
+def _names(words: list[str]) -> list[str]:
+    """The names on a Host line, without its patterns."""
+    if any(word.startswith("!") for word in words):
+        return []
+    return [_readable(word) for word in words if not set(word) & set("*?")]
+
+
+def _readable(word: str) -> str:
+    """The word with U+FFFD in place of bytes that are not UTF-8."""
+    return word.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def split(text: str) -> list[str]:
+    """The words of a value as ssh parts it (misc.c, argv_split), unlike a shell.
+
+    `CORP\\alice` keeps its backslash, and `gpu#1` is one word: a comment begins a word. Raises ValueError.
+    """
+    words: list[str] = []
+    at = 0
+    while at < len(text):
+        if text[at] in " \t":
+            at += 1
+            continue
+        if text[at] == "#":
+            break
+        word, quote = "", ""
+        while at < len(text) and (quote or text[at] not in " \t"):
+            char, after = text[at], text[at + 1 : at + 2]
+            if char == "\\" and (after in ("'", '"', "\\") or (after == " " and not quote)):
+                word += after
+                at += 1
+            elif char == quote:
+                quote = ""
+            elif not quote and char in "'\"":
+                quote = char
+            else:
+                word += char
+            at += 1
+        if quote:
+            raise ValueError("No closing quotation")
+        words.append(word)
+    return words
+
+
+def _included(words: list[str], folder: Path) -> Iterator[Path]:
+    for word in words:
+        try:
+            pattern = folder / in_home(word)
+            yield from sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
+        except (RuntimeError, ValueError, OSError, NotImplementedError):
+            continue  # a user or a pattern that does not exist
+
+
+def ssh_home() -> Path:
+    """The home folder as ssh takes it: of the account, whatever HOME says."""
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return Path.home()  # a container's user without an account
+
+
+def in_home(path: str) -> Path:
+    """A path with its `~` replaced as ssh does. Raises RuntimeError for the home of an unknown user."""
+    if path == "~" or path.startswith("~/"):
+        return ssh_home() / path[2:]
+    return Path(path).expanduser()
+
+
+def expand(text: str, tokens: Mapping[str, str]) -> str:
+    """Replace ssh_config's %-tokens; unknown ones stay."""
+    return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
+
+
+def expand_path(text: str, tokens: Mapping[str, str]) -> str:
+    """Replace `~`, ${VARIABLES} and %-tokens."""
+    text = re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], ""), text)
+    return str(in_home(expand(text, tokens)))
+
+
+def host_tokens(name: str, hostname: str, port: str, user: str, alias: str | None, jump: str) -> dict[str, str]:
+    """The %-tokens of ssh_config(5) for one host."""
+    local = socket.gethostname()
+    return {
+        "%": "%",
+        "C": sha1(f"{local}{hostname}{port}{user}{jump}".encode(), usedforsecurity=False).hexdigest(),
+        "d": str(ssh_home()),
+        "h": hostname,
+        "i": str(os.getuid()),
+        "j": jump,
+        "k": alias or name,
+        "L": local.partition(".")[0],
+        "l": local,
+        "n": name,
+        "p": port,
+        "r": user,
+        "u": getpass.getuser(),
+    }
+
 
 Settings = Mapping[str, Sequence[str]]
 """Keyword in lower case → its values, as `ssh -G` prints them."""
 
 _LIMIT = 20.0
 """Seconds for `ssh -G`, which may run a `Match exec`."""
-_MANY = ("identityfile", "certificatefile")
-_DEFAULTS = {
-    "identityfile": ["~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519"],
-    "userknownhostsfile": ["~/.ssh/known_hosts ~/.ssh/known_hosts2"],
-    "globalknownhostsfile": ["/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"],
-}
 
 
-def ask_ssh(address: Address, config_file: str | None, ssh: str) -> Settings:
+def ask_ssh(address: Address, config_file: str | None) -> Settings:
     """Return what the ssh program says. Raises InputError for what it refuses, HostError where it gives no answer."""
-    argv = [*ssh_words(address, config_file, ssh), "-T", "-G", "--", address.host]
+    argv = [*ssh_words(address, config_file), "-T", "-G", "--", address.host]
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT, check=False)
     except subprocess.TimeoutExpired:
         what = f"'ssh -G' gave no answer in {_LIMIT:.0f} s"
         raise HostError(address.host, what, "Look for a slow 'Match exec' in the ssh configuration.") from None
+    except FileNotFoundError:
+        what, cure = "the program ssh is not installed", "Install OpenSSH's client: it reads your ssh configuration."
+        raise HostError(address.host, what, cure) from None
     except OSError as error:
-        raise HostError(address.host, f"{ssh} cannot be started: {error.strerror}") from None
+        raise HostError(address.host, f"ssh cannot be started: {error.strerror}") from None
     if done.returncode != 0:
         said = clean(done.stderr.decode(errors="replace").strip())
         raise InputError(
@@ -54,68 +215,17 @@ def ask_ssh(address: Address, config_file: str | None, ssh: str) -> Settings:
     return settings
 
 
-def ssh_words(address: Address, config_file: str | None, ssh: str) -> list[str]:
+def ssh_words(address: Address, config_file: str | None) -> list[str]:
     """The beginning of an ssh command line: the configuration, and the address but for the host."""
-    argv = [ssh]
+    argv = ["ssh"]
     argv += ["-F", config_file] if config_file is not None else []
     argv += ["-l", address.user] if address.user else []
     return [*argv, "-p", str(address.port)] if address.port else argv
 
 
-def read_settings(address: Address, config_file: str | None) -> Settings:
-    """Return what the files say. Raises InputError with file and line."""
-    reader = _HostReader(address)
-    reader.read_all(config_file)
-    hostname = expand(reader.settings.get("hostname", [address.host])[0], {"h": address.host, "%": "%"})
-    return {**_DEFAULTS, **reader.settings, "hostname": [hostname]}
-
-
-class _HostReader(ConfigReader[Literal[True]]):
-    """Collects the settings of one host: the first value of a keyword stays."""
-
-    def __init__(self, address: Address) -> None:
-        super().__init__()
-        self.settings: dict[str, list[str]] = {}
-        self._name = address.host
-        if address.user:
-            self.settings["user"] = [address.user]
-        if address.port:
-            self.settings["port"] = [str(address.port)]
-
-    def opens(self, keyword: str, words: list[str]) -> Literal[True] | None:
-        if keyword == "match" and [word.lower() for word in words] != ["all"]:
-            raise ValueError("Match needs the ssh program")
-        return True if keyword == "match" or _matches(words, self._name) else None
-
-    def takes(self, block: Literal[True], keyword: str, words: list[str]) -> None:
-        if keyword in _MANY:
-            known = self.settings.setdefault(keyword, [])
-            known += [word for word in words if word not in known]
-        elif keyword in DEFAULTS and re.search(r"^[+^-]|[*?]", " ".join(words)):
-            raise ValueError(f"a list that changes the default of {keyword} needs the ssh program")
-        else:
-            self.settings.setdefault(keyword, [" ".join(words)])
-
-    def wrong(self, statement: Statement, why: str) -> None:
-        raise InputError(f"{statement.place}: {why}", "Correct the ssh configuration.")
-
-    def unreadable(self, file: Path, why: str) -> None:
-        """As ssh does, which reads the rest."""
-
-
-def _matches(patterns: Iterable[str], text: str) -> bool:
-    found = False
-    for pattern in patterns:
-        # ssh has no character classes.
-        if fnmatch.fnmatchcase(text.lower(), pattern.lstrip("!").lower().replace("[", "[[]")):
-            if pattern.startswith("!"):
-                return False
-            found = True
-    return found
-
-
 # What OpenSSH refuses in names as well: they end up in ProxyCommand and Match exec, which a shell reads.
 _FORBIDDEN = re.compile(r"[\s\x00-\x1f\x7f'\"`$\\;&<>|(){}]")
+_FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 _LEFT_TO_SSH = ("ProxyCommand", "KnownHostsCommand", "RevokedHostKeys")
 _HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]*)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:]+))(?::(?P<port>\d+))?/?")
 
@@ -129,34 +239,34 @@ class SshTarget:
     hostname: str
     port: int
     user: str
-    identity_files: tuple[str, ...] = ()
-    certificate_files: tuple[str, ...] = ()
-    identities_only: bool = False
-    identity_agent: str | None = None
+    identity_files: tuple[str, ...]
+    certificate_files: tuple[str, ...]
+    identities_only: bool
+    identity_agent: str | None
     """The agent's socket, None: no agent."""
-    proxy_jump: tuple[str, ...] = ()
+    proxy_jump: tuple[str, ...]
     """Hops as `[user@]host[:port]`, the first one is dialled first."""
-    host_key_alias: str | None = None
-    user_known_hosts: tuple[str, ...] = ()
-    global_known_hosts: tuple[str, ...] = ()
-    hash_known_hosts: bool = False
-    check_host_ip: bool = False
-    strict: str = "ask"
+    host_key_alias: str | None
+    user_known_hosts: tuple[str, ...]
+    global_known_hosts: tuple[str, ...]
+    hash_known_hosts: bool
+    check_host_ip: bool
+    strict: str
     """`yes`, `ask`, `accept-new` or `no`, as StrictHostKeyChecking."""
-    ciphers: tuple[str, ...] = DEFAULTS["ciphers"]
-    macs: tuple[str, ...] = DEFAULTS["macs"]
-    key_exchanges: tuple[str, ...] = DEFAULTS["kexalgorithms"]
-    host_key_algorithms: tuple[str, ...] = DEFAULTS["hostkeyalgorithms"]
-    public_key_algorithms: tuple[str, ...] = DEFAULTS["pubkeyacceptedalgorithms"]
-    required_rsa_size: int = LEAST_RSA_BITS
-    connect_timeout: float | None = None
+    ciphers: tuple[str, ...]
+    macs: tuple[str, ...]
+    key_exchanges: tuple[str, ...]
+    host_key_algorithms: tuple[str, ...]
+    public_key_algorithms: tuple[str, ...]
+    required_rsa_size: int
+    connect_timeout: float | None
     """Seconds, None: not set."""
-    family: socket.AddressFamily = socket.AF_UNSPEC
-    bind_address: str | None = None
-    public_key: bool = True
-    password: bool = True
-    keyboard_interactive: bool = True
-    password_prompts: int = 3
+    family: socket.AddressFamily
+    bind_address: str | None
+    public_key: bool
+    password: bool
+    keyboard_interactive: bool
+    password_prompts: int
     left_to_ssh: str = ""
     """A setting that only the ssh program follows."""
     by_hand: str = ""
@@ -173,24 +283,23 @@ class SshTarget:
         return f"{self.user}@{self.hostname}:{self.port}"
 
 
-def resolve(address: Address, config_file: str | None, ssh: str | None) -> SshTarget:
+def resolve(address: Address, config_file: str | None) -> SshTarget:
     """Return what `ssh` would do for this host.
 
     Args:
         address: The host; its user and port go before those of the configuration.
         config_file: As ssh's -F; None: the user's and the system's files.
-        ssh: Path of the ssh program, None: the files are read without it.
 
     Raises:
         InputError: The name or the configuration is not usable.
+        HostError: There is no ssh program, or it gives no answer.
     """
     _refuse("host", address.host)
     _refuse("user", address.user or "root")
     if config_file is not None and not os.access(config_file, os.R_OK):
         raise InputError(f"{config_file}: the ssh configuration cannot be read", "Check the path.")
-    settings = read_settings(address, config_file) if ssh is None else ask_ssh(address, config_file, ssh)
-    words = [*ssh_words(address, config_file, "ssh"), address.host]
-    return replace(target(address.host, settings), by_hand=" ".join(map(quote, words)))
+    words = [*ssh_words(address, config_file), address.host]
+    return replace(target(address.host, ask_ssh(address, config_file)), by_hand=" ".join(map(quote, words)))
 
 
 def hop_address(hop: str) -> Address:
@@ -230,9 +339,9 @@ def target(name: str, settings: Settings) -> SshTarget:
 
     def listed(keyword: str, older: str = "") -> tuple[str, ...]:
         value = first(keyword) or first(older)
-        return tuple(filter(None, value.split(","))) or DEFAULTS[keyword]
+        return tuple(filter(None, value.split(",")))
 
-    jump = first("proxyjump")
+    jump, strict = first("proxyjump"), first("stricthostkeychecking", "ask").lower()
     left_to_ssh = [name for name in _LEFT_TO_SSH if first(name.lower()) and not (jump and name == "ProxyCommand")]
     methods = first("preferredauthentications", "publickey,keyboard-interactive,password").split(",")
     return SshTarget(
@@ -250,7 +359,7 @@ def target(name: str, settings: Settings) -> SshTarget:
         global_known_hosts=files("globalknownhostsfile"),
         hash_known_hosts=_yes(first("hashknownhosts", "no")),
         check_host_ip=_yes(first("checkhostip", "no")),
-        strict=_strict(first("stricthostkeychecking", "ask")),
+        strict={"true": "yes", "false": "no", "off": "no"}.get(strict, strict),
         ciphers=listed("ciphers"),
         macs=listed("macs"),
         key_exchanges=listed("kexalgorithms"),
@@ -258,7 +367,7 @@ def target(name: str, settings: Settings) -> SshTarget:
         public_key_algorithms=listed("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes"),
         required_rsa_size=max(LEAST_RSA_BITS, whole("requiredrsasize", LEAST_RSA_BITS)),
         connect_timeout=float(whole("connecttimeout", 0)) or None,
-        family=_family(first("addressfamily", "any")),
+        family=_FAMILIES.get(first("addressfamily").lower(), socket.AF_UNSPEC),
         bind_address=first("bindaddress") or None,
         public_key=_yes(first("pubkeyauthentication", "yes")) and "publickey" in methods,
         password=_yes(first("passwordauthentication", "yes")) and "password" in methods,
@@ -313,12 +422,3 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
 
 def _yes(value: str) -> bool:
     return value.lower() in ("yes", "true", "unbound", "host-bound")
-
-
-def _strict(value: str) -> str:
-    value = value.lower()
-    return {"true": "yes", "false": "no", "off": "no"}.get(value, value)
-
-
-def _family(value: str) -> socket.AddressFamily:
-    return {"inet": socket.AF_INET, "inet6": socket.AF_INET6}.get(value.lower(), socket.AF_UNSPEC)

@@ -69,11 +69,8 @@ class SystemSshConnector:
         self._open: list[SystemSshConnection] = []
 
     def connect(self, address: Address) -> SystemSshConnection:
-        ssh = shutil.which("ssh")
-        if ssh is None:
-            raise HostError(address.host, "transport: ssh needs the ssh program", "Install OpenSSH's client.")
-        target = resolve(address, self._config_file, ssh)
-        words = [*ssh_words(address, self._config_file, ssh), *_FIXED]
+        target = resolve(address, self._config_file)
+        words = [*ssh_words(address, self._config_file), *_FIXED]
         words.append(f"-oConnectTimeout={target.connect_timeout or CONNECT_LIMIT:.0f}")
         takes_new = self._accept_new or target.strict in ("accept-new", "no")
         words.append(f"-oStrictHostKeyChecking={'accept-new' if takes_new else target.strict}")

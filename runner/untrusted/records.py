@@ -42,7 +42,6 @@ LARGEST, SMALLEST = 1e18, 1e-18
 _ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _EXPONENTS = bytes.maketrans(b"123456789E", b"111111111e")
 _LONG_EXPONENTS = (b"e10", b"e11", b"e00", b"e010", b"e011")
-_SPACE = " \t\n\r"
 _MOST = 1 << 63
 _MOST_PIECES = 128
 """The most pieces of a JSON file of that length, as the node program cuts it, with a margin."""
@@ -125,7 +124,7 @@ def message(data: bytes) -> dict[str, Any] | None:
 
 def _object(data: bytes, decoder: json.JSONDecoder) -> dict[str, Any] | None:
     try:
-        text = data.decode().strip(_SPACE)
+        text = data.decode().strip(" \t\n\r")
         record, end = decoder.raw_decode(text)  # decode looks for spaces with two expressions
     except (ValueError, RecursionError):
         # A line cut by a full disk: the next one is complete again.

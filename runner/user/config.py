@@ -74,7 +74,6 @@ _WORDS: Mapping[str, Sequence[str]] = {"notify": NOTIFY, "transport": TRANSPORTS
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
-    """The path of the config."""
     return user_folder("config", environ) / "config.yaml"
 
 

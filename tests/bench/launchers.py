@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from disttui.runner.planning.launchers.known import LAUNCHERS
-from disttui.runner.planning.launchers.place import Place
-from disttui.runner.profile import parse
+from disttui.runner.planning.launchers import LAUNCHERS, Place
+from disttui.runner.profile.load import parse
 from tests import frameworks
 from tests.bench.first_step import until_all
 from tests.bench.harness import Comparison, compare

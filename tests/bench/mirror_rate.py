@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from disttui.runner.runs.backfill import fill
 from disttui.runner.runs.registry import KnownHost, KnownRun
-from disttui.runner.runs.remote import reach_hosts, sync
+from disttui.runner.runs.remote import fill, reach_hosts, sync
 from disttui.runner.runs.store import HostStore
 from disttui.runner.transport import RefusePrompts
 from disttui.runner.transport.connector import HostConnector

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.survey import open_link
-from disttui.runner.profile import parse_host
+from disttui.runner.profile.sections import parse_host
 from disttui.runner.protocol.objects import Store
 from disttui.runner.sync.collect import Wanted, collect
 from disttui.runner.sync.transfer import TreeParcel, send

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from disttui.runner.hosts.load import load_of
-from disttui.runner.node.telemetry.processes import Processes
+from disttui.runner.node.telemetry.sampler import Processes
 from disttui.runner.runs.watch import HostNow
 from disttui.tui.app import DisttuiApp
 from disttui.tui.load.feed import TopChanged, TopFeed

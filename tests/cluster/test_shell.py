@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -86,7 +87,8 @@ def test_a_shell_is_where_its_rank_is_and_no_part_of_the_run(user: Make) -> None
     with shell(me, run) as child:
         assert answer(child, 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $WHAT <$TOKEN>"') == "0 0 4 a b <>"
         assert left(child, "exit") == 0
-    assert "has no rank 4" in pexpect.run(" ".join(me.command("shell", f"{run}:4")), env=me.environment()).decode()
+    refused = shlex.join(me.command("shell", f"{run}:4"))
+    assert "has no rank 4" in pexpect.run(refused, env=me.environment()).decode()
 
 
 @pytest.mark.parametrize("transport", ["builtin", "ssh"])

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from disttui.runner.api.preparing import prepare
+from disttui.runner.api.starting import Reachable, submit
 from disttui.runner.api.viewer import Viewer
-from disttui.runner.profile import load
-from disttui.runner.runs.launch import Reachable, submit
+from disttui.runner.profile.load import load
 from disttui.runner.runs.registry import keep
 from tests.cluster import Cluster
 from tests.cluster.slurm import Slurm

@@ -176,8 +176,6 @@ def test_leaving_a_replay_prints_the_run_and_the_way_back(tmp_path: Path) -> Non
     with terminal([*CLI, "runs", "replay", run.run], tmp_path) as shown:
         shown.until(b"paused")
         shown.type(b"q")
-        shown.until(b"profiles")
-        shown.type(b"q")
         assert shown.end() == 0
         said = shown.seen[shown.seen.rfind(LEFT) :].decode()
         assert f"{short(run.run)} failed" in said

@@ -14,7 +14,7 @@ import pytest
 from textual.pilot import Pilot
 
 from disttui.runner.errors import InputError
-from disttui.runner.profile.edit import change_config
+from disttui.runner.profile.save import change_config
 from disttui.runner.user.config import Settings, config_file, load_settings
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors

@@ -76,7 +76,7 @@ def test_looks(sizes: Sequence[tuple[int, int]], tmp_path: Path) -> None:
     async def look() -> None:
         async with opened("replay", str(tmp_path / "run-1"), tmp_path, sizes[0]) as (pilot, _):
             await pilot.press("comma")
-            await until(pilot, lambda: "● running" in shown(pilot))
+            await until(pilot, lambda: "● running" in shown(pilot) and "320 lines" in shown(pilot))
             await assert_snapshots(pilot, "dashboard-{}", sizes)
 
     look()

@@ -15,7 +15,7 @@ import pytest
 from textual.pilot import Pilot
 
 from disttui.runner.runs.registry import known_runs
-from disttui.runner.user.editor import editor_command
+from disttui.runner.user.terminal import editor_command
 from disttui.tui.app import DisttuiApp, PaletteProvider
 from disttui.tui.router import First
 from disttui.tui.widgets.bars import FooterBar

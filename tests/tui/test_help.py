@@ -13,7 +13,7 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import cli
 from disttui.tui.app import DisttuiApp
 from disttui.tui.charts.chart import Chart
 from disttui.tui.dialogs.help import HelpScreen

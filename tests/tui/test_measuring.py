@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from disttui.runner.api.measuring import Measured
+from disttui.runner.api.checking import Measured
 from disttui.runner.planning.checks import Check, HostFigures
 from disttui.runner.runs.following import Wishes
 from tests.tui.shelf_kit import asked

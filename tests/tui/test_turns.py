@@ -63,8 +63,9 @@ def test_an_answer_that_was_typed_before_the_question_could_be_read_is_none(tmp_
     async def press(app: Doors, pilot: Pilot[None]) -> None:
         burst(app, "2", "j", "r", "y", "enter", "escape")
         await kit.asked(pilot)
-        await pilot.pause(0.1)
+        await until(pilot, lambda: not app._keys._ahead)  # each of them starts the waiting time again
         assert app.screen.is_modal and not app.opened
+        await kit.asked(pilot)
         await pilot.press("y")
         await until(pilot, lambda: app.opened)
 

@@ -9,7 +9,7 @@ import pytest
 
 from disttui.runner.api.preparing import ahead, plan_run
 from disttui.runner.hosts.facts import with_leases
-from disttui.runner.profile import parse
+from disttui.runner.profile.load import parse
 from disttui.tui.router import Router
 from disttui.tui.wizard import WizardScreen
 from tests.tui import top_kit

@@ -17,8 +17,8 @@ from disttui.runner.api.library import read_profile
 from disttui.runner.errors import HostError, InputError
 from disttui.runner.hosts.discovery import typed_hosts
 from disttui.runner.hosts.facts import HostFacts
-from disttui.runner.profile import load, parse
 from disttui.runner.profile.library import EXAMPLES, library_named, profiles_in
+from disttui.runner.profile.load import load, parse
 from disttui.tui.home.screen import HomeScreen
 from disttui.tui.wizard import hosts_screen
 from disttui.tui.wizard.dialogs import SaveScreen

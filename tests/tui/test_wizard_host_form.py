@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from disttui.runner.profile import parse
+from disttui.runner.profile.load import parse
 from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.dialogs import SaveScreen
 from disttui.tui.wizard.host_form import FormTable, HostForm

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from disttui.runner.hosts.discovery.candidate import Candidate, Discovered
+from disttui.runner.hosts.discovery import Candidate, Discovered
 from disttui.tui.dashboard.screen import DashboardScreen
 from disttui.tui.dialogs.help import HelpScreen
 from disttui.tui.home.screen import HomeScreen

@@ -8,6 +8,7 @@ from typing import Any
 
 from disttui.runner.hosts.facts import read_leases
 from disttui.runner.hosts.load import load_of
+from disttui.runner.node.leases import new_text
 from disttui.runner.protocol.leases import Lease
 from disttui.runner.runs.watch import HostNow
 from disttui.tui.load.feed import TopFeed
@@ -76,8 +77,9 @@ def host(number: int, gpus: int, t: float = NOW, processes: int = 6) -> HostNow:
 
 def lease(user: str, gpus: list[int] | None, **more: Any) -> Lease:
     """A lease of a made-up run that began an hour ago, and is 41 % done."""
-    text = {"kind": "run", "run": "llama-7f3a", "gpus": gpus, "since": NOW - 3600, "order": 1.0, "uid": 1001,
-            "user": user, "by": f"{user}@desk", "step": 41, "steps": 100, **more}  # fmt: skip
+    run = "" if more.get("kind") == "hand" else "llama-7f3a"
+    text = {**new_text(run, 0, gpus, f"{user}@desk"), "since": NOW - 3600, "order": 1.0, "uid": 1001,
+            "user": user, "step": 41, "steps": 100, **more}  # fmt: skip
     (read,) = read_leases([text])
     return read
 

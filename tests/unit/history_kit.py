@@ -12,8 +12,9 @@ from typing import Any
 
 from disttui.runner.api.log_lines import LineFilter, logs
 from disttui.runner.api.viewer import Viewer
-from disttui.runner.cli.render.log_lines import LogPrinter
-from disttui.runner.profile import Profile, parse
+from disttui.runner.cli.logs import LogPrinter
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.schema import Profile
 from disttui.runner.runs.following import CaughtUp
 from disttui.runner.runs.registry import KnownRun, keep
 from tests.command import disttui

@@ -11,7 +11,8 @@ from disttui.runner.hosts.facts import HostFacts
 from disttui.runner.planning.plan import Plan, make_plan
 from disttui.runner.planning.preflight import Finding, check
 from disttui.runner.planning.recommend import Recommendation, recommend
-from disttui.runner.profile import Profile, parse
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.schema import Profile
 
 FOLDER = Path(__file__).parents[1] / "data" / "facts"
 TRAIN_ZIP = "~/.cache/disttui/train-0123456789abcdef.zip"

@@ -11,13 +11,12 @@ from typing import Any
 import pexpect  # type: ignore[import-untyped]
 import pytest
 
-from disttui.runner.errors import DisttuiError
-from disttui.runner.runs.adopt import adopt
+from disttui.runner.api import finding
 from disttui.runner.runs.registry import load_run
 from tests.command import disttui
 from tests.kept import has_been_reached
 from tests.unit.history_kit import DISTTUI, environ, kept
-from tests.unit.liar_kit import connector, liar
+from tests.unit.liar_kit import liar, viewer
 
 RUN = "evil-1a2b"
 
@@ -119,11 +118,12 @@ def test_what_is_no_name_of_a_host_is_refused(tmp_path: Path, hosts: Any, nproc:
     assert not (tmp_path / "disttui" / "runs" / RUN).exists()
 
 
-def test_a_run_of_ours_stays_ours_whatever_a_host_says(here: Viewer) -> None:
+def test_a_run_of_ours_stays_ours_whatever_a_host_says(here: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
     made = kept(here.home, RUN)
     runs = [{"run": RUN, "node_rank": 0, "hosts": ["a"], "nproc": [1]}]
     box = liar(here.home, "box", f'yield {{"ok": {{"runs": {runs}}}}}')
-    found = adopt(RUN, box, connector(), environ(here.home), _never)
+    monkeypatch.setattr(finding, "parse_host", lambda _: box.as_host())
+    found = finding.adopt(viewer(here.home), RUN, "box")
     assert found == made == load_run(made.folder)
 
 
@@ -137,7 +137,3 @@ def test_a_rerun_shows_what_a_host_wants_run_and_asks(here: Viewer) -> None:
         assert shown in asked, (shown, asked)
     code, said = here.type("rerun", RUN, "--trust-profile")
     assert here.marker.exists(), said
-
-
-def _never(*_: object) -> None:
-    raise DisttuiError("asked")

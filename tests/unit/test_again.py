@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from disttui.runner.api.rerunning import again
-from disttui.runner.profile import parse
+from disttui.runner.profile.load import parse
 from disttui.runner.runs.registry import keep, load_run
 from tests.unit.history_kit import command
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from disttui.runner.node.check import network
-from disttui.runner.node.check.host import inspect, read_health
+from disttui.runner.node.probe import network
+from disttui.runner.node.probe.health import inspect, read_health
 from disttui.runner.planning import checks
 from disttui.runner.planning.checks import Way
 from disttui.runner.protocol.checks import Dialled, Inspected

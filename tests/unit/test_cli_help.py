@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import click
 from click.testing import CliRunner
 
-from disttui.runner.cli.app import MOVED, SECTIONS
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import MOVED, SECTIONS, cli
 
 
 def test_every_command_is_in_one_section() -> None:

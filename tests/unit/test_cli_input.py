@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from disttui.runner.api.probing import probe
 from disttui.runner.api.viewer import Viewer
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import cli
 from disttui.runner.errors import HostError, InputError
-from disttui.runner.profile import Host, parse_host
+from disttui.runner.profile.sections import Host, parse_host
 from tests.command import disttui
 
 PROFILE = "disttui: 1\nhosts: [local]\njob: {builtin: bytegpt, args: [--stepz, 3]}\n"

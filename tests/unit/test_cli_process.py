@@ -73,7 +73,7 @@ def test_closed_pipe_ends_every_command_with_141(words: list[str]) -> None:
 def test_quiet_follower_notices_that_its_reader_has_gone() -> None:
     code = (
         "import sys, time\nfrom disttui.runner.cli import process\n"
-        "from disttui.runner.cli.render.jsonl import JsonPrinter\n"
+        "from disttui.runner.cli.render.printer import JsonPrinter\n"
         "def follow(**_):\n    printer = JsonPrinter(sys.stdout)\n    printer.say('first')\n"
         "    while True:\n        printer.refresh(None)\n        time.sleep(0.01)\n"
         "process.cli.main = follow\nprocess.run()"

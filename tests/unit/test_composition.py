@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import cli
 from disttui.runner.errors import InputError
-from disttui.runner.profile import Profile, composition, load, problems
+from disttui.runner.profile import composition, problems
+from disttui.runner.profile.load import load
+from disttui.runner.profile.schema import Profile
 
 BASE = """\
 disttui: 1
@@ -263,7 +265,7 @@ def test_a_file_of_a_team_library_cannot_hold_up_the_lists_of_all_others(
 
 def test_a_profile_of_a_run_extends_nothing(team: Path) -> None:
     """What comes from a host is text, and reads no file of this machine."""
-    from disttui.runner.profile import parse
+    from disttui.runner.profile.load import parse
 
     with pytest.raises(InputError, match="unknown key 'extends'"):
         parse(BASE + "extends: base\n", "profile of two-7f3a")

@@ -17,7 +17,8 @@ from disttui.runner.node import procs
 from disttui.runner.node.host import HostPart
 from disttui.runner.node.serve import runs
 from disttui.runner.planning.interop.write import explicit_plan, write
-from disttui.runner.profile import ProfileErrors, parse
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.protocol.containers import removal_words, start_words
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same

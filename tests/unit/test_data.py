@@ -15,8 +15,9 @@ import pytest
 
 from disttui.runner.errors import HostError
 from disttui.runner.hosts.link import Link
-from disttui.runner.profile import ProfileErrors, parse
 from disttui.runner.profile.effects import effect_lines
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.protocol import tree
 from disttui.runner.protocol.objects import Store
 from disttui.runner.sync.collect import Wanted, collect

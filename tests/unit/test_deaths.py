@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from disttui.runner.diagnose.traceback import frames
+from disttui.runner.diagnose.frames import frames
 from disttui.runner.node.observe import deaths
 from disttui.runner.node.rank import run_main
 

@@ -13,8 +13,8 @@ from disttui.runner.api.diagnosing import diagnose
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.cli.render.run_story import run_json
 from disttui.runner.diagnose.cause import causes, find
+from disttui.runner.diagnose.frames import fold_traceback
 from disttui.runner.diagnose.hints import hint
-from disttui.runner.diagnose.traceback import fold_traceback
 from disttui.runner.render.diagnosis import diagnosis_data, diagnosis_text
 from disttui.runner.render.story import attempt_words, others
 from disttui.runner.runs.registry import KnownHost, KnownRun

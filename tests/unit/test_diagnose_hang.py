@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from disttui.runner.diagnose import hang
-from disttui.runner.diagnose.frames import Frame, own
+from disttui.runner.diagnose.frames import Frame, frames, own
 from disttui.runner.diagnose.hang import Standing, awaited, rank_words, sentences, stacks, standings
-from disttui.runner.diagnose.traceback import frames
 from disttui.runner.protocol.files import RankStacks
 from disttui.runner.runs.state import begin
 from disttui.runner.untrusted.decode import decode

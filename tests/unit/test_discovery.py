@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disttui.runner.errors import InputError
-from disttui.runner.hosts.discovery import Discovered, find_all, read_file, ssh_hosts, typed_hosts
-from disttui.runner.hosts.discovery.candidate import MOST, flaw_of
+from disttui.runner.hosts.discovery import MOST, Discovered, find_all, flaw_of, read_file, ssh_hosts, typed_hosts
 
 DATA = Path(__file__).parents[1] / "data" / "discovery"
 

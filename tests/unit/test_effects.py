@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disttui.runner.profile import parse
-from disttui.runner.profile.changes import bounded, difference
-from disttui.runner.profile.effects import effect_lines, secrets
+from disttui.runner.profile.effects import bounded, difference, effect_lines, secrets
+from disttui.runner.profile.load import parse
 from disttui.runner.profile.trust import doubt
 from disttui.runner.render.plan import plan_json, render_plan
 from tests.command import disttui

@@ -23,7 +23,8 @@ from disttui.runner.api.environments import collect_requirements
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import HostError, InputError
 from disttui.runner.hosts.link import Link
-from disttui.runner.profile import ProfileErrors, load
+from disttui.runner.profile.load import load
+from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.transport.local import LocalConnection
 from tests.kept import has_been_reached
 

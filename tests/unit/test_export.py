@@ -15,11 +15,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from disttui.runner.api.interop import export_profile
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import cli
 from disttui.runner.errors import InputError
 from disttui.runner.planning.interop.read import read_foreign
 from disttui.runner.planning.interop.write import Target, explicit_plan, write
-from disttui.runner.profile import Profile, parse
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.schema import Profile
 from tests import frameworks
 from tests.unit.sshd import free_port
 from tests.unit.test_import import ONE_MACHINE, TWO_MACHINES

@@ -15,9 +15,8 @@ import pytest
 
 from disttui.runner.errors import DisttuiError, HostError
 from disttui.runner.hosts.link import Item, Link
-from disttui.runner.runs.backfill import fill
 from disttui.runner.runs.registry import KnownHost, KnownRun
-from disttui.runner.runs.remote import TAIL, Reached, sync
+from disttui.runner.runs.remote import TAIL, Reached, fill, sync
 from disttui.runner.runs.store import HostStore
 from disttui.runner.transport.local import LocalConnection, LocalStream
 from tests.kept import has_been_reached
@@ -142,7 +141,7 @@ def test_what_was_on_its_way_for_one_log_never_comes_into_another(
     (store.folder / LOG).unlink()
     (store.folder / LOG).mkdir()
     slow.set()
-    monkeypatch.setattr("disttui.runner.runs.backfill.REACH", 100.0)
+    monkeypatch.setattr("disttui.runner.runs.remote.REACH", 100.0)
     with pytest.raises(DisttuiError, match="Is a directory"):
         fill(link, run, 0, store, LOG)
     assert slow.carried < 16 * MIB, "of the 32 MiB that were asked for: what is not wanted any more is cancelled"
@@ -158,7 +157,7 @@ def test_a_link_whose_reads_cannot_be_ended_is_closed(
     (store.folder / LOG).unlink()
     (store.folder / LOG).mkdir()
     slow.set()
-    monkeypatch.setattr("disttui.runner.runs.backfill.REACH", 0.0)
+    monkeypatch.setattr("disttui.runner.runs.remote.REACH", 0.0)
     with pytest.raises(DisttuiError, match="Is a directory"):
         fill(link, run, 0, store, LOG)
     with pytest.raises(HostError, match="the link broke"):

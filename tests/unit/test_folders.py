@@ -17,7 +17,7 @@ from disttui.runner.errors import HostError
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.ship import node_parcel
 from disttui.runner.node import folders, parcel
-from disttui.runner.node.probe import place
+from disttui.runner.node.probe import report
 from disttui.runner.node.problem import Problem
 from disttui.runner.node.serve import listing, runs
 from disttui.runner.protocol.requests import Op, StartRequest
@@ -330,7 +330,7 @@ def test_plan_says_beforehand_that_a_run_dir_will_be_refused(tmp_path: Path) -> 
     (tmp_path / "all").mkdir()
     (tmp_path / "all").chmod(0o777)
     problems: list[str] = []
-    place.disk(str(tmp_path / "all" / "runs"), problems)
+    report.disk(str(tmp_path / "all" / "runs"), problems)
     assert problems == [
         f"run_dir {tmp_path}/all/runs will be refused: every user can write in {tmp_path}/all, and it is not sticky"
     ]

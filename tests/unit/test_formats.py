@@ -16,7 +16,7 @@ from disttui.runner.node.host import HostPart
 from disttui.runner.node.loop import Loop
 from disttui.runner.node.observe.ranks import Ranks
 from disttui.runner.node.serve.channel import Sender, Server
-from disttui.runner.protocol import gang, reports, requests
+from disttui.runner.protocol import events, gang, requests
 from disttui.runner.protocol.cause import Cause
 from disttui.runner.protocol.events import Event
 from disttui.runner.protocol.files import Exit, Launch, Spec, Target
@@ -26,7 +26,7 @@ PAGE = ROOT / "docs" / "formats.md"
 EVENTS = ROOT / "runner" / "protocol" / "events.py"
 PLACES = (
     "runner/runs/state.py",  # the fold
-    "runner/render/events.py",  # its text
+    "runner/render/story.py",  # its text
 )
 """Where every kind of event is taken apart."""
 
@@ -62,7 +62,7 @@ def test_a_new_kind_of_event_is_missed_by_name_in_every_place_that_must_know_it(
 def test_every_report_of_a_rank_has_its_handler(tmp_path: Path) -> None:
     spec: Any = {"run": "x", "node_rank": 0, "nproc": [1], "launch": {"instrument": True}, "target": {"kind": "script"}}
     ranks = Ranks(HostPart(spec, str(tmp_path), "", None, {}, 0o22), 1, Loop(), print, print)
-    assert ranks._handlers.keys() == set(get_args(reports.Kind))
+    assert ranks._handlers.keys() == set(get_args(events.ReportKind))
     ranks.close()
 
 
@@ -87,7 +87,7 @@ def test_what_the_gang_takes_are_the_messages_of_the_protocol(union: object, tab
 
 def test_every_request_has_its_handler() -> None:
     server = Server("", None, Sender(io.BytesIO()))
-    handled = [*server._operations, *server._streams]
+    handled = [name[3:] for name in dir(server) if name.startswith("do_")]
     assert sorted(handled) == sorted(get_args(requests.Op))
 
 

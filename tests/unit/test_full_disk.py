@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from disttui.runner.node import disk
-from disttui.runner.node.probe import place
+from disttui.runner.node.probe import report
 from disttui.runner.node.telemetry.sampler import Sampler
 from disttui.runner.node.telemetry.sampling import Alarms
 from tests.unit.runs_kit import Make, making
@@ -88,7 +88,7 @@ def test_inodes_are_counted_before_the_start_and_while_it_runs(small: Path) -> N
         (small / f"{made}").touch()
         made += 1
     problems: list[str] = []
-    assert not place.disk(str(small / "x"), problems)["writable"]
+    assert not report.disk(str(small / "x"), problems)["writable"]
     assert f"the disk of {small} has no free inodes: all 100 are in use" in problems[0]
     sampler = Sampler(str(small))
     record: Any = sampler.sample({})

@@ -27,8 +27,7 @@ from disttui.runner.node.gang import messages
 from disttui.runner.node.gang.follower import Follower
 from disttui.runner.node.gang.gang import Gang, Phase
 from disttui.runner.node.gang.leader import Leader
-from disttui.runner.node.gang.link import Channel
-from disttui.runner.node.gang.wirehmac import BrokenWireError, WireSession
+from disttui.runner.node.gang.link import BrokenWireError, Channel, WireSession
 from disttui.runner.node.host import HostPart, plan_hash
 from disttui.runner.node.loop import Loop
 from disttui.runner.node.supervise import member

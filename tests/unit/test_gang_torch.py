@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from disttui.runner.planning.launchers.torchrun import options
+from disttui.runner.planning.launchers import torchrun_options as options
 from tests.unit.runs_kit import Cluster
 
 pytestmark = [

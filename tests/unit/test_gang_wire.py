@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disttui.runner.node.gang.wirehmac import FIRST_LIMIT, LIMIT, BrokenWireError, WireSession
+from disttui.runner.node.gang.link import FIRST_LIMIT, LIMIT, BrokenWireError, WireSession
 
 KEY = b"k" * 32
 json_values = st.recursive(
@@ -87,7 +87,7 @@ def test_a_stranger_s_frame_is_never_parsed(monkeypatch: pytest.MonkeyPatch) -> 
 
     leader, follower = pair()
     frame = follower.pack({"k": "a"})
-    monkeypatch.setattr("disttui.runner.node.gang.wirehmac.json.loads", parse)
+    monkeypatch.setattr("disttui.runner.node.gang.link.json.loads", parse)
     for junk in (b"[" * 900, b'{"k":"\\ud800"}', b"{}", b"\xff" * 900, b"9" * 900):
         stranger = struct.pack(">I", 32 + len(junk)) + bytes(32) + junk
         session = WireSession(KEY, leads=True)

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from disttui.runner.api import diagnosing, ending, listing, old, orphan_search, probing, pulling
+from disttui.runner.api import diagnosing, ending, listing, orphan_search, probing, pulling
 from disttui.runner.api import viewer as viewer_module
-from disttui.runner.cli.orphans import render_orphans
-from disttui.runner.cli.pull import pulled_lines
+from disttui.runner.api.finding import adopt
+from disttui.runner.cli.ending import render_orphans
 from disttui.runner.cli.render.runs import render_runs
+from disttui.runner.cli.show import pulled_lines
 from disttui.runner.errors import DisttuiError, HostError
 from disttui.runner.formatting import amount, clock, count, duration, gibibytes, number, when
 from disttui.runner.hosts import link as link_module
@@ -27,7 +28,7 @@ from disttui.runner.hosts.facts import facts_of
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.load import load_of
 from disttui.runner.node.observe.patterns import recognise
-from disttui.runner.profile import parse
+from disttui.runner.profile.load import parse
 from disttui.runner.protocol.frames import Unpacker
 from disttui.runner.protocol.summary import summarize
 from disttui.runner.render.diagnosis import diagnosis_data, diagnosis_text
@@ -35,7 +36,6 @@ from disttui.runner.render.probe import render_probe
 from disttui.runner.render.stopping import old_table, stopped_lines
 from disttui.runner.runs import remote
 from disttui.runner.runs import store as store_module
-from disttui.runner.runs.adopt import adopt
 from disttui.runner.runs.follow import HostMirror, Notice
 from disttui.runner.runs.registry import KnownHost, KnownRun
 from disttui.runner.runs.store import HostStore
@@ -138,8 +138,8 @@ def test_whatever_a_host_answers_a_command_has_an_end(
         lambda: render_orphans(orphan_search.orphans(here, ["local"]).found, end=False),
         lambda: render_orphans(orphan_search.orphans(here, ["local"], end=True).found, end=True),
         lambda: pulled_lines(run, pulling.pull(here, run, tmp_path / "to", say), tmp_path),
-        lambda: old_table(old.old_runs(here, older=0.0).runs),
-        lambda: adopt("lied-1a2b", KnownHost("n1", "local"), connector(), {"XDG_DATA_HOME": str(tmp_path / "x")}, _no),
+        lambda: old_table(ending.old_runs(here, older=0.0).runs),
+        lambda: adopt(viewer(tmp_path / "x"), "lied-1a2b", "local"),
         lambda: diagnosis_text(diagnosing.diagnose(here, run, diagnosis_text)),
         lambda: json.dumps(diagnosis_data(diagnosing.diagnose(here, run))),
         lambda: stopped_lines(ending.stop(here, run, tell=say)),
@@ -153,10 +153,6 @@ def test_whatever_a_host_answers_a_command_has_an_end(
         except DisttuiError as error:
             seen = str(error)
         assert "\x1b" not in str(seen).replace("\\x1b", "") and "\x1b" not in "".join(said), (seen, said)
-
-
-def _no(*_: object) -> None:
-    raise DisttuiError("asked")
 
 
 @settings(max_examples=400, deadline=None)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import cli
 from disttui.runner.cli.render.live import TextPrinter
 from disttui.runner.errors import DisttuiError, HostError
 from disttui.runner.runs import remote

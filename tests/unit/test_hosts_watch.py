@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 
 from disttui.runner.address import Address
-from disttui.runner.api.orphan_search import orphans
+from disttui.runner.api.orphan_search import orphans, top
 from disttui.runner.api.viewer import Viewer
-from disttui.runner.api.watching import top
-from disttui.runner.cli.orphans import render_orphans
+from disttui.runner.cli.ending import render_orphans
 from disttui.runner.errors import HostError, InputError, LinkLostError
 from disttui.runner.hosts.load import load_of
 from disttui.runner.hosts.survey import CONNECTS

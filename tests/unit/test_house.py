@@ -103,11 +103,6 @@ _SAME = {
     "Target": "`job` of the profile, and of the spec that is made of it",
     "Launch": "`launch` of the profile, and of the spec that is made of it",
     "Exit": "exit.json, and as much of it as the viewing side has checked",
-    "Started": "the answer to `start`, and as much of it as the viewing side has checked",
-    "Submitted": "the answer to `submit`, and as much of it as the viewing side has checked",
-    "Stopped": "the answer to `stop`, and as much of it as the viewing side has checked",
-    "StacksAnswer": "the answer to `stacks`, and as much of it as the viewing side has checked",
-    "Completed": "the answer to `complete`, and as much of it as the viewing side has checked",
     "Problem": "what a user can correct; the two zips that are shipped import nothing of each other",
     "RankIdentity": "where a process stands in the run; the two zips that are shipped import nothing of each other",
     **dict.fromkeys(

@@ -10,7 +10,7 @@ import pytest
 from disttui.runner.cli.render.runs import render_runs
 from disttui.runner.errors import InputError
 from disttui.runner.ids import new_run_id, pick, short
-from disttui.runner.profile import parse
+from disttui.runner.profile.load import parse
 from disttui.runner.runs.registry import find_run, keep
 
 ONE, OTHER = "2node-7f3a" + "0" * 12, "2node-7f3a" + "1" * 12

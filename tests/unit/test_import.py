@@ -12,11 +12,12 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import cli
 from disttui.runner.errors import InputError
 from disttui.runner.planning.interop.draft import Imported
 from disttui.runner.planning.interop.read import Kind, read_foreign
-from disttui.runner.profile import Profile, parse
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.schema import Profile
 from tests.counting import counted
 
 ONE_MACHINE = """\

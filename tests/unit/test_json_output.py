@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 from disttui.runner.api.log_lines import LineFilter
 from disttui.runner.api.preparing import PreflightError
-from disttui.runner.cli.global_options import GLOBAL_OPTIONS
-from disttui.runner.cli.group import cli
-from disttui.runner.cli.render.jsonl import JsonPrinter
+from disttui.runner.cli.app import cli
+from disttui.runner.cli.options import GLOBAL_OPTIONS
+from disttui.runner.cli.render.printer import JsonPrinter
 from disttui.runner.errors import HostError
 from disttui.runner.hosts.survey import HostsError
 from disttui.runner.planning.preflight import Finding

@@ -20,14 +20,14 @@ from disttui.runner.errors import InputError
 from disttui.runner.hosts.facts import HostFacts, Needs
 from disttui.runner.hosts.survey import probe_request
 from disttui.runner.node.host import HostPart
-from disttui.runner.node.probe.place import workdir
-from disttui.runner.node.probe.report import probe
-from disttui.runner.node.probe.torch_files import needed
+from disttui.runner.node.probe.interpreters import needed
+from disttui.runner.node.probe.report import probe, workdir
 from disttui.runner.node.rank.identity import adopt
 from disttui.runner.node.supervise.attempt import start_line
 from disttui.runner.planning.by_hand import shell_command
 from disttui.runner.planning.interop.write import explicit_plan, write
-from disttui.runner.profile import ProfileErrors, parse
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.problems import ProfileErrors
 from tests import frameworks
 from tests.unit.planning import Planned, facts, planned
 

@@ -13,16 +13,17 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from disttui.runner.api import libraries
 from disttui.runner.api.libraries import list_library, remove_library
-from disttui.runner.cli.group import cli
-from disttui.runner.errors import InputError
-from disttui.runner.library import headers
+from disttui.runner.cli.app import cli
+from disttui.runner.errors import InputError, near
 from disttui.runner.library.store import lock
-from disttui.runner.profile import Profile, ProfileErrors, parse, parse_quickly
 from disttui.runner.profile.composition import Trees
 from disttui.runner.profile.library import LibraryEntry, find, list_names, list_profiles
-from disttui.runner.profile.nodes import ProfileText
-from disttui.runner.profile.problems import near
+from disttui.runner.profile.load import parse, parse_quickly
+from disttui.runner.profile.nodes import Source
+from disttui.runner.profile.problems import ProfileErrors
+from disttui.runner.profile.schema import Profile
 from disttui.tui.home import rows
 from disttui.tui.inventory import Inventory, fingerprint, read_inventory
 from tests.counting import counted
@@ -336,11 +337,11 @@ def test_a_list_reads_only_what_has_changed_wrong_profiles_too(
     missing = put(listed["team1"], "missing.yaml", '"\\x65xtends": base\n' + GOOD)
     read: list[str] = []
 
-    def noted(found: ProfileText, path: Path, trees: Trees) -> Profile:
+    def noted(found: Source, path: Path, trees: Trees) -> Profile:
         read.append(path.stem)
         return parse_quickly(found, path, trees)
 
-    monkeypatch.setattr(headers, "parse_quickly", noted)
+    monkeypatch.setattr(libraries, "parse_quickly", noted)
 
     def problems() -> dict[str, str]:
         read.clear()
@@ -361,7 +362,7 @@ def test_a_list_reads_only_what_has_changed_wrong_profiles_too(
 def test_of_a_huge_profile_no_header_is_read(listed: dict[str, Path]) -> None:
     put(listed["team1"], "huge.yaml", GOOD + "#" * 70_000)
     [profile] = list_library(library="one")[0].profiles
-    assert profile.header == headers.Header("larger than 64 KiB: not read for this list")
+    assert profile.header == libraries.Header("larger than 64 KiB: not read for this list")
 
 
 @pytest.mark.parametrize("text", [entry.path.read_text() for entry in list_profiles() if entry.origin == "built in"])
@@ -378,7 +379,9 @@ def test_a_list_and_a_run_read_the_same_of_a_profile(listed: dict[str, Path], te
         for quick in (False, True):
             path = listed["own"] / "x.yaml"
             try:
-                profile = parse_quickly(ProfileText(changed, Path("/").stat()), path) if quick else parse(changed, path)
+                profile = (
+                    parse_quickly(Source(str(path), changed, Path("/").stat()), path) if quick else parse(changed, path)
+                )
                 outcomes.append(profile.model_dump_json())
             except ProfileErrors as error:
                 outcomes.append(str(error))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import cli
 from disttui.runner.errors import InputError
-from disttui.runner.profile import load
+from disttui.runner.profile.load import load
 from tests.unit import history_kit
 
 BASE = "disttui: 1\nhosts: [a]\njob: {script: x.py, args: [--lr, '${var:lr=1}']}\n"

@@ -16,16 +16,15 @@ from hypothesis import strategies as st
 
 from disttui.runner.api.libraries import add_library, check_libraries, list_library
 from disttui.runner.api.library_edits import compare
-from disttui.runner.cli.render.library import library_table
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.library import store
 from disttui.runner.library.git import _BOUNDED, GitError, url_flaw
 from disttui.runner.library.git import run as run_git
-from disttui.runner.library.join import join, join_lines
-from disttui.runner.library.store import put, save
-from disttui.runner.profile import load
-from disttui.runner.profile.edit import as_data
+from disttui.runner.library.store import join, join_lines, put, save
 from disttui.runner.profile.library import Library
+from disttui.runner.profile.load import load
+from disttui.runner.profile.save import as_data
+from disttui.runner.render.library import library_table
 from tests.command import disttui
 from tests.counting import counted
 from tests.unit.library_kit import PROFILE, User, bare

@@ -225,7 +225,7 @@ def _waiting(first: bytes) -> int:
 
 def test_a_loader_whose_viewer_falls_silent_ends_by_itself(home: Path) -> None:
     hello = json.dumps({"marker": "m" * 32, "node": node_parcel().sha256, "train": None}).encode() + b"\n"
-    impatient = ship.loader_line().replace(b"_PARCELS = 600", b"_PARCELS = 1")
+    impatient = ship.loader_line().replace(b"signal.alarm(600)", b"signal.alarm(1)")
     assert impatient != ship.loader_line()
     for first in (b"", ship.loader_line(), impatient + hello, impatient + hello + b"%d\n" % len(node_parcel().data)):
         assert _waiting(first) == -signal.SIGALRM
@@ -234,7 +234,7 @@ def test_a_loader_whose_viewer_falls_silent_ends_by_itself(home: Path) -> None:
 def test_a_loaded_program_is_not_timed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Only what comes after the parcels is looked at: they are there already.
     Link(LocalConnection("local"), "local", sys.executable).close()
-    impatient = ship.loader_line().replace(b"_PARCELS = 600", b"_PARCELS = 2")
+    impatient = ship.loader_line().replace(b"signal.alarm(600)", b"signal.alarm(2)")
     monkeypatch.setattr("disttui.runner.hosts.link.loader_line", lambda: impatient)
     link = Link(LocalConnection("local"), "local", sys.executable)
     try:

@@ -12,7 +12,7 @@ from disttui.runner.errors import InputError
 from disttui.runner.node.observe.log_limit import LogLimit
 from disttui.runner.node.serve import reading
 from disttui.runner.node.serve.mirror import Mirror
-from disttui.runner.profile import parse
+from disttui.runner.profile.load import parse
 from disttui.runner.runs.store import HostStore
 
 MIB = 1 << 20

@@ -17,7 +17,7 @@ from disttui.runner.api.log_lines import LineFilter
 from disttui.runner.hosts.facts import HostFacts, Needs
 from disttui.runner.hosts.survey import probe_request
 from disttui.runner.node.probe.report import probe
-from disttui.runner.profile import parse
+from disttui.runner.profile.load import parse
 from tests.unit.history_kit import kept, lines, mirrored, printed
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import Make, making

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from disttui.runner.user.config import Settings
-from disttui.runner.user.notices import Notices
+from disttui.runner.user.terminal import Notices
 
 XTERM = {"TERM": "xterm-256color"}
 

@@ -22,8 +22,9 @@ import pytest
 from disttui.runner.node import notify
 from disttui.runner.node.journal import Journal
 from disttui.runner.node.notify import Notifier, RefusedError, send, sentence, undelivered
-from disttui.runner.profile import ProfileErrors, parse
 from disttui.runner.profile.effects import effect_lines
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.profile.sections import Notify
 from tests.unit.waiting import wait_for
 

@@ -16,7 +16,7 @@ import pytest
 
 from disttui.runner.errors import InputError
 from disttui.runner.node import procs
-from disttui.runner.profile import parse
+from disttui.runner.profile.load import parse
 from disttui.runner.runs import hooks
 from disttui.runner.runs.registry import keep
 from disttui.runner.runs.state import RunState, begin

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from disttui.runner.api.ending import stop
-from disttui.runner.api.replaying import replay
+from disttui.runner.api.following import replay
 from disttui.runner.protocol.files import Exit
 from disttui.runner.render.stopping import stopped_lines
 from disttui.runner.runs.registry import KnownHost, KnownRun

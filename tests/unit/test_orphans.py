@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from disttui.runner.cli.orphans import render_orphans
-from disttui.runner.node import descent, procs
+from disttui.runner.cli.ending import render_orphans
+from disttui.runner.node import procs
 from disttui.runner.node.serve import orphans as module
 from disttui.runner.node.serve import runs
 from disttui.runner.node.serve.orphans import orphans
 from disttui.runner.node.supervise import stop
+from disttui.runner.node.telemetry import sampling
 from disttui.runner.protocol.requests import Orphan
 from tests.command import disttui
 from tests.unit.runs_kit import Cluster
@@ -340,7 +341,7 @@ def test_a_daemon_that_cleared_its_environment_is_found_after_supervisor_and_war
         run.start()
         log = run.path(0, "attempt-1/rank-0.log")
         daemon = int(wait_for(lambda: log.exists() and log.read_text(), "the daemon"))
-        noted = run.path(0, descent.NAME)
+        noted = run.path(0, sampling.UNTAGGED)
         wait_for(lambda: noted.exists() and str(daemon) in noted.read_text(), "the note")
         assert noted.stat().st_mode & 0o777 == 0o600
         up = run.supervisor(0)
@@ -372,5 +373,5 @@ def test_a_note_of_another_boot_or_of_a_number_that_is_taken_anew_names_nobody(t
         ({"processes": "x"}, set()),
     ):
         data = {**here, "processes": [[me.pid, me.start]], **changes}
-        (tmp_path / descent.NAME).write_text(json.dumps(data))
-        assert descent.noted(str(tmp_path)) == expected
+        (tmp_path / sampling.UNTAGGED).write_text(json.dumps(data))
+        assert sampling.noted(str(tmp_path)) == expected

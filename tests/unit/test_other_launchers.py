@@ -21,9 +21,8 @@ from disttui.runner.node.gang.messages import is_mpi_place
 from disttui.runner.node.probe import interpreters
 from disttui.runner.node.rank import by_mpirun, mpi_world
 from disttui.runner.node.supervise import warden
-from disttui.runner.planning.launchers.known import LAUNCHERS
-from disttui.runner.planning.launchers.place import Place
-from disttui.runner.profile import parse
+from disttui.runner.planning.launchers import LAUNCHERS, Place
+from disttui.runner.profile.load import parse
 from disttui.runner.protocol.cause import Cause, root
 from disttui.runner.protocol.gang import MpiPlace
 from tests import frameworks

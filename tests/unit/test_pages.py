@@ -10,8 +10,8 @@ from typing import get_args
 
 import click
 
-from disttui.runner.cli.group import cli
-from disttui.runner.profile import parse
+from disttui.runner.cli.app import cli
+from disttui.runner.profile.load import parse
 from disttui.runner.profile.sections import Launch
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from disttui.runner.hosts.facts import HostFacts
 from disttui.runner.planning.by_hand import shell_command
-from disttui.runner.planning.launchers import torchrun
+from disttui.runner.planning.launchers import target_words
 from disttui.runner.planning.plan import counts_line
 from disttui.runner.render.plan import plan_json, render_plan
 from disttui.runner.text import quote
@@ -165,10 +165,10 @@ def test_the_launcher_and_the_hand_get_the_same_options() -> None:
 
 
 def test_each_kind_of_job_as_torchrun_wants_it() -> None:
-    assert torchrun.job("script", "train.py", ["-m"]) == ("train.py", "-m")
-    assert torchrun.job("script", "-odd.py", []) == ("./-odd.py",)
-    assert torchrun.job("module", "pkg.train", ["a"]) == ("-m", "pkg.train", "a")
-    assert torchrun.job("command", "./run", ["a"]) == ("--no-python", "./run", "a")
+    assert target_words("script", "train.py", ["-m"]) == ("train.py", "-m")
+    assert target_words("script", "-odd.py", []) == ("./-odd.py",)
+    assert target_words("module", "pkg.train", ["a"]) == ("-m", "pkg.train", "a")
+    assert target_words("command", "./run", ["a"]) == ("--no-python", "./run", "a")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from disttui.runner import private
-from disttui.runner.api.starting import commit_of
-from disttui.runner.profile import parse
+from disttui.runner.profile.load import parse
 from disttui.runner.profile.save import save
 from disttui.runner.runs.registry import keep, mirror_of
 from disttui.runner.runs.store import HostStore
@@ -78,18 +77,3 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None
         private.read(tmp_path / "pipe", 3)
     with pytest.raises(IsADirectoryError):
         private.read(tmp_path, 3)
-
-
-def test_the_commit_of_a_shared_folder_is_not_asked_for_at_a_pipe(tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    (clone / ".git/refs/heads").mkdir(parents=True)
-    (clone / ".git/HEAD").write_text("ref: refs/heads/main\n")
-    (clone / ".git/refs/heads/main").write_text(40 * "a" + "\n")
-    assert commit_of(clone) == 40 * "a"
-    (clone / ".git/refs/heads/main").unlink()
-    assert commit_of(clone) == ""
-    (clone / ".git/packed-refs").write_text("# pack-refs\n" + 40 * "b" + " refs/heads/main\n")
-    assert commit_of(clone) == 40 * "b"
-    (clone / ".git/HEAD").unlink()
-    os.mkfifo(clone / ".git/HEAD")
-    assert commit_of(clone) == ""

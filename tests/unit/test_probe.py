@@ -18,8 +18,7 @@ import pytest
 
 from disttui.runner.hosts.facts import HostFacts
 from disttui.runner.node.child import ask, together
-from disttui.runner.node.probe import cpu, nics, place
-from disttui.runner.node.probe import report as module
+from disttui.runner.node.probe import cpu, nics, report
 from disttui.runner.node.probe.report import probe
 from disttui.runner.node.serve import shell
 from disttui.runner.protocol.facts import Facts
@@ -96,7 +95,7 @@ def test_a_part_that_fails_or_hangs_is_a_problem(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(cpu, "facts", broken)
     monkeypatch.setattr(nics, "facts", release.wait)
-    monkeypatch.setattr(module, "_LIMIT", 2.0)
+    monkeypatch.setattr(report, "_LIMIT", 2.0)
     facts = _over_the_wire(probe({"gpus": False}))
     release.set()
     assert "the host's cpu cannot be read: nonsense in /proc" in facts.problems
@@ -119,7 +118,7 @@ def test_a_silent_dns_costs_its_limit_only(monkeypatch: pytest.MonkeyPatch) -> N
     release = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: release.wait())
     problems: list[str] = []
-    assert place.resolves(problems, limit=0.5) == []
+    assert report.resolves(problems, limit=0.5) == []
     assert problems == [f"the host's own name {socket.gethostname()} does not resolve: no answer in 0.5 s"]
     release.set()
 
@@ -127,25 +126,25 @@ def test_a_silent_dns_costs_its_limit_only(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_taken_port_is_passed_over() -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
-        assert place.free_port([port, port]) is None
-        assert place.free_port([port, min(port + 50, 65535)]) != port
-    assert place.free_port([port, port]) == port
-    assert place.free_port([65536, 65537]) is None
+        assert report.free_port([port, port]) is None
+        assert report.free_port([port, min(port + 50, 65535)]) != port
+    assert report.free_port([port, port]) == port
+    assert report.free_port([65536, 65537]) is None
 
 
 def test_run_dir_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     problems: list[str] = []
-    disk = place.disk(f"{tmp_path}/file/runs", problems)
+    disk = report.disk(f"{tmp_path}/file/runs", problems)
     assert not disk["writable"]
     assert problems == [f"run_dir {tmp_path}/file/runs: {tmp_path}/file cannot be written: Not a directory"]
 
 
 def test_working_folder() -> None:
     home = str(Path.home())
-    assert place.working_folder("") == place.working_folder("~") == home
-    assert place.working_folder("project/../x") == f"{home}/x"
-    assert place.workdir("/no/such", "../a.py") == {
+    assert report.working_folder("") == report.working_folder("~") == home
+    assert report.working_folder("project/../x") == f"{home}/x"
+    assert report.workdir("/no/such", "../a.py") == {
         "path": "/no/such", "exists": False, "script": "/no/a.py", "script_exists": False,
     }  # fmt: skip
 
@@ -174,18 +173,18 @@ def _logind(root: Path, **files: str) -> str:
     ],
 )
 def test_logout_as_logind_reads_it(tmp_path: Path, files: dict[str, str], expected: bool | None) -> None:
-    assert place.kills_user_processes("alice", _logind(tmp_path, **files)) is expected
+    assert report.kills_user_processes("alice", _logind(tmp_path, **files)) is expected
 
 
 def test_root_is_spared_by_default_and_no_systemd_is_unknown(tmp_path: Path) -> None:
-    assert place.kills_user_processes("root", str(tmp_path)) is None
-    assert place.lingers("root", str(tmp_path)) is None
+    assert report.kills_user_processes("root", str(tmp_path)) is None
+    assert report.lingers("root", str(tmp_path)) is None
     root = _logind(tmp_path, main="KillUserProcesses=yes\n")
-    assert place.kills_user_processes("root", root) is False
-    assert place.lingers("alice", root) is False
+    assert report.kills_user_processes("root", root) is False
+    assert report.lingers("alice", root) is False
     (tmp_path / "var/lib/systemd/linger").mkdir(parents=True)
     (tmp_path / "var/lib/systemd/linger/alice").touch()
-    assert place.lingers("alice", root) is True
+    assert report.lingers("alice", root) is True
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux's ip(8)")

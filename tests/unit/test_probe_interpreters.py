@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from disttui.runner.node.probe import interpreters, torch_files
-from disttui.runner.node.probe.torch_files import layout, torch_in
+from disttui.runner.node.probe import interpreters
+from disttui.runner.node.probe.interpreters import layout, torch_in
 
 _VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _EXACT = ".".join(map(str, sys.version_info[:3]))
@@ -264,7 +264,7 @@ def test_hostile_version_file(tmp_path: Path) -> None:
 
 def test_a_folder_in_the_place_of_a_library_leaves_no_descriptor_open(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
-    assert torch_files.needed(str(tmp_path)) is None
+    assert interpreters.needed(str(tmp_path)) is None
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -272,4 +272,4 @@ def test_a_library_whose_tables_lie_beyond_any_file_is_none(tmp_path: Path) -> N
     head = bytearray(b"\x7fELF\x02\x01".ljust(64, b"\0"))
     head[32:40], head[54:58] = b"\xff" * 8, bytes((56, 0, 1, 0))
     (path := tmp_path / "x.so").write_bytes(head)
-    assert torch_files.needed(str(path)) is None
+    assert interpreters.needed(str(path)) is None

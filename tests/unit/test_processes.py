@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from disttui.runner.node import procs
-from disttui.runner.node.telemetry.processes import MOST, Processes, most_of
-from disttui.runner.node.telemetry.sampler import Sampler
+from disttui.runner.node.telemetry.sampler import MOST, Processes, Sampler, most_of
 from disttui.runner.protocol.telemetry import ProcessUse
 from tests.unit.waiting import wait_for, wait_for_work
 

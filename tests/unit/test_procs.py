@@ -110,10 +110,10 @@ _LOOKS = """
 import os, resource, sys
 from disttui.runner.node import procs
 from disttui.runner.node.serve.orphans import orphans
-from disttui.runner.node.telemetry.processes import Processes
+from disttui.runner.node.telemetry.sampler import Processes
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 pid = int(sys.argv[1])
-print(procs.tag(pid), len(procs.environment(pid)), procs.words(pid)[:1], orphans(run="none-of-these"))
+print(procs.tag(pid), len(procs.environment(pid)), procs.arguments(pid)[:1], orphans(run="none-of-these"))
 Processes().sample(0.0, {})
 # Not ru_maxrss, which a new program has from the one that started it.
 print(int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0]) < 300 << 10)
@@ -129,7 +129,7 @@ def test_terabytes_that_a_process_claims_are_not_read() -> None:
             pytest.skip("this kernel refuses it")
         command = [sys.executable, "-c", _LOOKS, str(claims.pid)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert done.stdout.endswith("[b''] []\nTrue\n"), (done.stdout[-500:], done.stderr[-500:])
+        assert done.stdout.endswith("[''] []\nTrue\n"), (done.stdout[-500:], done.stderr[-500:])
     finally:
         claims.kill()
         claims.wait()

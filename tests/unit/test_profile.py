@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from disttui.runner.address import Address
 from disttui.runner.api.library import script_profile
 from disttui.runner.errors import InputError
-from disttui.runner.profile import Profile, ProfileErrors, Target, load, parse
 from disttui.runner.profile.library import list_profiles
+from disttui.runner.profile.load import load, parse
+from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.profile.resolve import SecretValues
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import Target
 
 GOOD = """\
 disttui: 1

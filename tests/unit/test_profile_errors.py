@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from disttui.runner.errors import InputError
-from disttui.runner.profile import ProfileErrors, load, parse
+from disttui.runner.profile.load import load, parse
+from disttui.runner.profile.problems import ProfileErrors
 
 
 def profile(**changes: str | None) -> str:

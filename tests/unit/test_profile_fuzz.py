@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from disttui.runner.errors import InputError
-from disttui.runner.profile import ProfileErrors, load, parse
 from disttui.runner.profile.effects import effect_lines
 from disttui.runner.profile.library import list_profiles
+from disttui.runner.profile.load import load, parse
+from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.profile.resolve import SecretValues
 from tests.counting import counted
 

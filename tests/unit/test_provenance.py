@@ -15,7 +15,7 @@ import pytest
 from disttui.runner.ids import short
 from disttui.runner.node.probe.code import state
 from disttui.runner.protocol.limits import CODE_DIFF
-from disttui.runner.runs.provenance import NAME, load_provenance
+from disttui.runner.runs.notes import NAME, load_provenance
 from tests.unit.test_effects import command
 
 TOKEN = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7" + "yZ"

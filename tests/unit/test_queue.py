@@ -24,14 +24,14 @@ from disttui.runner.api import listing as api_listing
 from disttui.runner.api import viewer as api_viewer
 from disttui.runner.api.leasing import Moved, dropped, move
 from disttui.runner.api.leasing import who as ask_who
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import cli
 from disttui.runner.errors import HostError, InputError
 from disttui.runner.node import leases, procs
 from disttui.runner.node.problem import Problem
 from disttui.runner.node.serve import listing, runs
 from disttui.runner.node.serve.channel import Sender, Server
 from disttui.runner.node.serve.leasing import list_leases
-from disttui.runner.profile import parse
+from disttui.runner.profile.load import parse
 from disttui.runner.render.leases import moved_line
 from disttui.runner.runs.registry import KnownHost, KnownRun, keep
 from disttui.runner.runs.remote import Reached
@@ -220,7 +220,7 @@ def test_a_list_brings_back_a_queued_run_after_a_reboot(cluster: Make, lasts: bo
     holder.start()
     server = Server(str(waits.zip), None, Sender(io.BytesIO()))
     for _ in range(2):
-        (row,) = server._list({"run_dir": str(waits.run_dir(0)), "run": waits.run})["runs"]
+        (row,) = server.do_list({"run_dir": str(waits.run_dir(0)), "run": waits.run})["runs"]
         assert (row["state"], row["dropped"]) == (("queued", "") if lasts else ("lost", "the host was rebooted"))
     found = [(one["round"], one["order"]) for one in leases.look().leases if one["run"] == waits.run]
     assert found == ([(3, 7.0)] if lasts else [])

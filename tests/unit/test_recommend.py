@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 import disttui
 from disttui.runner.api.preparing import Prepared, as_run, plan_run
 from disttui.runner.api.viewer import Viewer
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import cli
 from disttui.runner.hosts.facts import read_leases, with_leases
 from disttui.runner.node.leases import new_text
 from disttui.runner.planning import bytegpt, network
 from disttui.runner.planning.interpreter import release
 from disttui.runner.planning.processes import free_gpus
 from disttui.runner.planning.recommend import recommend
-from disttui.runner.profile import Profile, parse
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.schema import Profile
 from tests.unit.planning import FOLDER, facts, planned
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))

@@ -21,12 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disttui.runner.node import procs
+from disttui.runner.node.observe import scalar_files
 from disttui.runner.node.observe.harvest import Harvest
-from disttui.runner.node.observe.scalars import finding
-from disttui.runner.node.observe.scalars.finding import ScalarFiles
-from disttui.runner.node.observe.scalars.reading import ScalarFile, decoder
-from disttui.runner.node.observe.scalars.sample import MalformedFileError, Sample
-from disttui.runner.node.observe.scalars.wire import crc32c, masked
+from disttui.runner.node.observe.scalar_files import ScalarFiles
+from disttui.runner.node.observe.scalar_formats import MalformedFileError, Sample, ScalarFile, crc32c, decoder, masked
 from tests.unit.waiting import wait_for
 
 DATA = Path(__file__).parents[1] / "data" / "foreign"
@@ -291,7 +289,7 @@ def writing(path: Path, mode: str = "wb", cwd: Path | None = None) -> Iterator[W
 @pytest.fixture
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Harvest]:
     """An attempt of rank 0, whose job runs in `work`."""
-    monkeypatch.setattr(finding, "_EVERY", (0.0, 0.0))
+    monkeypatch.setattr(scalar_files, "_EVERY", (0.0, 0.0))
     (tmp_path / "work").mkdir()
 
     def make(node: int = 0) -> Harvest:

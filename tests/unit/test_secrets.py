@@ -12,11 +12,11 @@ import pytest
 
 from disttui.runner.errors import InputError
 from disttui.runner.planning.by_hand import shell_command
-from disttui.runner.profile import ProfileErrors, parse
 from disttui.runner.profile.effects import effect_lines
 from disttui.runner.profile.leaks import found_in, hidden, refuse
+from disttui.runner.profile.load import parse
 from disttui.runner.profile.nodes import ScalarNode
-from disttui.runner.profile.problems import SourceLocation
+from disttui.runner.profile.problems import ProfileErrors, SourceLocation
 from disttui.runner.profile.resolve import LONGEST, SecretValues
 from disttui.runner.profile.save import save
 from disttui.runner.render.plan import render_plan

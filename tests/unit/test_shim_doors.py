@@ -233,7 +233,7 @@ def test_a_child_that_took_over_the_signal_is_not_signalled(start: Callable[...,
     lines = f"x = subprocess.Popen([sys.executable, '-c', {program!r}])", "print('up', flush=True)", "x.wait()"
     start("\n".join(["import subprocess, sys", *lines]))
     [child] = wait_for(lambda: stacks.collect(str(tmp_path))["0"].get("children"))
-    wait_for(lambda: stacks._catches(child["pid"], number))
+    wait_for(lambda: procs.catches(child["pid"], number))
     assert "text" not in stacks.collect(str(tmp_path))["0"]["children"][0]
     process = procs.read(child["pid"])
     assert process and not process.dead

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import cli
 from tests.command import disttui
 from tests.unit.history_kit import DISTTUI
 from tests.unit.test_json_schemas import held

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from disttui.runner.profile import ProfileErrors, parse
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.protocol.slurm import Batch, script
 from disttui.runner.render.waiting import queue_words
 

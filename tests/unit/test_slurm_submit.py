@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 
 import pytest
 
+from disttui.runner.api import starting
 from disttui.runner.errors import HostError
 from disttui.runner.hosts.ship import node_parcel
-from disttui.runner.node import journal, slurm
+from disttui.runner.node import journal
 from disttui.runner.node.problem import Problem
 from disttui.runner.node.serve import runs
 from disttui.runner.node.serve import slurm as serve_slurm
-from disttui.runner.runs import launch
+from disttui.runner.node.supervise import slurm
 from disttui.runner.runs.registry import KnownRun
 
 _COMMAND = """#!/bin/sh
@@ -231,12 +232,12 @@ def test_a_submission_without_an_answer_is_taken_back() -> None:
             return done
 
     link: Any = Silent()
-    login = launch.Reachable(link, lambda: link)
+    login = starting.Reachable(link, lambda: link)
     plan: Any = type("Plan", (), {"hosts": [], "spec": lambda *_: {"run_dir": "~/runs"}})()
     batch: Any = {}
     known = KnownRun("t-1", Path(), (), {}, "~/runs", 0.0, "ada@desk")
     with pytest.raises(HostError, match="no answer to 'submit'"):
-        launch.submit(known, plan, batch, login, {})
+        starting.submit(known, plan, batch, login, {})
     assert [(one["op"], one["run"], one["run_dir"], one["node_rank"]) for one in Silent.stopped] == [
         ("stop", "t-1", "~/runs", 0)
     ]

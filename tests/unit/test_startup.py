@@ -102,15 +102,13 @@ def _is_private(name: str) -> bool:
 
 def test_a_command_loads_no_other_one_and_nothing_of_runs_before_it_reaches_hosts() -> None:
     code = (
-        "import sys\nfrom disttui.runner.cli.group import cli\n"
+        "import sys\nfrom disttui.runner.cli.app import cli\n"
         "cli.commands['probe']\nimport disttui.runner.api.probing\n"
         "print(*(name for name in sys.modules if name.startswith(('disttui.runner.cli.', 'disttui.runner.runs'))))"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert set(answer.split()) == {
         "disttui.runner.cli.app",
-        "disttui.runner.cli.global_options",
-        "disttui.runner.cli.group",
         "disttui.runner.cli.options",
         "disttui.runner.cli.probe",
     }

@@ -275,5 +275,5 @@ def test_a_warden_holds_little_in_memory_while_its_run_lasts() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert set(done.stdout.split()) == {
         "disttui.runner.node", "disttui.runner.node.procs", "disttui.runner.node.supervise",
-        "disttui.runner.node.supervise.spawn", "disttui.runner.node.supervise.warden",
+        "disttui.runner.node.supervise.warden",
     }  # fmt: skip

@@ -421,15 +421,6 @@ def test_a_script_that_logs_seldom_gets_all_its_attempts(cluster: Make, end: str
     assert not [note for note in run.events(0, "note") if "no further attempt" in note["text"]]
 
 
-def test_stop_during_the_switch_of_attempts(cluster: Make) -> None:
-    run = cluster("step(attempt); time.sleep(0.3); raise ValueError('again')", launch={"restarts": 1000})
-    run.start()
-    run.wait_event(0, "attempt", attempt=3)
-    run.stop()
-    assert run.exit(0)["state"] == "stopped"
-    wait_for(lambda: not run.living(), "the end of all")
-
-
 def test_port_taken_meanwhile_is_the_next_port_of_the_same_attempt(cluster: Make) -> None:
     run = cluster("step(1)")
     first = run.spec(0)["launch"]["ports"][0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from disttui.runner.api.sweeping import Sweep, SweptRun, combinations
+from disttui.runner.cli.run import render_sweep
 from disttui.runner.errors import InputError
-from disttui.runner.render.sweep import render_sweep
 
 
 def test_every_combination_of_values_is_a_run() -> None:

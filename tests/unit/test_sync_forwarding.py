@@ -23,9 +23,8 @@ from disttui.runner.protocol import tree
 from disttui.runner.protocol.objects import Store
 from disttui.runner.protocol.requests import OBJECT
 from disttui.runner.sync import transfer
-from disttui.runner.sync.certificate import new_certificate
 from disttui.runner.sync.collect import Wanted, collect
-from disttui.runner.sync.transfer import TreeParcel, send
+from disttui.runner.sync.transfer import TreeParcel, new_certificate, send
 from tests.unit.test_sync_transfer import RUN_DIR, Host, host, sent
 
 __all__ = ["host", "sent"]  # fixtures

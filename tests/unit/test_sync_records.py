@@ -25,9 +25,11 @@ from disttui.runner.api.carrying import (
 from disttui.runner.api.rerunning import again
 from disttui.runner.errors import InputError
 from disttui.runner.hosts.survey import probe_request
-from disttui.runner.profile import Profile, ProfileErrors, load, parse
 from disttui.runner.profile.effects import effect_lines
-from disttui.runner.runs.provenance import Provenance, load_provenance
+from disttui.runner.profile.load import load, parse
+from disttui.runner.profile.problems import ProfileErrors
+from disttui.runner.profile.schema import Profile
+from disttui.runner.runs.notes import Provenance, load_provenance
 from disttui.runner.runs.registry import KnownRun, keep
 
 

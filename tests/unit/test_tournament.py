@@ -20,12 +20,12 @@ from statistics import median
 
 import pytest
 
-from disttui.runner.api.measuring import measurement
+from disttui.runner.api.checking import measurement
 from disttui.runner.api.preparing import plan_run
 from disttui.runner.planning import tournament
 from disttui.runner.planning.checks import Check, HostFigures
 from disttui.runner.planning.tournament import PairReport, Placed, RankReport
-from disttui.runner.profile import parse
+from disttui.runner.profile.load import parse
 from disttui.runner.profile.sections import Notify
 from disttui.runner.runs.measured import Measurements
 from disttui.runner.train import peers

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from disttui.runner.api.tracking import hyperparameters
-from disttui.runner.node.observe.scalars.reading import ScalarFile
+from disttui.runner.node.observe.scalar_formats import ScalarFile
 from disttui.runner.text import masking
-from disttui.runner.trackers.points import MetricPoint, Tracked, points
-from disttui.runner.trackers.tensorboard import send
+from disttui.runner.trackers import MetricPoint, Tracked, points, to_tensorboard
 from tests.frameworks import PYTHON
 from tests.unit.history_kit import command, environ, kept, lines, mirrored
 
@@ -104,7 +103,7 @@ def test_an_event_file_is_read_back_by_our_own_reader(tmp_path: Path) -> None:
     """Also values that 32 bits do not hold, and a run that is sent twice, its first step with another time."""
     one = MetricPoint(1, 1000.5, {"loss": 1e300, "lr": -1e300, "grad_norm": math.nan, "rank-1/loss": 0.1})
     for made in ([one._replace(t=999.0)], [one, MetricPoint(1 << 40, 1001.0, {"loss": 2.5})]):
-        folder = Path(send(str(tmp_path), Tracked("two-7f3a", 2, 3), made))
+        folder = Path(to_tensorboard(str(tmp_path), Tracked("two-7f3a", 2, 3), made))
     [path] = folder.iterdir()
     assert folder.name == "two-7f3a.2"
     file = ScalarFile(str(path), str(path))
@@ -123,7 +122,7 @@ def test_an_event_file_that_is_not_finished_is_none_for_tensorboard(tmp_path: Pa
             raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        send(str(tmp_path), Tracked("two-7f3a", 1, 3), [MetricPoint(1, 1000.5, Watched())])
+        to_tensorboard(str(tmp_path), Tracked("two-7f3a", 1, 3), [MetricPoint(1, 1000.5, Watched())])
     assert names == [".two-7f3a.part"]
     assert not list((tmp_path / "two-7f3a").iterdir())
 

@@ -23,8 +23,8 @@ from click.testing import CliRunner
 
 from disttui.runner.api.pulling import PulledFile
 from disttui.runner.api.questions import HostNotice
-from disttui.runner.api.weights import fetch_weights
-from disttui.runner.cli.group import cli
+from disttui.runner.api.rerunning import fetch_weights
+from disttui.runner.cli.app import cli
 from disttui.runner.errors import InputError
 from disttui.runner.train import checkpoint, index
 from disttui.runner.train.problem import Problem

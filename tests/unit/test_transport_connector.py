@@ -66,7 +66,7 @@ def test_local_alone_needs_no_paramiko() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
 
 
-ASK = "from disttui.runner.cli.viewing import TerminalPrompts; asked = TerminalPrompts()\n"
+ASK = "from disttui.runner.cli.viewing import TerminalQuestions; asked = TerminalQuestions()\n"
 
 
 def terminal(code: str) -> pexpect.spawn[str]:

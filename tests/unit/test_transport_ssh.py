@@ -65,12 +65,6 @@ def test_alias_include_and_match_exec(place: Place) -> None:
     assert ask(config, Address("127.0.0.1", port=server.port), "echo plain") == "plain\n"
 
 
-def test_without_an_ssh_program(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = place.write(place.sshd("one").block("alias"))
-    monkeypatch.setattr("disttui.runner.transport.ssh.shutil.which", lambda name: None)
-    assert ask(config, "alias", "echo here") == "here\n"
-
-
 def test_unknown_key_is_refused_and_shown(place: Place) -> None:
     server = place.sshd("one")
     config = place.write(server.block("alias"), trusted="garbage\n")

@@ -16,7 +16,7 @@ from disttui.runner.address import Address
 from disttui.runner.transport import Connection, RefusePrompts, Stream
 from disttui.runner.transport.local import LocalConnection
 from disttui.runner.transport.ssh import SshConnector
-from disttui.runner.transport.ssh_config_files import ssh_home
+from disttui.runner.transport.ssh_config import ssh_home
 from disttui.runner.transport.system_ssh import SystemSshConnector
 from tests.unit.sshd import Place, Sshd, children, wait_for
 from tests.unit.waiting import wait_until_stuck

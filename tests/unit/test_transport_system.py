@@ -17,7 +17,7 @@ from disttui.runner.address import Address
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import HostError, InputError, LinkLostError
 from disttui.runner.hosts.link import Link
-from disttui.runner.profile import parse
+from disttui.runner.profile.load import parse
 from disttui.runner.runs.registry import KnownHost
 from disttui.runner.transport import RefusePrompts, Stream
 from disttui.runner.transport.connector import HostConnector

@@ -19,11 +19,13 @@ from disttui.runner.api.library import DistrustError, load_profile, read_profile
 from disttui.runner.api.questions import Doubt, Unattended
 from disttui.runner.api.rerunning import Again
 from disttui.runner.cli import startup
-from disttui.runner.cli.group import cli
+from disttui.runner.cli.app import cli
 from disttui.runner.errors import InputError
 from disttui.runner.library.git import Repository, _ssh
-from disttui.runner.profile import Profile, ProfileText, parse, read
-from disttui.runner.profile.changes import Change, bounded, difference
+from disttui.runner.profile.effects import Change, bounded, difference
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.nodes import Source, read
+from disttui.runner.profile.schema import Profile
 from disttui.runner.text import masking
 from disttui.tui.dialogs.prompts import TrustScreen
 from disttui.tui.run.again import consequence
@@ -274,7 +276,7 @@ def test_a_team_library_inside_ones_own_is_the_teams(home: Path) -> None:
 def test_a_link_that_leads_out_makes_nothing_ones_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared, own = home / "team" / "train.yaml", home / "disttui" / "profiles" / "train.yaml"
 
-    def then_elsewhere(path: Path) -> ProfileText:
+    def then_elsewhere(path: Path) -> Source:
         found = read(path)
         shared.unlink()
         shared.symlink_to(own)

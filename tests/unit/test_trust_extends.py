@@ -13,7 +13,8 @@ from disttui.runner.api.library import DistrustError, load_profile
 from disttui.runner.api.questions import Doubt
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import InputError
-from disttui.runner.profile import Profile, parse
+from disttui.runner.profile.load import parse
+from disttui.runner.profile.schema import Profile
 from tests.unit.test_trust import Answers, home
 
 __all__ = ["home"]

@@ -9,8 +9,7 @@ from pathlib import Path, PurePosixPath
 from textual.app import App
 
 from disttui.runner.diagnose.cause import RootCause, find
-from disttui.runner.diagnose.frames import Frame, own
-from disttui.runner.diagnose.traceback import frames
+from disttui.runner.diagnose.frames import Frame, frames, own
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.paths import PathError, inside
 from disttui.runner.render.story import ending

@@ -23,7 +23,7 @@ from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.hooks import tell_later
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.state import RunState
-from disttui.runner.user.notices import Notices
+from disttui.runner.user.terminal import Notices
 from disttui.tui.dashboard.hosts import HostsPane
 from disttui.tui.dashboard.run_screen import RunScreen
 from disttui.tui.keys import APP, CHANGE, PANE_KEYS, VIEW, bind

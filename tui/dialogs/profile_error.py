@@ -130,7 +130,7 @@ class ProfileErrorScreen(DisttuiScreen):
     @work(thread=True, exclusive=True, group="check")
     def action_check(self) -> None:
         """Load the file; open the wizard if it is valid, else show the remaining errors."""
-        from disttui.runner.profile import load
+        from disttui.runner.profile.load import load
 
         try:
             load(self._path)

@@ -121,7 +121,7 @@ class ManagingScreen(DisttuiScreen):
 
     @work(thread=True, group="check", exclusive=True)
     def _check(self, path: Path) -> None:
-        from disttui.runner.profile import load
+        from disttui.runner.profile.load import load
 
         app = self.disttui
         try:
@@ -236,7 +236,7 @@ class ManagingScreen(DisttuiScreen):
     @work(group="ask")
     async def action_clean_up(self) -> None:
         """Ask for an age, find older runs on the hosts, list them, and delete them once confirmed."""
-        from disttui.runner.api.old import old_runs, remove
+        from disttui.runner.api.ending import old_runs, remove
         from disttui.runner.profile.fields import span as seconds
         from disttui.runner.render.stopping import forgotten, old_table
         from disttui.tui.dialogs.prompts import PickScreen

@@ -85,7 +85,7 @@ class TopFeed:
             self.watch.close()
 
     def _work(self) -> None:
-        from disttui.runner.api.watching import watch_hosts
+        from disttui.runner.api.orphan_search import watch_hosts
 
         try:
             watch = watch_hosts(

@@ -21,8 +21,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from disttui.runner import private
-from disttui.runner.api.following import fetch_beginnings
-from disttui.runner.api.replaying import complete
+from disttui.runner.api.following import complete, fetch_beginnings
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import duration
 from disttui.runner.ids import short

@@ -13,8 +13,8 @@ from disttui.runner.api.rerunning import Again, again
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import amount
 from disttui.runner.ids import short
-from disttui.runner.profile import Profile
 from disttui.runner.profile.effects import foreign_lines
+from disttui.runner.profile.schema import Profile
 from disttui.runner.runs.notes import Checkpoint
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.text import clean

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from disttui.runner.protocol.events import Event
-from disttui.runner.render.events import LEADERS, describe
+from disttui.runner.render.story import LEADERS, describe
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
 

@@ -17,9 +17,9 @@ from disttui.runner.api.preparing import Planned, ahead
 from disttui.runner.formatting import amount
 from disttui.runner.planning.by_hand import shell_command
 from disttui.runner.planning.plan import counts_line
-from disttui.runner.profile import Profile
-from disttui.runner.profile.edit import diff
 from disttui.runner.profile.effects import effect_lines
+from disttui.runner.profile.save import diff
+from disttui.runner.profile.schema import Profile
 from disttui.runner.protocol.leases import Lease, holder
 from disttui.runner.render.plan import batch_script
 from disttui.runner.text import clean

@@ -17,12 +17,13 @@ from disttui.runner.hosts.discovery import Discovered
 from disttui.runner.hosts.facts import HostFacts
 from disttui.runner.hosts.link import Link
 from disttui.runner.planning.preflight import Finding
-from disttui.runner.profile import Host, Profile, ProfileErrors, parse, parse_host, with_overrides
-from disttui.runner.profile.edit import as_data, edit
 from disttui.runner.profile.fields import slug
 from disttui.runner.profile.library import library_of
-from disttui.runner.profile.save import render
-from disttui.runner.profile.sections import ACCELERATES, Backend, Launcher, Precision, Strategy
+from disttui.runner.profile.load import parse, with_overrides
+from disttui.runner.profile.problems import ProfileErrors
+from disttui.runner.profile.save import as_data, edit, render
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import ACCELERATES, Backend, Host, Launcher, Precision, Strategy, parse_host
 
 JOB_KINDS = ("builtin", "script", "module", "command")
 

@@ -24,7 +24,7 @@ from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.hosts.discovery import find_all, read_file
 from disttui.runner.hosts.link import Link
-from disttui.runner.profile import Host
+from disttui.runner.profile.sections import Host
 from disttui.tui.screen import DisttuiScreen
 from disttui.tui.wizard import sandbox
 from disttui.tui.wizard.draft import Draft, HostCheck, WizardState, asked_of, new_draft, runnable

@@ -13,10 +13,10 @@ from textual.message import Message
 
 from disttui.runner.api.preparing import Planned
 from disttui.runner.formatting import amount
-from disttui.runner.planning.advice import Advice
 from disttui.runner.planning.plan import Plan
 from disttui.runner.planning.preflight import Finding
 from disttui.runner.planning.processes import HostChoice
+from disttui.runner.planning.recommend import Advice
 from disttui.tui.keys import MOVES, OPEN, bind
 from disttui.tui.widgets.points import Point
 from disttui.tui.widgets.table import Cell, Column, Row, Table

@@ -14,9 +14,9 @@ from textual import on, work
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from disttui.runner.api.checking import PHASE, measure
 from disttui.runner.api.library import ReadProfile, script_job
 from disttui.runner.api.library_edits import save_at
-from disttui.runner.api.measuring import PHASE, measure
 from disttui.runner.api.preparing import Planned
 from disttui.runner.api.rerunning import Again
 from disttui.runner.errors import DisttuiError, InputError
@@ -26,7 +26,7 @@ from disttui.runner.ids import short
 from disttui.runner.library.store import text_of
 from disttui.runner.planning.checks import Check, CheckReport
 from disttui.runner.planning.plan import counts_line
-from disttui.runner.render.checks import check_lines, end_lines
+from disttui.runner.render.plan import check_lines, end_lines
 from disttui.runner.runs.following import Wishes
 from disttui.tui.keys import APP, CHANGE, MOVE, VIEW, bind
 from disttui.tui.run.again import SANDBOX

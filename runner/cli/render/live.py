@@ -185,7 +185,7 @@ class TextPrinter:
             self._say_described(state, node, event)
 
     def _say_described(self, state: RunState, node: int, event: Event) -> None:
-        from disttui.runner.render.events import describe  # rarely used, and slow to load
+        from disttui.runner.render.story import describe  # rarely used, and slow to load
 
         if described := describe(state, node, event):
             self.say((f"{state.hosts[node].name}: " if event["e"] in _OF_A_HOST else "") + described.text)

@@ -1,19 +1,97 @@
-"""The printers of a followed run, and what each update has them print."""
+"""The printers of a followed run, as text or as JSON lines, and what each update has them print."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
 
-from disttui.runner.cli.global_options import wants_json
-from disttui.runner.cli.render.jsonl import JsonPrinter
+from disttui.runner.cli.options import wants_json
 from disttui.runner.cli.render.live import AttachPrinter, TextPrinter
-from disttui.runner.profile import Profile
+from disttui.runner.cli.render.output import check_reader, put
+from disttui.runner.profile.schema import Profile
 from disttui.runner.render.status import lag_words
 from disttui.runner.render.waiting import queue_words
+from disttui.runner.runs.contents import Content, EventLine, ExitFile, MetricsLine, NewerEvent, TelemetryLine
 from disttui.runner.runs.follow import LinkNews, LogRead, Notice, QueueNews, RecordRead
 from disttui.runner.runs.following import CaughtUp, StopSent, Update
 from disttui.runner.runs.state import RunState
+from disttui.runner.text import LineMaker
+
+_RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
+
+
+class JsonPrinter:
+    """Prints a run as JSON lines.
+
+    Every object has `type`: `log` (host, attempt, rank, line), `event`, `metrics`, `telemetry`, `exit` (host, record),
+    `link` (host, state, note), `say` (text), `end` (run, result), `detached` (run). A record from a host is nested in
+    its own field, so that it cannot replace a key of ours.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._lines: dict[tuple[str, str], LineMaker] = {}
+
+    def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
+        """Print the lines that these bytes complete."""
+        if restart:
+            self._lines.pop((host, file), None)
+        elif _RANK_LOG.fullmatch(file):
+            self._print_lines(host, file, self._lines.setdefault((host, file), LineMaker()).feed(data))
+
+    def record(self, state: RunState, node: int, content: Content) -> None:
+        """Print a record under the type of its file."""
+        host = state.hosts[node].name
+        match content:
+            case MetricsLine(attempt, rank, metrics):
+                self._print({"type": "metrics", "host": host, "attempt": attempt, "rank": rank, "record": metrics})
+            case EventLine(record) | NewerEvent(_, record):
+                self._print({"type": "event", "host": host, "record": record})
+            case TelemetryLine(record):
+                self._print({"type": "telemetry", "host": host, "record": record})
+            case ExitFile(record):
+                self._print({"type": "exit", "host": host, "record": record})
+
+    def link(self, state: RunState, node: int, kind: str, note: str) -> None:
+        """Print news of this viewer's link to a host."""
+        self._print({"type": "link", "host": state.hosts[node].name, "state": kind, "note": note})
+
+    def refresh(self, state: RunState, lag: str = "") -> None:
+        """Notice a reader that has gone; every record has been printed."""
+        check_reader(self._out)
+
+    def say(self, text: str) -> None:
+        """Print a message of disttui."""
+        self._print({"type": "say", "text": text})
+
+    def end(self, state: RunState, folder: Path) -> None:
+        """Print unfinished lines and the result, or that the run continues without this viewer."""
+        for (host, file), maker in self._lines.items():
+            self._print_lines(host, file, maker.flush())
+        if state.result is None:
+            self.detached(state.run)
+        else:
+            self._print({"type": "end", "run": state.run, "result": state.result, "logs": str(folder)})
+
+    def detached(self, run: str) -> None:
+        """Print the id of a run that continues without this viewer."""
+        self._print({"type": "detached", "run": run})
+
+    def _print_lines(self, host: str, file: str, lines: list[str]) -> None:
+        found = _RANK_LOG.fullmatch(file)
+        assert found
+        attempt, rank = int(found.group(1)), int(found.group(2))
+        for line in lines:
+            self._print({"type": "log", "host": host, "attempt": attempt, "rank": rank, "line": line})
+
+    def _print(self, message: Mapping[str, object]) -> None:
+        put(self._out, json.dumps(message) + "\n")
+
 
 Printer = TextPrinter | JsonPrinter
 

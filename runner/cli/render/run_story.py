@@ -14,8 +14,7 @@ from disttui.runner.cli.render.live import headline
 from disttui.runner.diagnose.cause import causes
 from disttui.runner.formatting import clock, duration
 from disttui.runner.ids import short
-from disttui.runner.render.events import describe
-from disttui.runner.render.story import attempt_words, ending
+from disttui.runner.render.story import attempt_words, describe, ending
 from disttui.runner.render.waiting import explain
 from disttui.runner.runs.contents import EventLine
 from disttui.runner.runs.hooks import end_summary

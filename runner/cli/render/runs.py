@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from disttui.runner.formatting import duration, figure, number
+from disttui.runner.formatting import duration, figure, fit, number, table
 from disttui.runner.ids import short
 from disttui.runner.render.status import GLYPHS
-from disttui.runner.render.tables import fit, table
 from disttui.runner.render.waiting import Explain, dropped_words, waiting_words
 from disttui.runner.runs.summary import cause_text
 from disttui.runner.text import clean

@@ -15,8 +15,7 @@ from ..journal import note, stamp
 from ..loop import Loop
 from . import messages
 from .gang import FENCE, awaited
-from .link import Channel, Peer
-from .wirehmac import WireSession
+from .link import Channel, Peer, WireSession
 
 if TYPE_CHECKING:
     from ...protocol.files import LeaderPlace

@@ -36,10 +36,6 @@ from .turn import Turn, TurnOrder
 
 _OFTEN, _RAREST = 0.25, 300.0
 """Seconds between the first two notes of what a queued run waits for, and between two after hours."""
-_LONG_ENOUGH = 60.0
-"""Seconds after which an attempt counts as begun, whatever its ranks show."""
-_IDLE = 3.0
-"""Seconds without any process of an attempt on a host that has reported neither `done` nor `failed`."""
 FENCE = 6.0
 """Seconds beyond `grace` that a host may need to fence itself."""
 
@@ -223,7 +219,8 @@ class Gang:
         if not idle or not begun or node in self._ended or attempt > self._attempt:
             self._idle.pop(node, None)
             return
-        if time.monotonic() - self._idle.setdefault(node, time.monotonic()) < _IDLE:
+        # Seconds without any process of an attempt on a host that has reported neither `done` nor `failed`
+        if time.monotonic() - self._idle.setdefault(node, time.monotonic()) < 3.0:
             return
         if self._phase is Phase.ENDING:
             self._ended[node] = {"begun": False, "saved": False, "step": None}
@@ -411,18 +408,15 @@ class Gang:
         in_line = self._turn is not None and not missing and bool(self._members.master)
         if now >= self._deadline and not in_line:
             self._patience.cancel()
-            self._give_up_waiting()
+            self._hopeless = True
+            if self._members.lost:
+                why = f"not back within {self._return:g} s (launch.rejoin_timeout)"
+                self._fail(self._members.host_lost(why), "host lost")
+            else:
+                self._fail(self._members.not_joined(float(self._host.launch["join_timeout"])), "join timeout")
+            self._maybe_settle()
         else:
             self._maybe_go()
-
-    def _give_up_waiting(self) -> None:
-        self._hopeless = True
-        if self._members.lost:
-            why = f"not back within {self._return:g} s (launch.rejoin_timeout)"
-            self._fail(self._members.host_lost(why), "host lost")
-        else:
-            self._fail(self._members.not_joined(float(self._host.launch["join_timeout"])), "join timeout")
-        self._maybe_settle()
 
     def _maybe_go(self) -> None:
         if self._phase not in (Phase.JOINING, Phase.REGROUPING) or time.monotonic() < self._fenced:
@@ -494,7 +488,8 @@ class Gang:
             return False
         if any(failure["kind"] == "host lost" for failure in self._failures):
             return True  # a cut may come at any time: how far the attempt got says nothing about the job
-        if self._lasted <= _LONG_ENOUGH and not any(one.get("begun") for one in ends):
+        # Seconds after which an attempt counts as begun, whatever its ranks show
+        if self._lasted <= 60.0 and not any(one.get("begun") for one in ends):
             why = f"this attempt ended {self._lasted:.0f} s after its start, before it showed any sign of training"
         elif end is not None and end == before and not any(one.get("saved") for one in ends):
             # Scripts that log seldom may get further than that: then they save something, or fail in another way.

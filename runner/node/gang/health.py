@@ -7,8 +7,8 @@ from typing import Callable
 
 from ...protocol.events import Event, Stall, Straggler
 from ...protocol.gang import SignsOfLife
+from ...protocol.watch import median
 from ..journal import stamp
-from ..observe.signs import median
 
 AT_LEAST = 30.0
 """Seconds of silence that never count as a stall, whatever the pace."""

@@ -15,11 +15,8 @@ from ..journal import note, stamp
 from ..loop import Loop
 from . import messages
 from .gang import FENCE, Gang, awaited
-from .link import Channel, Peer
-from .wirehmac import WireSession
+from .link import Channel, Peer, WireSession
 
-_IN_THE_KERNEL = 32 * 1024
-"""Bytes of the kernel's receive buffer for one connection."""
 _NOT_SEEN = 5.0
 _COMES_BACK = 1.5
 """Seconds that a host with a broken connection has to connect again; a live supervisor does so immediately."""
@@ -65,7 +62,8 @@ class Leader:
         """Unauthenticated connections, oldest first → their deadline (monotonic seconds)."""
         self._followers = {node: _Follower() for node in range(1, len(host.spec["hosts"]))}
         # Accepted sockets inherit it.
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _IN_THE_KERNEL)
+        # bytes of the kernel's receive buffer for one connection
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * 1024)
         loop.watch(server, self._accept)
         loop.every(1.0, self._beat)
 

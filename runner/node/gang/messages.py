@@ -20,7 +20,6 @@ _Check = Callable[[Any], bool]
 Kinds = Mapping[str, Mapping[str, _Check]]
 """Kind → field → what its value must be; a field whose name ends in `?` may be absent."""
 
-MOST_ATTEMPTS = 1_000_000
 _EXACT = 2**53
 _LARGEST = 1e15
 
@@ -145,7 +144,7 @@ _is_step = _either(_is_nothing, whole(-_EXACT, _EXACT))
 _is_time = is_number
 _is_order: _Check = lambda value: is_number(value) and 0 <= value < LATEST  # noqa: E731
 _reason = text(200)
-_attempt = whole(0, MOST_ATTEMPTS)
+_attempt = whole(0, 1_000_000)
 _pid = whole(0, 2**31)
 _CAUSE: Dict[str, _Check] = {
     "node": whole(0, 65535),

@@ -33,7 +33,6 @@ _TERMINATED = re.compile(
 )
 # As argparse, click and most tools write it.
 _ERROR = re.compile(r"(?:^|: )(?:fatal )?error: ", re.IGNORECASE)
-_NOT_STARTED = (126, 127)
 _LAST = 5
 """Lines at the end that are searched for an error; an earlier one did not end the program, unless it goes on to there,
 indented."""
@@ -64,7 +63,7 @@ def read(path: str, code: int) -> Words | None:
 def said(path: str, code: int) -> str:
     """The error that the log at `path` ends with, in the program's own words; "" where it ends with none."""
     lines = [line.rstrip() for line in last_text(path, _TAIL).split("\n")[-50:] if line.strip()]
-    if code in _NOT_STARTED:
+    if code in (126, 127):
         return lines[-1].strip()[:_LONGEST] if lines else ""
     errors = [index for index, line in enumerate(lines) if _ERROR.search(line)]
     start = next((index for index in errors if index >= len(lines) - _LAST), None)
@@ -199,7 +198,6 @@ class OomWatch:
         return found or None
 
     def close(self) -> None:
-        """Close the kernel's log."""
         if self._log is not None:
             os.close(self._log)
             self._log = None

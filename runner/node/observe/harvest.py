@@ -16,27 +16,21 @@ import time
 from types import FrameType
 from typing import Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ...protocol.jsonl import records
-from ...protocol.regular import open_regular, read_regular, regular
+from ...protocol.regular import append, open_regular, read_regular, records
 from ...protocol.watch import Judge
 from ..host import HostPart
 from .patterns import LONGEST, Record, by_pattern
 from .recogniser import Recogniser, may_tell, shows_bar
-from .scalars.finding import ScalarFiles
-from .scalars.sample import Sample
+from .scalar_files import ScalarFiles
+from .scalar_formats import Sample
 
 _NEWEST = 64 << 10
-_HEAD = 64 << 10
-"""Bytes of a file of metrics that are searched for its first epoch."""
-_MOST_LINES = 400
-"""Lines of a host that are parsed at each poll, the newest of every rank."""
 _MATCH_LIMIT = 0.2
 """Seconds of CPU time that a line may take."""
-_MATCH_PATIENCE = 2.0
-"""Wall-clock seconds that it may take on a busy host: the supervisor cannot send heartbeats during that time."""
 _TIMERS = (
     (signal.ITIMER_PROF, signal.SIGPROF, _MATCH_LIMIT),
-    (signal.ITIMER_REAL, signal.SIGALRM, _MATCH_PATIENCE),
+    # Wall-clock seconds that it may take on a busy host: the supervisor cannot send heartbeats during that time
+    (signal.ITIMER_REAL, signal.SIGALRM, 2.0),
 )
 _PACE_OVER = 10.0
 """Seconds over which the steps that a bar shows are counted, for its steps per second …"""
@@ -193,7 +187,7 @@ class Harvest:
             lines = row.read(share)
             if self._log.search([lines]):
                 matched.add(rank)
-            most = _MOST_LINES // len(rows)
+            most = 400 // len(rows)  # lines of a host that are parsed at each poll, the newest of every rank
             if not row.foreign:
                 row.take(self._reader.read(lines, row.known, most, row.tail, begins=not row.logged))
         for rank in matched.union(pids) if self._log.usable else ():
@@ -320,14 +314,7 @@ class _RankFiles:
         # The time of a record is ours, also where a script calls a value of its own `t`.
         rows = ({name: value for name, value in record.items() if name != "t"} for record in records)
         text = "".join(json.dumps({"t": when, **row}) + "\n" for row in rows)
-        try:
-            file = regular(self._metrics, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            try:
-                self._written += os.write(file, text.encode())
-            finally:
-                os.close(file)
-        except OSError:
-            pass
+        self._written += append(self._metrics, text.encode())
 
 
 def _without(record: Record, names: Set[str]) -> Record:
@@ -394,7 +381,8 @@ def _counts_from_0(paths: Iterable[str]) -> bool:
 def _first_epoch(path: str) -> object:
     """That of a metrics file, None where it has none."""
     try:
-        lines = read_regular(path, _HEAD).split(b"\n")
+        # Bytes of a file of metrics that are searched for its first epoch
+        lines = read_regular(path, 64 << 10).split(b"\n")
     except OSError:
         return None
     return next((record["epoch"] for record in records(lines[:-1]) if "epoch" in record), None)

@@ -14,8 +14,6 @@ from ..journal import Journal, note
 
 _KEEP_SIZE_PUNCH_HOLE = 0x03
 _BLOCK = 1 << 20
-_LAUNCHERS = 64 << 20
-"""Of the launcher's log where there is no limit: mpirun writes a line for every stranger that connects to it."""
 
 
 class LogLimit:
@@ -46,7 +44,8 @@ class LogLimit:
             size = os.lstat(os.path.join(self._folder, "launcher.log")).st_size
         except OSError:
             return
-        self._cut("launcher.log", "the launcher's log", size, self._limit or _LAUNCHERS)
+        # Of the launcher's log where there is no limit: mpirun writes a line for every stranger that connects to it
+        self._cut("launcher.log", "the launcher's log", size, self._limit or 64 << 20)
 
     def _cut(self, name: str, called: str, size: int, limit: int) -> None:
         begun = self._holes.get(name, 0)

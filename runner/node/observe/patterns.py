@@ -176,8 +176,6 @@ _KNOWN = frozenset(_NAMES.values())
 _CLOCKS = frozenset([
     "t", "ts", "time", "timestamp", "unix_time", "wall_time", "epoch_time", "date", "datetime", "created", "created_at",
 ])  # fmt: skip
-_CLOCK_FROM = 1e9
-"""Seconds since 1970, in 2001: a number under such a name that is not smaller is a time of day, and no duration."""
 # Characters before a name that are not a part of it.
 _BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
 _TELLING = frozenset(
@@ -363,7 +361,8 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
     if name == "eta":
         return  # "1 day, 2:33:44" would be a 1
     value = _value(number)
-    if name in _CLOCKS and not isinstance(value, str) and value >= _CLOCK_FROM:
+    # Seconds since 1970, in 2001: a number under such a name that is not smaller is a time of day, and no duration
+    if name in _CLOCKS and not isinstance(value, str) and value >= 1e9:
         return
     factor = _FACTORS.get(unit or unit_of_name)
     if factor is not None and not isinstance(value, str):

@@ -8,10 +8,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence
 
-from ...protocol import jsonl
 from ...protocol.cause import FailureReport
-from ...protocol.events import Death, Error, Event, FirstStep, Group, RankBegins
-from ...protocol.reports import Kind, Report
+from ...protocol.events import Death, Error, Event, FirstStep, Group, RankBegins, Report, ReportKind
+from ...protocol.regular import records as records_in
 from ...protocol.watch import Judge
 from .. import procs
 from ..host import HostPart
@@ -28,14 +27,8 @@ if TYPE_CHECKING:
 
 MESSAGE_LIMIT = 4000
 """Characters of an error's message that a cause keeps."""
-_NEWEST = 64
-"""New metrics of a rank that are read at each poll: enough for its usual step time, and a bounded cost."""
 _WORKS = 3.0
 """Seconds for which a process group must have been up, or logs have grown, until an attempt counts as begun."""
-_TORCHRUNS_LEAD = 1.0
-"""Seconds by which torchrun, which ends its ranks with the same grace, may have begun before us."""
-_MOST_REPORTS = 100
-"""Records of ranks.jsonl that are accepted per rank; a rank usually writes about four."""
 
 
 class Ranks:
@@ -85,7 +78,7 @@ class Ranks:
         self.begun = False
         """Whether the ranks have begun to work: there is a metric, a process group that has been up for some seconds,
         or logs that have grown for some seconds."""
-        self._handlers: Dict[Kind, Callable[[Report, int], None]] = {
+        self._handlers: Dict[ReportKind, Callable[[Report, int], None]] = {
             "start": self._on_start,
             "group": self._on_group,
             "grouped": lambda record, rank: self.process_group.join(),
@@ -106,7 +99,8 @@ class Ranks:
         """Handle the reports since the last call."""
         for record in map(report, self._reports.records()):
             self._reported += 1
-            if record is None or self._reported > _MOST_REPORTS * len(self._host.ranks):
+            # Records of ranks.jsonl that are accepted per rank; a rank usually writes about four
+            if record is None or self._reported > 100 * len(self._host.ranks):
                 continue
             self._handlers[record["e"]](record, record["rank"])
         for rank in [rank for rank, (fd, _) in self._watched.items() if fd is None]:
@@ -123,10 +117,11 @@ class Ranks:
         self._note_work(bool(grown), now)
         for rank, tail in self._metrics.items():
             lines = tail.lines()
-            records = jsonl.records(lines[-_NEWEST:])
+            # New metrics of a rank that are read at each poll: enough for its usual step time, and a bounded cost
+            records = records_in(lines[-64:])
             if records and rank not in self._began_at:
                 self._began_at.add(rank)
-                for first in jsonl.records(lines[:1]):
+                for first in records_in(lines[:1]):
                     self.signs.begins(rank, first)
             if records:
                 self.signs.steps(rank, records, now)
@@ -172,7 +167,8 @@ class Ranks:
 
     def asked_to_end(self, grace: float) -> None:
         """Note that we will kill the ranks that are still alive in `grace` seconds."""
-        self._grace, self._due = grace, time.time() + max(0.0, grace - _TORCHRUNS_LEAD)
+        # Seconds by which torchrun, which ends its ranks with the same grace, may have begun before us
+        self._grace, self._due = grace, time.time() + max(0.0, grace - 1.0)
         self._already_dying = self._already_dying.union(self._vanished)
 
     def unexplained(self) -> bool:
@@ -181,7 +177,11 @@ class Ranks:
 
     def ask_for_checkpoint(self) -> None:
         """Send SIGUSR1 to the ranks that handle it: it would end the others."""
-        asked = [rank for rank, (_, proc) in self._watched.items() if procs.handles(proc, signal.SIGUSR1)]
+        asked = [
+            rank
+            for rank, (_, proc) in self._watched.items()
+            if procs.catches(proc.pid, signal.SIGUSR1) and (now := procs.read(proc.pid)) and now.start == proc.start
+        ]
         for rank in asked:
             with suppress(ProcessLookupError):
                 os.kill(self._watched[rank][1].pid, signal.SIGUSR1)
@@ -189,7 +189,6 @@ class Ranks:
         self._say(note("snapshot: %s" % (whom if asked else "no rank of this host handles SIGUSR1, none was asked")))
 
     def close(self) -> None:
-        """Stop watching processes."""
         for rank in list(self._watched):
             self._unwatch(rank)
         self._oom.close()
@@ -273,14 +272,20 @@ class Ranks:
         seen = [when for when in (at, self._vanished.get(rank)) if when is not None]
         at = min(seen, default=time.time())
         if code is not None and rank not in self.failed and not said:
-            self._read_last_words(rank, code, at)
+            words = deaths.read(self._log(rank), code)
+            if words:
+                self._say({**words, "t": stamp(), "e": "error", "attempt": self._attempt, "rank": rank, "at": at})
+                self._fail_once(rank, "exception", words["type"], words["message"], None, at)
         if code is not None and code > 0 and rank not in self.failed:
             said = (said or deaths.said(self._log(rank), code)).strip()[:MESSAGE_LIMIT]
         death = Death(t=stamp(), e="death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at)
         if said:
             death["said"] = said
         if code == -signal.SIGKILL:
-            self._add_why_killed(death, pid, at)
+            if self._due is not None and at >= self._due:
+                death["grace"] = self._grace
+            elif evidence := self._oom.evidence(pid):
+                death["oom"] = evidence
         self._say(death)
         if code is not None and code < 0:
             self._fail_once(rank, "signal", procs.signal_name(-code), f"killed by {procs.signal_name(-code)}", code, at)
@@ -294,21 +299,8 @@ class Ranks:
             self._finished.add(rank)
             self._ends.add({"t": self._vanished.get(rank, stamp()), "rank": rank, "pid": pid, "e": "exit", "code": 0})
 
-    def _add_why_killed(self, death: Death, pid: int | None, at: float) -> None:
-        if self._due is not None and at >= self._due:
-            death["grace"] = self._grace
-        elif evidence := self._oom.evidence(pid):
-            death["oom"] = evidence
-
     def _log(self, rank: int) -> str:
         return os.path.join(self._folder, f"rank-{rank}.log")
-
-    def _read_last_words(self, rank: int, code: int, at: float) -> None:
-        """Report the exception in the log of a rank whose exit code fits one and which has not reported it itself."""
-        words = deaths.read(self._log(rank), code)
-        if words:
-            self._say({**words, "t": stamp(), "e": "error", "attempt": self._attempt, "rank": rank, "at": at})
-            self._fail_once(rank, "exception", words["type"], words["message"], None, at)
 
     def _check_world_size(self, rank: int, world_size: Any, at: float) -> None:
         planned = self._host.world_size

@@ -23,8 +23,6 @@ _HEADED = re.compile(r"(\d{1,6})\|(\d{1,12})\|")
 # ultralytics a row of numbers, whose names stand in an earlier line: 1/100 2.36G 1.185 2.345 1.234 32 640: 100%|
 _COLUMNS = re.compile(r"\s{1,12}Epoch\s{1,12}GPU_mem((?:\s{1,12}[\w-]{1,20}){1,12})\s*$")
 _ROW = re.compile(r"\s{1,12}(\d{1,6})/(\d{1,6})\s{1,12}[\d.]{1,12}[GM]((?:\s{1,12}[\d.]{1,12}){1,12})$")
-_OWN_NUMBER = "v_num"
-"""Of Lightning's bars: the number of its log folder."""
 _TRAINING = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
 _NOT_TRAINING = re.compile(r"val|test|eval|predict|sanity", re.IGNORECASE)
 # Lightning's title, which names neither the first nor the last epoch.
@@ -66,7 +64,7 @@ class Bars:
         done, total, rest = bar.groups()
         title = _title(line[: bar.start()])
         found = pairs(rest or "") or self._in_title(title)
-        found.pop(_OWN_NUMBER, None)
+        found.pop("v_num", None)  # of Lightning's bars: the number of its log folder
         if not self._counts(title, int(total or 0), any(name.endswith("loss") for name in found)):
             return {}
         epochs = _EPOCH.search(title) if bar.re is _RICH and "it/s" in bar.group() else None

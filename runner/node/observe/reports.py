@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Mapping, Optional, cast, get_args
 
-from ...protocol.reports import Kind, Report
+from ...protocol.events import Report, ReportKind
 
 if TYPE_CHECKING:
     from ...protocol.files import LauncherEnd, LauncherFailure
@@ -14,7 +14,6 @@ _LONGEST_TYPE = 200
 _LONGEST_MESSAGE = 64 << 10
 _LATEST = 1e11
 """The largest unix time that is accepted, in seconds."""
-_LARGEST = 1 << 31
 
 
 def report(record: Mapping[str, Any]) -> Optional[Report]:
@@ -24,10 +23,10 @@ def report(record: Mapping[str, Any]) -> Optional[Report]:
     """
     kind, rank = record.get("e"), whole(record.get("rank"))
     pid = whole(record.get("pid"))
-    if kind not in get_args(Kind) or rank is None or (kind == "start" and not pid):
+    if kind not in get_args(ReportKind) or rank is None or (kind == "start" and not pid):
         return None
     return Report(
-        e=cast("Kind", kind),
+        e=cast("ReportKind", kind),
         rank=rank,
         t=when(record.get("t")),
         pid=pid,
@@ -66,7 +65,7 @@ def launcher_end(content: Any, code: int, ranks: int) -> LauncherEnd:
     }
 
 
-def whole(value: Any, limit: int = _LARGEST, signed: bool = False) -> Optional[int]:
+def whole(value: Any, limit: int = 1 << 31, signed: bool = False) -> Optional[int]:
     """A whole number from 0 (or above `-limit`, if `signed`) to below `limit`, None for anything else."""
     if isinstance(value, float) and abs(value) < limit and value == int(value):
         value = int(value)

@@ -8,6 +8,7 @@ from typing import Callable, Iterable, Sequence
 from ...protocol.events import Event, Ungrouped
 from ...protocol.gang import SignsOfLife
 from ...protocol.metrics import Metrics
+from ...protocol.watch import median
 from .. import procs
 from ..host import HostPart
 from ..journal import stamp
@@ -80,13 +81,6 @@ class Signs:
         if self._first["epoch"]:
             found["first_epochs"] = self._first["epoch"]
         return found
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle one of at least one value, the mean of both where there are two."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _time(value: object) -> float | None:

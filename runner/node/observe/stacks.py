@@ -16,18 +16,17 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from ...protocol.jsonl import records
-from ...protocol.regular import open_regular
+from ...protocol.regular import open_regular, records
 from ...protocol.summary import ends
 from .. import sockets
 from ..disk import read_text
 from ..journal import Tail, attempts, write_json
-from ..procs import Proc, command, descendants, read, table
+from ..procs import Proc, catches, command, descendants, read, table
 from .reports import report
 
 if TYPE_CHECKING:
+    from ...protocol.events import Report
     from ...protocol.files import ChildStack, RankStacks, Stacks
-    from ...protocol.reports import Report
 
 _LIMIT = 2.0
 _PAUSE = 0.4
@@ -202,7 +201,7 @@ def _signal(path: str, rank: Report) -> RankStacks:
     number, pid = rank["signal"], rank["pid"]
     if not number or not pid or number < signal.SIGRTMIN:  # the job may name any process, and a signal that ends it
         return {"note": "this rank is not instrumented and cannot be asked"}
-    if not _catches(pid, number):
+    if not catches(pid, number):
         process = read(pid)
         if process is None or process.dead:
             return {"note": "the process has ended", "state": "ended"}
@@ -242,8 +241,14 @@ def _add_children(attempt: str, rank: Report, answer: RankStacks, processes: Dic
 
 def _look_at_child(path: str, number: Optional[int], pid: int, words: str, deadline: float) -> ChildStack:
     """What the kernel says of a child, and of a forked one its stack."""
-    found: ChildStack = {"pid": pid, "command": words[:160], "note": _state_of(pid)}
-    if number and time.monotonic() < deadline and _writes_to(pid, path) and _catches(pid, number):
+    process = read(pid)
+    waits_in = read_text("/proc/%d/wchan" % pid)
+    states = {"R": "running", "D": "in the kernel, waiting for a device", "T": "stopped", "t": "stopped"}
+    state = states.get(process.state, "asleep") if process else "ended"
+    if state == "asleep" and waits_in not in ("", "0"):
+        state += " in " + waits_in[:60]
+    found: ChildStack = {"pid": pid, "command": words[:160], "note": state}
+    if number and time.monotonic() < deadline and _writes_to(pid, path) and catches(pid, number):
         try:
             before = os.stat(path).st_size
             os.kill(pid, number)
@@ -255,16 +260,6 @@ def _look_at_child(path: str, number: Optional[int], pid: int, words: str, deadl
     return found
 
 
-def _state_of(pid: int) -> str:
-    process = read(pid)
-    waits_in = read_text("/proc/%d/wchan" % pid)
-    states = {"R": "running", "D": "in the kernel, waiting for a device", "T": "stopped", "t": "stopped"}
-    state = states.get(process.state, "asleep") if process else "ended"
-    if state == "asleep" and waits_in not in ("", "0"):
-        state += " in " + waits_in[:60]
-    return state
-
-
 def _writes_to(pid: int, path: str) -> bool:
     """Whether a process still has the file for its rank's stacks open: it was forked, and runs no other program."""
     try:
@@ -272,11 +267,6 @@ def _writes_to(pid: int, path: str) -> bool:
         return any(os.readlink(os.path.join(folder, fd)) == os.path.realpath(path) for fd in os.listdir(folder))
     except OSError:
         return False
-
-
-def _catches(pid: int, number: int) -> bool:
-    mask = re.search(r"^SigCgt:\s*([0-9a-f]+)$", read_text("/proc/%d/status" % pid), re.MULTILINE)
-    return mask is not None and bool(int(mask[1], 16) >> (number - 1) & 1)
 
 
 def _grown(path: str, before: int) -> str:

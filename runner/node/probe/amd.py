@@ -50,19 +50,18 @@ def parse_rocm_smi(answer: Any) -> List[Gpu]:
         if not (str(name).startswith("card") and str(name)[4:].isdigit() and isinstance(fields, dict)):
             continue
         known = _lower(fields)
-        title = _first(known, "card series", "card model", "device name")
-        used = _first(known, "vram total used memory (b)")
         gpus.append(
-            _gpu(
-                int(name[4:]),
-                _first(known, "unique id"),
-                title,
-                _bytes(_first(known, "vram total memory (b)")),
-                _bytes(used),
-                number(_first(known, "gpu use (%)")),
-                driver,
-                _first(known, "gfx version"),
-            )
+            {
+                "index": int(name[4:]),
+                "uuid": _first(known, "unique id"),
+                "name": _first(known, "card series", "card model", "device name") or "AMD GPU",
+                "memory_total": _bytes(_first(known, "vram total memory (b)")) or 0,
+                "memory_used": _bytes(_first(known, "vram total used memory (b)")) or 0,
+                "use": number(_first(known, "gpu use (%)")),
+                "driver": driver,
+                "compute_capability": _generation(_first(known, "gfx version")),
+                "processes": [],
+            }
         )
     return sorted(gpus, key=lambda one: one["index"])
 
@@ -79,41 +78,23 @@ def parse_amd_smi(static: Any, metric: Any) -> List[Gpu]:
         memory, activity = _below(now, "mem_usage"), _below(now, "usage")
         total = _bytes(_below(one, "vram").get("size"))
         gpus.append(
-            _gpu(
-                index,
-                _text(asic.get("asic_serial")),
-                _text(asic.get("market_name")),
-                total if total is not None else _bytes(memory.get("total_vram")),
-                _bytes(memory.get("used_vram")),
-                number(_text(_value(activity.get("gfx_activity")))),
-                _text(_below(one, "driver").get("version")),
-                _text(asic.get("target_graphics_version")),
-            )
+            {
+                "index": index,
+                "uuid": _text(asic.get("asic_serial")),
+                "name": _text(asic.get("market_name")) or "AMD GPU",
+                "memory_total": (_bytes(memory.get("total_vram")) if total is None else total) or 0,
+                "memory_used": _bytes(memory.get("used_vram")) or 0,
+                "use": number(_text(_value(activity.get("gfx_activity")))),
+                "driver": _text(_below(one, "driver").get("version")),
+                "compute_capability": _generation(_text(asic.get("target_graphics_version"))),
+                "processes": [],
+            }
         )
     return gpus
 
 
-def _gpu(
-    index: int,
-    uuid: str,
-    name: str,
-    total: Optional[int],
-    used: Optional[int],
-    use: Optional[float],
-    driver: str,
-    generation: str,
-) -> Gpu:
-    return {
-        "index": index,
-        "uuid": uuid,
-        "name": name or "AMD GPU",
-        "memory_total": total or 0,
-        "memory_used": used or 0,
-        "use": use,
-        "driver": driver,
-        "compute_capability": generation if generation.startswith("gfx") else "",
-        "processes": [],
-    }
+def _generation(name: str) -> str:
+    return name if name.startswith("gfx") else ""
 
 
 def _json(argv: List[str], limit: float) -> Any:

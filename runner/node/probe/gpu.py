@@ -18,7 +18,6 @@ FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "utilization.g
 """Known to every driver since 2013; compute_cap came with 470 and is asked for only where it is understood."""
 
 _APP_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
-_MIB = 1 << 20
 # GPU 0: NVIDIA A100 (UUID: GPU-5…), and below it   MIG 3g.40gb     Device  0: (UUID: MIG-a…)
 _CARD = re.compile(r"GPU \d{1,4}:.{0,200}\(UUID: (\S{1,80})\)")
 _SLICE = re.compile(r"\s{1,8}MIG (\S{1,40})\s{1,20}Device\s{1,8}\d{1,4}: \(UUID: (\S{1,100})\)")
@@ -151,7 +150,7 @@ def number(text: str) -> Optional[float]:
 def megabytes(text: str) -> Optional[int]:
     """Read MiB as bytes, None as `number` does."""
     value = number(text)
-    return None if value is None else int(value * _MIB)
+    return None if value is None else int(value * (1 << 20))
 
 
 def _ask(program: str, query: str, limit: float) -> Optional[Answer]:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import glob
 import importlib.util
 import os
+import re
+import shutil
 import socket
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from ...protocol.names import RUN_DIR
-from .. import leases, ports, procs
+from .. import folders, leases, ports, procs
 from ..child import together
+from ..disk import fullness, read_text
 from ..system import system
-from . import amd, cgroup, code, cpu, gpu, interpreters, nics, place
+from . import amd, cgroup, code, cpu, gpu, interpreters, nics
 
 if TYPE_CHECKING:
-    from ...protocol.facts import Facts, HostIdentity, Memory, Parts
+    from ...protocol.facts import Disk, Facts, Memory, Workdir
     from ...protocol.leases import Lease
     from ...protocol.requests import ProbeRequest
 
@@ -37,7 +41,7 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
     problems: List[str] = []
     first, last = request.get("ports") or _PORTS
     user = _user()
-    folder = place.working_folder(request.get("workdir") or "~")
+    folder = working_folder(request.get("workdir") or "~")
     run_dir = request.get("run_dir") or RUN_DIR
     tasks = {
         "cpu": cpu.facts,
@@ -61,24 +65,22 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
         "code": partial(
             code.facts, folder, request.get("script"), request.get("module") or "", request.get("command") or ()
         ),
-        "disk": partial(place.disk, run_dir, problems),
-        "workdir": partial(place.workdir, folder, request.get("script")),
-        "resolves": partial(place.resolves, problems),
-        "free_port": partial(place.free_port, request.get("ports") or _PORTS),
-        "kill_user_processes": partial(place.kills_user_processes, user),
-        "linger": partial(place.lingers, user),
+        "disk": partial(disk, run_dir, problems),
+        "workdir": partial(workdir, folder, request.get("script")),
+        "resolves": partial(resolves, problems),
+        "free_port": partial(free_port, request.get("ports") or _PORTS),
+        "kill_user_processes": partial(kills_user_processes, user),
+        "linger": partial(lingers, user),
         "boot_id": procs.boot_id,
     }
-    read: Dict[str, Any] = {}
+    facts = _unread(user, folder, run_dir)
     for name, result in together(tasks, _LIMIT).items():
         if isinstance(result, Exception):
             problems.append(f"the host's {name.replace('_', ' ')} cannot be read: {result}")
-        elif name == "software":
-            read.update(result)
         else:
-            read[name] = result
-    parts: Parts = {**_unread(folder, run_dir), **read}  # type: ignore[typeddict-item]  # each is of its part's kind
-    facts: Facts = {**_identity(user), **parts, "resolves_to_loopback": False, "problems": list(problems)}
+            part: Any = result if name == "software" else {name: result}
+            facts.update(part)
+    facts["problems"] = list(problems)
     facts["time"] = time.time()  # when the answer is sent: reading may have taken seconds
     if facts["free_port"] is None:
         facts["ports_held"] = ports.holders((first, last))
@@ -90,8 +92,9 @@ def _gpus(problems: List[str], limit: float) -> List[Any]:
     return [*(gpu.facts(problems, limit) or amd.facts(problems, limit))]
 
 
-def _identity(user: str) -> HostIdentity:
-    kernel = os.uname()
+def _unread(user: str, folder: str, run_dir: str) -> Facts:
+    """Return what is known at once, and empty values of the parts that may give no answer."""
+    kernel, count = os.uname(), os.cpu_count() or 1
     return {
         "hostname": socket.gethostname(),
         "user": user,
@@ -102,13 +105,8 @@ def _identity(user: str) -> HostIdentity:
         "python": sys.version.split()[0],
         "psutil": importlib.util.find_spec("psutil") is not None,
         "euid": os.geteuid(),
-    }
-
-
-def _unread(folder: str, run_dir: str) -> Parts:
-    """Return the empty values of parts that gave no answer."""
-    count = os.cpu_count() or 1
-    return {
+        "resolves_to_loopback": False,
+        "problems": [],
         "boot_id": "",
         "resolves": [],
         "cpu": {
@@ -155,3 +153,106 @@ def _user() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # a container's uid without an entry
         return os.environ.get("USER") or str(os.geteuid())
+
+
+def disk(run_dir: str, problems: List[str]) -> Disk:
+    """Return the probe's `disk`: the file system that `run_dir` is on, or would be made on."""
+    path = os.path.abspath(os.path.expanduser(run_dir))
+    parent = path
+    while not os.path.exists(parent):
+        parent = os.path.dirname(parent)
+    usage = shutil.disk_usage(parent)
+    try:
+        weak = folders.weakness(parent)
+    except OSError:
+        weak = ""  # reported below
+    if weak:
+        problems.append(f"run_dir {path} will be refused: {weak}")
+    writable = True
+    try:
+        # Only a write shows it: permissions do not reveal a read-only mount, a full disk or a used-up quota.
+        trial = os.path.join(parent, f".disttui-{os.urandom(8).hex()}")
+        with open(os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            try:
+                file.write(b"\0" * 4096)
+                file.flush()
+            finally:
+                os.unlink(trial)
+    except OSError as error:
+        writable = False
+        why = fullness(parent) or f"{parent} cannot be written: {error.strerror or error}"
+        problems.append(f"run_dir {path}: {why}")
+    return {"path": path, "total": usage.total, "free": usage.free, "writable": writable}
+
+
+def working_folder(workdir: str) -> str:
+    """Return the absolute path of the profile's `workdir`; a relative one starts at the home."""
+    home = os.path.expanduser("~")
+    return os.path.normpath(os.path.join(home, os.path.expanduser(workdir or "~")))
+
+
+def workdir(path: str, script: Optional[str]) -> Workdir:
+    """Return the probe's `workdir`; a relative script starts there, and of a folder it is the `__main__.py`."""
+    full = None if not script else os.path.normpath(os.path.join(path, os.path.expanduser(script)))
+    if full is not None and os.path.isdir(full):
+        full = os.path.join(full, "__main__.py")
+    return {
+        "path": path,
+        "exists": os.path.isdir(path),
+        "script": full,
+        "script_exists": None if full is None else os.path.isfile(full),
+    }
+
+
+def free_port(within: Sequence[int]) -> Optional[int]:
+    """Return the first port of the range `[first, last]` on which a listener can be opened now."""
+    first, last = within
+    for port in range(first, last + 1):
+        try:
+            ports.listen(port).close()
+        except (OSError, OverflowError):
+            continue
+        return port
+    return None
+
+
+def resolves(problems: List[str], limit: float = 3.0) -> List[str]:
+    """Return the addresses that this host's own name resolves to, within `limit` seconds."""
+    name = socket.gethostname()
+    raw = os.fsencode(name)  # as text it would be encoded as IDNA, whose tables take a while to load
+    answer = together({"name": lambda: socket.getaddrinfo(raw, None, type=socket.SOCK_STREAM)}, limit)["name"]
+    if isinstance(answer, Exception):
+        problems.append(f"the host's own name {name} does not resolve: {answer}")
+        return []
+    return list(dict.fromkeys(str(info[4][0]).split("%")[0] for info in answer))
+
+
+def kills_user_processes(user: str, root: str = "/") -> Optional[bool]:
+    """Whether systemd ends this user's processes at logout; None when unknown, or without systemd.
+
+    The setting as logind.conf(5) reads it: the main file, then drop-ins by name. A main file's commented lines show
+    what it was compiled with.
+    """
+    if not os.path.exists(os.path.join(root, "run/systemd/system")):
+        return None
+    folders = [os.path.join(root, folder, "systemd") for folder in ("etc", "run", "usr/local/lib", "usr/lib")]
+    main = next(filter(None, (read_text(os.path.join(folder, "logind.conf")) for folder in folders)), "")
+    drop_ins: Dict[str, str] = {}
+    for folder in reversed(folders):
+        for path in glob.glob(os.path.join(glob.escape(folder), "logind.conf.d", "*.conf")):
+            drop_ins[os.path.basename(path)] = read_text(path)
+    settings = dict(re.findall(r"^#\s?(Kill\w+)[ \t]*=[ \t]*(.*?)\s*$", main, re.MULTILINE))
+    for text in (main, *(drop_ins[name] for name in sorted(drop_ins))):
+        settings.update(re.findall(r"^[ \t]*(Kill\w+)[ \t]*=[ \t]*(.*?)\s*$", text, re.MULTILINE))
+    value = settings.get("KillUserProcesses", "").lower()
+    if value not in ("yes", "true", "on", "1"):
+        return False if value else None
+    only = settings.get("KillOnlyUsers", "").split()
+    return user not in settings.get("KillExcludeUsers", "root").split() and (not only or user in only)
+
+
+def lingers(user: str, root: str = "/") -> Optional[bool]:
+    """Whether `loginctl enable-linger` keeps this user's processes; None without systemd."""
+    if not os.path.exists(os.path.join(root, "run/systemd/system")):
+        return None
+    return os.path.exists(os.path.join(root, "var/lib/systemd/linger", user))

@@ -48,10 +48,6 @@ _LINGER = 2.0
 """Seconds that mpirun has to end once the ranks of this host have."""
 _LOOK = 0.1
 """Seconds between two looks at what has ended."""
-_SOON = 0.01
-"""The same on the first host, while the others wait until mpirun asks for their daemons."""
-_SCAN = 1.0
-"""Seconds between two scans of all processes, for ranks that have not been asked to end."""
 _MOST = 64 << 10
 """Bytes of that file."""
 _SIGNALLED = 128
@@ -130,7 +126,6 @@ class _Mpirun:
         self._started = False
 
     def start(self) -> None:
-        """Start it."""
         self._started = True
         self._messages = Messages()
         self._child = subprocess.Popen(  # there is one thread
@@ -181,8 +176,18 @@ class _Mpirun:
             self._failures = failures
             tell_end(code=1, signal=self._stopped, failures=failures)
         if (self._failures or self._stopped) and time.monotonic() >= self._scan_at:
-            self._end_ranks()
-            self._scan_at = time.monotonic() + _SCAN
+            # Ask each rank once; mpirun only where it has started none yet: it would also end ranks of other hosts.
+            table = procs.table()
+            shells = {pid for pid, proc in table.items() if proc.ppid == self._child.pid and not proc.dead}
+            ranks = {pid for pid, proc in table.items() if proc.ppid in shells and not proc.dead}
+            for pid in (ranks if shells or _ends() else {self._child.pid}) - self._asked:
+                self._asked.add(pid)
+                try:
+                    os.kill(pid, signal.SIGTERM)
+                except OSError:
+                    pass
+            # Seconds between two scans of all processes, for ranks that have not been asked to end
+            self._scan_at = time.monotonic() + 1.0
         if self._well_at is None and _all_well():
             self._well_at = time.monotonic() + _LINGER
         if self._well_at is not None and time.monotonic() >= self._well_at:
@@ -192,21 +197,6 @@ class _Mpirun:
     def _linger(self) -> None:
         """The ranks have ended well some seconds ago. mpirun waits for ever for one that has left MPI_Finalize out."""
         self._child.kill()
-
-    def _end_ranks(self) -> None:
-        """Ask each rank once; mpirun itself where it has started none yet.
-
-        Later it would also end the ranks of other hosts, which may still save something.
-        """
-        table = procs.table()
-        shells = {pid for pid, proc in table.items() if proc.ppid == self._child.pid and not proc.dead}
-        ranks = {pid for pid, proc in table.items() if proc.ppid in shells and not proc.dead}
-        for pid in (ranks if shells or _ends() else {self._child.pid}) - self._asked:
-            self._asked.add(pid)
-            try:
-                os.kill(pid, signal.SIGTERM)
-            except OSError:
-                pass
 
 
 class _Alone(_Mpirun):
@@ -270,7 +260,7 @@ class _Leading(_OfWorld):
         super().__init__(command, env)
         self._version = version
         self._asked_for = False
-        self._pause = _SOON
+        self._pause = 0.01  # the others wait until mpirun asks for their daemons
         # A host that cannot reach this one says so before.
         self._patience = _MEETING + _LATER
 
@@ -365,10 +355,6 @@ def _ends() -> List[Tuple[int, int]]:
 
 _NOTHING = re.compile(rb"\[[^]\n]*\] PMIX ERROR: BAD-PARAM in file \S*/pmix_event_notification\.c at line \d+\n")
 """With recovery enabled, mpirun prints this error each time a rank fails; it has no meaning."""
-_PIECES = 16
-"""Pieces to read in one call: a flood must not block the caller."""
-_LONGEST = 4096
-"""Bytes of a line that is held back until its end is there."""
 
 
 class Messages:
@@ -381,7 +367,7 @@ class Messages:
 
     def pass_on(self) -> None:
         """Write what has come since the last call."""
-        for _ in range(_PIECES):
+        for _ in range(16):  # pieces to read in one call: a flood must not block the caller
             try:
                 piece = os.read(self._reader, (64 << 10))
             except BlockingIOError:
@@ -389,7 +375,8 @@ class Messages:
             if not piece:
                 return
             lines = (self._begun + piece).splitlines(keepends=True)
-            self._begun = b"" if lines[-1].endswith(b"\n") or len(lines[-1]) > _LONGEST else lines.pop()
+            # Bytes of a line that is held back until its end is there
+            self._begun = b"" if lines[-1].endswith(b"\n") or len(lines[-1]) > 4096 else lines.pop()
             self._write(b"".join(line for line in lines if not _NOTHING.fullmatch(line)))
 
     def end(self) -> None:

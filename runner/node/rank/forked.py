@@ -172,23 +172,19 @@ def _await_command(reader: int, env: Dict[str, str], imported: Dict[str, str]) -
         sys.orig_argv = args
     if "tempfile" in sys.modules:
         vars(sys.modules["tempfile"])["tempdir"] = None  # the script may set TMPDIR
-    _renew_random_state()
-    return args[4:]
-
-
-def _set_environment(env: Dict[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(env)
-
-
-def _renew_random_state() -> None:
-    """What a new interpreter draws at random, except for the seed of hashes. `random` itself does so in a fork."""
+    # What a new interpreter draws at random, except for the seed of hashes; `random` itself does so in a fork.
     process, numpy = sys.modules.get("multiprocessing.process"), sys.modules.get("numpy.random")
     if process is not None:
         process.current_process().authkey = os.urandom(32)
     if numpy is not None:
         numpy.seed()
     sys.modules["torch"].default_generator.seed()
+    return args[4:]
+
+
+def _set_environment(env: Dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(env)
 
 
 def _show(args: Sequence[str], env: Dict[str, str]) -> bool:

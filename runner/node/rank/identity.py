@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any, MutableMapping, NamedTuple, Tuple
 
-from ...protocol.regular import regular
+from ...protocol.regular import append
 from ..problem import Problem
 
 _TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
@@ -64,7 +64,7 @@ def adopt(env: MutableMapping[str, str]) -> RankIdentity:
 
 
 class Reports:
-    """This rank's records in ranks.jsonl, each appended by one write, so that records of ranks do not mix."""
+    """This rank's records in ranks.jsonl."""
 
     def __init__(self, folder: str, place: RankIdentity) -> None:
         self._path = os.path.join(folder, "ranks.jsonl")
@@ -73,11 +73,4 @@ class Reports:
     def say(self, kind: str, **fields: Any) -> None:
         """Append one record. A full disk must not end the training: the record is dropped then."""
         record = {"t": time.time(), **self._who, "e": kind, **fields}
-        try:
-            file = regular(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            try:
-                os.write(file, (json.dumps(record) + "\n").encode())
-            finally:
-                os.close(file)
-        except OSError:
-            pass
+        append(self._path, (json.dumps(record) + "\n").encode())

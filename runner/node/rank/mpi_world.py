@@ -60,12 +60,7 @@ _PLACE = {
     "uri": re.compile(r"[0-9]{1,10}\.0(;tcp6?://[0-9A-Fa-f.,:\[\]]{1,4000}:[0-9]{1,5}){1,2}", re.ASCII),
 }
 """What each field of `MpiPlace` must be."""
-_OWN = "OMPI_MCA_"
 _NUMBERS = "export RANK=$OMPI_COMM_WORLD_RANK LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE"
-_LONGEST = 1 << 20
-"""Bytes of a daemon's command."""
-_REACHED = 3.0
-"""Seconds that a connection to mpirun may take."""
 
 
 def own_settings() -> Dict[str, str]:
@@ -73,7 +68,7 @@ def own_settings() -> Dict[str, str]:
     for include, exclude in _OTHERS.items():
         if exclude in os.environ:
             os.environ.pop(include, None)
-    return {name: value for name, value in os.environ.items() if name.startswith(_OWN)}
+    return {name: value for name, value in os.environ.items() if name.startswith("OMPI_MCA_")}
 
 
 def default_ports(own: Mapping[str, str]) -> Dict[str, str]:
@@ -85,7 +80,7 @@ def default_ports(own: Mapping[str, str]) -> Dict[str, str]:
 def asked() -> Optional[Dict[str, str]]:
     """The settings with which mpirun wants the other hosts' daemons started, None: it has not asked yet."""
     try:
-        data = read_regular(os.path.join(os.environ["DISTTUI_DIR"], DAEMON), _LONGEST)
+        data = read_regular(os.path.join(os.environ["DISTTUI_DIR"], DAEMON), 1 << 20)  # bytes of a daemon's command
     except OSError:
         return None
     words = data.decode("utf-8", "replace").splitlines()
@@ -142,7 +137,7 @@ def daemon(words: Sequence[str]) -> Dict[str, str]:
 
 def reaches(uri: str) -> bool:
     """Whether mpirun of the first host takes a connection from here, at any of its addresses."""
-    until = time.monotonic() + _REACHED
+    until = time.monotonic() + 3.0  # seconds that a connection to mpirun may take
     with contextlib.ExitStack() as stack:
         waiting = stack.enter_context(selectors.DefaultSelector())
         for one in uri.split(";")[1:]:

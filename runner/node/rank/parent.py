@@ -10,7 +10,7 @@ import sys
 VARIABLE = "DISTTUI_PARENT"
 """The pid of the parent, set for a child that must die with it. The child removes it from its environment."""
 
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
@@ -23,7 +23,7 @@ def die_with_parent() -> None:
         return
     import ctypes
 
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
     if expected and expected != str(os.getppid()):
         os._exit(128 + signal.SIGTERM)
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 SILENCE = 60.0
 """Seconds of the viewer's silence after which it counts as gone."""
-_PIECES = 64
-"""Pieces of an upload that may wait for the disk."""
+# Operations whose handlers take the number of the request as well: they send events, or can be cancelled.
+_STREAMS = ("mirror", "telemetry", "read", "fetch", "put", "stage", "environment", "setup", "offer", "gather", "listen")
 
 
 class Server:
@@ -49,42 +49,6 @@ class Server:
         """What arrives for each `put`."""
         self._claiming = threading.Lock()
         self._claimed: Optional[Claims] = None
-        self._operations: Dict[requests.Op, Callable[[Any], object]] = {
-            "probe": self._probe,
-            "complete": self._complete,
-            "start": self._start,
-            "submit": self._submit,
-            "lead": self._lead,
-            "stop": self._stop,
-            "move": self._move,
-            "status": self._status,
-            "forget": self._forget,
-            "stacks": self._stacks,
-            "orphans": self._orphans,
-            "leases": self._leases,
-            "lease": self._lease,
-            "release": self._release,
-            "list": self._list,
-            "files": self._files,
-            "code": self._code,
-            "notify": self._notify,
-            "sync": self._sync,
-            "inspect": self._inspect,
-            "dial": self._dial,
-        }
-        self._streams: Dict[requests.Op, Callable[[Any, int], object]] = {
-            "mirror": self._mirror,
-            "telemetry": self._telemetry,
-            "read": self._read,
-            "fetch": self._fetch,
-            "put": self._put,
-            "stage": self._stage,
-            "environment": self._environment,
-            "setup": self._setup,
-            "offer": self._offer,
-            "gather": self._gather,
-            "listen": self._listen,
-        }
 
     def handle(self, request: Any) -> None:
         """Handle one frame of the viewer."""
@@ -100,7 +64,7 @@ class Server:
             if request["op"] in ("start", "submit", "stop"):
                 self._whole.append(request["id"])
             if request["op"] == "put":
-                self._uploads[request["id"]] = queue.Queue(_PIECES)
+                self._uploads[request["id"]] = queue.Queue(64)  # pieces of an upload that may wait for the disk
             threading.Thread(target=self._answer, args=(request,), daemon=True).start()
 
     def _take(self, number: int, generation: int, offset: int, data: memoryview) -> None:
@@ -157,34 +121,33 @@ class Server:
         except OSError:
             pass  # the viewer is gone, which the end of its requests shows as well
 
-    def _do(self, op: requests.Op, request: Any, number: int) -> object:
-        if op in self._operations:
-            return self._operations[op](request)
-        if op in self._streams:
-            return self._streams[op](request, number)
-        raise Problem("this host's node program does not know '%s'" % op)
+    def _do(self, op: str, request: Any, number: int) -> object:
+        handler = getattr(self, f"do_{op}", None)
+        if handler is None:
+            raise Problem("this host's node program does not know '%s'" % op)
+        return handler(request, number) if op in _STREAMS else handler(request)
 
-    def _probe(self, request: requests.ProbeRequest) -> Facts:
+    def do_probe(self, request: requests.ProbeRequest) -> Facts:
         from ..probe.report import probe
 
         return probe(request)
 
-    def _complete(self, request: requests.CompleteRequest) -> requests.Completed:
+    def do_complete(self, request: requests.CompleteRequest) -> requests.Completed:
         from .listing import complete
 
         return complete(str(request.get("path", "")), str(request.get("workdir") or "~"))
 
-    def _code(self, request: requests.CodeRequest) -> requests.CodeState:
+    def do_code(self, request: requests.CodeRequest) -> requests.CodeState:
         from ..probe.code import state
 
         return state(str(request.get("workdir") or "~"), request.get("script"))
 
-    def _sync(self, request: requests.SyncRequest) -> requests.TreeAnswer:
+    def do_sync(self, request: requests.SyncRequest) -> requests.TreeAnswer:
         from .syncing import sync
 
         return sync(request, os.path.dirname(self.node_zip))
 
-    def _put(self, request: requests.SyncRequest, number: int) -> requests.TreeAnswer:
+    def do_put(self, request: requests.SyncRequest, number: int) -> requests.TreeAnswer:
         from .syncing import put
 
         def pieces() -> Iterator[bytes]:
@@ -196,17 +159,17 @@ class Server:
         finally:
             del self._uploads[number]
 
-    def _environment(self, request: requests.EnvironmentRequest, number: int) -> requests.EnvironmentAnswer:
+    def do_environment(self, request: requests.EnvironmentRequest, number: int) -> requests.EnvironmentAnswer:
         if request["build"]:
             return cast("requests.EnvironmentAnswer", self._apart("environment", request, number))
         from ..supervise.environment import find
 
         return find(request, os.path.dirname(self.node_zip))
 
-    def _stage(self, request: requests.StageRequest, number: int) -> requests.Staged:
+    def do_stage(self, request: requests.StageRequest, number: int) -> requests.Staged:
         return cast("requests.Staged", self._apart("stage", request, number))
 
-    def _setup(self, request: requests.SetupRequest, number: int) -> requests.SetUp:
+    def do_setup(self, request: requests.SetupRequest, number: int) -> requests.SetUp:
         from .runs import folder_for
 
         return cast("requests.SetUp", self._apart("setup", {**request, "folder": folder_for(request["spec"])}, number))
@@ -216,13 +179,13 @@ class Server:
 
         return in_process(part, request, self.node_zip, self._teller(number), self._cancelled[number].is_set)
 
-    def _offer(self, request: requests.OfferRequest, number: int) -> requests.Nothing:
+    def do_offer(self, request: requests.OfferRequest, number: int) -> requests.Nothing:
         from .forwarding import offer
 
         offer(request, os.path.dirname(self.node_zip), self._teller(number), self._cancelled[number])
         return {}
 
-    def _gather(self, request: requests.GatherRequest, number: int) -> requests.TreeAnswer:
+    def do_gather(self, request: requests.GatherRequest, number: int) -> requests.TreeAnswer:
         from .forwarding import gather
 
         return gather(request, os.path.dirname(self.node_zip), self._teller(number), self._cancelled[number])
@@ -231,13 +194,13 @@ class Server:
         """What sends the events of a stream."""
         return lambda event: self.sender.json({"id": number, "event": event})
 
-    def _inspect(self, request: checks.InspectRequest) -> checks.Inspected:
-        from ..check.host import inspect
+    def do_inspect(self, request: checks.InspectRequest) -> checks.Inspected:
+        from ..probe.health import inspect
 
         return inspect(request.get("folders", []), bool(request.get("gpus")))
 
-    def _listen(self, request: checks.ListenRequest, number: int) -> requests.Nothing:
-        from ..check.network import open_ports, prove
+    def do_listen(self, request: checks.ListenRequest, number: int) -> requests.Nothing:
+        from ..probe.network import open_ports, prove
 
         doors = open_ports(request["ports"])
         ports = [door.getsockname()[1] for door in doors]
@@ -246,30 +209,30 @@ class Server:
         prove(doors, bytes.fromhex(request["key"]), self._cancelled[number], float(request["seconds"]))
         return {}
 
-    def _dial(self, request: checks.DialRequest) -> checks.DialAnswer:
-        from ..check.network import dial
+    def do_dial(self, request: checks.DialRequest) -> checks.DialAnswer:
+        from ..probe.network import dial
 
         return {"dialled": dial(request["targets"], bytes.fromhex(request["nonce"]), float(request["seconds"]))}
 
-    def _notify(self, request: requests.NotifyRequest) -> requests.Notified:
+    def do_notify(self, request: requests.NotifyRequest) -> requests.Notified:
         from ..notify import try_out
 
         return {"problems": try_out(str(request["host"]), request["targets"])}
 
-    def _start(self, request: requests.StartRequest) -> requests.Started:
+    def do_start(self, request: requests.StartRequest) -> requests.Started:
         from .runs import start
 
         return start(request, self.node_zip, self.train_zip, self._claims())
 
-    def _leases(self, request: requests.LeasesRequest) -> requests.LeasesAnswer:
+    def do_leases(self, request: requests.LeasesRequest) -> requests.LeasesAnswer:
         from .leasing import list_leases
 
         return list_leases(request)
 
-    def _lease(self, request: requests.LeaseRequest) -> requests.Leased:
+    def do_lease(self, request: requests.LeaseRequest) -> requests.Leased:
         return self._claims().take(request)
 
-    def _release(self, request: requests.ReleaseRequest) -> requests.Released:
+    def do_release(self, request: requests.ReleaseRequest) -> requests.Released:
         return self._claims().release(request)
 
     def _claims(self) -> Claims:
@@ -280,37 +243,37 @@ class Server:
                 self._claimed = Claims()
         return self._claimed
 
-    def _submit(self, request: requests.SubmitRequest) -> requests.Submitted:
+    def do_submit(self, request: requests.SubmitRequest) -> requests.Submitted:
         from .runs import submit
 
         return submit(request, self.node_zip, self.train_zip)
 
-    def _lead(self, request: requests.LeadRequest) -> requests.Nothing:
+    def do_lead(self, request: requests.LeadRequest) -> requests.Nothing:
         from .runs import lead
 
         return lead(_folder(request), request["leader"])
 
-    def _stop(self, request: requests.StopRequest) -> requests.Stopped:
+    def do_stop(self, request: requests.StopRequest) -> requests.Stopped:
         from .runs import request_stop
 
         return request_stop(_folder(request), bool(request.get("now")), str(request.get("reason", "user")))
 
-    def _move(self, request: requests.MoveRequest) -> requests.Nothing:
+    def do_move(self, request: requests.MoveRequest) -> requests.Nothing:
         from .runs import move
 
         return move(_folder(request), int(request["round"]), float(request["order"]))
 
-    def _status(self, request: requests.StatusRequest) -> requests.Alive:
+    def do_status(self, request: requests.StatusRequest) -> requests.Alive:
         from .runs import status
 
         return status(_folder(request), settle=bool(request.get("settle", True)))
 
-    def _forget(self, request: requests.Part) -> requests.Nothing:
+    def do_forget(self, request: requests.Part) -> requests.Nothing:
         from .runs import forget
 
         return forget(_folder(request))
 
-    def _stacks(self, request: requests.Part) -> requests.StacksAnswer:
+    def do_stacks(self, request: requests.Part) -> requests.StacksAnswer:
         from ..observe.stacks import collect
         from . import slurm
 
@@ -318,7 +281,7 @@ class Server:
         job = slurm.job_of(folder)
         return slurm.stacks(folder, job) if job else {"ranks": collect(folder)}
 
-    def _mirror(self, request: requests.MirrorRequest, number: int) -> requests.Nothing:
+    def do_mirror(self, request: requests.MirrorRequest, number: int) -> requests.Nothing:
         from . import slurm
         from .mirror import Mirror
 
@@ -333,7 +296,7 @@ class Server:
             mirror.run(self._cancelled[number])
         return {}
 
-    def _list(self, request: requests.ListRuns) -> requests.Listed:
+    def do_list(self, request: requests.ListRuns) -> requests.Listed:
         from .listing import REBOOTED, list_runs
 
         run_dir, run = request.get("run_dir") or RUN_DIR, request.get("run")
@@ -347,26 +310,25 @@ class Server:
                 rows = list_runs(run_dir, run)
         return {"runs": rows}
 
-    def _read(self, request: requests.ReadRequest, number: int) -> requests.ReadUpTo:
+    def do_read(self, request: requests.ReadRequest, number: int) -> requests.ReadUpTo:
         from .reading import read
 
         with self._reading:
             return read(_folder(request), request, self.sender.data, self._cancelled[number])
 
-    def _files(self, request: requests.Part) -> requests.FilesAnswer:
+    def do_files(self, request: requests.Part) -> requests.FilesAnswer:
         from .reading import files, outputs_of
 
         return files(_run_folder(request), outputs_of(_folder(request)))
 
-    def _fetch(self, request: requests.FetchRequest, number: int) -> requests.Fetched:
+    def do_fetch(self, request: requests.FetchRequest, number: int) -> requests.Fetched:
         from .reading import fetch, outputs_of
 
         outputs = outputs_of(_folder(request))
         return fetch(_run_folder(request), outputs, request, self.sender.data, self._cancelled[number])
 
-    def _telemetry(self, request: requests.TelemetryStream, number: int) -> requests.Nothing:
-        from ..telemetry.processes import most_of
-        from ..telemetry.sampler import Sampler
+    def do_telemetry(self, request: requests.TelemetryStream, number: int) -> requests.Nothing:
+        from ..telemetry.sampler import Sampler, most_of
 
         cancelled = self._cancelled[number]
         sampler = Sampler(os.path.expanduser("~"), processes=most_of(request.get("processes")))
@@ -378,7 +340,7 @@ class Server:
             sampler.close()
         return {}
 
-    def _orphans(self, request: requests.OrphansRequest) -> requests.OrphansAnswer:
+    def do_orphans(self, request: requests.OrphansRequest) -> requests.OrphansAnswer:
         from .orphans import orphans
 
         run_dirs = [RUN_DIR, *map(str, request.get("run_dirs") or [])]
@@ -418,7 +380,6 @@ class Sender:
         self._lock = threading.Lock()
 
     def json(self, message: Any) -> None:
-        """Send one JSON object."""
         self._write(pack_json(message))
 
     def data(self, file: int, generation: int, offset: int, data: bytes) -> None:

@@ -31,14 +31,10 @@ _CONNECT = 2.0
 """Seconds for a connection, and for the handshake on it."""
 _STALL = 30.0
 """Seconds without a byte after which a host is given up."""
-_CALLERS = 64
-"""Connections that are served at the same time."""
 _ADDRESSES = 16
 _AHEAD = 128
 """Objects that are asked for before the first one has arrived."""
 _PIECE = 1 << 18
-_PACE = 0.5
-"""Seconds between two reports of progress."""
 
 
 def offer(
@@ -58,7 +54,7 @@ def offer(
     except Problem:
         door = ports.listen(0, alone)
     shared = _Shared(store, request, over)
-    free = threading.BoundedSemaphore(_CALLERS)
+    free = threading.BoundedSemaphore(64)  # connections that are served at the same time
 
     with door:
         door.settimeout(0.2)
@@ -200,7 +196,7 @@ class _Source:
         raise OSError("it has left")
 
     def _report(self, progress: requests.GatherProgress) -> None:
-        if time.monotonic() - self._told > _PACE:
+        if time.monotonic() - self._told > 0.5:  # seconds between two reports of progress
             self._told = time.monotonic()
             self._tell(progress)
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 REBOOTED = "the host was rebooted"
 """Why a run has left the queue."""
-_FRESH = 15.0
-"""Seconds without telemetry after which a supervisor on another host of a shared disk counts as dead."""
 
 
 def list_runs(run_dir: str, run: str | None) -> list[dict[str, object]]:
@@ -70,7 +68,8 @@ def _lives(folder: str) -> bool:
         return procs.alive(up) or procs.alive(up.get("warden") or {})
     # Of an earlier boot, or of another host that shares this disk.
     try:
-        return time.time() - os.stat(os.path.join(folder, "telemetry.jsonl")).st_mtime < _FRESH
+        # Seconds without telemetry after which a supervisor on another host of a shared disk counts as dead
+        return time.time() - os.stat(os.path.join(folder, "telemetry.jsonl")).st_mtime < 15.0
     except OSError:
         return False
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
-import json
 import os
 import select
+import sys
 import threading
 import time
 import zlib
@@ -14,14 +15,11 @@ from typing import Callable, Dict, Iterator, List, Optional, Tuple
 from ...protocol.limits import CHECKED, CHUNK
 from ...protocol.names import HOST_FILE
 from ...protocol.regular import regular
-from .. import changes
-from ..journal import is_gone
+from ..journal import is_gone, read_json
 from ..observe.log_limit import data_from
 
 NAMES = (".jsonl", ".log", ".json", "launcher.ready")
 PRIVATE = ("supervisor.json", "untagged.json")
-BEHIND_EVERY = 0.5
-"""Seconds between two reports of how much is still to be sent."""
 
 
 class _MirroredFile:
@@ -156,13 +154,13 @@ class Mirror:
     def _tell_behind(self, ended: bool) -> None:
         """Report how much of the logs is still to be sent, and an end whose file has to wait for that."""
         behind = sum(max(0, file.size - file.sent) for file in self._files.values() if file.is_log)
-        due = time.monotonic() - self._behind_at > BEHIND_EVERY
+        due = time.monotonic() - self._behind_at > 0.5  # seconds between two reports of how much is still to be sent
         if (behind and due) or (self._behind and not behind):
             self._behind, self._behind_at = behind, time.monotonic()
             self._tell({"behind": behind})
         if behind and ended and not self._exit_told:
             self._exit_told = True
-            end = _read_small(os.path.join(self._folder, "exit.json"))
+            end = read_json(os.path.join(self._folder, "exit.json"), CHUNK)
             if end is not None:
                 self._tell({"exit": end})
 
@@ -241,49 +239,36 @@ def _changed(file: _MirroredFile, handle: int) -> bool:
     return os.pread(handle, len(file.last), first) != file.last and data_from(handle, first) == first
 
 
-def _read_small(path: str) -> Optional[object]:
-    """The JSON of a small file; None where it cannot be read."""
-    try:
-        handle = regular(path, os.O_RDONLY | os.O_NOFOLLOW)
-        with os.fdopen(handle, "rb") as file:
-            found: object = json.loads(file.read(CHUNK))
-    except (OSError, ValueError):
-        return None
-    return found
-
-
-NAP = 0.02
-"""Seconds between polls."""
-GATHER = 0.002
-"""Seconds to collect a burst of writes, so that it wakes the caller once."""
-
-
 class FolderWatch:
-    """Watches folders for writes, new files and renames."""
+    """Watches folders for writes, new files and renames (inotify); polls where the system can watch no more."""
 
     def __init__(self) -> None:
-        self._handle: Optional[int] = changes.begin()
+        self._handle: Optional[int] = None
+        if sys.platform == "linux":
+            handle = int(ctypes.CDLL(None).inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+            self._handle = handle if handle >= 0 else None
 
     def add(self, folder: str) -> None:
-        """FolderWatch one more folder."""
-        wanted = changes.MODIFY | changes.MOVED_TO | changes.CREATE
-        if self._handle is not None and not changes.add(self._handle, folder, wanted):
-            self.close()  # it polls instead
+        wanted = 0x2 | 0x80 | 0x100  # IN_MODIFY, IN_MOVED_TO, IN_CREATE
+        if (
+            self._handle is not None
+            and ctypes.CDLL(None).inotify_add_watch(self._handle, os.fsencode(folder), wanted) < 0
+        ):
+            self.close()
 
     def wait(self, limit: float) -> None:
         """Return when something has changed, after `limit` seconds at the latest."""
         if self._handle is None:
-            time.sleep(min(NAP, limit))
+            time.sleep(min(0.02, limit))  # seconds between polls
             return
         if select.select([self._handle], [], [], limit)[0]:
-            time.sleep(GATHER)
+            time.sleep(0.002)  # seconds to collect a burst of writes, so that it wakes the caller once
             try:
                 os.read(self._handle, 65536)
             except BlockingIOError:
                 pass
 
     def close(self) -> None:
-        """Close the descriptor."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Se
 
 from ...protocol.limits import MOST_ORPHANS
 from ...protocol.names import RUN
-from .. import descent, ports, procs
+from .. import ports, procs
 from ..disk import read_text
 from ..folders import foreign
 from ..probe.gpu import has_device
 from ..problem import Problem
 from ..supervise import stop
 from ..system import system
+from ..telemetry.sampling import UNTAGGED, noted
 
 if TYPE_CHECKING:
     from ...protocol.requests import Orphan
@@ -30,8 +31,6 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _SMALL = 64 * 1024
 _COMMAND, _PORTS = 200, 50
 """The most characters and port numbers of each."""
-_DRIVER = 5.0
-"""Seconds that the driver may take to list the processes on its GPUs."""
 
 
 class _Member(NamedTuple):
@@ -96,7 +95,7 @@ def _untagged(run_dirs: Sequence[str]) -> Dict[int, _Member]:
     found = {}
     for base in run_dirs:
         folders = os.path.join(glob.escape(os.path.abspath(os.path.expanduser(base))), "*", "*")
-        for path in glob.glob(os.path.join(folders, descent.NAME)):
+        for path in glob.glob(os.path.join(folders, UNTAGGED)):
             folder = os.path.dirname(path)
             run, node = os.path.basename(os.path.dirname(folder)), os.path.basename(folder)
             try:
@@ -105,7 +104,7 @@ def _untagged(run_dirs: Sequence[str]) -> Dict[int, _Member]:
                 continue
             if ours:
                 member = _Member(run, int(node), 0, folder, os.getuid())
-                found.update(dict.fromkeys(descent.noted(folder), member))
+                found.update(dict.fromkeys(noted(folder), member))
     return found
 
 
@@ -115,9 +114,9 @@ def _kept(table: Dict[int, procs.Proc], users: Set[int]) -> Set[Tuple[int, str]]
     for pid in table:
         uid = procs.owner(pid)
         if uid in users:
-            words = procs.words(pid)
-            if words[-2:-1] == [b"warden"]:
-                kept.add((uid, os.fsdecode(words[-1])))
+            words = procs.arguments(pid)
+            if words[-2:-1] == ["warden"]:
+                kept.add((uid, words[-1]))
     return kept
 
 
@@ -170,7 +169,7 @@ def _end(whose: Set[_Member]) -> None:
     def members() -> Set[int]:
         found = ((pid, _member(pid)) for pid, proc in procs.table().items() if not proc.dead and pid != os.getpid())
         tagged = {pid for pid, member in found if member and member._replace(attempt=0) in whose}
-        return tagged.union(*map(descent.noted, own))
+        return tagged.union(*map(noted, own))
 
     stop.sweep(members)
     for folder in own:  # the owner could not read a file that we write in another's
@@ -232,5 +231,6 @@ def _gpu_memory() -> Dict[int, int]:
     from ..child import together
     from ..telemetry.gpu_nvml import memory_by_process
 
-    answered = together({"gpus": memory_by_process}, _DRIVER)["gpus"]
+    # Seconds that the driver may take to list the processes on its GPUs
+    answered = together({"gpus": memory_by_process}, 5.0)["gpus"]
     return answered if isinstance(answered, dict) else {}

@@ -65,7 +65,13 @@ def files(run_folder: str, outputs: Outputs) -> requests.FilesAnswer:
         _note(found, path, os.path.relpath(path, run_folder), names, folders)
     for output in outputs.names:
         try:
-            _check_way(outputs.workdir, output)
+            at = outputs.workdir
+            for part in output.split("/"):
+                if part in ("", ".", ".."):
+                    raise Problem("%r is no name below %s" % (output, outputs.workdir))
+                at = os.path.join(at, part)
+                if stat.S_ISLNK(os.lstat(at).st_mode):
+                    raise Problem("%s is a symbolic link" % at)
             _note_output(found, left_out, os.path.join(outputs.workdir, output), os.path.join(_OUTPUTS, output))
         except Problem as problem:
             left_out.append(problem.what)
@@ -101,17 +107,6 @@ def _note(found: List[requests.File], path: str, inside: str, names: List[str], 
             found.append({"name": named, "size": seen.st_size, "mtime": seen.st_mtime, "inode": seen.st_ino})
         if len(found) > _FILES:
             raise Problem("%s holds more than %d files" % (path, _FILES), "copy them by hand")
-
-
-def _check_way(workdir: str, output: str) -> None:
-    """Check that an output lies in the job's folder: no part of its path may be a link. Raises Problem or OSError."""
-    at = workdir
-    for part in output.split("/"):
-        if part in ("", ".", ".."):
-            raise Problem("%r is no name below %s" % (output, workdir))
-        at = os.path.join(at, part)
-        if stat.S_ISLNK(os.lstat(at).st_mode):
-            raise Problem("%s is a symbolic link" % at)
 
 
 def fetch(

@@ -93,9 +93,13 @@ def start(
                 os.unlink(os.path.join(folder, "exit.json"))  # from a supervisor that could not begin
             up = _begin(folder, spec, request["secrets"], node_zip, train_zip, claims or Claims())
     except OSError as error:
-        cure = "choose another launch.run_dir, or make room there"
-        raise Problem(f"{folder} cannot be written: {error.strerror or error}", cure) from None
+        raise _unwritable(folder, error) from None
     return {"dir": folder, "pid": up["pid"], "already": False, "gang": up["gang"]}
+
+
+def _unwritable(folder: str, error: OSError) -> Problem:
+    what = f"{folder} cannot be written: {error.strerror or error}"
+    return Problem(what, "choose another launch.run_dir, or make room there")
 
 
 def folder_for(spec: Spec) -> str:
@@ -104,8 +108,7 @@ def folder_for(spec: Spec) -> str:
     try:
         _make_folder(folder)
     except OSError as error:
-        cure = "choose another launch.run_dir, or make room there"
-        raise Problem(f"{folder} cannot be written: {error.strerror or error}", cure) from None
+        raise _unwritable(folder, error) from None
     syncing.require(spec)
     return folder
 
@@ -167,8 +170,7 @@ def submit(request: requests.SubmitRequest, node_zip: str, train_zip: str | None
         syncing.require(spec)
         return slurm.submit(request, folders, node_zip, train_zip)
     except OSError as error:
-        cure = "choose another launch.run_dir, or make room there"
-        raise Problem(f"{folders[0]} cannot be written: {error.strerror or error}", cure) from None
+        raise _unwritable(folders[0], error) from None
 
 
 def lead(folder: str, leader: LeaderPlace) -> requests.Nothing:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequ
 from ...protocol.events import Verdict
 from ...protocol.regular import last_text
 from ...protocol.slurm import LIVING, UNSEEN_FOLDER, WAITING, Queued, program, script, submission
-from .. import journal, locks, parcel, slurm
+from .. import journal, locks, parcel
 from ..gang.membership import of_host
 from ..journal import stamp
 from ..problem import Problem
-from ..supervise import control
+from ..supervise import control, slurm
 
 if TYPE_CHECKING:
     from ...protocol import requests
@@ -34,18 +34,10 @@ PACE, _CALM = 2.0, 30.0
 """Seconds between two questions to Slurm about a job; the second of one that runs, and is not about to end."""
 _SETTLED = 5.0
 """Seconds after a job's end in which the last files of its nodes may still come to a shared file system."""
-_LONG_OVER = 60.0
-"""The same by Slurm's own word for the end: its controller's clock may differ from ours."""
 _PATH = re.compile(r"[A-Za-z0-9_/.,:=@+-]+")
 """Paths that mean the same to Slurm (`%j`), to a shell and to us."""
 _JOB = re.compile("[0-9]{1,20}")
 _SCRIPT = "job.sbatch"
-_LATE = 15.0
-"""Seconds beyond twice the grace after which a job that was asked to stop is cancelled."""
-_LONGEST_GRACE = 86400.0
-"""Seconds of a grace that are waited for; no spec of ours has more."""
-_UNWRITABLE_OUTPUT = 53
-"""The signal in a job's exit code where Slurm could not open its output file."""
 
 
 class JobWatch:
@@ -94,7 +86,8 @@ class JobWatch:
 
     def _is_long_over(self, found: Queued) -> bool:
         """Whether a process that has just begun to look need not wait: Slurm forgets a job minutes after its end."""
-        return not found["state"] or (self._end is not None and time.time() - self._end > _LONG_OVER)
+        # The clock of Slurm's controller may differ from ours
+        return not found["state"] or (self._end is not None and time.time() - self._end > 60.0)
 
     def waits(self) -> bool:
         """Whether it waits in the queue."""
@@ -261,7 +254,8 @@ def request_stop(folder: str, watch: JobWatch, now: bool, reason: str) -> reques
         else:
             spec = journal.read_object(os.path.join(folder, "spec.json"))
             grace = 0.0 if now else _grace(spec.get("launch"))
-            watch.cancel_late(2 * grace + _LATE)
+            # Seconds beyond twice the grace after which a job that was asked to stop is cancelled
+            watch.cancel_late(2 * grace + 15.0)
             # Clients of a shared file system may see the file `stop` up to a minute later.
             words = ("now" if now else "", reason[:200])
             threading.Thread(target=_try_on_nodes, args=(watch, "slurm-stop", words), daemon=True).start()
@@ -288,7 +282,8 @@ def stacks(folder: str, watch: JobWatch) -> requests.StacksAnswer:
 def _grace(launch: object) -> float:
     """Seconds; 0 for what is none, as the job may have written anything into its spec."""
     grace = launch.get("grace") if isinstance(launch, dict) else None
-    return min(max(0.0, grace), _LONGEST_GRACE) if isinstance(grace, (int, float)) else 0.0
+    # Seconds of a grace that are waited for; no spec of ours has more
+    return min(max(0.0, grace), 86400.0) if isinstance(grace, (int, float)) else 0.0
 
 
 def _try_on_nodes(watch: JobWatch, part: str, words: Sequence[str]) -> None:
@@ -376,7 +371,8 @@ def _why(run_folder: str, found: Queued, begun: bool) -> str:
     except Problem:
         shown = None
     code, signal = (int(shown[1]), int(shown[2])) if shown else (0, 0)
-    if not begun and (code == UNSEEN_FOLDER or signal == _UNWRITABLE_OUTPUT):
+    # The signal in a job's exit code where Slurm could not open its output file
+    if not begun and (code == UNSEEN_FOLDER or signal == 53):
         return (
             f"the nodes of job {job} do not see {run_folder} of the login node: "
             "set launch.run_dir to a folder on a file system that they share"

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ...protocol.requests import Staged, StageRequest
 
 _PIECE = 1 << 20
-_SILENT = 60.0
-"""Seconds for a server to answer, and between two pieces."""
 _MOST = 3 << 20
 """Characters of a manifest in an answer."""
 _NONE: Staged = {"tree": "", "manifest": "", "file": False}
@@ -126,16 +124,21 @@ def _manifest(store: Store, top: str, target: str, known: Dict[str, object], *, 
 def _object(store: Store, path: str, share: bool) -> str:
     """Make a file an object, or copy it to one; returns the name."""
     if share:
-        seen = hashlib.sha256()
-        with open(path, "rb") as file:
-            while data := file.read(_PIECE):
-                seen.update(data)
-        if store.adopt(path, seen.hexdigest()):
-            return seen.hexdigest()
+        digest = _sha256(path)
+        if store.adopt(path, digest):
+            return digest
     check_room(store.folder, os.path.getsize(path))
     with open(path, "rb") as file, store.writer() as writer:
         shutil.copyfileobj(file, writer, _PIECE)
         return writer.done()
+
+
+def _sha256(path: str) -> str:
+    seen = hashlib.sha256()
+    with open(path, "rb") as file:
+        while data := file.read(_PIECE):
+            seen.update(data)
+    return seen.hexdigest()
 
 
 def _below(top: str) -> Iterator[str]:
@@ -168,13 +171,9 @@ def _fetch(request: StageRequest, folder: str, steps: Steps, tell: Callable[[str
     if request["sha256"]:
         if not os.path.isfile(path):
             raise Problem("it is a folder", "remove `sha256`")
-        found = hashlib.sha256()
-        with open(path, "rb") as file:
-            while data := file.read(_PIECE):
-                found.update(data)
-        if found.hexdigest() != request["sha256"]:
+        if (found := _sha256(path)) != request["sha256"]:
             os.unlink(path)
-            raise Problem(f"it has the SHA-256 {found.hexdigest()}, not that of the profile", "correct `sha256`")
+            raise Problem(f"it has the SHA-256 {found}, not that of the profile", "correct `sha256`")
     return path
 
 
@@ -184,7 +183,8 @@ def _download(request: StageRequest, path: str, steps: Steps, tell: Callable[[st
     asked = urllib.request.Request(request["source"])  # noqa: S310
     asked.add_header("Range", f"bytes={begun}-")
     try:
-        with urllib.request.urlopen(asked, timeout=_SILENT) as answer:  # noqa: S310
+        # Seconds for a server to answer, and between two pieces
+        with urllib.request.urlopen(asked, timeout=60.0) as answer:  # noqa: S310
             if not (request["sha256"] or answer.geturl().startswith("https:")):
                 raise Problem("the server refers to an address without https", "give its sha256")
             begun = begun if answer.status == 206 else 0

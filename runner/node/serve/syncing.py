@@ -23,12 +23,7 @@ if TYPE_CHECKING:
     from ...protocol import requests
     from ...protocol.files import Spec
 
-_PIECE = 1 << 20
 _CODE = re.compile(CODE + r"(\.claim|\.[0-9a-f]{16}\.part)?")
-_OTHER_HOST = 60.0
-"""Seconds to wait for another host with the same disk that is writing the same copy."""
-_ABANDONED = 3600.0
-"""Seconds after which the copy of a run that was never started is removed."""
 
 
 def sync(request: requests.SyncRequest, cache: str) -> requests.TreeAnswer:
@@ -112,7 +107,8 @@ def _place(
     try:
         os.mkdir(claim, 0o700)
     except FileExistsError:
-        deadline = time.monotonic() + _OTHER_HOST
+        # Seconds to wait for another host with the same disk that is writing the same copy
+        deadline = time.monotonic() + 60.0
         while time.monotonic() < deadline and os.path.lexists(claim):
             os.listdir(parent)  # a client of a file server learns of new files by this
             if there():
@@ -297,7 +293,7 @@ def _receive(store: Store, pieces: Iterator[bytes]) -> None:
         for piece in pieces:
             packed = piece
             while packed:
-                data = memoryview(begun + unpacker.decompress(packed, _PIECE))
+                data = memoryview(begun + unpacker.decompress(packed, 1 << 20))
                 packed, begun = unpacker.unconsumed_tail, b""
                 while True:
                     if between:
@@ -368,7 +364,8 @@ def _sweep(run_dir: str, own: str) -> None:
                     continue
                 paths = [os.path.join(run.path, name) for name in os.listdir(run.path) if _CODE.fullmatch(name)]
                 newest = max((os.lstat(path).st_mtime for path in paths), default=now)
-                if own in paths or now - newest < _ABANDONED or len(paths) < len(os.listdir(run.path)):
+                # Seconds after which the copy of a run that was never started is removed
+                if own in paths or now - newest < 3600.0 or len(paths) < len(os.listdir(run.path)):
                     continue
                 for path in paths:
                     shutil.rmtree(path, ignore_errors=True)

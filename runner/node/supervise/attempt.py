@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import array
+import ctypes
 import ipaddress
 import json
 import os
+import signal
 import socket
+import sys
 import time
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple, cast
 
@@ -23,19 +26,18 @@ from ..observe import harvest
 from ..observe.harvest import Harvest
 from ..observe.ranks import MESSAGE_LIMIT, Ranks
 from ..observe.reports import launcher_end
-from ..observe.scalars.finding import ScalarFiles
+from ..observe.scalar_files import ScalarFiles
 from ..probe import nics
 from ..rank import mpi_world
 from ..rank.identity import FIRST_RANK
 from ..rank.launcher import remove_parts
-from . import spawn, stop
+from ..rank.parent import PR_SET_PDEATHSIG
+from . import stop
 
 if TYPE_CHECKING:
     from ...protocol.files import LauncherEnd
 
 _OWN_WORDS = "disttui: "
-_READY = 5.0
-"""Seconds after its start line until a launcher counts as ready without a report: its disk may be full."""
 
 
 class LauncherProcess:
@@ -80,7 +82,7 @@ class LauncherProcess:
         try:
             cwd = os.fsencode(host.workdir)
             env = {**host.environment(number), **self._early()}
-            self._pid = spawn.start(command, env, cwd, host.umask, reader, log, gift.fileno())
+            self._pid = _start(command, env, cwd, host.umask, reader, log, gift.fileno())
         except OSError:
             os.close(self._word)
             self._gift.close()
@@ -212,7 +214,8 @@ class LauncherProcess:
         if not listens(self._host):
             return True  # the launchers need nothing of each other, and the ranks wait for rank 0
         # Searching for sockets would slow down its imports; before it is ready it has none.
-        late = self._went is not None and time.monotonic() - self._went > _READY
+        # seconds after its start line until a launcher counts as ready without a report: its disk may be full
+        late = self._went is not None and time.monotonic() - self._went > 5.0
         ready = late or os.path.exists(self._path("launcher.ready"))
         return ready and ports.is_listening(port, self._launchers)
 
@@ -333,3 +336,50 @@ def _meeting(host: HostPart, master: str, port: int, more: Dict[str, str]) -> Di
         "GROUP_RANK": str(host.node),
         **more,
     }
+
+
+def _start(
+    command: list[bytes], environment: dict[bytes, bytes], cwd: bytes, umask: int, stdin: int, output: int, keep: int
+) -> int:
+    """Start a command in its own session and return its pid; the kernel ends it when we die.
+
+    The caller must have no other threads, and must wait for the child. `keep` is a descriptor that the child inherits
+    under the same number.
+
+    Raises:
+        OSError: It cannot be started; `filename` is the folder or the program that caused it.
+    """
+    libc = ctypes.CDLL(None)
+    report, problem = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        where = cwd
+        try:
+            os.setsid()
+            if sys.platform == "linux":
+                libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                if os.getppid() != parent:
+                    os._exit(1)
+            for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+                signal.signal(number, signal.SIG_DFL)
+            os.dup2(stdin, 0)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.umask(umask)
+            os.set_inheritable(keep, True)
+            os.chdir(cwd)
+            where = command[0]
+            os.execvpe(command[0], command, environment)  # noqa: S606
+        except OSError as error:
+            os.write(problem, f"{error.errno} ".encode() + where)
+        finally:
+            os._exit(127)
+    os.close(problem)
+    with os.fdopen(report, "rb") as pipe:
+        trouble = pipe.read()
+    if trouble:
+        os.waitpid(pid, 0)
+        code, _, name = trouble.partition(b" ")
+        raise OSError(int(code), os.strerror(int(code)), os.fsdecode(name))
+    return pid

@@ -24,12 +24,8 @@ from .steps import CommandError, Steps, alone
 if TYPE_CHECKING:
     from ...protocol.requests import EnvironmentAnswer, EnvironmentRequest, Offline
 
-_FORMAT = 1
 _MOST, _UNUSED, _OLD = 8, 7 * 86400.0, 30 * 86400.0
 """How many are kept beside those used within the last week; none that was not used for a month."""
-_ABANDONED = 86400.0
-"""Seconds after which what a killed build has left is removed: another host with this disk may still build there."""
-_MOST_PACKAGES = 2000
 _QUESTION = r"""
 import sys
 path = [p for p in sys.path if p]
@@ -55,7 +51,6 @@ print("\ndisttui-python " + json.dumps({
     "venv": bool(find_spec("venv") and find_spec("ensurepip")), "tag": "%d.%d" % sys.version_info[:2],
 }))
 """
-_UV = ("~/.local/bin/uv", "~/.cargo/bin/uv")
 _CONDA = ("micromamba", "mamba", "conda")
 _CONDA_PLACES = (
     "~/.local/bin/micromamba", "~/miniforge3/bin/conda", "~/miniconda3/bin/conda", "~/anaconda3/bin/conda",
@@ -105,7 +100,7 @@ def build(request: EnvironmentRequest, cache: str, tell: Callable[[str], None]) 
                 shutil.rmtree(place, ignore_errors=True)
                 return {"python": "", "packages": {}, "offline": offline}
             python = os.path.join(place, "env/bin/python")
-            packages = dict(sorted(_describe(python).packages.items())[:_MOST_PACKAGES])
+            packages = dict(sorted(_describe(python).packages.items())[:2000])
             made: EnvironmentAnswer = {"python": python, "packages": packages}
             if not _publish(os.path.join(top, f"{name}.json"), made):
                 shutil.rmtree(place, ignore_errors=True)
@@ -165,7 +160,7 @@ def _describe(python: str) -> _Base:
 def _name(request: EnvironmentRequest, base: _Base) -> str:
     inherited = [base.folders, base.packages] if request["inherit"] else None
     made_of = [
-        _FORMAT, sorted(request["files"].items()), list(request["files"])[:1], base.version, base.real, base.platform,
+        1, sorted(request["files"].items()), list(request["files"])[:1], base.version, base.real, base.platform,
         inherited, os.path.basename(request["wheels"]),
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
@@ -227,7 +222,7 @@ def _commands(request: EnvironmentRequest, base: _Base, place: str) -> Sequence[
     if wheels:
         os.utime(wheels)
     source = ["--no-index", "--find-links", wheels] if wheels else []
-    uv = _program(("uv",), _UV)
+    uv = _program(("uv",), ("~/.local/bin/uv", "~/.cargo/bin/uv"))
     if main == "uv.lock":
         if not uv:
             cure = "install uv there (it needs no root), or export a requirements.txt and name that"
@@ -292,7 +287,8 @@ def _prune(top: str, wheels: str) -> None:
             os.unlink(marker.path)
     more = list(os.scandir(wheels)) if os.path.isdir(wheels) else []
     for entry in [*os.scandir(top), *more]:
-        if entry.is_dir(follow_symlinks=False) and entry.name not in kept and now - entry.stat().st_mtime > _ABANDONED:
+        # Seconds after which what a killed build has left is removed: another host with this disk may still build there
+        if entry.is_dir(follow_symlinks=False) and entry.name not in kept and now - entry.stat().st_mtime > 86400.0:
             shutil.rmtree(entry.path, ignore_errors=True)
 
 

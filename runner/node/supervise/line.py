@@ -7,22 +7,14 @@ import time
 from typing import Callable, Optional
 
 from ...protocol.leases import share
-from .. import changes, leases
+from .. import leases
 from ..gang.turn import Services
 from ..loop import Loop
 
-_AGAIN = 5.0
-"""Seconds after which the line is looked at without a sign: leases by hand end by the clock."""
-_FAILED = 0.5
-"""The same after a lease could not be taken, unless another user's change wakes it earlier."""
+_PAUSE, _SHARE = 0.5, 20
+"""Seconds between two looks, at least so many times the length of the last: others may fill the folder with files."""
 _UNWRITABLE = 3.0
-"""The same after a lease could not be written; a sign in that time may come from that very try."""
-_SOON = 0.25
-"""Seconds from a change of the folder until it is looked at, and watched again: others may change it all the time."""
-_SHARE = 20
-"""A sign is followed up after so many times the length of the look before: others may fill the folder with files."""
-_AGAIN_BLIND = 1.0
-"""The same where changes of the folder cannot be watched."""
+"""The same after a lease could not be written."""
 
 
 class Line:
@@ -42,10 +34,7 @@ class Line:
         self._services = Services(os.getuid())
         self._took = 0.0
         """Seconds of the last look."""
-        self._fd = changes.watch(os.path.dirname(held.path))
-        if self._fd is not None:
-            loop.watch(self._fd, self._changed)
-        self._timer = loop.every(_AGAIN_BLIND if self._fd is None else _AGAIN, self.look)
+        self._timer = loop.after(_PAUSE, self._look_again)
 
     def look(self) -> None:
         """Report whether there is room, if that has changed; without a visible lease there is no room."""
@@ -73,7 +62,6 @@ class Line:
             return False
         if not done:
             self._told = None
-            self._loop.after(_FAILED, self.look)
         return done
 
     def give_back(self) -> None:
@@ -85,12 +73,11 @@ class Line:
         self._write(lambda: self._held.move(round_number, order))
 
     def close(self) -> None:
-        """Watch no more."""
         self._timer.cancel()
-        if self._fd is not None:
-            self._loop.forget(self._fd)
-            os.close(self._fd)
-            self._fd = None
+
+    def _look_again(self) -> None:
+        self.look()
+        self._timer = self._loop.after(max(_PAUSE, _SHARE * self._took), self._look_again)
 
     def _write(self, write: Callable[[], None]) -> None:
         self._told = None
@@ -98,28 +85,12 @@ class Line:
             write()
         except OSError as error:
             self._fail(error)
-        else:
-            self._loop.soon(self.look)
 
     def _fail(self, error: OSError) -> None:
         self._say(False, f"its lease cannot be written ({self._held.path}: {error.strerror})")
         self._not_before = time.monotonic() + _UNWRITABLE
-        self._loop.after(_UNWRITABLE, self.look)
 
     def _say(self, room: bool, why: str) -> None:
         if why != self._told:
             self._told = why
             self._tell(room, why)
-
-    def _changed(self) -> None:
-        if self._fd is not None:  # else closed by what the loop did just before
-            self._loop.forget(self._fd)
-            self._loop.after(max(_SOON, _SHARE * self._took), self._look_at_changes)
-
-    def _look_at_changes(self) -> None:
-        if self._fd is None:
-            return
-        changed = changes.drain(self._fd, leases.PREFIX)
-        self._loop.watch(self._fd, self._changed)
-        if changed:
-            self.look()

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 _LOOK = 0.25
 _LISTENS = 0.02
 _ASIDE = "rolled-back-"
-_LINGER = 2.0
-"""Seconds that a launcher has to end once the ranks of all hosts have ended well."""
 
 
 Then = Literal["done", "ended"]
@@ -422,7 +420,8 @@ class Member:
         if self.idle or tried:
             self._over(self._verdict)
         elif self._well and not self._lingers:
-            self._lingers = self._loop.after(_LINGER, lambda: self.end("failure", True, []))
+            # Seconds that a launcher has to end once the ranks of all hosts have ended well
+            self._lingers = self._loop.after(2.0, lambda: self.end("failure", True, []))
         else:
             self.end("failure", False, [])
 

@@ -1,16 +1,18 @@
-"""What a job of Slurm runs on its nodes: the same supervisor as over SSH, in the foreground of Slurm's step."""
+"""Slurm's commands, and what a job runs on its nodes: the supervisor as over SSH, in the foreground of Slurm's step."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from ...protocol.regular import regular
-from .. import journal, slurm
+from .. import journal
+from ..child import ask
 from ..observe.stacks import collect
 from ..problem import Problem
 from . import control, warden
@@ -47,7 +49,7 @@ def node(run_folder: str, node_zip: str) -> None:
     """
     rank = int(os.environ["SLURM_NODEID"])
     folder = os.path.join(run_folder, str(rank))
-    names = slurm.hostnames(os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST") or "")
+    names = hostnames(os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST") or "")
     for name in _NOT_OURS:
         os.environ.pop(name, None)
     path = os.path.join(folder, "given")
@@ -69,7 +71,7 @@ def node(run_folder: str, node_zip: str) -> None:
     if rank == 0 and isinstance(cause, dict) and cause.get("kind") == "host lost":
         # srun would wait for the task of a node that is gone until Slurm notices it, by default after 5 minutes.
         with contextlib.suppress(Problem):
-            slurm.run("scancel", spec["job"])
+            run("scancel", spec["job"])
 
 
 def stop(run_folder: str, now: bool, reason: str) -> None:
@@ -102,3 +104,46 @@ def _leader(run_folder: str, limit: float) -> Optional[LeaderPlace]:
             return place
         time.sleep(0.1)
     return None
+
+
+_ANSWER = 30.0
+"""Seconds that a command may take: a controller that is busy answers late."""
+_PREFIXES = ("SLURM_", "SRUN_", "SQUEUE_", "SCANCEL_")
+"""Of variables of a job that the login is inside of, and of the user's defaults for other commands than sbatch: by
+SQUEUE_STATES a job would not be listed, by SCANCEL_STATE it would not be cancelled."""
+
+
+def run(*words: str) -> str:
+    """Run a command of Slurm; returns its output. Raises Problem."""
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        # Variables by which sbatch would submit something else than one job of our name
+        if name not in ("SBATCH_ARRAY_INX", "SBATCH_WAIT", "SBATCH_JOB_NAME", "SBATCH_OUTPUT", "SBATCH_CLUSTERS")
+        and (not name.startswith(_PREFIXES) or name == "SLURM_CONF")
+    }
+    try:
+        done = ask(words, _ANSWER, ".", env)  # sbatch has the job begin in our folder
+    except FileNotFoundError:
+        raise Problem(f"there is no {words[0]} here", "use a login node of Slurm as the host") from None
+    if done.code is None:
+        raise Problem(
+            f"{words[0]} did not end within {_ANSWER:.0f} s and 4 MiB of output", "check that slurmctld is running"
+        )
+    if done.code:
+        what = "\n".join(line.replace(f"{words[0]}: error: ", "", 1) for line in done.err.strip().splitlines())
+        raise Problem(f"{words[0]}: {what or 'exit code %d' % done.code}")
+    return done.out
+
+
+def hostnames(nodes: str) -> List[str]:
+    """The names in Slurm's list of nodes, `n[1-3,7]`; empty where Slurm does not expand it."""
+    try:
+        return list(_expanded(nodes)) if nodes else []
+    except Problem:
+        return []
+
+
+@functools.lru_cache(maxsize=64)
+def _expanded(nodes: str) -> Tuple[str, ...]:
+    return tuple(run("scontrol", "show", "hostnames", nodes).split())

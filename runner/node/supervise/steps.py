@@ -15,15 +15,11 @@ from ...protocol.regular import last_text, open_regular, regular
 from .. import locks, procs
 from ..disk import fullness
 from ..problem import Problem
-from . import spawn, stop
+from . import stop
 
 _POLL = 0.05
-_PACE = 0.5
-"""Seconds between two reports of progress."""
 _LAST = 15
 """Lines of a failed command that are shown."""
-_GRACE = 5.0
-"""Seconds between TERM and KILL."""
 
 
 class EndedError(Exception):
@@ -79,7 +75,8 @@ class Steps:
         while child.poll() is None:
             self._report()
             if self.is_over():
-                ending = stop.Ending(self._members, child.pid, set, _GRACE, ours=self._tagged)
+                # Seconds between TERM and KILL
+                ending = stop.Ending(self._members, child.pid, set, 5.0, ours=self._tagged)
                 while (pause := ending.step(time.monotonic())) is not None:
                     time.sleep(pause)
                 raise EndedError
@@ -102,7 +99,7 @@ class Steps:
 
     def _report(self) -> None:
         now = time.monotonic()
-        if now - self._reported > _PACE:
+        if now - self._reported > 0.5:  # seconds between two reports of progress
             self._reported = now
             lines = last_text(self._log, 1000).replace("\r", "\n").strip().splitlines()
             self._tell(lines[-1] if lines else "")
@@ -162,7 +159,7 @@ def main(work: Callable[[Any, str, Callable[[str], None]], object], cache: str) 
         work: Takes the request, the cache folder, and what takes the newest line of output from time to time.
         cache: This user's cache folder of disttui.
     """
-    spawn.adopt_orphans()
+    procs.adopt_orphans()
     request = json.loads(sys.stdin.buffer.readline())
 
     def say(**message: object) -> None:

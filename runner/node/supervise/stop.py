@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 _ROUND = 0.02
 _REMOVAL = "20"
 """Seconds that a container engine has to remove a container without processes."""
-_CHASE = 0.25
-"""Seconds that a round follows those that come while it kills."""
 
 Members = Callable[[], "set[int]"]
 Tagged = Callable[["dict[int, procs.Proc]"], "set[int]"]
@@ -211,7 +209,7 @@ def _chase(family: set[int], kill: Callable[[procs.Proc], bool]) -> None:
     A round that reads the whole table first is too late for processes that live for milliseconds.
     """
     known = {*family, os.getpid()}
-    until, quiet = time.monotonic() + _CHASE, 0
+    until, quiet = time.monotonic() + 0.25, 0  # seconds that a round follows those that come while it kills
     while quiet < 3 and time.monotonic() < until:
         quiet += 1
         for proc in procs.newer(known):
@@ -251,7 +249,6 @@ def _send_only(pid: int, start: int, number: int) -> None:
 
 _PATIENCE = 3.0
 """Seconds that the kernel and the driver have to release them."""
-_AGAIN = 0.1
 _MACHINE = "pid:[4026531836]"
 """The initial PID namespace (PROC_PID_INIT_INO of the kernel): drivers report pids of it."""
 
@@ -311,4 +308,4 @@ class Leftover:
             self._memory = {pid: found[pid] for pid in self._pids & set(found) if procs.read(pid) is None}
             if not self._memory:
                 return
-            time.sleep(_AGAIN)
+            time.sleep(0.1)

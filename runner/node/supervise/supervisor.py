@@ -39,14 +39,6 @@ from .member import Member
 if TYPE_CHECKING:
     from ...protocol.files import Exit, LeaderPlace, Queue
 
-_FAREWELL = 2.0
-"""Seconds that the verdict may take to reach the others."""
-_CONCLUSION = 10.0
-"""Seconds beyond `grace` that the leader may need to conclude a stopped run."""
-_PROGRESS = 20.0
-"""Seconds between two notes of the run's progress in its lease."""
-_WHY = 1000
-"""Characters of what a queued run waits for."""
 _REASON = 200
 """Characters of a stop's reason that are sent to the gang."""
 
@@ -114,7 +106,15 @@ class Supervisor:
                     self._lose_lease(self._lease, error)
         elif self._unleased:
             self._say(note(self._unleased))
-        self._hear_signals()
+        reader, writer = socket.socketpair()
+        reader.setblocking(False)
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._wakeup = (reader, writer)
+        self._loop.watch(reader, self._signalled)
         control = Control(self._loop, self._asked)
         gang = None
         if len(self._host.spec["hosts"]) == 1:
@@ -131,7 +131,7 @@ class Supervisor:
         """Work until the run has ended and exit.json is written."""
         self._loop.soon(self._begin)
         self._loop.every(1.0, self._tick)
-        self._loop.every(_PROGRESS, self._note_progress)
+        self._loop.every(20.0, self._note_progress)  # seconds between two notes of the run's progress in its lease
         self._loop.run()
         self._sampling.close()
         if self._notices:
@@ -142,7 +142,9 @@ class Supervisor:
 
     def _begin(self) -> None:
         if self._queue:
-            self._wait_in_line()
+            assert self._lease is not None
+            self._line = Line(self._loop, self._lease, self._tell_room)
+            self._line.look()
         else:
             self._begin_work()
         self._tick()
@@ -155,13 +157,8 @@ class Supervisor:
         self._member.warm(1)
         self._sampling.start()
 
-    def _wait_in_line(self) -> None:
-        assert self._lease is not None
-        self._line = Line(self._loop, self._lease, self._tell_room)
-        self._line.look()
-
     def _tell_room(self, room: bool, why: str) -> None:
-        self._send_up({"k": "room", "room": room, "why": why[:_WHY]})
+        self._send_up({"k": "room", "room": room, "why": why[:1000]})  # characters of what a queued run waits for
 
     def _obey(self, message: Order) -> None:
         """Handle an order of the leader."""
@@ -268,7 +265,8 @@ class Supervisor:
         self._member.stop(reason, now)
         # The leader concludes the stop, and waits for hosts that are cut off. Without a leader, this host ends alone.
         patience = self._follower.stop() if self._follower else 0.0
-        late = 2 * patience + self._host.launch["grace"] + _CONCLUSION if patience else 0.0
+        # Seconds beyond `grace` that the leader may need to conclude a stopped run
+        late = 2 * patience + self._host.launch["grace"] + 10.0 if patience else 0.0
         self._loop.after(late, lambda: self._conclude_alone("stopped", 130, None))
 
     def _tick(self) -> None:
@@ -326,7 +324,7 @@ class Supervisor:
             self._end["held"] = self._member.held
         if self._gang and state != "finished":
             self._end["unconfirmed"] = self._gang.unconfirmed
-        self._deadline = time.monotonic() + _FAREWELL
+        self._deadline = time.monotonic() + 2.0  # seconds that the verdict may take to reach the others
         self._leave()
 
     def _leave(self) -> None:
@@ -346,17 +344,6 @@ class Supervisor:
             self._loop.after(1.0, self._leave)
             return
         self._loop.stop()
-
-    def _hear_signals(self) -> None:
-        reader, writer = socket.socketpair()
-        reader.setblocking(False)
-        writer.setblocking(False)
-        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self._wakeup = (reader, writer)
-        self._loop.watch(reader, self._signalled)
 
     def _signalled(self) -> None:
         for number in self._wakeup[0].recv(256):
@@ -396,17 +383,13 @@ def run(
     except (Problem, OSError) as error:
         what = error.what if isinstance(error, Problem) else f"{host.folder}: {error}"
         answer = {"error": what, "cure": getattr(error, "cure", "")}
-        _end_before_the_start(host, what)
+        cause = of_host(host.node, "launch", what)
+        try:
+            journal.write_exit(host.folder, {"state": "failed", "code": 1, "cause": cause, "attempt": 0, "left": []})
+        except OSError:
+            pass  # the requester of the start gets the error
     with suppress(BrokenPipeError):  # the viewer that has asked for the start is gone
         os.write(status_fd, json.dumps(answer).encode() + b"\n")
     os.dup2(os.open(os.devnull, os.O_RDWR), status_fd)
     if "error" not in answer:
         supervisor.run()
-
-
-def _end_before_the_start(host: HostPart, why: str) -> None:
-    cause = of_host(host.node, "launch", why)
-    try:
-        journal.write_exit(host.folder, {"state": "failed", "code": 1, "cause": cause, "attempt": 0, "left": []})
-    except OSError:
-        pass  # the requester of the start gets the error

@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .. import procs
-from . import spawn
 
 # For as long as a run lasts, this process holds what is imported here: the rest is imported where it is used.
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
     """Start the supervisor of a run directory, and wait for it."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    spawn.adopt_orphans()
+    procs.adopt_orphans()
     own = procs.identity(os.getpid())  # a child whose warden has ended would find another parent
     gc.freeze()  # a collection in either process would write to the pages that they share
     supervisor = os.fork()
@@ -77,7 +76,7 @@ def _supervise(folder: str, node_zip: str, given: Given, umask: int, own: procs.
     code = 70
     try:
         # This process adopts the orphans, not the warden, so that they are found as our descendants.
-        spawn.adopt_orphans()
+        procs.adopt_orphans()
         from .. import journal
         from ..host import HostPart
         from ..leases import HeldLease
@@ -109,17 +108,18 @@ def conclude(folder: str, why: str, root: int | None, guards: Sequence[object] =
     from ...protocol.events import Left, State, Verdict
     from ...protocol.files import Exit
     from ...protocol.limits import MOST_DESCRIBED
-    from .. import descent, journal
+    from .. import journal
     from ..gang.membership import of_host
     from ..journal import note, stamp
     from ..rank import mpi_world
+    from ..telemetry.sampling import noted
     from . import stop
 
     # By the folder's name: the job may have written another run's id into the spec.
     run, node = os.path.basename(os.path.dirname(folder)), int(os.path.basename(folder))
     last = _last_word(folder)
     left = stop.sweep(
-        lambda: stop.attempt_processes(run, node, root, everything=True) | descent.noted(folder),
+        lambda: stop.attempt_processes(run, node, root, everything=True) | noted(folder),
         lambda found: procs.tagged(found, run, node),
     )
     left += stop.sweep(lambda: {one["pid"] for one in guards if isinstance(one, dict) and procs.alive(one)})

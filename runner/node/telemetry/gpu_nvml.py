@@ -68,7 +68,6 @@ class Nvml:
         return {index: self._processes(handle) or {} for index, handle in self._devices.items()}
 
     def close(self) -> None:
-        """Shut the library down."""
         self._call("nvmlShutdown")
 
     def _one(self, index: int, handle: ctypes.c_void_p) -> GpuUse:

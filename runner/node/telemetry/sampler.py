@@ -1,4 +1,4 @@
-"""The load of a host, once a second: one record of telemetry.jsonl (docs/formats.md).
+"""The load of a host, once a second: one record of telemetry.jsonl (docs/formats.md), with its busiest processes.
 
 GPUs are read by NVML or by one long-lived nvidia-smi; no process per sample.
 """
@@ -10,14 +10,176 @@ import re
 import subprocess
 import threading
 import time
-from typing import Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Literal, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ...protocol.telemetry import GpuCard, GpuUse, RankUse, Telemetry
-from ..disk import room
+from ...protocol.telemetry import GpuCard, GpuUse, ProcessUse, RankUse, Telemetry
+from .. import folders, procs
+from ..disk import read_text, room
 from ..probe.gpu import find_smi, has_device, megabytes, number
 from ..system import Process, system
 from .gpu_nvml import Nvml
-from .processes import Processes
+
+MOST = 40
+"""Processes of a record, unless another number is asked for."""
+_LIMIT = 100
+
+Gpus = Mapping[int, Mapping[int, Optional[int]]]
+"""GPU index → pid → bytes on it, None where the driver does not report them."""
+
+
+class _Seen(NamedTuple):
+    """A process as it was last read. `start` and `used` in clock ticks, `at` in seconds, `name` from exec."""
+
+    name: bytes
+    start: int
+    used: int
+    rss: int
+    at: float
+    cpu: Optional[float]
+
+
+class _Who(NamedTuple):
+    """Properties that change with an exec at most."""
+
+    name: bytes
+    start: int
+    tag: str
+    user: str
+    command: Optional[str]
+    """None until the process is in a result."""
+
+
+class Processes:
+    """Watches the process table; a sample of 500 processes costs a few milliseconds.
+
+    Environments are read once per process, command lines only of processes in the result. Not thread-safe.
+    """
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self._proc = proc
+        self._tick = os.sysconf("SC_CLK_TCK")
+        self._page = os.sysconf("SC_PAGE_SIZE")
+        self._seen: Dict[int, _Seen] = {}
+        self._who: Dict[int, _Who] = {}
+        self._users: Dict[int, str] = {}
+
+    def sample(self, now: float, gpus: Gpus, most: int = MOST) -> Tuple[List[ProcessUse], int]:
+        """Return the `processes` of a telemetry record, and how many there are in all.
+
+        First processes on GPUs and of runs, then those that use most of the CPUs, then of the memory.
+
+        Args:
+            now: Monotonic seconds.
+            gpus: The processes on each GPU.
+            most: How many to return.
+        """
+        on_gpu = {pid for holders in gpus.values() for pid in holders}
+        before, self._seen = self._seen, {}
+        who, self._who = self._who, {}
+        for pid in self._pids():
+            seen = self._look(pid, before.get(pid), now)
+            if seen is not None:
+                self._seen[pid] = seen
+                known = who.get(pid)
+                if known is None:
+                    # When first read, a process may not have called exec yet: it is identified again.
+                    self._who[pid] = self._meet(pid, seen)._replace(name=b"")
+                else:
+                    self._who[pid] = known if known[:2] == seen[:2] else self._meet(pid, seen)
+
+        def weight(pid: int) -> Tuple[bool, bool, float, int]:
+            seen = self._seen[pid]
+            return pid in on_gpu, bool(self._who[pid].tag), seen.cpu or 0.0, seen.rss
+
+        rows = [_foreign(pid, gpus) for pid in sorted(on_gpu - set(self._seen))][:most]
+        chosen = sorted(self._seen, key=weight, reverse=True)[: most - len(rows)]
+        return rows + [self._row(pid, gpus) for pid in chosen], len(self._seen)
+
+    def _pids(self) -> Set[int]:
+        try:
+            return {int(name) for name in os.listdir(self._proc) if name.isdigit()}
+        except OSError:
+            return set()
+
+    def _look(self, pid: int, before: Optional[_Seen], now: float) -> Optional[_Seen]:
+        data = _read("%s/%d/stat" % (self._proc, pid))
+        end = data.rfind(b")")
+        fields = data[end + 1 :].split(None, 23)
+        # PF_KTHREAD of the kernel's sched.h: one of its own threads
+        if len(fields) < 23 or fields[0] in (b"Z", b"X") or int(fields[6]) & 0x00200000:
+            return None
+        start, used = int(fields[19]), int(fields[11]) + int(fields[12])
+        cpu = None
+        if before is not None and before.start == start:
+            cpu = round(100 * (used - before.used) / self._tick / max(0.01, now - before.at), 1)
+        return _Seen(data[:end], start, used, int(fields[21]) * self._page, now, cpu)
+
+    def _meet(self, pid: int, seen: _Seen) -> _Who:
+        return _Who(seen.name, seen.start, procs.tag(pid), self._user(pid), None)
+
+    def _row(self, pid: int, gpus: Gpus) -> ProcessUse:
+        seen, who = self._seen[pid], self._who[pid]
+        if who.command is None:
+            who = self._who[pid] = who._replace(command=self._command(pid, seen.name))
+        row = ProcessUse(pid=pid, user=who.user, command=who.command or "", rss=seen.rss)
+        if seen.cpu is not None:
+            row["cpu"] = seen.cpu
+        if who.tag:
+            row["tag"] = who.tag
+        _add_gpus(row, gpus)
+        return row
+
+    def _command(self, pid: int, name: bytes) -> str:
+        line = _read("%s/%d/cmdline" % (self._proc, pid), 4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        return (line or name[name.find(b"(") + 1 :].decode("utf-8", "replace"))[:160]
+
+    def _user(self, pid: int) -> str:
+        try:
+            uid = os.stat("%s/%d" % (self._proc, pid)).st_uid
+        except OSError:
+            return "?"
+        if uid not in self._users:
+            self._users[uid] = folders.user_name(uid)
+        return self._users[uid]
+
+
+def most_of(wanted: object) -> int:
+    """How many processes the `processes` of a request asks for: true, or a number."""
+    if isinstance(wanted, bool) or not isinstance(wanted, int):
+        return MOST if wanted is True else 0
+    return max(0, min(_LIMIT, wanted))
+
+
+def _add_gpus(row: ProcessUse, gpus: Gpus) -> None:
+    pid = row["pid"]
+    indices = [index for index, holders in sorted(gpus.items()) if pid in holders]
+    known = [memory for index in indices for memory in (gpus[index][pid],) if memory is not None]
+    if indices:
+        row["gpus"] = indices
+    if known:
+        row["gpu_memory"] = sum(known)
+
+
+def _foreign(pid: int, gpus: Gpus) -> ProcessUse:
+    """A process on a GPU that is not in the process table, as from inside a container."""
+    row = ProcessUse(pid=pid, user="?", command="")
+    _add_gpus(row, gpus)
+    return row
+
+
+def _read(path: str, size: int = 1024) -> bytes:
+    # Half the cost of a file object, which matters for hundreds of files a second.
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return os.read(handle, size)
+    except OSError:
+        return b""
+    finally:
+        os.close(handle)
+
 
 _STALE = 5.0
 _FIELDS = "index,utilization.gpu,memory.used,memory.total,power.draw,temperature.gpu"
@@ -165,7 +327,14 @@ class Sampler:
         self._before = now
         memory = self._system.memory()
         record = Telemetry(t=round(time.time(), 3))
-        self._add_cpu(record)
+        before, self._cpu = self._cpu, self._system.cpu()
+        if before is not None and self._cpu is not None and self._cpu[1] > before[1]:
+            share = (self._cpu[0] - before[0]) / (self._cpu[1] - before[1])
+            record["cpu"] = round(100 * min(1.0, max(0.0, share)), 1)
+        try:
+            record["load"] = round(os.getloadavg()[0], 2)
+        except OSError:
+            pass
         record["mem_used"], record["mem_total"] = memory.total - memory.available, memory.total
         if memory.swap_used is not None:
             record["swap_used"] = memory.swap_used
@@ -183,31 +352,17 @@ class Sampler:
         if gpus is not None:
             record["gpus"] = gpus
         if self._processes is not None:
-            self._add_processes(record, self._processes, now)
+            record["cpus"] = os.cpu_count()
+            cards = self._gpus.cards if self._gpus is not None else {}
+            if "gpus" in record:
+                record["gpus"] = [{**gpu, **cards.get(gpu["index"], {})} for gpu in record["gpus"]]
+            holders = self._gpus.holders if self._gpus is not None else {}
+            record["processes"], record["process_count"] = self._processes.sample(now, holders, self._most)
         return record
 
     def close(self) -> None:
-        """Stop watching the GPUs."""
         if self._gpus is not None:
             self._gpus.close()
-
-    def _add_processes(self, record: Telemetry, processes: Processes, now: float) -> None:
-        record["cpus"] = os.cpu_count()
-        cards = self._gpus.cards if self._gpus is not None else {}
-        if "gpus" in record:
-            record["gpus"] = [{**gpu, **cards.get(gpu["index"], {})} for gpu in record["gpus"]]
-        holders = self._gpus.holders if self._gpus is not None else {}
-        record["processes"], record["process_count"] = processes.sample(now, holders, self._most)
-
-    def _add_cpu(self, record: Telemetry) -> None:
-        before, self._cpu = self._cpu, self._system.cpu()
-        if before is not None and self._cpu is not None and self._cpu[1] > before[1]:
-            share = (self._cpu[0] - before[0]) / (self._cpu[1] - before[1])
-            record["cpu"] = round(100 * min(1.0, max(0.0, share)), 1)
-        try:
-            record["load"] = round(os.getloadavg()[0], 2)
-        except OSError:
-            pass
 
     def _add_network(self, record: Telemetry, seconds: Optional[float]) -> None:
         before, self._net = self._net, self._system.network()
@@ -257,26 +412,16 @@ class Pressure:
         if ticks and self._ticks and self._ticks["total"] > ticks["total"]:
             share = (self._ticks["steal"] - ticks["steal"]) / (self._ticks["total"] - ticks["total"])
             record["steal"] = round(100 * min(1.0, max(0.0, share)), 1)
-        swapped, self._swapped = self._swapped, self._pages()
+        found = re.findall(r"^pswp(?:in|out) (\d+)$", read_text(os.path.join(self._proc, "vmstat")), re.MULTILINE)
+        swapped, self._swapped = self._swapped, (sum(map(int, found)) if found else None)
         if seconds and swapped is not None and self._swapped is not None:
             record["swap_rate"] = round(max(0, self._swapped - swapped) * os.sysconf("SC_PAGE_SIZE") / seconds)
-        waiting = re.search(r"^some avg10=([\d.]+)", self._read("pressure/io"), re.MULTILINE)
+        waiting = re.search(r"^some avg10=([\d.]+)", read_text(os.path.join(self._proc, "pressure/io")), re.MULTILINE)
         if waiting:
             record["io_wait"] = float(waiting.group(1))
 
     def _cpu(self) -> Optional[Dict[str, int]]:
-        fields = self._read("stat").split("\n", 1)[0].split()[1:9]
+        fields = read_text(os.path.join(self._proc, "stat")).split("\n", 1)[0].split()[1:9]
         if len(fields) < 8 or not all(field.isdigit() for field in fields):
             return None
         return {"steal": int(fields[7]), "total": sum(map(int, fields))}
-
-    def _pages(self) -> Optional[int]:
-        found = re.findall(r"^pswp(?:in|out) (\d+)$", self._read("vmstat"), re.MULTILINE)
-        return sum(map(int, found)) if found else None
-
-    def _read(self, name: str) -> str:
-        try:
-            with open(os.path.join(self._proc, name), encoding="ascii", errors="replace") as file:
-                return file.read()
-        except OSError:
-            return ""

@@ -1,4 +1,9 @@
-"""Writes telemetry of a run's host once a second, and derives from it alarms and reasons for slow ranks."""
+"""Writes telemetry of a run's host once a second, and derives from it alarms and reasons for slow ranks.
+
+Untagged descendants of the ranks are noted while their descent is visible: a daemon that has cleared its environment is
+the supervisor's child for as long as that lives. Once supervisor and warden have been killed, nothing about it says
+where it came from.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +11,17 @@ import collections
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, List, Literal, NamedTuple, Sequence, Set
 
 from ...protocol.events import Alarm, AlarmKind
 from .. import procs
-from ..descent import Descent
 from ..host import HostPart
-from ..journal import Journal, stamp
+from ..journal import Journal, read_json, stamp, write_json
 
 if TYPE_CHECKING:
     from ...protocol.files import Spec
     from ...protocol.telemetry import GpuUse, Telemetry
 
-_DESCENT = 3.0
-"""Seconds between two reads of the whole process table."""
 _SECONDS = 10
 """Telemetry records that the reasons for slowness are derived from."""
 
@@ -41,7 +43,6 @@ class Sampling:
         self._sampler: Any = None
 
     def start(self) -> None:
-        """Begin."""
         threading.Thread(target=self._work, daemon=True).start()
 
     def end(self) -> None:
@@ -81,7 +82,7 @@ class Sampling:
                 records.add(record)
             recent.append(record)
             if time.monotonic() >= due:
-                due = time.monotonic() + _DESCENT
+                due = time.monotonic() + 3.0  # seconds between two reads of the whole process table
                 descent.look()
             self._events.extend(watch.look(record))
             self._shows = shows(list(recent), os.cpu_count() or 1)
@@ -259,3 +260,50 @@ def _mean(records: Sequence[Telemetry], name: Literal["steal", "swap_rate", "io_
 
 def _event(reason: _Reason) -> Alarm:
     return Alarm(t=stamp(), e="alarm", kind=reason.kind, text=reason.text, value=reason.value)
+
+
+UNTAGGED = "untagged.json"
+_MOST_NOTED = 1000
+
+
+class Descent:
+    """Keeps the note of one run's folder, from the supervisor's process."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, UNTAGGED)
+        self._noted: List[List[int]] = []
+
+    def look(self) -> None:
+        """Note the present ones. Never raises OSError: a failed write is tried again at the next call."""
+        table = procs.table()
+        us = table.get(os.getpid())
+        if us is None:
+            return
+        # Helpers of the supervisor stay in its session; launchers get one of their own.
+        below = [table[pid] for pid in procs.descendants(table, us.pid)]
+        found = [proc for proc in below if proc.session != us.session and not proc.dead and not procs.tag(proc.pid)]
+        now = sorted([proc.pid, proc.start] for proc in found)[:_MOST_NOTED]
+        if now == self._noted:
+            return
+        try:
+            ours = {"boot_id": procs.boot_id(), "pid_namespace": procs.pid_namespace()}
+            write_json(self._path, {**ours, "processes": now})
+            self._noted = now
+        except OSError:
+            pass
+
+
+def noted(folder: str) -> Set[int]:
+    """Return the noted processes that still live, in this boot, as this user's."""
+    data = read_json(os.path.join(folder, UNTAGGED))
+    processes = data.get("processes") if isinstance(data, dict) else None
+    here = (procs.boot_id(), procs.pid_namespace())
+    if not isinstance(processes, list) or (data.get("boot_id"), data.get("pid_namespace")) != here:
+        return set()
+    pairs = [one for one in processes[:_MOST_NOTED] if isinstance(one, list) and len(one) == 2]
+    return {pid for pid, start in pairs if isinstance(pid, int) and pid > 1 and _is_it(pid, start)}
+
+
+def _is_it(pid: int, start: object) -> bool:
+    proc = procs.read(pid)
+    return proc is not None and not proc.dead and proc.start == start and procs.owner(pid) == os.getuid()

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from disttui.runner.errors import InputError
-from disttui.runner.hosts.discovery.candidate import flaw_of
-from disttui.runner.profile import parse
+from disttui.runner.hosts.discovery import flaw_of
 from disttui.runner.profile.fields import MOST_PROCESSES, slug
+from disttui.runner.profile.load import parse
 from disttui.runner.profile.nodes import MAX_NODES
 from disttui.runner.profile.problems import ProfileErrors, ProfileProblem
 from disttui.runner.profile.save import render

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from disttui.runner.formatting import amount
-from disttui.runner.hosts.discovery.candidate import flaw_of
+from disttui.runner.hosts.discovery import flaw_of
 from disttui.runner.planning.interop.draft import Machine, Translation, count, shown
 from disttui.runner.profile.fields import is_ip
 from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode

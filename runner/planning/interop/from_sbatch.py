@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import amount
-from disttui.runner.hosts.discovery.candidate import flaw_of, spread
+from disttui.runner.hosts.discovery import flaw_of, spread
 from disttui.runner.planning.interop import script_body
 from disttui.runner.planning.interop.draft import Machine, Translation, count, shown
 from disttui.runner.planning.interop.script_body import JobLine

@@ -8,7 +8,7 @@ from typing import Literal
 
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import amount
-from disttui.runner.hosts.discovery.candidate import HostLine, flaw_of, host_lines, spread
+from disttui.runner.hosts.discovery import HostLine, flaw_of, host_lines, spread
 from disttui.runner.planning.interop import from_accelerate, from_deepspeed, from_sbatch
 from disttui.runner.planning.interop.draft import Imported, Machine, Translation, finish, shown
 from disttui.runner.planning.interop.shell import without_marks

@@ -115,7 +115,11 @@ class JobLine:
 
 def command_of(given: Sequence[str]) -> JobLine | None:
     """The job that a command starts, or has a shell start; None: it starts none."""
-    words, found = list(given), JobLine()
+    return _started(list(given), JobLine())
+
+
+def _started(words: list[str], found: JobLine) -> JobLine | None:
+    """What the words start, behind the programs that start others."""
     while words and (at := _inner(words, found)):
         words = words[at:]
     return _program(words, found) if words else None
@@ -270,20 +274,13 @@ def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | 
         return None
     found.launcher, found.options = launcher, options
     if launcher == "mpirun":
-        return _under_mpirun(rest, found)
+        return _started(rest, found)  # a program for each rank, or a launcher that starts them on its host
     found.kind, found.value, found.args = kind, rest[0], tuple(rest[1:])
     return found
 
 
 def _is_script(word: str) -> bool:
     return word.endswith(".py") or word in ("-m", "--module")
-
-
-def _under_mpirun(words: list[str], found: JobLine) -> JobLine | None:
-    """What mpirun starts: a program for each rank, or a launcher that starts them on its host."""
-    while words and (at := _inner(words, found)):
-        words = words[at:]
-    return _program(words, found) if words else None
 
 
 _OPENS = {"if": "fi", "for": "done", "while": "done", "until": "done", "select": "done", "case": "esac", "{": "}"}

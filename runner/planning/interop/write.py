@@ -11,14 +11,13 @@ import yaml
 from disttui.runner.errors import InputError
 from disttui.runner.planning.by_hand import folder, interface, outer, shell_command, value, word
 from disttui.runner.planning.interop import from_accelerate as variables
-from disttui.runner.planning.launchers import torchrun
-from disttui.runner.planning.launchers.known import LAUNCHERS
-from disttui.runner.planning.launchers.place import Place
+from disttui.runner.planning.launchers import LAUNCHERS, RENDEZVOUS_TIMEOUT, Place, target_words
 from disttui.runner.planning.network import LOOPBACK
 from disttui.runner.planning.plan import HostPlan, Plan, host_plan, job_words
-from disttui.runner.profile import Host, Profile
 from disttui.runner.profile.fields import is_ip
 from disttui.runner.profile.references import references
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import Host
 from disttui.runner.profile.sections import Target as JobTarget
 from disttui.runner.text import clean, clean_lines, quote
 
@@ -77,7 +76,7 @@ def _script(plan: Plan) -> Exported:
     files = {f"run-{host.node_rank}.sh": f"{_HEAD}{shell_command(plan, host)}\n" for host in plan.hosts}
     where = "; ".join(f"run-{host.node_rank}.sh on {host.name}" for host in plan.hosts[:8])
     waits = launcher in ("torchrun", "accelerate", "accelerate-launch")
-    within = f" within {torchrun.RENDEZVOUS_TIMEOUT} s" if waits else ""
+    within = f" within {RENDEZVOUS_TIMEOUT} s" if waits else ""
     return Exported(files, (f"start all of them{within}: {where}",))
 
 
@@ -221,7 +220,7 @@ def _typed(text: str) -> object:
 
 def _job(plan: Plan) -> tuple[str, ...]:
     kind, target, _ = plan.profile.job.target
-    return torchrun.job(kind, BUILTIN if kind == "builtin" else target, plan.job_args)
+    return target_words(kind, BUILTIN if kind == "builtin" else target, plan.job_args)
 
 
 def _words(words: Iterable[str], plan: Plan) -> list[str]:

@@ -1,15 +1,19 @@
-"""How the terminal itself announces a watched run: its title, a bell and a notification at the end."""
+"""How the terminal announces a watched run (title, bell, notification), and the command of the user's own editor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
+from disttui.runner.errors import InputError
 from disttui.runner.text import clean
 from disttui.runner.user.config import NOTIFY, Settings
 
 DEAF_TERMS = ("linux", "dumb", "")
 """Values of TERM for terminals that show an OSC sequence as text, or drop it."""
-_LONGEST = 120
 _KEEP_TITLE, _LAST_TITLE = "\x1b[22;0t", "\x1b[23;0t"
 
 
@@ -55,9 +59,37 @@ class Notices:
 
 def _plain(text: str) -> str:
     # A semicolon would begin another field, and `9;4;` means a progress bar.
-    return clean(text).replace(";", ",")[:_LONGEST]
+    return clean(text).replace(";", ",")[:120]
 
 
 def through_tmux(sequence: str) -> str:
     """The sequence as tmux forwards it to its terminal: wrapped, with every escape in it doubled."""
     return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+
+
+_COLON = ("code", "codium", "code-insiders", "cursor", "zed", "subl", "hx", "helix")
+"""Editors that accept FILE:LINE; the first four need --goto before it."""
+_GOTO = _COLON[:4]
+_IN_TERMINAL = ("vi", "vim", "nvim", "nano", "pico", "micro", "kak", "hx", "helix", "joe", "mcedit")
+
+
+def needs_terminal(command: Sequence[str]) -> bool:
+    """Whether an editor cannot work without a terminal."""
+    return Path(command[0]).name in _IN_TERMINAL
+
+
+def editor_command(environ: Mapping[str, str], path: Path, line: int = 0) -> list[str]:
+    """The words that open `path` at `line` (from 1; 0: anywhere): $VISUAL, $EDITOR, else vi. Raises InputError."""
+    try:
+        words = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "vi")
+    except ValueError:
+        words = []
+    if not words or shutil.which(words[0], path=environ.get("PATH", os.defpath)) is None:
+        raise InputError(f"editor {words[0] if words else '$EDITOR'} not found", "Set EDITOR to one that is.")
+    name = Path(words[0]).name
+    if not line:
+        return [*words, os.fspath(path)]
+    if name in _COLON:
+        return [*words, *(["--goto"] if name in _GOTO else []), f"{path}:{line}"]
+    # vi, vim, nano, emacs, micro, kak and others take +LINE.
+    return [*words, f"+{line}", os.fspath(path)]

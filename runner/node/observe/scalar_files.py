@@ -19,9 +19,8 @@ import stat
 import time
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Set, Tuple
 
-from ... import procs
-from .reading import EVENTS, ScalarFile, decoder
-from .sample import MalformedFileError, Sample
+from .. import procs
+from .scalar_formats import EVENTS, MalformedFileError, Sample, ScalarFile, decoder
 
 _EVERY = (3.0, 15.0)
 """Seconds between two searches, in the first minute and later."""
@@ -29,11 +28,6 @@ _MOST_FILES = 16
 """Files of metrics that are read on one host."""
 _PATIENCE = 0.1
 """Seconds that a search may take: it delays heartbeats."""
-_LAST_BUDGET = 1 << 20
-"""Bytes that are read at each poll, and at the last one."""
-_MOST_ENTRIES = 5000
-"""Entries of one folder that are examined: it may hold a data set."""
-_TABLES = ("metrics.csv", "results.csv")
 # Time, host and process, as tensorboard/summary/writer/event_file_writer.py names them.
 _EVENTS = re.compile(re.escape(EVENTS) + r"(\d{1,12})\.(.{1,255})\.(\d{1,10})\.\d{1,10}(?:\.v2)?\Z")
 _WRITES = re.compile(r"^flags:\s*([0-7]+)$", re.MULTILINE)
@@ -93,7 +87,7 @@ class ScalarFiles:
         if pids and (now >= self._next or last):
             self._next = now + _EVERY[now - self._first > 60]
             self._search(pids)
-        budget = _LAST_BUDGET if last else (64 << 10)
+        budget = 1 << 20 if last else (64 << 10)  # bytes that are read at each poll, and at the last one
         for key, (rank, file) in list(self._open.items()):
             try:
                 samples = file.read(budget // len(self._open))
@@ -105,7 +99,6 @@ class ScalarFiles:
                     yield FoundSample(rank, sample)
 
     def close(self) -> None:
-        """Close all files."""
         self._done.update(self._open)
         for _, file in self._open.values():
             file.close()
@@ -216,10 +209,11 @@ def _lying(workdir: str) -> _Lying:
         folder, deeper = folders.pop(0)  # the nearest first
         try:
             with os.scandir(folder) as entries:
-                for entry in itertools.islice(entries, _MOST_ENTRIES):
+                # Entries of one folder that are examined: it may hold a data set
+                for entry in itertools.islice(entries, 5000):
                     if time.monotonic() > deadline:
                         return lying._replace(whole=False)
-                    if entry.name in _TABLES or entry.name.startswith(EVENTS):
+                    if entry.name in ("metrics.csv", "results.csv") or entry.name.startswith(EVENTS):
                         if _is_ours(entry.path):
                             (lying.named if _EVENTS.match(entry.name) else lying.unnamed).add(entry.path)
                     elif deeper and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import selectors
 import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Dict, List, Sequence
+
+from .. import ports
+from ..problem import Problem
 
 if TYPE_CHECKING:
     from ...protocol.checks import Dialled, DialTarget
@@ -16,28 +20,14 @@ NONCE = 16
 _PROOF = 32
 _CALLERS = 512
 """Connections that are served at the same time: of 64 hosts by 4 addresses; strangers may take some of them."""
-_AT_A_TIME = 128
 
 
-def open_ports(ports: Sequence[int]) -> List[socket.socket]:
+def open_ports(within: Sequence[int]) -> List[socket.socket]:
     """Listen on all addresses: on the first free port of [first, last], if any, and at one of the kernel's."""
-    opened: List[socket.socket] = []
-    first, last = ports
-    for port in range(first, last + 1):
-        try:
-            opened.append(_listen(port))
-            break
-        except OSError:
-            continue
-    opened.append(_listen(0))
-    return opened
-
-
-def _listen(port: int) -> socket.socket:
-    both = socket.has_dualstack_ipv6()
-    return socket.create_server(
-        ("", port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both, backlog=_CALLERS
-    )
+    first, last = within
+    with contextlib.suppress(Problem):
+        return [ports.reserve((first, last)).server, ports.listen(0)]
+    return [ports.listen(0)]
 
 
 def prove(doors: Sequence[socket.socket], key: bytes, over: threading.Event, seconds: float) -> None:
@@ -46,7 +36,6 @@ def prove(doors: Sequence[socket.socket], key: bytes, over: threading.Event, sec
     callers: Dict[socket.socket, float] = {}
     with selectors.DefaultSelector() as selector:
         for door in doors:
-            door.setblocking(False)
             selector.register(door, selectors.EVENT_READ)
         try:
             while not over.is_set() and time.monotonic() < deadline:
@@ -85,7 +74,7 @@ def dial(targets: Sequence[DialTarget], nonce: bytes, seconds: float) -> List[Di
     """Connect to all targets concurrently, to each for `seconds` at most; the results in their order."""
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(max_workers=_AT_A_TIME) as pool:
+    with ThreadPoolExecutor(max_workers=128) as pool:
         return list(pool.map(lambda target: _dial(target, nonce, seconds), targets))
 
 

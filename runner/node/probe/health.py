@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 from ..child import ask, together
 from ..disk import read_text
-from ..probe import cgroup
-from ..probe.gpu import find_smi
+from . import cgroup
+from .gpu import find_smi
 
 if TYPE_CHECKING:
     from ...protocol.checks import FabricPort, FileSystem, GpuHealth, Inspected, Interface

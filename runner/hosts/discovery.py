@@ -1,0 +1,399 @@
+"""Sources of hosts: each gives named candidates and reports what it could not read. No host is contacted.
+
+ssh's configuration (`Host` lines without wildcards, `Include` followed), hostfiles of MPI and DeepSpeed, and Ansible
+inventories: by `ansible-inventory` where it is installed, else the ini and YAML forms read here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic_core import PydanticCustomError
+
+from disttui.runner.errors import InputError
+from disttui.runner.profile.fields import split_host
+from disttui.runner.profile.load import plain
+from disttui.runner.profile.nodes import compose
+from disttui.runner.profile.problems import ProfileErrors
+from disttui.runner.text import clean
+from disttui.runner.transport.ssh_config import NamedHosts
+
+MOST = 1000
+"""The most hosts of one source."""
+MAX_SIZE = 1024 * 1024
+"""Bytes of a file that are read."""
+_LONGEST = 255
+"""Characters of a word that stands for several hosts."""
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_ITEM = re.compile(r"(\d{1,9})(?:[:-](\d{1,9})(?:/([1-9]\d{0,3}))?)?")
+_LETTERS = re.compile(r"([a-z]):([a-z])|([A-Z]):([A-Z])")
+_WORDS = re.compile(r"(?:[^\s,;\[]|\[[^\]]*\]?)+")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A host that a source names."""
+
+    host: str
+    """As the profile writes it: an ssh alias, `user@host:port` or `local`."""
+    source: str
+    """A short name of the source."""
+    note: str = ""
+    """Details from the source, such as its address or its groups."""
+    slots: int | None = None
+    """The number of processes from the source."""
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """The hosts of one source, and its problems: one line each, with its place."""
+
+    source: str
+    candidates: tuple[Candidate, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def gather(source: str, candidates: Iterable[Candidate], problems: list[str]) -> Discovered:
+    """The usable ones, each host once, at most `MOST`; `problems` gains a line for every other."""
+    kept: dict[str, Candidate] = {}
+    for one in candidates:
+        if flaw := flaw_of(one.host):
+            problems.append(f"{source}: {flaw}")
+        elif len(kept) < MOST:
+            kept.setdefault(one.host, one)
+        elif one.host not in kept:
+            problems.append(f"{source}: more than {MOST:,} hosts; the rest is left out")
+            break
+    shown = [*islice(map(clean, problems), 20), *([f"… and {len(problems) - 20} more"] if len(problems) > 20 else ())]
+    return Discovered(source, tuple(kept.values()), tuple(shown))
+
+
+def flaw_of(host: str) -> str:
+    """Why a text is not a valid host of a profile; empty for a valid one."""
+    try:
+        split_host(host)
+    except PydanticCustomError as error:
+        return clean(error.message())
+    return ""
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises InputError."""
+    name = clean(str(path))
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SIZE + 1)
+    except OSError as error:
+        raise InputError(f"{error.strerror}", "Give a hostfile or an Ansible inventory.", place=name) from None
+    if len(data) > MAX_SIZE:
+        raise InputError("larger than 1 MiB", "Give a file with hosts only.", place=name)
+    return data.decode("utf-8", "replace")
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a list of hosts; commas and blanks inside brackets part none."""
+    return _WORDS.findall(text)
+
+
+def spread(pattern: str) -> list[str]:
+    """The names that a node list of Slurm, ClusterShell or Ansible stands for, zeros kept.
+
+    `n[01-03,7],m1`, `c[1,3]-[1,2]`, `n[0-8/2]`, `n[1:3]`. Raises InputError for more than `MOST`, and for what is none.
+    """
+    names = [name for word in words_of(pattern) for name in _spread(word, pattern)]
+    if len(names) > MOST:
+        raise _too_many(pattern)
+    return names
+
+
+def _spread(word: str, pattern: str) -> list[str]:
+    found = _BRACKETS.search(word)
+    if (found is None and ("[" in word or "]" in word)) or (found and "!" in word):  # ClusterShell's difference
+        raise InputError(f"{clean(pattern)!r} is not a list of hosts", "Write it like node[1-4,7].")
+    if found is None or (found[1].count(":") > 1 and (not found.start() or word[found.start() - 1] == "@")):
+        return [word]  # a name, or an IPv6 address
+    if len(word) > _LONGEST:
+        raise _too_many(word)
+    before, after = word[: found.start()], word[found.end() :]
+    numbers = [number for item in found[1].split(",") for number in _items(item.strip(), pattern)]
+    rests = _spread(after, pattern) if after else [""]
+    names = [f"{before}{number}{rest}" for number in numbers for rest in rests]
+    if len(names) > MOST:
+        raise _too_many(pattern)
+    return names
+
+
+def _too_many(pattern: str) -> InputError:
+    shown = clean(pattern[:_LONGEST])
+    return InputError(f"{shown!r} is more than {MOST:,} hosts, or too long for one", "Write it in parts.")
+
+
+def _items(item: str, pattern: str) -> list[str]:
+    """`01-03` → 01, 02, 03."""
+    if letters := _LETTERS.fullmatch(item):
+        return [chr(one) for one in range(*map(ord, filter(None, letters.groups())))] + [item[-1]]
+    found = _ITEM.fullmatch(item)
+    if found is None:
+        raise InputError(f"{clean(pattern)!r} is not a list of hosts", "Write it like node[1-4,7].")
+    first, last, step = found[1], found[2] or found[1], int(found[3] or 1)
+    if not int(first) <= int(last) < int(first) + MOST * step:
+        raise InputError(f"{clean(pattern)!r} is not a range of at most {MOST:,} hosts", "Write it like node[1-4].")
+    width = len(first) if first.startswith("0") else 0
+    return [f"{number:0{width}}" for number in range(int(first), int(last) + 1, step)]
+
+
+_SLOTS = re.compile(r"(?<![\w-])(?:slots|count|cpu)\s*=\s*(\d{1,6})(?!\S)", re.IGNORECASE)
+_MOST_SLOTS = re.compile(r"(?<![\w-])max[_-]?slots\s*=\s*(\d{1,6})(?!\S)", re.IGNORECASE)
+_LOGIN = re.compile(r"(?<!\S)(?:user(?:name)?|login)\s*=\s*(\S+)", re.IGNORECASE)
+_PORT = re.compile(r"(?<!\S)port\s*=\s*(\d{1,5})(?!\S)", re.IGNORECASE)
+_COUNTED = re.compile(r"([^\s:]+):(\d{1,6})")
+
+
+class HostLine(NamedTuple):
+    """One line of a hostfile that names a host."""
+
+    number: int
+    host: str
+    """A name, or a range such as node[1-4]."""
+    slots: int | None
+    rest: tuple[str, ...]
+    """What else stands there, word by word."""
+
+
+def hostfile(text: str, name: str) -> Discovered:
+    """The hosts of a hostfile, in its order."""
+    problems: list[str] = []
+    return gather(name, _hosts(text, name, problems), problems)
+
+
+def host_lines(text: str) -> Iterator[HostLine]:
+    """Every line that names a host, as it was written."""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split(None, 1)
+        if not words:
+            continue
+        host, rest = words[0], words[1] if len(words) > 1 else ""
+        given = _SLOTS.search(rest) or _MOST_SLOTS.search(rest)
+        counted = None if given else _COUNTED.fullmatch(host)  # else it is a port
+        login, port = _LOGIN.search(rest), _PORT.search(rest)
+        slots = int(given[1]) if given else int(counted[2]) if counted else None
+        for taken in sorted(filter(None, (given, login, port)), key=re.Match.start, reverse=True):
+            rest = f"{rest[: taken.start()]} {rest[taken.end() :]}"
+        name = counted[1] if counted else host
+        name = f"{login[1]}@{name}" if login and "@" not in name else name
+        yield HostLine(number, f"{name}:{port[1]}" if port else name, slots, tuple(rest.split()))
+
+
+def _hosts(text: str, name: str, problems: list[str]) -> Iterator[Candidate]:
+    for line in host_lines(text):
+        slots = line.slots
+        try:
+            for one in spread(line.host):
+                yield Candidate(one, name, f"{slots} slots" if slots else "", slots)
+        except InputError as error:
+            problems.append(f"{name}:{line.number}: {error.sentence}")
+
+
+_SECTION = re.compile(r"\[\s*([^\]:]+?)\s*(?::\s*(\w+)\s*)?\]\s*(?:[#;].*)?")
+_ASKED = {
+    "ANSIBLE_CONFIG": os.devnull,
+    "ANSIBLE_INVENTORY_ENABLED": "ini,yaml",
+    "ANSIBLE_VARS_ENABLED": "host_group_vars",
+}
+"""Variables of `ansible-inventory`: files are parsed, and none is run or names a plugin."""
+
+
+def _inventory(path: Path, text: str, name: str, *, ask: bool) -> Discovered:
+    """The hosts of an inventory.
+
+    Args:
+        ask: Ask `ansible-inventory`, which knows group_vars too, where it is installed.
+    """
+    problems: list[str] = []
+    listed = _ask(path) if ask else None
+    if listed is not None:
+        return gather(name, _from_json(listed, name), problems)
+    if path.suffix in (".yaml", ".yml", ".json"):
+        return gather(name, _from_yaml(text, name, problems), problems)
+    return gather(name, _from_ini(text, name, problems), problems)
+
+
+def _ask(path: Path) -> Mapping[str, Any] | None:
+    program = shutil.which("ansible-inventory")
+    if program is None:
+        return None
+    command = [program, "-i", str(path.absolute()), "--list"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20.0, check=True,
+            # Not here: this folder may be a stranger's, with plugins and collections in it.
+            cwd="/", env={**os.environ, **_ASKED},
+        )  # fmt: skip
+        data = json.loads(done.stdout[: 16 * MAX_SIZE])
+    except (OSError, ValueError, RecursionError, subprocess.SubprocessError):
+        return None  # the file is then read here
+    return data if isinstance(data, dict) else None
+
+
+def _from_json(data: Mapping[str, Any], source: str) -> Iterator[Candidate]:
+    meta = data.get("_meta")
+    known = meta.get("hostvars") if isinstance(meta, dict) else None
+    variables = known if isinstance(known, dict) else {}
+    groups: dict[str, list[str]] = {}
+    for group, content in data.items():
+        hosts = content.get("hosts") if isinstance(content, dict) else None
+        for host in hosts if isinstance(hosts, list) else ():
+            groups.setdefault(str(host), []).append(group)
+    for host in dict.fromkeys([*groups, *map(str, variables)]):
+        yield _candidate(host, variables.get(host), groups.get(host, []), source)
+
+
+def _from_ini(text: str, source: str, problems: list[str]) -> Iterator[Candidate]:
+    group, kind = "", "hosts"
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#;":
+            continue
+        if section := _SECTION.fullmatch(stripped):
+            group, kind = section[1], section[2] or "hosts"
+            continue
+        if kind != "hosts":
+            continue
+        try:
+            host, *rest = shlex.split(stripped, comments=True) or [""]
+            given = dict(word.split("=", 1) for word in rest if "=" in word)
+            for one in spread(host):
+                yield _candidate(one, given, [group] if group else [], source)
+        except (ValueError, InputError) as error:
+            problems.append(f"{source}:{number}: {getattr(error, 'what', error)}")
+
+
+def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidate]:
+    try:
+        root = compose(text, source, [])
+    except ProfileErrors as errors:
+        problems += [str(problem) for problem in errors.problems]
+        return
+    data = plain(root) if root else None
+    if isinstance(data, dict) and "_meta" in data:
+        yield from _from_json(data, source)
+        return
+    found: dict[str, tuple[dict[str, Any], list[str]]] = {}
+    for group, host, given in _listed(data):
+        variables, groups = found.setdefault(host, ({}, []))
+        variables.update(given)
+        groups.append(group)
+    if not found:
+        problems.append(f"{source}: no hosts: expected groups with `hosts:`")
+    for host, (given, groups) in found.items():
+        try:
+            for one in spread(host):
+                yield _candidate(one, given, groups, source)
+        except InputError as error:
+            problems.append(f"{source}: {error.sentence}")
+
+
+def _listed(groups: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Every host of every group, with its variables."""
+    for group, content in groups.items() if isinstance(groups, dict) else ():
+        if not isinstance(content, dict):
+            continue
+        hosts = content.get("hosts")
+        for host, given in hosts.items() if isinstance(hosts, dict) else ():
+            yield group, host, given if isinstance(given, dict) else {}
+        yield from _listed(content.get("children"))
+
+
+def _candidate(name: str, given: Any, groups: list[str], source: str) -> Candidate:
+    """The inventory's name stays where it gives no address: it may be an ssh alias."""
+    said = given if isinstance(given, dict) else {}
+    address = str(said.get("ansible_host") or name)
+    user, port = said.get("ansible_user"), said.get("ansible_port")
+    if said.get("ansible_connection") == "local":
+        address, user, port = "local", None, None
+    bracketed = f"[{address}]" if port and address.count(":") > 1 else address
+    host = (f"{user}@" if user else "") + bracketed + (f":{port}" if port else "")
+    alias = [name] if name != address else []
+    shown = [group for group in groups if group not in ("all", "ungrouped")]
+    return Candidate(host, source, " · ".join([*alias, *dict.fromkeys(shown)])[:80])
+
+
+_HERE = ("hostfile", "hosts.txt", "inventory", "inventory.ini", "inventory.yaml", "inventory.yml", "hosts.ini",
+         "hosts.yaml", "hosts.yml")  # fmt: skip
+_INI = re.compile(r"^\s*\[[A-Za-z_][^\]]*\]\s*(?:[#;].*)?$|\bansible_\w+\s*=", re.MULTILINE)
+
+
+def find_all(config_file: str | None, environ: Mapping[str, str], folder: Path) -> list[Discovered]:
+    """The results of all sources with hosts or problems. Reads files, so it belongs in a thread.
+
+    Args:
+        config_file: As ssh's -F.
+        folder: The folder in which files such as `hostfile` and `inventory.ini` are searched.
+    """
+    found = [ssh_hosts(config_file)]
+    for path in usual_files(environ, folder):
+        try:
+            found.append(read_file(path, ask=False))
+        except InputError as error:
+            found.append(Discovered(clean(path.name), problems=(error.sentence,)))
+    return [one for one in found if one.candidates or one.problems]
+
+
+def usual_files(environ: Mapping[str, str], folder: Path) -> list[Path]:
+    """Existing files with the usual names of such files."""
+    named = [Path(part).expanduser() for part in environ.get("ANSIBLE_INVENTORY", "").split(",") if "/" in part]
+    paths = [*(folder / name for name in _HERE), Path("/job/hostfile"), Path("/etc/ansible/hosts"), *named]
+    return [path for path in dict.fromkeys(paths) if path.is_file()]
+
+
+def read_file(path: Path, *, ask: bool) -> Discovered:
+    """The hosts of one file, whichever of the forms it has. Raises InputError when it cannot be read.
+
+    Args:
+        ask: The user has named it, so that a program may read it too: `ansible-inventory`.
+    """
+    text = read_text(path)
+    name = clean(path.name)
+    if path.suffix in (".yaml", ".yml", ".json") or _INI.search(text) or text.startswith("#!"):
+        return _inventory(path, text, name, ask=ask)
+    return hostfile(text, name)
+
+
+SOURCE = "typed"
+
+
+def typed_hosts(text: str) -> Discovered:
+    """Every host of a line of text."""
+    problems: list[str] = []
+    return gather(SOURCE, _typed(text, problems), problems)
+
+
+def _typed(text: str, problems: list[str]) -> Iterator[Candidate]:
+    for word in words_of(text):
+        try:
+            yield from (Candidate(one, SOURCE) for one in spread(word))
+        except InputError as error:
+            problems.append(error.sentence)
+
+
+def ssh_hosts(config_file: str | None = None) -> Discovered:
+    """The names that can be given to ssh.
+
+    Args:
+        config_file: As ssh's -F; None: the user's and the system's configuration.
+    """
+    found = NamedHosts(config_file)
+    candidates = (
+        Candidate(name, "ssh config", clean(note if note != name else "")) for name, note in found.hosts.items()
+    )
+    return gather("ssh config", candidates, found.problems)

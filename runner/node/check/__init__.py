@@ -1,1 +1,0 @@
-"""The node program's part of `disttui check`."""

@@ -1,1 +1,0 @@
-"""Metrics in the files that a job writes for TensorBoard, Weights & Biases and spreadsheets."""

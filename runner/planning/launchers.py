@@ -1,0 +1,446 @@
+"""Launchers: what each makes of a host's part in a run, for the node program and for a hand that types it. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from disttui.runner.planning.processes import hosts_by_value
+from disttui.runner.profile.effects import names
+from disttui.runner.profile.schema import Profile
+from disttui.runner.profile.sections import Target
+from disttui.runner.protocol import open_mpi
+from disttui.runner.protocol.containers import ContainerSpec, start_words
+from disttui.runner.protocol.files import LauncherPart
+from disttui.runner.train.layout import Flaw, Layout, Sizes, settle
+
+INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+
+
+@dataclass(frozen=True)
+class Place:
+    """One host among all of a run, with what runs there and where the hosts meet."""
+
+    profile: Profile
+    counts: tuple[int, ...]
+    """Processes of every host."""
+    gpus: tuple[tuple[int, ...] | None, ...]
+    """GPUs of every host; None: not known."""
+    node_rank: int
+    python: str
+    target: Target
+    """The job; of the built-in one `value` is its file."""
+    backend: str
+    master: str
+    port: int
+    exported: tuple[str, ...] = ()
+    """Names of the host's variables, for a launcher that hands them to other hosts."""
+    workdir: str = "~"
+    """The job's folder, for a container."""
+
+    @property
+    def container(self) -> ContainerSpec | None:
+        """What this host's launcher runs in."""
+        box = self.profile.container
+        return box.spec(bool(self.gpus[self.node_rank])) if box else None
+
+    @property
+    def around(self) -> tuple[str, ...]:
+        """The words before the launcher, as they are typed by hand: its container and `job.wrap`."""
+        names = (*(self.exported or self.profile.host_env(self.node_rank)), *INTERFACES)
+        mounts = (self.workdir,)
+        box = start_words(self.container, self.workdir, mounts=mounts, variables=names) if self.container else ()
+        return (*box, *self.profile.job.wrap)
+
+    @property
+    def first_rank(self) -> int:
+        """The rank of this host's first process."""
+        return sum(self.counts[: self.node_rank])
+
+    @property
+    def world_size(self) -> int:
+        """How many processes there are on all hosts."""
+        return sum(self.counts)
+
+    @property
+    def num_processes(self) -> int:
+        """How many processes this host has."""
+        return self.counts[self.node_rank]
+
+
+class Reasoned(NamedTuple):
+    """A variable's value, and why it is set."""
+
+    value: str
+    why: str
+
+
+class Refusal(NamedTuple):
+    """Why a launcher cannot start a run, and the cure."""
+
+    what: str
+    cure: str
+
+
+class Launcher:
+    """Turns places into commands."""
+
+    PART: ClassVar[LauncherPart]
+    """The part of the node program that runs it."""
+
+    def launcher_args(self, place: Place) -> tuple[str, ...]:
+        """The options that are known before the start; the others come with the start line."""
+        raise NotImplementedError
+
+    def variables(self, _place: Place) -> Mapping[str, Reasoned]:
+        """What it sets for every rank of the host, before the hosts have met."""
+        return {}
+
+    def by_hand(self, place: Place) -> tuple[str, ...]:
+        """The words of the command that does the same without disttui."""
+        raise NotImplementedError
+
+    def refusal(self, _profile: Profile, _counts: Mapping[str, int], _backend: str) -> Refusal | None:
+        """Why it cannot start so many processes on each host by name; None: it can."""
+        return None
+
+
+RENDEZVOUS_TIMEOUT = 90
+"""Seconds that torchrun waits for the other hosts. Its own 600 s of silence hide a host that never comes."""
+
+
+def torchrun_options(*, nnodes: int, num_processes: int, node_rank: int) -> tuple[str, ...]:
+    """Everything that is known before the start; master, port and rendezvous id come with the word to go.
+
+    `--shutdown-timeout` is left to the variable TORCH_ELASTIC_SHUTDOWN_TIMEOUT: torch before 2.11 refuses the option.
+    """
+    return (
+        "--nnodes", str(nnodes),
+        "--nproc-per-node", str(num_processes),
+        "--node-rank", str(node_rank),
+        "--rdzv-backend", "static",
+        "--rdzv-conf", f"timeout={RENDEZVOUS_TIMEOUT}",
+        "--max-restarts", "0",
+    )  # fmt: skip
+
+
+def preload(profile: Profile) -> tuple[tuple[str, ...], str]:
+    """What a host imports once for its ranks, which it then forks, and why; nothing: each rank imports for itself."""
+    launch, job = profile.launch, profile.job
+    own = "each rank imports for itself: "
+    if not launch.preload:
+        return (), f"{own}launch.preload is empty"
+    if launch.launcher not in ("torchrun", "accelerate", "slurm"):
+        return (), f"{own}{launch.launcher} starts the ranks"
+    for key, used in (
+        ("container", profile.container), ("job.wrap", job.wrap), ("job.command", job.command),
+        ("launch.instrument: false", not launch.instrument),
+    ):  # fmt: skip
+        if used:
+            return (), f"{own}{key}"
+    return launch.preload, f"{', '.join(launch.preload)}: imported once on each host, which forks its ranks"
+
+
+class Torchrun(Launcher):
+    """torchrun, which itself sets what ranks need."""
+
+    PART = "torchrun"
+
+    def launcher_args(self, place: Place) -> tuple[str, ...]:
+        return torchrun_options(nnodes=len(place.counts), num_processes=place.num_processes, node_rank=place.node_rank)
+
+    def by_hand(self, place: Place) -> tuple[str, ...]:
+        address = ("--master-addr", place.master, "--master-port", str(place.port))
+        words = (place.python, "-m", "torch.distributed.run", *self.launcher_args(place), *address)
+        return (*place.around, *words, *target_words(*place.target))
+
+
+def target_words(kind: str, value: str, args: Sequence[str]) -> tuple[str, ...]:
+    """The end of torchrun's command line: what it starts for each rank.
+
+    Args:
+        kind: builtin, script, module or command.
+        value: The zip, script, module or first word of the command.
+    """
+    if kind == "module":
+        return ("-m", value, *args)
+    if kind == "command":
+        return ("--no-python", value, *args)
+    # A leading dash would be read as one of torchrun's own options.
+    return (f"./{value}" if value.startswith("-") else value, *args)
+
+
+def job_in_other_words(place: Place) -> tuple[str, ...]:
+    """The same for a launcher that has other names for torchrun's options."""
+    words = target_words(*place.target)
+    flags = {"-m": "--module", "--no-python": "--no_python"}
+    return (flags.get(words[0], words[0]), *words[1:])
+
+
+class DeepSpeed(Launcher):
+    """DeepSpeed's launcher; it starts any run."""
+
+    PART = "deepspeed"
+
+    def launcher_args(self, place: Place) -> tuple[str, ...]:
+        """Options. A script gets `--local_rank=N`, as DeepSpeed's own examples expect it."""
+        flags = () if place.target.kind in ("script", "module") else ("--no_local_rank",)
+        return (f"--world_info={_world_info(place)}", f"--node_rank={place.node_rank}", *flags)
+
+    def variables(self, place: Place) -> Mapping[str, Reasoned]:
+        """Which kind of device it is for: else each rank finds out."""
+        return {"DS_ACCELERATOR": Reasoned("cpu", "this run computes on the CPU")} if place.backend == "gloo" else {}
+
+    def by_hand(self, place: Place) -> tuple[str, ...]:
+        address = (f"--master_addr={place.master}", f"--master_port={place.port}")
+        words = (place.python, "-m", "deepspeed.launcher.launch", *self.launcher_args(place), *address)
+        return (*place.around, *words, *job_in_other_words(place))
+
+
+def _world_info(place: Place) -> str:
+    """The devices of every host, which DeepSpeed makes CUDA_VISIBLE_DEVICES of; -1 hides all GPUs."""
+    found = {}
+    for host, count, gpus in zip(place.profile.hosts, place.counts, place.gpus, strict=True):
+        if place.backend == "gloo" and not gpus:
+            found[host.name] = [-1] * count
+        else:
+            found[host.name] = list(gpus[:count]) if gpus and len(gpus) >= count else list(range(count))
+    return base64.urlsafe_b64encode(json.dumps(found, separators=(",", ":")).encode()).decode()
+
+
+_MIXED_PRECISION = {"fp32": "no"}
+"""Our words for precision → Accelerate's, where they differ."""
+_SIZES = ("dp_replicate", "dp_shard", "tp", "cp")
+
+
+def settings(place: Place) -> Mapping[str, Reasoned]:
+    """What the profile gives, not what is left to `auto`: there the script decides."""
+    profile, found = place.profile, dict[str, Reasoned]()
+    if profile.job.builtin:
+        return found
+    if profile.precision != "auto":
+        value = _MIXED_PRECISION.get(profile.precision, profile.precision)
+        found["ACCELERATE_MIXED_PRECISION"] = Reasoned(value, f"precision: {profile.precision}")
+    layout = _layout(profile, place.counts)
+    if isinstance(layout, Layout) and _sized(profile):
+        why = f"parallel: {layout}"
+        found["ACCELERATE_USE_PARALLELISM_CONFIG"] = Reasoned("true", why)
+        for name in _SIZES:
+            found[f"PARALLELISM_CONFIG_{name.upper()}_SIZE"] = Reasoned(str(getattr(layout, name)), why)
+    if isinstance(layout, Layout) and (layout.dp_shard > 1 or layout.cp > 1):
+        why = f"parallel: {layout}" if _sized(profile) else f"parallel.strategy: {profile.parallel.strategy}"
+        found["ACCELERATE_USE_FSDP"] = Reasoned("true", why)
+        found["FSDP_VERSION"] = Reasoned("2", why)
+    return found
+
+
+def layout_refusal(profile: Profile, counts: Mapping[str, int], backend: str) -> Refusal | None:
+    """Sizes that do not fit the processes, and what Accelerate does on GPUs alone."""
+    if profile.job.builtin:
+        return None
+    layout = _layout(profile, [*counts.values()])
+    if isinstance(layout, Flaw):
+        return Refusal(f"parallel: {layout.what}", layout.cure)
+    if backend == "gloo" and (layout.strategy != "ddp" or _sized(profile)):
+        given = f"{layout}" if _sized(profile) else layout.strategy
+        # It trains with DDP where only FSDP is asked for, and raises an exception where sizes are given.
+        what = f"parallel asks for {given}, and Accelerate divides models on GPUs only"
+        return Refusal(what, "Leave `parallel` out on CPUs, or take a script that divides its model itself")
+    return None
+
+
+def _sized(profile: Profile) -> bool:
+    return profile.parallel.strategy == "hsdp" or any(getattr(profile.parallel, name) for name in Sizes._fields)
+
+
+def _layout(profile: Profile, counts: Sequence[int]) -> Layout | Flaw:
+    sizes = Sizes(**{name: getattr(profile.parallel, name) for name in Sizes._fields})
+    return settle(sizes, profile.parallel.strategy, counts)
+
+
+class Accelerate(Torchrun):
+    """torchrun with variables that Accelerate reads its settings from.
+
+    Unlike `accelerate launch`, this starts unequal numbers of processes, and no host trains alone.
+    """
+
+    def variables(self, place: Place) -> Mapping[str, Reasoned]:
+        return settings(place)
+
+    def refusal(self, profile: Profile, counts: Mapping[str, int], backend: str) -> Refusal | None:
+        return layout_refusal(profile, counts, backend)
+
+
+class AccelerateLaunch(Launcher):
+    """`accelerate launch`, once on each host. It gives every machine as many processes."""
+
+    PART = "accelerate-launch"
+
+    def launcher_args(self, place: Place) -> tuple[str, ...]:
+        """Options.
+
+        `--multi_gpu` on CPUs as well, where ACCELERATE_USE_CPU says the rest: with `--cpu` each host would train alone.
+        """
+        given = settings(place).get("ACCELERATE_MIXED_PRECISION")
+        several = ("--multi_gpu",) if place.world_size > 1 else ("--cpu",) if place.backend == "gloo" else ()
+        return (
+            *several,
+            "--num_machines", str(len(place.counts)),
+            "--num_processes", str(place.world_size),
+            "--machine_rank", str(place.node_rank),
+            "--mixed_precision", given.value if given else "no",
+            "--dynamo_backend", "no",
+            "--rdzv_backend", "static",
+            "--rdzv_conf", f"timeout={RENDEZVOUS_TIMEOUT}",
+            "--max_restarts", "0",
+            "--same_network",
+        )  # fmt: skip
+
+    def variables(self, place: Place) -> Mapping[str, Reasoned]:
+        """The profile's parallel settings; `accelerate launch` leaves them to the script as they are."""
+        return {name: one for name, one in settings(place).items() if name != "ACCELERATE_MIXED_PRECISION"}
+
+    def by_hand(self, place: Place) -> tuple[str, ...]:
+        address = ("--main_process_ip", place.master, "--main_process_port", str(place.port))
+        words = (place.python, "-m", "accelerate.commands.launch", *self.launcher_args(place), *address)
+        return (*place.around, *words, *job_in_other_words(place))
+
+    def refusal(self, profile: Profile, counts: Mapping[str, int], backend: str) -> Refusal | None:
+        """Unequal hosts, since it divides the total by the machines and silently drops the rest; and what Accelerate
+        cannot divide."""
+        if len(set(counts.values())) == 1:
+            return layout_refusal(profile, counts, backend)
+        shown = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:6])
+        return Refusal(
+            f"accelerate launch gives every host as many processes, and num_processes is unequal: {shown}",
+            "Set launch.launcher to accelerate, which allows it, or give all hosts the same num_processes",
+        )
+
+
+_MPI_NUMBERS = {"RANK": "RANK", "LOCAL_RANK": "LOCAL_RANK", "WORLD_SIZE": "SIZE", "LOCAL_WORLD_SIZE": "LOCAL_SIZE"}
+
+
+class MpirunPerHost(Launcher):
+    """One mpirun on each host for its own processes, which are an MPI world of their own.
+
+    Its rank numbers are those of one host: a shell, and under disttui the rank shim, adds the number of the first.
+    """
+
+    PART: ClassVar[LauncherPart] = "mpirun-per-host"
+
+    def launcher_args(self, place: Place) -> tuple[str, ...]:
+        return _mpi_options(place.num_processes, ":OVERSUBSCRIBE")
+
+    def by_hand(self, place: Place) -> tuple[str, ...]:
+        shared = {
+            "MASTER_ADDR": place.master,
+            "MASTER_PORT": place.port,
+            "WORLD_SIZE": place.world_size,
+            "LOCAL_WORLD_SIZE": place.num_processes,
+            "GROUP_RANK": place.node_rank,
+        }
+        local = "OMPI_COMM_WORLD_LOCAL_RANK"
+        each = f"LOCAL_RANK=${local} RANK=$(({place.first_rank} + {local}))"
+        exported = [f"{name}={value}" for name, value in shared.items()]
+        return _by_mpirun(place, MpirunPerHost.launcher_args(self, place), exported, each)
+
+    def refusal(self, profile: Profile, _counts: Mapping[str, int], _backend: str) -> Refusal | None:
+        """A colon among the job's words: mpirun takes what is behind it for another program, wherever it stands."""
+        target = profile.job.target
+        if ":" not in (target.value, *target.args, *profile.launch.resume_args):
+            return None
+        return Refusal(
+            "mpirun takes an argument ':' of the job for its own, and what follows for another program",
+            "Set launch.launcher to torchrun, or give the job's option another name",
+        )
+
+
+class Mpirun(MpirunPerHost):
+    """One mpirun, on the first host, for the processes of all. They are one MPI world."""
+
+    PART = "mpirun"
+
+    def launcher_args(self, place: Place) -> tuple[str, ...]:
+        """The options of the first host; the others' come with the start line.
+
+        The names of the other hosts need only differ: mpirun asks disttui for each. Numbers cost no look-up of a name,
+        and these (RFC 1112, class E) belong to no machine.
+        """
+        if len(place.counts) == 1:
+            return super().launcher_args(place)
+        if place.node_rank:
+            return ()
+        return _mpi_world(
+            place, ["localhost", *(f"240.0.{node >> 8}.{node & 255}" for node in range(1, len(place.counts)))]
+        )
+
+    def by_hand(self, place: Place) -> tuple[str, ...]:
+        if len(place.counts) == 1:
+            return super().by_hand(place)
+        hosts = [host.name for host in place.profile.hosts]
+        if place.node_rank:
+            return ("echo", f"mpirun on {hosts[0]} also starts the ranks of {hosts[place.node_rank]}")
+        exported = (f"MASTER_ADDR={place.master}", f"MASTER_PORT={place.port}", *place.exported)
+        each = " ".join(f"{name}=$OMPI_COMM_WORLD_{theirs}" for name, theirs in _MPI_NUMBERS.items())
+        return _by_mpirun(place, _mpi_world(place, hosts), exported, each)
+
+
+def _mpi_options(processes: int, map_by: str) -> tuple[str, ...]:
+    """What any mpirun is given.
+
+    Without `--bind-to none` each rank would be bound to one core. mpirun refuses more processes than cores, and root.
+    """
+    return ("-np", str(processes), "--bind-to", "none", "--map-by", map_by, "--allow-run-as-root")
+
+
+def _mpi_world(place: Place, hosts: Sequence[str]) -> tuple[str, ...]:
+    listed = ",".join(f"{name}:{count}" for name, count in zip(hosts, place.counts, strict=True))
+    # In the order of the hosts, as torchrun numbers its ranks.
+    return ("--host", listed, *_mpi_options(place.world_size, "slot:OVERSUBSCRIBE"))
+
+
+def _by_mpirun(place: Place, options: Sequence[str], exported: Sequence[str], each: str) -> tuple[str, ...]:
+    """The command; `each` is what a shell exports in every rank."""
+    job = target_words(*place.target)
+    rank = job[1:] if job[0] == "--no-python" else (place.python, "-u", *job)
+    words = ("mpirun", *options, *(word for one in exported for word in ("-x", one)))
+    return (*place.around, *words, "bash", "-c", f'export {each}; exec "$@"', "rank", *rank)
+
+
+MPI_INSTALL = "Install Open MPI there, set `activate` to what puts it into PATH, or choose another `launch.launcher`"
+_MPI_APART = "set launch.launcher to mpirun-per-host"
+
+
+def mpi_refusals(profile: Profile, versions: Mapping[str, str]) -> Iterator[Refusal]:
+    """What keeps these hosts from starting.
+
+    Args:
+        versions: Host → the first line of its `mpirun --version`, of those where it is known.
+    """
+    hosts = hosts_by_value(versions.items())
+    others = {version: where for version, where in hosts.items() if not open_mpi.is_open_mpi(version)}
+    for version, where in others.items():
+        yield Refusal(f"mpirun of {names(where)} is not Open MPI: it printed {version}", MPI_INSTALL)
+    if others or profile.launch.launcher != "mpirun" or len(profile.hosts) == 1:
+        return
+    if len(hosts) > 1:
+        sides = "; ".join(f"{version} on {names(where)}" for version, where in hosts.items())
+        what = f"one MPI world needs the same Open MPI on all hosts: {sides}"
+        yield Refusal(what, f"Install the same, or {_MPI_APART}")
+    for version, where in hosts.items():
+        if not open_mpi.forms_worlds(version):
+            what = f"one MPI world over several hosts is built for Open MPI 4: {version} is on {names(where)}"
+            yield Refusal(what, f"{_MPI_APART[:1].upper()}{_MPI_APART[1:]}")
+
+
+LAUNCHERS: Mapping[str, Launcher] = {
+    "torchrun": Torchrun(),
+    "accelerate": Accelerate(),
+    "accelerate-launch": AccelerateLaunch(),
+    "mpirun": Mpirun(),
+    "mpirun-per-host": MpirunPerHost(),
+    "deepspeed": DeepSpeed(),
+}

@@ -1,1 +1,0 @@
-"""Launchers: each turns a plan into commands. Pure."""
