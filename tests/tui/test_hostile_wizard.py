@@ -22,7 +22,7 @@ from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.draft import HostCheck
 from disttui.tui.wizard.hosts_screen import run_detached
 from tests.tui.hostile import bad
-from tests.tui.test_hostile_terminal import _attacked, _see
+from tests.tui.test_hostile_terminal import _attacked, _left, _see
 from tests.tui.tmux import Tmux
 from tests.tui.wizard_kit import facts
 
@@ -133,8 +133,8 @@ def test_the_wizard(tmp_path: Path, size: tuple[int, int]) -> None:
         _see(screen, "step 3 of 5", "Wdisk|Wworkdir")
         screen.press("e")
         _see(screen, "\\[x\\] Wgpu", "esc done")
-        screen.press("G", "Right", "k", "Right", "k", "Right", "Escape")
-        _see(screen, "edit host")
+        screen.press("G", "Right", "k", "Right", "k", "Right")
+        _left(screen, "esc done")
         screen.press("Enter")
         _see(screen, "step 4 of 5")
         screen.press("Right", "Down")
