@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -47,11 +48,22 @@ _MOST_RETRIED = 3
 SOAK = Path(__file__).with_name("soak.txt")
 """Names of tests, or how they begin, each with the test that stands for it in `make test`."""
 
+_KEPT = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|TERM|TZ|LANG|LC_\w+|TMPDIR|CI|(DISTTUI|PYTEST|PIP|UV|SSL|OPENBLAS)_\w+|PYTHON(\w+)|LD_LIBRARY_PATH"
+)
+"""What tests see of the environment they are run in: no NO_COLOR or COLUMNS of a shell, no agent, no proxy."""
+
 _IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def pytest_configure() -> None:
-    """Find python3 past pyenv's shell script, which takes 0.1 s of CPU time of each of some hundred starts."""
+    """Leave what a shell may have set behind.
+
+    And find python3 past pyenv's shell script, which takes 0.1 s of CPU time of each of some hundred starts.
+    """
+    for name in os.environ:
+        if not _KEPT.fullmatch(name):
+            del os.environ[name]
     found = shutil.which("python3")
     if found and Path(found).parent.name == "shims":
         words = [found, "-c", "import sys; print(sys.executable)"]

@@ -27,11 +27,11 @@ BUSY = 0.05
 """Share of a slice that threads may use and still count as idle."""
 
 
-async def wait_for_idle(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:
+async def wait_for_idle(min_sleep: float = 0.0, max_sleep: float = 30.0) -> None:
     """Wait until the event loop has nothing to do for a frame, and no thread computes.
 
     It replaces Textual's own, which sleeps in steps of 20 ms until the process has used less than 1 ms of CPU in one of
-    them. Like that one it gives up after `max_sleep` seconds.
+    them. Like that one it gives up after `max_sleep` seconds, but a busy machine may take long for what is still to do.
     """
     loop: Any = asyncio.get_running_loop()
     start = time.monotonic()

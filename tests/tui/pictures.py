@@ -64,8 +64,8 @@ def _moved(match: re.Match[str]) -> str:
     return f'x="{float(match[1]) + by:.1f}"{match[2]}textLength="{float(match[3]) - by:.1f}"{match[4]}>'
 
 
-async def render(scene: Scene, path: Path, png: bool = False) -> None:
-    """Play a scene and write its picture."""
+async def render(scene: Scene, path: Path, png: bool = False, like: str | None = None) -> None:
+    """Play a scene and write its picture, as soon as it is `like` one or after a minute."""
     with (
         tempfile.TemporaryDirectory() as place,
         patch("disttui.tui.home.screen.now", lambda: kit.NOW),
@@ -83,8 +83,12 @@ async def render(scene: Scene, path: Path, png: bool = False) -> None:
                 await pilot.press(*scene.keys)
                 if scene.act:
                     await scene.act(pilot)
-                await pilot.pause(0.3)
-                write(app, path, png)
+                late = time.monotonic() + 60
+                while True:
+                    await pilot.pause(0.3)
+                    write(app, path, png)
+                    if like in (None, path.with_suffix(".svg").read_text(encoding="utf-8")) or time.monotonic() > late:
+                        break
 
 
 def main(words: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import OptionList
 from textual.widgets._toast import Toast
 
 from disttui.runner.user.config import load_settings
@@ -66,7 +67,8 @@ def test_palette_finds_runs_hosts_and_actions(tmp_path: Path, words: str, opened
 
     async def find(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("ctrl+p", *words)
-        await pilot.pause(1.0)
+        await until(pilot, lambda: not any(worker.is_running for worker in app.workers if worker.node is app.screen))
+        await until(pilot, lambda: app.screen.query_one(OptionList).option_count)
         await pilot.press("enter")
         await until(pilot, lambda: app.opened)
         assert app.opened == [opened]

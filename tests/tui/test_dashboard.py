@@ -502,16 +502,16 @@ async def test_header_and_chart_say_the_same_loss(tmp_path: Path) -> None:
     """Ranks differ in it: both say the mean."""
     write(tmp_path / "run-1", hosts=2, per_host=8, steps=60)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):
-        for key in ("comma", "comma", "comma"):
-            await pilot.press(key)
-            await pilot.pause(0.3)
+        for _ in range(3):
+            before = screen.snapshot
+            await pilot.press("comma")
+            await until(pilot, lambda before=before: screen.snapshot is not before)  # type: ignore[misc]
             snapshot, chart = screen.snapshot, screen.query(Chart).first()
             assert snapshot is not None
-            header = shown(pilot).partition("\n")[0]
-            said = re.search(r"· mean loss ([\d.]+)", header)
-            assert said and f"loss  {said[1]} " in f"{chart.border_title} ", header
             mean = snapshot.history.all["loss"].at(snapshot.now)
-            assert mean is not None and said[1] == f"{mean:.4g}"
+            said = f"{mean:.4g}"
+            await until(pilot, lambda said=said: f"· mean loss {said}" in shown(pilot).partition("\n")[0])  # type: ignore[misc]
+            await until(pilot, lambda said=said, chart=chart: f"loss  {said} " in f"{chart.border_title} ")  # type: ignore[misc]
 
 
 @asynchronous
@@ -677,8 +677,7 @@ async def test_large_panes_that_are_drawn_in_turn_stay_as_the_run_is_by_now(tmp_
         screen._drawn_at = 0.0
         screen.show(replace(newest, now=1.0))
         screen.show(replace(newest, now=2.0), at_once=True)
-        await pilot.pause(0.5)
-        assert drawn[-1] == 2.0, drawn
+        await until(pilot, lambda: drawn[-1:] == [2.0])
         # What comes while they are drawn does not begin from the first pane again.
         screen._drawn_at = 0.0
         screen.show(replace(newest, now=3.0))

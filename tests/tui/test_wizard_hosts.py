@@ -68,8 +68,7 @@ def test_an_unknown_key_is_shown_and_accepted_or_refused(
             await until(pilot, lambda: states(opened)["node1"] == ("ready" if accept else "failed"))
             assert ("ed25519" in known.read_text()) == accept
             if not accept:
-                await pilot.pause(0.2)
-                assert "host key is unknown" in screen_text(pilot.app)
+                await until(pilot, lambda: "host key is unknown" in screen_text(pilot.app))
 
     asyncio.run(play())
 
@@ -152,8 +151,7 @@ def test_giving_a_password_up_is_reported_with_a_cure(guarded: str, tmp_path: Pa
             await pilot.press("escape")
             await until(pilot, lambda: states(opened)["box"] == "failed")
             await pilot.press("down", "up")
-            await pilot.pause(0.2)
-            assert "login as me@127.0.0.1" in screen_text(pilot.app)
+            await until(pilot, lambda: "login as me@127.0.0.1" in screen_text(pilot.app))
 
     asyncio.run(play())
 
