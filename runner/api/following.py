@@ -176,7 +176,8 @@ def try_rules(viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, l
 
 def _alarms(run: KnownRun, found: Replay, actions: dict[RuleName, Action]) -> dict[tuple[int, str], Fired]:
     """What follows from the events of a run; attempt and rule → the first."""
-    from disttui.runner.protocol.watch import ALARMS, stall_text
+    from disttui.runner.protocol.events import stall_text
+    from disttui.runner.protocol.watch import ALARMS
 
     fired: dict[tuple[int, str], Fired] = {}
     attempt = 0
@@ -189,7 +190,7 @@ def _alarms(run: KnownRun, found: Replay, actions: dict[RuleName, Action]) -> di
         elif event["e"] in ("stall", "alarm") and not event.get("over"):
             name = "stall" if event["e"] == "stall" else ALARMS.get(event.get("kind", ""))
             if name in actions:
-                text = stall_text(event["silent"]) if event["e"] == "stall" else clean(event["text"])
+                text = stall_text(event) if event["e"] == "stall" else clean(event["text"])
                 alarm = Fired(event["t"], attempt, None, run.hosts[node].name, name, actions[name], text)
                 fired.setdefault((attempt, name), alarm)
     return fired

@@ -146,15 +146,15 @@ def _follow(
 @contextmanager
 def _naming_the_run(viewer: disttui.Viewer, following: disttui.Following) -> Iterator[None]:
     """Say on standard error how to find the run again, if the reader of standard output goes away."""
-    from disttui.runner.cli.render.live import left_lines
     from disttui.runner.cli.render.output import put
+    from disttui.runner.render.story import left_lines
 
     try:
         yield
     except BrokenPipeError:
         if viewer.sandbox is None and following.state.result is None:
             put(sys.stderr, "disttui: the reader of the output has gone; the run continues\n")
-            put(sys.stderr, left_lines(following.run.run))
+            put(sys.stderr, "\n".join([*left_lines(following.run.run), ""]))
         raise
 
 

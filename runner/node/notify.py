@@ -15,10 +15,9 @@ import zlib
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
 from ..protocol.cause import Cause
-from ..protocol.events import Event
+from ..protocol.events import Event, stall_text
 from ..protocol.regular import read_regular, records
 from ..protocol.summary import newest_metrics
-from ..protocol.watch import stall_text
 from . import journal
 from .journal import Journal, stamp
 
@@ -158,7 +157,7 @@ class Notifier:
             if event.get("over"):
                 self._tell("recovered", event["t"], attempt, "steps and logs continue", "")
             else:
-                self._tell("stalled", event["t"], attempt, stall_text(event.get("silent", {})), "")
+                self._tell("stalled", event["t"], attempt, stall_text(event), "")
         elif event["e"] == "verdict":
             self.end(event["t"], event.get("state", "lost"), event.get("attempt", 0), event.get("cause"))
 

@@ -198,7 +198,8 @@ def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpre
         what = f"the environment of {profile.job.environment.source} is not known yet"
         yield Finding("warning", name, what, "The start builds it if need be, and checks its torch")
     elif python is None and profile.hosts[host.node_rank].python:
-        yield Finding("error", name, f"{host.python} is not there", "Correct `python` in the profile, or leave it auto")
+        what = f"{host.python} is not {'there' if '/' in host.python else 'on its PATH'}"
+        yield Finding("error", name, what, "Correct `python` in the profile, or leave it auto")
     elif python is None and not facts.interpreters:
         yield Finding("error", name, "no Python was found", "Install one with torch, or name it by `python`")
     elif python is None or not python.torch:

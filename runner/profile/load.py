@@ -79,7 +79,7 @@ _SYNONYMS = {
 _LISTS = {
     "hosts": "[node1, node2]", "gpus": "[0, 1]", "args": '[--steps, "300"]', "resume_args": "[--resume, auto]",
     "command": "[./train.sh, fast]", "setup": "[make]", "outputs": "[out/]",
-    "mounts": "[~/data]", "options": "[--memory=64g]", "events": "[ended, failed]",
+    "mounts": "[~/data]", "options": "[--name=value]", "events": "[ended, failed]",
     "ports": "[29500, 29599]",
 }  # fmt: skip
 _MISSING = {

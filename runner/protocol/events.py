@@ -244,6 +244,14 @@ class Stall(_Event, _OverMaybe, total=False):
     """Rank → seconds."""
     stacks: str
     """The file that every host then writes."""
+    steps: bool
+    """Whether only a step counts as progress, whatever the ranks print."""
+
+
+def stall_text(event: Stall) -> str:
+    """How long no rank has shown progress."""
+    done = "made a step" if event.get("steps") else "shown progress"
+    return "no rank has %s for %.0f s" % (done, min(event.get("silent", {}).values(), default=0.0))
 
 
 class _StragglerMaybe(_OverMaybe, total=False):

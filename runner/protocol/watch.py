@@ -268,11 +268,6 @@ _CHECKS: Mapping[RuleName, Callable[[WatchRule], _Check]] = {
 }  # fmt: skip
 
 
-def stall_text(silent: Mapping[str, float]) -> str:
-    """How long no rank has shown progress, by the seconds of each."""
-    return "no rank has shown progress for %.0f s" % min(silent.values(), default=0.0)
-
-
 def step_of_name(name: str) -> Optional[int]:
     """The step in the name of a checkpoint, as in `checkpoint-500`, `step-000040-a1.pt` or `epoch=1-step=500.ckpt`."""
     found = _NUMBER.findall(name)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from disttui.runner.diagnose.doubts import doubts, silence
 from disttui.runner.formatting import count, duration, figure, number
-from disttui.runner.protocol.events import Stall, Ungrouped
+from disttui.runner.protocol.events import Stall, Ungrouped, stall_text
 from disttui.runner.protocol.metrics import Metrics
-from disttui.runner.protocol.watch import stall_text
 from disttui.runner.runs.condition import host_word, run_word
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
@@ -64,7 +63,7 @@ def stall_words(event: Stall) -> str:
     """The text for a `stall` event: what is known, since a rank that is silent may well work."""
     if event.get("over"):
         return "the ranks continue"
-    return stall_text(event.get("silent", {}))
+    return stall_text(event)
 
 
 def progress(state: RunState) -> tuple[float, float] | None:

@@ -86,7 +86,7 @@ def ending(
         cure = f"disttui stop {short(state.run)} ends any remaining processes"
         return [f"✗ {short(state.run)} is lost: its supervisors died unexpectedly; {cure}", *where]
     if result is None:
-        return ["detached; the run continues", *where]
+        return ["detached; the run continues", *where, *left_lines(state.run)]
     kind = result.get("state", "ended")
     if kind == "finished":
         return [_trained(state, elapsed), *where[:-1], *(f"! {word}" for word in _doubts(state)), where[-1]]
@@ -99,6 +99,11 @@ def ending(
         return [failed, *_left(state), *where]
     lines = [*_failed(state, cause, elapsed), *_left(state), *where]
     return [*lines, *_detail(cause.failure, launcher_tails)]
+
+
+def left_lines(run: str) -> list[str]:
+    """The commands for a run that continues without its viewer."""
+    return [f"look in: disttui attach {short(run)}", f"stop it: disttui stop {short(run)}"]
 
 
 def _trained(state: RunState, elapsed: float) -> str:

@@ -154,7 +154,7 @@ while time.time() < end:
 """
     one = launch("script", script(tmp_path, text), str(tmp_path / "attempt-1/rank-%s.log"))
     one.go()
-    wait_for(lambda: [p for p in tmp_path.glob("attempt-1/rank-?.log") if "up" in p.read_text()][1:])
+    wait_for(lambda: [p for p in tmp_path.glob("attempt-1/rank-?.log") if "up\n" in p.read_text()][1:])
     one.process.send_signal(signal.SIGTERM)
     said = one.end()
     assert (said["code"], said["signal"], said["error"]) == (1, signal.SIGTERM, None)

@@ -23,7 +23,7 @@ from disttui.runner.node.observe.log_limit import GrowthWriter
 from disttui.runner.node.observe.signs import Signs
 from disttui.runner.node.telemetry.sampler import Pressure
 from disttui.runner.node.telemetry.sampling import Alarms, shows
-from disttui.runner.protocol.events import OomEvidence
+from disttui.runner.protocol.events import OomEvidence, stall_text
 from disttui.runner.protocol.gang import SignsOfLife
 from disttui.runner.protocol.telemetry import GpuUse, Telemetry
 from tests.groups import small_group
@@ -83,6 +83,7 @@ def test_silence_is_a_stall_once_and_then_over() -> None:
     [event] = gang.events
     assert (event["e"], event["attempt"], event["stacks"], gang.asked) == ("stall", 1, "stacks-1.json", [1])
     assert set(event["silent"]) == {"0", "1"} and event["silent"]["0"] >= AT_LEAST
+    assert stall_text(event).startswith("no rank has shown progress for 3")
     gang.live(10, every=1)
     assert gang.kinds() == [("stall", False), ("stall", True)]
 
@@ -94,6 +95,7 @@ def test_output_without_steps_is_a_stall_once_steps_were_seen() -> None:
     gang.live(AT_LEAST + 60, every=1)
     [event] = gang.events
     assert event["e"] == "stall" and event["silent"].keys() == {"0"} and event["silent"]["0"] >= AT_LEAST
+    assert stall_text(event).startswith("no rank has made a step for 3"), "they print, as in a first validation"
     gang.live(10, every=1, steps=True)
     assert gang.kinds() == [("stall", False), ("stall", True)]
 

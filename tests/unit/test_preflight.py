@@ -57,6 +57,7 @@ def cases() -> Iterator[Any]:
     yield "no python", replace(desk, interpreters=()), {}, ("node1: no Python was found", "Install one")
     gone = {"python": "/opt/x/bin/python"}
     yield "wrong python", desk, gone, ("node1: /opt/x/bin/python is not there", "`python`")
+    yield "misspelt python", desk, {"python": "pyhton3"}, ("node1: pyhton3 is not on its PATH", "`python`")
     bare = replace(desk.interpreters[0], path="/opt/x/bin/python", source="profile")
     yield "torch elsewhere", replace(desk, interpreters=(bare, desk.interpreters[1])), gone, ("no torch in /opt/x/bin",)
     old = replace(desk.interpreters[1], torch="2.5.1+cpu")

@@ -194,6 +194,16 @@ def test_frozen_supervisor_is_named_by_stop_and_killed_by_now(cluster: Make, sig
     assert run.living() == {} and not procs.alive(up) and not procs.alive(up["warden"])
 
 
+@pytest.mark.parametrize(("states", "limit", "seen"), [("DDS", 60.0, "S"), ("DD", 0.0, "D"), ("T", 60.0, "T")])
+def test_only_a_process_that_stays_in_the_kernel_hangs(
+    states: str, limit: float, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter(states)
+    monkeypatch.setattr(procs, "read", lambda _pid: types.SimpleNamespace(state=next(looks)))
+    monkeypatch.setattr(runs, "_MOMENT", limit)
+    assert runs._lasting_state(1) == seen
+
+
 @pytest.mark.parametrize("who", ["warden", "rank", "launcher"])
 def test_frozen_process_is_ended_by_stop(cluster: Make, who: str) -> None:
     run = cluster(SLEEP, launch={"grace": 1})

@@ -210,7 +210,6 @@ class TextPrinter:
             self.say(f"{host.name}: {note}")
         elif kind == "failed":
             self.say(f"{note}\nthe run continues without this viewer, which cannot")
-            self.say(left_lines(state.run).rstrip())
 
     def refresh(self, state: RunState, lag: str = "") -> None:
         """Print lines that were held back long enough, and draw the status line regularly."""
@@ -263,8 +262,7 @@ class TextPrinter:
         self._tell("\n".join(ending(state, state.elapsed, folder, self._launcher_tails)) + "\n")
 
     def detached(self, run: str) -> None:
-        """Print the id of a run that continues without this viewer, and how to attach to it."""
-        self._tell(left_lines(run))
+        """Print the id of a run that continues without this viewer."""
         put(self._out, f"{run}\n")
 
     def _buffer(self, place: tuple[str, str]) -> TracebackBuffer:
@@ -365,11 +363,6 @@ class AttachPrinter(TextPrinter):
         """Draw nothing before the beginning has come."""
         if self._history is None:
             super().refresh(state, lag)
-
-
-def left_lines(run: str) -> str:
-    """The commands for a run that continues without its viewer."""
-    return f"look in: disttui attach {short(run)}\nstop it: disttui stop {short(run)}\n"
 
 
 def headline(run: KnownRun, state: RunState) -> str:

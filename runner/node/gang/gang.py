@@ -9,7 +9,19 @@ from typing import Any, Callable
 
 from ...protocol import cause
 from ...protocol.cause import Cause
-from ...protocol.events import IN_LINE, Alarm, AttemptBegins, Event, Failed, Join, Note, State, Unhandled, Waiting
+from ...protocol.events import (
+    IN_LINE,
+    Alarm,
+    AttemptBegins,
+    Event,
+    Failed,
+    Join,
+    Note,
+    State,
+    Unhandled,
+    Waiting,
+    stall_text,
+)
 from ...protocol.gang import (
     AttemptProgress,
     DoneMessage,
@@ -24,7 +36,7 @@ from ...protocol.gang import (
     WarmMessage,
     attempt_of,
 )
-from ...protocol.watch import AGAIN, ALARMS, WatchRule, stall_text
+from ...protocol.watch import AGAIN, ALARMS, WatchRule
 from .. import ports
 from ..host import HostPart
 from ..journal import note, stamp
@@ -300,7 +312,7 @@ class Gang:
     def _hear_health(self, event: Event) -> None:
         self._say(event)
         if event["e"] == "stall" and not event.get("over"):
-            self._act("stall", 0, None, None, stall_text(event["silent"]))
+            self._act("stall", 0, None, None, stall_text(event))
 
     def _act(self, name: str, node: int, rank: int | None, step: int | None, text: str) -> None:
         """Do what a rule of `watch` says. `rank` is None if it is about the host or the whole run."""

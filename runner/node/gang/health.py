@@ -122,6 +122,8 @@ class Health:
             silent=silent,
             stacks=f"stacks-{self._asked}.json",
         )
+        if self._by_steps:
+            stall["steps"] = True
         if over:
             stall["over"] = True
         self._say(stall)

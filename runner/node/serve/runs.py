@@ -215,8 +215,7 @@ def _stop_the_silent(folder: str, now: bool, written: bool) -> None:
         return
     first = cast("procs.ProcessIdentity", silent[0])
     who = f"its {'supervisor' if first is up else 'warden'} (pid {first['pid']})"
-    proc = procs.read(first["pid"])
-    why = _FROZEN.get(proc.state if proc else "")
+    why = _FROZEN.get(_lasting_state(first["pid"]))
     if now:
         for one in silent:  # it may be slow instead of frozen, and must not act while its processes are killed
             with suppress(ProcessLookupError):
@@ -227,6 +226,16 @@ def _stop_the_silent(folder: str, now: bool, written: bool) -> None:
     elif why:  # else it has too much to do, and reads the stop file later
         run = os.path.basename(os.path.dirname(folder))
         raise Problem(f"{who} {why}: the stop waits for it", f"kill the run: disttui stop {run} --now")
+
+
+def _lasting_state(pid: int) -> str:
+    """The state of a process, "D" only if it stays in it: whatever reads a disk is in that state for moments."""
+    deadline = time.monotonic() + _MOMENT
+    while (proc := procs.read(pid)) and proc.state == "D":
+        if time.monotonic() > deadline:
+            return "D"
+        time.sleep(_LOOK)
+    return proc.state if proc else ""
 
 
 def move(folder: str, round_number: int, order: float) -> requests.Nothing:
