@@ -225,7 +225,7 @@ class _NoteMaybe(TypedDict, total=False):
     """Whether it describes what a stop waits for."""
 
 
-IN_LINE = "in line: "
+QUEUED_FOR = "queued: "
 """How the leader's notes begin that say what a queued run waits for."""
 
 

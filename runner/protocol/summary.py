@@ -12,7 +12,7 @@ import time
 from operator import sub
 from typing import Any, Callable, Collection
 
-from .events import IN_LINE
+from .events import QUEUED_FOR
 from .leases import is_whole
 from .metrics import NOT_FINITE, is_silent, updated
 from .regular import open_regular, read_regular, records
@@ -124,7 +124,7 @@ def _began(folder: str, queued: bool) -> float | None:
         if event.get("e") == "attempt" and waits:
             return t
         first = t if first is None else first
-        waits = waits or (isinstance(text, str) and text.startswith(IN_LINE))
+        waits = waits or (isinstance(text, str) and text.startswith(QUEUED_FOR))
     return None if waits else first
 
 
@@ -133,7 +133,7 @@ def _waits(folder: str) -> str:
     texts = (
         line.get("text") for line in reversed(ends(os.path.join(folder, "events.jsonl"))) if line.get("e") == "note"
     )
-    return next((text[len(IN_LINE) :] for text in texts if isinstance(text, str) and text.startswith(IN_LINE)), "")
+    return next((text[len(QUEUED_FOR) :] for text in texts if isinstance(text, str) and text.startswith(QUEUED_FOR)), "")
 
 
 def _dropped(end: dict[str, object] | None) -> str:

@@ -14,7 +14,7 @@ from disttui.runner.diagnose.hints import hint
 from disttui.runner.errors import DisttuiError
 from disttui.runner.formatting import figure, number
 from disttui.runner.ids import short
-from disttui.runner.protocol.events import IN_LINE
+from disttui.runner.protocol.events import QUEUED_FOR
 from disttui.runner.protocol.slurm import LIVING, WAITING, Queued
 from disttui.runner.render.status import GLYPHS, stall_words
 from disttui.runner.render.story import attempt_words
@@ -67,7 +67,7 @@ def _because(reason: str, start: str) -> str:
 
 
 def waits_for(state: RunState) -> str:
-    """`job 12 is queued: Resources (waits for free nodes)` or `in line: n2: alice's llama-7f3a holds GPU 0`.
+    """`job 12 is queued: Resources (waits for free nodes)` or `queued: n2: alice's llama-7f3a holds GPU 0`.
 
     Empty: it waits in no queue, as far as is known.
     """
@@ -76,7 +76,7 @@ def waits_for(state: RunState) -> str:
     if state.queued is not None:
         return queue_words(state.queued)
     texts = (note["text"] for note in reversed(state.hosts[0].story.notes))
-    return clean(next((text for text in texts if text.startswith(IN_LINE)), ""))
+    return clean(next((text for text in texts if text.startswith(QUEUED_FOR)), ""))
 
 
 def dropped_words(run: str, why: str) -> str:

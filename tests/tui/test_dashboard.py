@@ -596,17 +596,17 @@ async def test_a_run_in_line_says_what_it_waits_for(tmp_path: Path) -> None:
         shutil.rmtree(mirror / node / "attempt-1")
         for name in ("events.jsonl", "telemetry.jsonl"):
             (mirror / node / name).write_text("")
-    note = {"t": BEGIN + 3, "e": "note", "level": "info", "text": f"in line: n2: bob's llama-7f3a{HOSTILE}, 41 % done"}
+    note = {"t": BEGIN + 3, "e": "note", "level": "info", "text": f"queued: n2: bob's llama-7f3a{HOSTILE}, 41 % done"}
     (mirror / "0" / "events.jsonl").write_text(
         json.dumps({"t": BEGIN, "e": "join", "node": 0}) + f"\n{json.dumps(note)}\n"
     )
     async with opened("replay", str(mirror), tmp_path, (80, 24)) as (pilot, screen):
         await until(pilot, lambda: "─What it waits for" in shown(pilot))
-        assert "◌ in line: n2: bob's llama-7f3a" in shown(pilot) and "waiting for its turn" in shown(pilot)
+        assert "◌ queued: n2: bob's llama-7f3a" in shown(pilot) and "waiting for its turn" in shown(pilot)
         assert "\x1b" not in shown(pilot)
         await pilot.resize_terminal(200, 50)
         await until(pilot, lambda: shown(pilot).count("No numbers yet: waiting for its turn") == 1)
-        assert shown(pilot).count("in line: n2: bob's llama-7f3a") == 2, "story and events say why"
+        assert shown(pilot).count("queued: n2: bob's llama-7f3a") == 2, "story and events say why"
         await pilot.resize_terminal(40, 24)
         await until(pilot, lambda: "41 % done" not in shown(pilot).partition("What it waits for")[2].splitlines()[1])
         rows = [screen.query_one(StoryPane).render_line(y) for y in (0, 1)]

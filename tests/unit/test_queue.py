@@ -64,7 +64,7 @@ def queued(
 
 def in_line(run: Cluster) -> str:
     def look() -> str:
-        return next((e["text"] for e in run.events(0, "note") if e["text"].startswith("in line: ")), "")
+        return next((e["text"] for e in run.events(0, "note") if e["text"].startswith("queued: ")), "")
 
     return str(wait_for(look, "its place in the line"))
 
@@ -403,7 +403,7 @@ def test_others_who_change_their_leases_all_the_time_neither_fill_the_disk_nor_t
     text = json.dumps(leases.new_text("", 0, [1], "bob@desk"))
     subprocess.run([sys.executable, "-c", _OTHERS, leases_of_the_tests / leases.PREFIX, text], check=True, timeout=200)
     read = _reads(second) - before
-    notes = [note for note in second.events(0, "note") if note["text"].startswith("in line: ")]
+    notes = [note for note in second.events(0, "note") if note["text"].startswith("queued: ")]
     # Each change leaves 50 leases to be read: they are read for few of them.
     assert len(notes) < 150 and read < 15_000
     second.stop()

@@ -123,10 +123,11 @@ def test_a_removed_mirror_is_reported_once_with_how_to_go_on(tmp_path: Path, mon
     taking.start()
     assert _followed(session, printer) == 1
     taking.join()
+    printer.end(session.state, tmp_path / "mirror")
     said = err.getvalue()
     assert said.count("have been removed") == 1 and "Make room" not in said, said
     assert "the run continues without this viewer" in said
-    assert "disttui attach r-1" in said and "disttui stop r-1" in said
+    assert said.count("disttui attach r-1") == 1 and said.count("disttui stop r-1") == 1
 
 
 def test_a_host_that_stays_away_is_reported_once_for_every_reason(tmp_path: Path) -> None:

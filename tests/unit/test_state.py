@@ -152,7 +152,7 @@ def test_stalls_stragglers_and_alarms_last_until_they_are_over() -> None:
 def test_the_wait_in_line_is_no_part_of_a_runs_duration() -> None:
     state = begin("r", ("a",), (1,))
     assert state.elapsed == 0
-    waits = {"t": 100.0, "e": "note", "level": "info", "text": "in line: a: bob's llama-02c1 holds GPU 0"}
+    waits = {"t": 100.0, "e": "note", "level": "info", "text": "queued: a: bob's llama-02c1 holds GPU 0"}
     turn = {"t": 700.0, "e": "attempt", "attempt": 1, "master": "a", "port": 1, "world_size": 1}
     state = fold(state, 0, "events.jsonl", {"t": 99.0, "e": "supervisor"})
     state = fold(state, 0, "events.jsonl", waits)

@@ -145,7 +145,7 @@ def test_a_run_in_line_is_queued_until_its_first_attempt() -> None:
     assert (run_word(state), stage(state)) == ("joining", "reading what has happened so far"), "it may run for days"
     up = {"t": 0.5, "e": "note", "level": "info", "text": "the supervisor is up"}
     assert stage(fold(state, 0, "events.jsonl", up)) == "waiting for the hosts to join"
-    note = {"t": 1.0, "e": "note", "level": "info", "text": "in line: a: bob's x holds GPU 0"}
+    note = {"t": 1.0, "e": "note", "level": "info", "text": "queued: a: bob's x holds GPU 0"}
     waiting = fold(state, 0, "events.jsonl", note)
     assert (run_word(waiting), host_words(waiting)) == ("queued", "a ◌ queued  b ◌ queued")
     begun = {"t": 2.0, "e": "attempt", "attempt": 1, "master": "127.0.0.1", "port": 1, "world_size": 2}

@@ -10,7 +10,7 @@ from typing import Any, Callable
 from ...protocol import cause
 from ...protocol.cause import Cause
 from ...protocol.events import (
-    IN_LINE,
+    QUEUED_FOR,
     Alarm,
     AttemptBegins,
     Event,
@@ -307,7 +307,7 @@ class Gang:
             return
         self._waits_for = why
         self._says_again, self._pace = now + self._pace, min(2 * self._pace, _RAREST)
-        self._say(note(f"{IN_LINE}{why}", "info"))
+        self._say(note(f"{QUEUED_FOR}{why}", "info"))
 
     def _hear_health(self, event: Event) -> None:
         self._say(event)

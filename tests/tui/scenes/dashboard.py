@@ -288,7 +288,7 @@ _line = {
     "t": BEGIN + 3,
     "e": "note",
     "level": "info",
-    "text": "in line: node1: bob's llama-7f3a holds GPU 0-3",
+    "text": "queued: node1: bob's llama-7f3a holds GPU 0-3",
 }
 _slow = _event(0, "straggler", attempt=1, rank=5, median=0.48, others=0.3, shows=[])
 _node1_lost, _node2_lost = (_event(0, "host", node=node, state="lost", last=NOW - SILENT) for node in (1, 2))

@@ -46,7 +46,7 @@ def queued(folder: Path) -> None:
     place = kit.add_run(folder, "vit-7f3a", {"ada": 4, "grace": 4}, ago=3800)
     spec = json.loads((place / "0" / "spec.json").read_text())
     (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"round": 0}}))
-    event = {"t": kit.NOW - 5, "e": "note", "level": "info", "text": "in line: ada: bob's llama-02c1 holds GPU 1"}
+    event = {"t": kit.NOW - 5, "e": "note", "level": "info", "text": "queued: ada: bob's llama-02c1 holds GPU 1"}
     (place / "0" / "events.jsonl").write_text(f"{json.dumps(event)}\n")
     os.utime(place / "0" / "events.jsonl", (kit.NOW - 5, kit.NOW - 5))
     job = kit.add_run(folder, "batch-91bd", {"login.cluster.example": 2}, ago=200)
