@@ -210,7 +210,7 @@ def _offered(file: Mapping[str, object]) -> Offered | None:
 def _place(to: Path, host: str, name: str, *, apart: bool) -> Path:
     """The target of a host's file. Raises PathError where it cannot be made from its name."""
     if name.partition("/")[0] not in _FOLDERS:
-        raise PathError(f"{clean(repr(name[:100]))} is no checkpoint or output of a run")
+        raise PathError(f"{clean(repr(name[:100]))} is not a checkpoint or output of a run")
     # Files of the same name on several hosts go to separate folders.
     return inside(to, host.replace("/", "-"), name) if apart else inside(to, name)
 

@@ -192,7 +192,7 @@ class HostStore:
     def _cannot(self, name: str, error: OSError) -> DisttuiError:
         if error.errno == errno.ENOENT:
             what = f"{self.folder}: the local files of the run have been removed"
-            return DisttuiError(what, "Attach again: it is fetched anew from the hosts.")
+            return DisttuiError(what, "Attach again to fetch them from the hosts.")
         cure = "Make room for the run's logs" if error.errno in NO_ROOM else "Let the run's logs be written there"
         return DisttuiError(f"{self.folder}/{name}: {error.strerror}", f"{cure}, and attach again.")
 

@@ -68,7 +68,7 @@ def files(run_folder: str, outputs: Outputs) -> requests.FilesAnswer:
             at = outputs.workdir
             for part in output.split("/"):
                 if part in ("", ".", ".."):
-                    raise Problem("%r is no name below %s" % (output, outputs.workdir))
+                    raise Problem("%r is not a valid name below %s" % (output, outputs.workdir))
                 at = os.path.join(at, part)
                 if stat.S_ISLNK(os.lstat(at).st_mode):
                     raise Problem("%s is a symbolic link" % at)

@@ -189,7 +189,7 @@ def _settle_job(draft: Translation, script: str | None) -> None:
         raise InputError(what, cure, place=f"{draft.source}:{line}" if line else draft.source)
     elif not any(kind in draft.job for kind in kinds):
         draft.job = {"script": SCRIPT, **draft.job}
-        what = f"the file names no script: {SCRIPT} stands in its place; --script names yours"
+        what = f"the file names no script: {SCRIPT} is a placeholder; name yours by --script"
         draft.ambiguous(0, "job.script", what)
 
 

@@ -625,7 +625,7 @@ class _Body:
             what = f"{shown(' '.join(words))}: its environment is not taken over: write activate or python"
             draft.ambiguous(line, label, what)
         else:
-            draft.ambiguous(line, label, f"{shown(' '.join(words))} stands in front of the job; dropped")
+            draft.ambiguous(line, label, f"{shown(' '.join(words))} comes before the job's command; dropped")
 
     def _name_unknown(self, line: int, uses: list[str], args: tuple[str, ...]) -> None:
         """Name what a profile's variables have to give; a default of several words, or of none, is a list."""
