@@ -143,7 +143,7 @@ def _as_shared(profile: Profile) -> Profile | None:
 
 
 def _of_library(path: Path, text: str, profile: Profile, environ: Mapping[str, str]) -> Doubt | None:
-    """What the user must know of a profile of a team library before it runs; None: nothing has changed since a yes."""
+    """What the user must know of a profile of a team library before it runs; None: unchanged since it was confirmed."""
     files = _shared_files(path, profile, environ)
     if not files:
         return None

@@ -125,7 +125,7 @@ class Signature(NamedTuple):
     commit: str
     author: str
     status: str
-    """One letter, as `%G?` of git log: G is good and trusted, N is none."""
+    """One letter, as `%G?` of git log: G is good and trusted, N is not signed."""
     signer: str
     """As the key names its owner; empty: unknown."""
 
@@ -432,7 +432,7 @@ def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
     """Clone a repository without writing out its files.
 
     Raises:
-        InputError: It is no address that may be used.
+        InputError: The address may not be used.
         TooLargeError: Its clone takes too much room.
         RemoteError: It is not reached.
     """

@@ -45,7 +45,7 @@ def cache_folder() -> str:
 def with_bytecode(data: bytes, path: str) -> bytes:
     """Add bytecode of this Python beside the sources, which other versions of Python still read.
 
-    Python caches no bytecode of what it imports from a zip: each of a run's processes would compile it anew.
+    Python caches no bytecode of what it imports from a zip: each of a run's processes would compile it again.
     """
     import importlib.util
     import io

@@ -55,7 +55,7 @@ class LibraryEntry(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """The name that means this file, whatever stands in other libraries."""
+        """The name that means this file, whatever other libraries contain."""
         return f"{self.library}/{self.name}"
 
 

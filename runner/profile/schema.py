@@ -187,7 +187,7 @@ class Profile(Model):
         return self._template
 
     def workdir(self, rank: int) -> str:
-        """Where the job runs on the host of this node rank; with `job.sync`, RUN stands for the run's id."""
+        """Where the job runs on the host of this node rank; with `job.sync`, RUN is a placeholder for the run's id."""
         if self.job.sync:
             return self.job.sync.folder(self.launch.run_dir, "RUN")
         return self.hosts[rank].workdir or self.job.workdir
@@ -296,7 +296,7 @@ class Profile(Model):
         return next(found, SourceLocation(self.name))
 
     def _node(self, *path: str | int) -> Node | None:
-        """What stands in the files at a path."""
+        """The node at a path in the files."""
         node: Node | None = self.tree
         for key in path:
             if isinstance(node, SequenceNode) and isinstance(key, int):

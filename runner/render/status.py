@@ -27,7 +27,7 @@ GLYPHS = {
 
 
 def stopped_by_user(state: RunState) -> bool:
-    """Whether the user has had the run stopped: what its ranks end with is no failure then."""
+    """Whether the user stopped the run: how its ranks end is not a failure then."""
     if state.result is not None:
         return state.result.get("state") == "stopped"
     attempts = (host.story.attempts.get(state.attempt) for host in state.hosts)

@@ -29,7 +29,7 @@ _LONGEST_NAME = 200
 _LONGEST_FILE = 1 << 43
 """Bytes: a size that every supported file system can hold."""
 MOST_OLD = 100
-"""Times that a file may begin anew before its older copies are no longer kept."""
+"""Times that a file may be started over before its older copies are no longer kept."""
 _FEW = 256
 """The first changes that are each noted at once."""
 _NOTED = 0.2
@@ -53,7 +53,7 @@ def host_folder(folder: Path, node: int) -> Path:
 class HostStore:
     """The mirrored files of one host of one run.
 
-    A log whose beginning has not been fetched is a sparse file: every byte stands at the offset it has on the host.
+    A log whose beginning has not been fetched is a sparse file: every byte is at the offset it has on the host.
     One thread may write new bytes while another fills in earlier ones.
     """
 

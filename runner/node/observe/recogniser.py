@@ -187,7 +187,7 @@ class Recogniser:
         self._total = 0
         self._earlier = 0
         self._logs_loss = False
-        """Whether a loss was printed by itself, without that of a validation."""
+        """Whether a loss was printed on its own, without that of a validation."""
         self._objects = 0
         """Objects of a report of JSON that are open."""
         self._both = False
@@ -242,7 +242,7 @@ class Recogniser:
 
     @property
     def bar_step(self) -> Optional[int]:
-        """The step that the training's bar stands at, None before the first bar."""
+        """The step that the training's bar shows, None before the first bar."""
         return self._bars.step
 
     def _count_on(self, record: Record, text: str) -> None:

@@ -48,7 +48,7 @@ class Imported:
     text: str
     notes: tuple[LineNote, ...]
     missing: InputError | None
-    """The hosts that the file does not name; marked lines stand in their place, and the profile cannot be used yet."""
+    """The hosts that the file does not name; marked lines take their place, and the profile cannot be used yet."""
 
 
 @dataclass

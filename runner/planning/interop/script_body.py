@@ -198,7 +198,7 @@ def _program(words: list[str], found: JobLine) -> JobLine | None:
 
 
 def _other(words: list[str], found: JobLine) -> JobLine | None:
-    """A program that is not known here: a rank by itself, what starts ranks in its own way, or nothing of the job."""
+    """A program that is not known here: a single rank, what starts ranks in its own way, or no part of the job."""
     first, rest = words[0], words[1:]
     base = _base(first)
     starts = base in _OTHER_LAUNCHERS or base.endswith(".sh") or (base in _AROUND and len(rest) > 1)
