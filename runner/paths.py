@@ -47,7 +47,7 @@ def inside(folder: Path, *names: str) -> Path:
 
 
 def _is_name(part: str) -> bool:
-    # Cc: controls, NUL among them; Cs: lone surrogates, which stand for bytes that are no UTF-8.
+    # Cc: controls, NUL among them; Cs: lone surrogates, which replace bytes that are not UTF-8.
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in part):
         return False
     return len(part.encode()) <= _PART

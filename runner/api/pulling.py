@@ -179,7 +179,7 @@ def _wanted(
         try:
             alike = known is not None and known._replace(inode=file.inode) == file
             if alike and is_ours(_place(to, host, file.name, apart=False), file):
-                continue  # a copy, or shared by what numbers files anew on each host
+                continue  # a copy, or shared by a file system whose inode numbers differ from host to host
             path = _place(to, host, file.name, apart=known is not None)
         except PathError as error:
             refused.append(error.what)

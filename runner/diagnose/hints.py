@@ -27,7 +27,7 @@ def _table(rows: dict[str, tuple[str, str]]) -> list[tuple[str, re.Pattern[str],
     return [(name, re.compile(pattern, re.IGNORECASE | re.DOTALL), text) for name, (pattern, text) in rows.items()]
 
 
-# The first that matches counts: the special before the general. {host} stands for the host, {1} for the first group.
+# The first that matches counts: the special before the general. {host} becomes the host, {1} the first group.
 _KNOWN = _table(
     {
         "mismatched collectives": (

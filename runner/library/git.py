@@ -598,7 +598,7 @@ def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float) -> 
             process.stdin.close()
         while waiting.get_map():
             ready = waiting.select(max(0.0, until - time.monotonic()))
-            if time.monotonic() >= until:  # whatever is ready: a remote may print for ever
+            if time.monotonic() >= until:  # whatever is ready: a remote may print forever
                 raise TimeoutError
             for key, _ in ready:
                 if key.data is None:

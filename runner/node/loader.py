@@ -99,7 +99,7 @@ def load() -> None:
     stdout.write(("\n%s %s\n" % (hello["marker"], json.dumps(answer))).encode())
     if "error" in answer:
         return
-    # Seconds that receiving the zips may take; a viewer that was cut off meanwhile may send no end of file
+    # Seconds that receiving the zips may take; a viewer that is cut off may never send an end of file
     signal.alarm(600)
     for kind in missing:
         receive(paths[kind], hello[kind], stdin)

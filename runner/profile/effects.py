@@ -111,7 +111,7 @@ def shown_address(url: str) -> str:
 
 
 def _effects(profile: Profile) -> Iterator[Effect]:
-    # A bare name is looked up after `activate`; only a path is run as it stands. Our own is no choice of the profile's.
+    # A bare name is looked up after `activate`; only a path is run as written. Our own is not the profile's choice.
     pythons = [host.python if host.python and host.python[0] in "/~" else sys.executable for host in profile.hosts]
     own = [(python,) if python != sys.executable else () for python in pythons]
     yield from _by_host(profile, "python", "plan", own)

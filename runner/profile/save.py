@@ -273,7 +273,7 @@ class _Editor:
         gone = [key not in after for key in before]
         new = [key for key in after if key not in before]
         if span.flow and (any(gone) or not before):
-            raise _Stuck  # what stands in brackets is written anew
+            raise _Stuck  # what is in brackets is rewritten
         self._take_out(span, [key.start for key in span.keys.values()], gone)
         for (key, at), value in zip(span.keys.items(), span.values, strict=True):
             if key in after and after[key] != before[key]:
@@ -445,7 +445,7 @@ def change_config(environ: Mapping[str, str], change: Change) -> Path:
         InputError: It cannot be read or written.
     """
     path = config_file(environ)
-    # A file beside the config is locked: other users can read the folder, and could hold a lock of it for ever.
+    # A file beside the config is locked: other users can read the folder, and could hold a lock of it forever.
     with locked(path.with_name(".config.lock"), "another disttui changes the config"):
         text, before = read_config(environ)
         problems: list[ProfileProblem] = []

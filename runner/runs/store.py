@@ -155,7 +155,7 @@ class HostStore:
         """Note that the range from `start` to `before`, the first mirrored byte so far, has been written by `put`."""
         with self._lock:
             known = self._held[name]
-            if known[1] == before:  # else the file was restarted meanwhile
+            if known[1] == before:  # else the file has been restarted since
                 known[1] = start
                 self._note()
 

@@ -40,7 +40,7 @@ def report(record: Mapping[str, Any]) -> Optional[Report]:
         said=_text(record.get("said"), _LONGEST_MESSAGE),
         backend=_text(record.get("backend"), _LONGEST_TYPE),
         door=_text(record.get("door"), _LONGEST_TYPE),
-        # The exception itself stands at the end.
+        # The exception itself is at the end.
         traceback=_text(record.get("traceback"), -(512 << 10)),
     )
 

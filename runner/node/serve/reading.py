@@ -101,7 +101,7 @@ def _note(found: List[requests.File], path: str, inside: str, names: List[str], 
         try:
             seen = os.lstat(os.path.join(path, name))
         except FileNotFoundError:
-            continue  # the running job has removed it meanwhile
+            continue  # the running job has just removed it
         if stat.S_ISREG(seen.st_mode):
             named = os.path.join(inside, name)
             found.append({"name": named, "size": seen.st_size, "mtime": seen.st_mtime, "inode": seen.st_ino})
