@@ -82,7 +82,7 @@ class LinkLostError(HostError):
 
 def near(word: str, known: Sequence[str]) -> str | None:
     """The known word that `word` was most likely meant to be."""
-    # It takes quadratic time; a word of this length is no typing error.
+    # It takes quadratic time; a word of this length is not a typing error.
     if len(word) > 60:
         return None
     # The folder, or the library, that they share makes two names no more alike.

@@ -25,7 +25,7 @@ def number(value: Any) -> float | None:
 
 
 def figure(value: Any) -> str | None:
-    """A metric with four digits; the word that stands for one that is not finite, such as nan; else None."""
+    """A metric with four digits; the text of one that is not finite, such as nan; else None."""
     known = number(value)
     return f"{known:.4g}" if known is not None else value if value in NOT_FINITE else None
 
@@ -69,7 +69,7 @@ def _local(moment: float, form: str) -> str:
 
 
 def count(value: float) -> str:
-    """`940`, `41.2k`, `1.3M`; `?` for what is no finite number."""
+    """`940`, `41.2k`, `1.3M`; `?` for anything but a finite number."""
     if number(value) is None:
         return "?"
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -94,7 +94,7 @@ def amount(number_of: int, noun: str) -> str:
 
 
 def gibibytes(value: float) -> str:
-    """`11.2 GiB`; below one, `640 MiB`; `?` for what is no finite number."""
+    """`11.2 GiB`; below one, `640 MiB`; `?` for anything but a finite number."""
     if number(value) is None:
         return "?"
     return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"

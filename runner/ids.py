@@ -36,7 +36,7 @@ def pick(text: str, names: Sequence[str], host: str | None = None) -> str:
         host: Where the names were read; None: here.
 
     Raises:
-        InputError: There is none, or more than one; it lists similar ids.
+        InputError: No name matches, or several do; it lists similar ids.
     """
     if text in names:
         return text

@@ -33,7 +33,7 @@ def inside(folder: Path, *names: str) -> Path:
     if sum(map(len, parts)) > LONGEST or len(parts) > DEEPEST:
         raise _refused(folder, names, "is too long for the name of a file")
     if not parts or any(part in ("", ".", "..") or not _is_name(part) for part in parts):
-        raise _refused(folder, names, "is no name of a file")
+        raise _refused(folder, names, "is not a valid file name")
     path = folder.joinpath(*parts)
     try:
         leads = path.resolve(strict=True)  # else Python 3.13 takes a loop of links for a folder
@@ -47,7 +47,7 @@ def inside(folder: Path, *names: str) -> Path:
 
 
 def _is_name(part: str) -> bool:
-    # Cc: controls, NUL among them; Cs: lone surrogates, which stand for bytes that are no UTF-8.
+    # Cc: controls, NUL among them; Cs: lone surrogates, which replace bytes that are not UTF-8.
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in part):
         return False
     return len(part.encode()) <= _PART

@@ -15,7 +15,7 @@ from disttui.runner.protocol.regular import open_regular, regular
 
 
 class NoRegularFileError(OSError):
-    """A pipe, a socket or a device: reading it could wait for ever, or never end."""
+    """A pipe, a socket or a device: reading it could wait forever, or never end."""
 
 
 def read(path: Path | str, most: int, *, devices: bool = False) -> tuple[bytes, os.stat_result]:
@@ -25,7 +25,7 @@ def read(path: Path | str, most: int, *, devices: bool = False) -> tuple[bytes, 
         devices: Whether a device may be read as well.
 
     Raises:
-        NoRegularFileError: It is none; nothing was waited for.
+        NoRegularFileError: It is not a regular file; nothing was waited for.
         OSError: It cannot be read.
     """
     # Not blocking: a pipe may have taken the place of a file a moment ago.

@@ -210,7 +210,7 @@ class DisttuiApp(Shell):
             self.push_screen(CommandPalette(placeholder="a run, profile, host or action", id="--command-palette"))
 
     def simulate_key(self, key: str) -> None:
-        """Press the key that a click stands for."""
+        """Press the key whose label was clicked."""
         self._keys.press(key)
 
     def action_answer(self) -> None:

@@ -163,7 +163,7 @@ def read_inventory(
     ssh_config: str | None = None,
     take_runs: Callable[[tuple[RunRow, ...]], object] = lambda runs: None,
 ) -> Inventory:
-    """Read everything anew; a newcomer has the hosts of their ssh configuration.
+    """Read everything again; a new user gets the hosts of their ssh configuration.
 
     Args:
         ssh_config: As ssh's -F.

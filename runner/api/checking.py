@@ -73,7 +73,7 @@ def check(
     train: bool = False,
     parameters: float | None = None,
 ) -> CheckReport:
-    """Check the hosts of a profile, or hosts by name, each by itself and then all pairs of them.
+    """Check the hosts of a profile, or hosts by name, each on its own and then all pairs of them.
 
     Args:
         asked: A profile also has everything checked that `profile plan` checks.

@@ -158,7 +158,7 @@ def adopt(
         if not answer:
             named = f"{one.name} says that {short(run)} also runs on {', '.join(others)}"
             cure = "If they are hosts of yours, add --trust-hosts, or --profile with the run's hosts in its order."
-            raise InputError(f"{named}: not reached{' without a yes' if answer is None else ''}", cure)
+            raise InputError(f"{named}: not contacted{' until you confirm' if answer is None else ''}", cure)
     by, started, config = summary.get("by") or "?", summary.get("started", 0.0), viewer.ssh_config
     made = remember(KnownRun(run, folder, hosts, written, run_dir, started, by, ssh_config=config, adopted=True))
     registry.mask_secrets(made, viewer.environ)

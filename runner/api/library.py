@@ -55,7 +55,7 @@ class DistrustError(InputError):
     code = "trust"
 
     def __init__(self, doubt: Doubt, cure: str, *, asked: bool) -> None:
-        super().__init__(f"{doubt}: it is not used{'' if asked else ' without a yes'}", cure)
+        super().__init__(f"{doubt}: it is not used{'' if asked else ' until you confirm'}", cure)
         self.doubt = doubt
         self.asked = asked
 
@@ -143,7 +143,7 @@ def _as_shared(profile: Profile) -> Profile | None:
 
 
 def _of_library(path: Path, text: str, profile: Profile, environ: Mapping[str, str]) -> Doubt | None:
-    """What the user must know of a profile of a team library before it runs; None: nothing has changed since a yes."""
+    """What the user must know of a profile of a team library before it runs; None: unchanged since it was confirmed."""
     files = _shared_files(path, profile, environ)
     if not files:
         return None
@@ -158,7 +158,7 @@ def _of_library(path: Path, text: str, profile: Profile, environ: Mapping[str, s
     libraries = dict.fromkeys(f"the library {library.name} ({library.url or library.folder})" for _, library in files)
     named = " and ".join(libraries)
     why = (
-        f"it is from {named}, and has changed since your yes of {when(before.when)}"
+        f"it is from {named}, and has changed since you confirmed it ({when(before.when)})"
         if before
         else f"it is new to you, from {named}"
     )
@@ -195,7 +195,7 @@ def _unsigned(library: Library, path: Path, signature: Signature | None) -> Inpu
     what = f"of the library {library.name} only what is signed is used"
     if not _has_history(library):
         cure = f"Take it by git: {{name: {library.name}, git: ADDRESS, signed: true}}."
-        return InputError(f"{what}, and it is no clone that you alone can write", cure, place=clean(str(path)))
+        return InputError(f"{what}, and it is not a clone that only you can write to", cure, place=clean(str(path)))
     if signature is None:
         return InputError(f"{what}, and this is not what a commit of it has", cure, place=clean(str(path)))
     last = f"and the last commit of this, {signature.commit[:10]} of {signature.author}, is {signature}"

@@ -86,7 +86,7 @@ def save_profile(
     """Save what became of a profile that was read for an edit; in a repository as a commit. None removes it.
 
     Raises:
-        InputError: It is no good profile, holds what looks like a secret, or cannot be written.
+        InputError: It is not a valid profile, holds what looks like a secret, or cannot be written.
     """
     if text is not None:
         check(reading.library.folder, _file(reading), text)
@@ -114,7 +114,7 @@ def copy_profile(source: str, to: str, environ: Mapping[str, str] = os.environ, 
     """Save a profile, by its path or name, under a name of a library, such as `team/2node`.
 
     Raises:
-        InputError: It is no good profile, or there is another of this name and `replace` is false.
+        InputError: It is not a valid profile, or another one has this name and `replace` is false.
     """
     path = find(source, environ)
     text = read(path).text
@@ -154,7 +154,7 @@ def history_of(name: str, environ: Mapping[str, str] = os.environ) -> list[Commi
     """The commits that have changed a profile, the newest first; of a whole library where `name` is one's.
 
     Raises:
-        InputError: Its library is no git repository.
+        InputError: Its library is not a git repository.
     """
     if any(each.name == name for each in libraries(environ)):
         return repository_of(library_named(name, environ), environ).history(None)

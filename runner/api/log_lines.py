@@ -251,7 +251,7 @@ def _growth_of(store: HostStore, name: str) -> _Grown:
 
 
 def _timed(growth: _Grown, offset: int, data: bytes) -> Iterator[tuple[float | None, bytes]]:
-    """Divide what stands at an offset of a log by the times at which it was written."""
+    """Divide the data at an offset of a log by the times at which it was written."""
     sizes, times = growth
     at = bisect_right(sizes, offset)
     begin = 0

@@ -179,7 +179,7 @@ def _wanted(
         try:
             alike = known is not None and known._replace(inode=file.inode) == file
             if alike and is_ours(_place(to, host, file.name, apart=False), file):
-                continue  # a copy, or shared by what numbers files anew on each host
+                continue  # a copy, or shared by a file system whose inode numbers differ from host to host
             path = _place(to, host, file.name, apart=known is not None)
         except PathError as error:
             refused.append(error.what)
@@ -210,7 +210,7 @@ def _offered(file: Mapping[str, object]) -> Offered | None:
 def _place(to: Path, host: str, name: str, *, apart: bool) -> Path:
     """The target of a host's file. Raises PathError where it cannot be made from its name."""
     if name.partition("/")[0] not in _FOLDERS:
-        raise PathError(f"{clean(repr(name[:100]))} is no checkpoint or output of a run")
+        raise PathError(f"{clean(repr(name[:100]))} is not a checkpoint or output of a run")
     # Files of the same name on several hosts go to separate folders.
     return inside(to, host.replace("/", "-"), name) if apart else inside(to, name)
 

@@ -131,7 +131,7 @@ def rerun(
 
 
 def resumed_run(run: KnownRun) -> KnownRun | None:
-    """The run whose checkpoints a run continues, on the hosts of the latter; None: it began anew."""
+    """The run whose checkpoints a run continues, on the hosts of the latter; None: it continues no other run."""
     match = _CONTINUED.fullmatch(run.resume_from or "")
     if match is None or not RUN.fullmatch(match[2]):
         return None

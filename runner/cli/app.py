@@ -154,7 +154,7 @@ def _no_terminal() -> str:
     # Textual draws on standard error.
     for name, stream in (("input", sys.stdin), ("output", sys.stdout), ("error", sys.stderr)):
         if not stream.isatty():
-            return f"standard {name} is none"
+            return f"standard {name} is not one"
     term = os.environ.get("TERM", "")
     if not term:
         return "TERM is not set"

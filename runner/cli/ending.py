@@ -204,7 +204,7 @@ _HEAD = (
 )  # fmt: skip
 _COMMAND = 80
 _RUN, _PID, _USER, _PORTS, _WHY = 100, 10, 32, 40, 80
-"""Characters of each: a host may tell anything, and the rows of others stand in the same columns."""
+"""Characters of each: a host may report anything, and its rows share the columns with those of others."""
 
 
 def render_orphans(

@@ -89,7 +89,7 @@ def shell(target: str, trust_profile: bool) -> None:
         raise InputError("a shell prints no JSON", "Run a command instead: disttui exec")
     for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
         if not stream.isatty():
-            what = f"a shell needs a terminal, and standard {name} is none"
+            what = f"a shell needs a terminal, and standard {name} is not one"
             raise InputError(what, f"Without one: disttui exec {target.partition(':')[0]} -- COMMAND")
     place = _shell_place(target, trusted=trust_profile)
     with viewing() as viewer:

@@ -79,8 +79,8 @@ def show(profile: str, as_text: bool, overrides: tuple[str, ...]) -> None:
 def add(name: str, where: str) -> None:
     """Add a library: a git repository, or a folder.
 
-    A repository is cloned for you alone. The list of libraries stands in your config; its order is that of the search.
-    Then you are asked for what the profiles leave to you: login name, Python and key. Without a terminal, it is listed.
+    A repository is cloned for you alone. Your config lists the libraries in the order in which they are searched. Then
+    you are asked for what the profiles leave to you: login name, Python and key. Without a terminal, it is listed.
     """
     from disttui.runner.render.library import synced_data, synced_lines
 

@@ -98,7 +98,7 @@ def metrics(
     if run is None:
         raise click.UsageError("Missing argument 'RUN'.")
     if pattern is not None:
-        raise InputError("--pattern needs --try", "A run's pattern stands in its profile: metrics.pattern.")
+        raise InputError("--pattern needs --try", "A run's pattern is set in its profile: metrics.pattern.")
 
     where["run"] = run
     with finding(**where) as (known, viewer):

@@ -83,7 +83,7 @@ def _check(name: str, overrides: tuple[str, ...], *, resolved: bool) -> tuple[di
             say(f"  {key}: {text}")
     if found.doubt:
         data["doubt"] = clean(found.doubt.why)
-        say(f"  ▲ {clean(found.doubt.why)}: it is used only after a yes, or with --trust-profile")
+        say(f"  ▲ {clean(found.doubt.why)}: it is used only after you confirm, or with --trust-profile")
     return data, errors
 
 

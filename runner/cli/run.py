@@ -124,7 +124,7 @@ def rerun(
 
 
 def _allowing(overrides: tuple[str, ...], differences: bool) -> tuple[str, ...]:
-    """The overrides, with what --allow-differences stands for."""
+    """The overrides, with the one that --allow-differences adds."""
     return (*overrides, "launch.allow_differences=true") if differences else overrides
 
 

@@ -124,7 +124,7 @@ def _finding(
 
 
 def agree(verb: str, runs: Sequence[disttui.KnownRun], *, yes: bool) -> None:
-    """Ask once before something is done to several runs. Raises InputError without a terminal, or a yes."""
+    """Ask once before something is done to several runs; end after a no. Raises InputError if it cannot ask."""
     if yes or len(runs) < 2:
         return
     question = f"{verb} {len(runs)} runs: {', '.join(short(run.run) for run in runs)}?"

@@ -59,7 +59,7 @@ def run_profile(
     printer = make_printer(profile)
     if profile.slurm is not None and (when_free or ignore_leases):
         option = "--when-free" if when_free else "--ignore-leases"
-        printer.say(f"{option} changes nothing for a job of Slurm: Slurm's queue lets it wait, and gives it its nodes")
+        printer.say(f"{option} has no effect on a Slurm job: Slurm queues it and assigns its nodes")
     signals = Signals()
     try:
         with viewing(profile if sandbox else None, otherwise=ssh_config) as viewer:
@@ -153,8 +153,10 @@ def _naming_the_run(viewer: disttui.Viewer, following: disttui.Following) -> Ite
         yield
     except BrokenPipeError:
         if viewer.sandbox is None and following.state.result is None:
-            put(sys.stderr, "disttui: the reader of the output has gone; the run continues\n")
-            put(sys.stderr, "\n".join([*left_lines(following.run.run), ""]))
+            put(sys.stderr, "disttui: the output was closed by its reader; the run continues
+")
+            put(sys.stderr, "
+".join([*left_lines(following.run.run), ""]))
         raise
 
 

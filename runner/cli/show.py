@@ -199,7 +199,7 @@ def pulled_lines(run: disttui.KnownRun, pulled: disttui.Pulled, to: Path) -> lis
         where = f"{clean(run.run_dir)}/{run.run}/checkpoints"
         return [
             f"{short(run.run)} has nothing to pull: searched {looked} for checkpoints in {where}",
-            "What a job writes to $DISTTUI_CHECKPOINTS stands there",
+            "Files that a job writes to $DISTTUI_CHECKPOINTS are kept there",
             "Name what it writes to its own folder in the profile: job.outputs: [out/]",
         ]
     if not pulled.fetched:

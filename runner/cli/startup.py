@@ -35,7 +35,7 @@ def import_ahead() -> None:
 def without_stdin() -> Iterator[None]:
     """Keep a package from asking at the terminal: wandb would ask for a key, and store it."""
     ours = sys.stdin
-    with open(os.devnull, encoding="utf-8") as nobody:  # noqa: PTH123 - os.devnull is no path of ours
+    with open(os.devnull, encoding="utf-8") as nobody:  # noqa: PTH123 - os.devnull is not a Path
         sys.stdin = nobody
         try:
             yield

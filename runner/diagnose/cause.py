@@ -66,8 +66,8 @@ class RootCause:
 def find(state: RunState, attempt: int | None = None) -> RootCause | None:
     """The cause of an attempt (the newest by default), None where nothing has failed in it.
 
-    The earliest failure by the leader's clock that is no consequence of another; where all look like consequences, the
-    earliest.
+    The earliest failure by the leader's clock that is not a consequence of another; where all look like consequences,
+    the earliest.
     """
     number = state.attempt if attempt is None else attempt
     found = failures(state, number)

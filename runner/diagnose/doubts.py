@@ -61,7 +61,7 @@ def _apart(state: RunState) -> list[str]:
         begun, first = series.marks[0]
         if t > begun and step > first:
             pace, now = (step - first) / (t - begun), t - offsets.get(host.node, 0.0)
-            # Ranks that began elsewhere, or count anew in each epoch, may count something else.
+            # Ranks that began elsewhere, or restart their count in each epoch, may count something else.
             alike = tuple(str(one) for one in (series.first.get("step"), series.latest.get("epoch")))
             found.setdefault(alike, []).append((step - pace * now, pace, now, step, rank))
     for ranks in found.values():

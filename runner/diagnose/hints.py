@@ -27,13 +27,13 @@ def _table(rows: dict[str, tuple[str, str]]) -> list[tuple[str, re.Pattern[str],
     return [(name, re.compile(pattern, re.IGNORECASE | re.DOTALL), text) for name, (pattern, text) in rows.items()]
 
 
-# The first that matches counts: the special before the general. {host} stands for the host, {1} for the first group.
+# The first that matches counts: the special before the general. {host} becomes the host, {1} the first group.
 _KNOWN = _table(
     {
         "mismatched collectives": (
             r"Detected mismatch between collectives|Mismatched collective detected|collective mismatch error",
             "The ranks call different collectives, or with different shapes. Look for a branch that only some ranks "
-            "take; `disttui diagnose` names the calls while the run stands still.",
+            "take; `disttui diagnose` names the calls while the run hangs.",
         ),
         "one GPU twice": (
             r"Duplicate GPU detected|invalid device ordinal",
@@ -186,8 +186,8 @@ _KNOWN = _table(
         ),
         "collective timed out": (
             r"Watchdog caught collective operation timeout|Timed out waiting \d+ ?ms for (?:recv|send) operation",
-            "A rank did not reach a collective in time. `disttui diagnose` while the run stands still names the rank "
-            "and its line.",
+            "A rank did not reach a collective in time. `disttui diagnose` names the rank and its line while the run "
+            "hangs.",
         ),
         "DataLoader worker": (
             r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (\w+)|exited unexpectedly)",

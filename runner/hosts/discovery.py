@@ -33,7 +33,7 @@ MOST = 1000
 MAX_SIZE = 1024 * 1024
 """Bytes of a file that are read."""
 _LONGEST = 255
-"""Characters of a word that stands for several hosts."""
+"""Characters of a word that names several hosts."""
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _ITEM = re.compile(r"(\d{1,9})(?:[:-](\d{1,9})(?:/([1-9]\d{0,3}))?)?")
 _LETTERS = re.compile(r"([a-z]):([a-z])|([A-Z]):([A-Z])")
@@ -106,9 +106,9 @@ def words_of(text: str) -> list[str]:
 
 
 def spread(pattern: str) -> list[str]:
-    """The names that a node list of Slurm, ClusterShell or Ansible stands for, zeros kept.
+    """The names that a node list of Slurm, ClusterShell or Ansible contains, zeros kept.
 
-    `n[01-03,7],m1`, `c[1,3]-[1,2]`, `n[0-8/2]`, `n[1:3]`. Raises InputError for more than `MOST`, and for what is none.
+    `n[01-03,7],m1`, `c[1,3]-[1,2]`, `n[0-8/2]`, `n[1:3]`. Raises InputError for more than `MOST` and for a bad list.
     """
     names = [name for word in words_of(pattern) for name in _spread(word, pattern)]
     if len(names) > MOST:
@@ -167,7 +167,7 @@ class HostLine(NamedTuple):
     """A name, or a range such as node[1-4]."""
     slots: int | None
     rest: tuple[str, ...]
-    """What else stands there, word by word."""
+    """What else the line has, word by word."""
 
 
 def hostfile(text: str, name: str) -> Discovered:

@@ -18,7 +18,7 @@ MOST_LEASES = 1000
 
 
 def read_leases(items: Any) -> tuple[Lease, ...]:
-    """The leases in a host's answer; what is no lease is left out."""
+    """The leases in a host's answer; what is not a lease is left out."""
     return each(items, _lease, MOST_LEASES)
 
 

@@ -36,8 +36,8 @@ _ANSWER_LIMIT = 4096
 SILENCE = 5.0
 """Seconds without a frame after which a host counts as not seen."""
 GONE = 7.0
-"""Seconds without a frame after which the channel is closed and made anew: after a cut, TCP retransmits at growing
-intervals, so a new connection is sooner back."""
+"""Seconds without a frame after which the channel is closed and opened again: after a cut, TCP retransmits at
+growing intervals, so a new connection is back sooner."""
 _PROBLEM = 20_000
 """Characters that are kept of a problem from a host, such as a traceback of the node program."""
 _MOST = 4 << 20

@@ -17,7 +17,7 @@ _BUILT_IN = re.compile(r"train-\w+\.zip")
 
 @dataclass(frozen=True)
 class GpuLoad:
-    """A GPU. None stands for values that the card or its driver does not report."""
+    """A GPU. None: the card or its driver does not report the value."""
 
     index: int
     name: Annotated[str, Shown(60)] = ""

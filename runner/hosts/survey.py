@@ -20,7 +20,7 @@ Tell = Callable[[int, str, str], None]
 """Takes progress of a host: node rank, its present step, a note."""
 
 _OWN = "python3"
-"""The interpreter that a host offers by itself."""
+"""The interpreter that a host finds on its PATH."""
 CONNECTS = 16
 """Concurrent connects; more of them are slower for all (sshd's own limits, key exchanges)."""
 

@@ -125,7 +125,7 @@ class Signature(NamedTuple):
     commit: str
     author: str
     status: str
-    """One letter, as `%G?` of git log: G is good and trusted, N is none."""
+    """One letter, as `%G?` of git log: G is good and trusted, N is not signed."""
     signer: str
     """As the key names its owner; empty: unknown."""
 
@@ -432,7 +432,7 @@ def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
     """Clone a repository without writing out its files.
 
     Raises:
-        InputError: It is no address that may be used.
+        InputError: The address may not be used.
         TooLargeError: Its clone takes too much room.
         RemoteError: It is not reached.
     """
@@ -598,7 +598,7 @@ def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float) -> 
             process.stdin.close()
         while waiting.get_map():
             ready = waiting.select(max(0.0, until - time.monotonic()))
-            if time.monotonic() >= until:  # whatever is ready: a remote may print for ever
+            if time.monotonic() >= until:  # whatever is ready: a remote may print forever
                 raise TimeoutError
             for key, _ in ready:
                 if key.data is None:

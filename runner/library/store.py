@@ -38,7 +38,7 @@ _DASH = "-"
 
 
 class KeyChange(NamedTuple):
-    """A key that two texts of a profile differ in, as safe text; `-` stands for one that is not there."""
+    """A key that two texts of a profile differ in, as safe text; `-` where the text does not have it."""
 
     key: str
     before: str
@@ -130,7 +130,7 @@ def join(base: str, mine: str, theirs: str, works: Callable[[str], bool]) -> str
 
     Args:
         base: What both began with.
-        works: Whether a text is a good profile. A join of two good ones that is none counts as none.
+        works: Whether a text is a valid profile. An invalid join of two valid ones is discarded.
     """
     if theirs in (mine, base):
         return mine

@@ -30,7 +30,7 @@ _MOST_FILES, _MOST_BYTES = 20_000, 512 << 20
 _AT_ONCE = 32 << 20
 """Bytes of files that are held at a time."""
 _BASE = "refs/disttui/base"
-"""The commit of the remote that the user's own ones were last put upon."""
+"""The commit of the remote onto which the user's own ones were last rebased."""
 
 
 class KeptBoth(NamedTuple):
@@ -126,7 +126,7 @@ def _make(library: Library, environ: Mapping[str, str]) -> None:
 
 
 def _put_upon(repository: Repository, head: str | None, upstream: str | None, kept: dict[str, str]) -> str | None:
-    """The user's own commits made anew upon those of the others, joined by key; the newest of them."""
+    """Rebase the user's own commits onto those of the others, joined by key; returns the newest of them."""
     if upstream is None or head is None:
         return head or upstream
     if head == upstream or repository.common(upstream, head) == upstream:
@@ -225,7 +225,7 @@ def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tu
 
 
 def _write_out(repository: Repository, old: str | None, new: str) -> list[str]:
-    """Write the files that differ between two commits; return those. What was edited meanwhile is joined or kept."""
+    """Write the files that differ between two commits; return those. Uncommitted edits are joined or kept."""
     changes = repository.changes(old, new)
     places = {path: target for path in changes if (target := _place(repository.folder, path))}
     # What goes makes room: a file may have become a folder, or a folder a file.

@@ -70,7 +70,7 @@ class HostPart(NamedTuple):
 
     @property
     def resume_from(self) -> str:
-        """The folder with the checkpoints of the run that this one continues; empty: it begins anew."""
+        """The folder with the checkpoints of the run that this one continues; empty: it continues none."""
         return os.path.expanduser(self.spec.get("resume_from") or "")
 
     def resumes(self, attempt: int) -> bool:

@@ -152,7 +152,7 @@ class Tail:
         except OSError:
             return []
         end = data.rfind(b"\n") + 1
-        # We write no line longer than the limit: skip it instead of stopping at it for ever.
+        # We write no line longer than the limit: skip it instead of stopping at it forever.
         self._offset += end if end else (len(data) if len(data) == 1 << 20 else 0)
         return data[:end].splitlines()
 

@@ -44,7 +44,7 @@ _SIZE = 4096
 _MOST, _MOST_OF_ONE = 2000, 256
 """Most files and most leases that count of one user: none can hide those of others."""
 _TURN = 3.0
-"""Seconds to wait for the lock of the folder, which is held for milliseconds; another user may hold it for ever."""
+"""Seconds to wait for the lock of the folder, which is held for milliseconds; another user may hold it forever."""
 
 
 class Taken(Problem):
@@ -134,7 +134,7 @@ class HeldLease:
                 self.write(cast("LeaseText", {**self.text, "step": step, "steps": steps}))
 
     def adopt(self, warden: Optional[procs.ProcessIdentity] = None) -> None:
-        """Make it stand for this process, which has inherited the descriptor, and for its warden. Raises OSError."""
+        """Transfer it to this process, which has inherited the descriptor, and its warden. Raises OSError."""
         os.set_inheritable(self.fd, False)
         pid, start = (warden["pid"], warden["start_time"]) if warden else (None, None)
         own = {**procs.identity(os.getpid()), "warden_pid": pid, "warden_start_time": start}

@@ -45,7 +45,7 @@ def cache_folder() -> str:
 def with_bytecode(data: bytes, path: str) -> bytes:
     """Add bytecode of this Python beside the sources, which other versions of Python still read.
 
-    Python caches no bytecode of what it imports from a zip: each of a run's processes would compile it anew.
+    Python caches no bytecode of what it imports from a zip: each of a run's processes would compile it again.
     """
     import importlib.util
     import io
@@ -99,7 +99,7 @@ def load() -> None:
     stdout.write(("\n%s %s\n" % (hello["marker"], json.dumps(answer))).encode())
     if "error" in answer:
         return
-    # Seconds that receiving the zips may take; a viewer that was cut off meanwhile may send no end of file
+    # Seconds that receiving the zips may take; a viewer that is cut off may never send an end of file
     signal.alarm(600)
     for kind in missing:
         receive(paths[kind], hello[kind], stdin)

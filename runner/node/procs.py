@@ -264,7 +264,7 @@ def adopt_orphans() -> None:
 
 
 def _ps() -> dict[int, Proc]:
-    """The table where there is no /proc (macOS): process groups stand for sessions, no start times."""
+    """The table where there is no /proc (macOS): process groups serve as sessions, and start times are missing."""
     import subprocess
 
     text = subprocess.run(

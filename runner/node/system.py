@@ -1,7 +1,7 @@
 """Counters of the machine and its processes: by psutil where the host's Python has it, by /proc where not.
 
 The only file of the node program that may import psutil. Both ways give the same figures in the same units: seconds,
-bytes, counters since boot. None stands for what cannot be read.
+bytes, counters since boot. None: it cannot be read.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ RENDEZVOUS_TIMEOUT = 90
 
 
 def torchrun_options(*, nnodes: int, num_processes: int, node_rank: int) -> tuple[str, ...]:
-    """Everything that is known before the start; master, port and rendezvous id come with the word to go.
+    """Everything that is known before the start; master, port and rendezvous id come with the start line.
 
     `--shutdown-timeout` is left to the variable TORCH_ELASTIC_SHUTDOWN_TIMEOUT: torch before 2.11 refuses the option.
     """

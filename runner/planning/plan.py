@@ -38,7 +38,7 @@ class HostPlan:
     command: tuple[str, ...]
     """The launcher as it would be typed by hand, to be run in `workdir` with `env`."""
     env: Mapping[str, str]
-    """What is set on top of the login's environment; `${env:NAME}` stands for what only the start resolves."""
+    """What is set on top of the login's environment; `${env:NAME}` is resolved only at the start."""
     activate: str
     gpus: tuple[int, ...] | None
     interface: str | None

@@ -378,7 +378,7 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
 def _pip(python: str) -> str:
     """The pip of an interpreter; the system's refuses to install, and one of `uv tool` has none."""
     if python.startswith(("/usr/", "/bin/")) or "/" not in python or "/uv/tools/" in python:
-        return "python3 -m venv ~/.venv && ~/.venv/bin/pip"  # is found by itself
+        return "python3 -m venv ~/.venv && ~/.venv/bin/pip"  # is found automatically
     return f"{python} -m pip"
 
 

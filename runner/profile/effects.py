@@ -1,6 +1,6 @@
 """What a profile has run, and which secrets it sends where, line by line; and how two profiles differ in that. Pure.
 
-The user says yes or no by these lines, and who wrote the profile wants a yes: nothing in it may hide another part.
+The user decides by these lines, and a hostile author wants to be trusted: no part of a profile may hide another.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def shown_address(url: str) -> str:
 
 
 def _effects(profile: Profile) -> Iterator[Effect]:
-    # A bare name is looked up after `activate`; only a path is run as it stands. Our own is no choice of the profile's.
+    # A bare name is looked up after `activate`; only a path is run as written. Our own is not the profile's choice.
     pythons = [host.python if host.python and host.python[0] in "/~" else sys.executable for host in profile.hosts]
     own = [(python,) if python != sys.executable else () for python in pythons]
     yield from _by_host(profile, "python", "plan", own)
@@ -251,7 +251,7 @@ _SHOWN_ABOVE = frozenset((
 ))  # fmt: skip
 """Keys that `effect_lines` has in full."""
 _OF_A_HOST = ("host", "name", "user", "port")
-"""The same of a host: they stand in the lines `hosts`."""
+"""The same of a host: the lines `hosts` have them."""
 _REPEATED = ("python", "activate")
 """Keys of the profile, or of a host, that `effect_lines` has in full where they are used as they are written."""
 _FIRST = ("env.", "job.env.", "hosts.")
@@ -319,7 +319,7 @@ def bounded(lines: list[Change]) -> list[str]:
 
 
 def _cut(gone: str | None, added: str | None) -> tuple[str | None, str | None]:
-    """Two texts in one another's place, cut to where they differ; or one text by itself."""
+    """Two texts in one another's place, cut to where they differ; or the only one."""
     if gone is None or added is None or gone == added:
         return None if gone is None else _short(gone), None if added is None else _short(added)
     before = alike(gone, added)

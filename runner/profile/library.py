@@ -55,7 +55,7 @@ class LibraryEntry(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """The name that means this file, whatever stands in other libraries."""
+        """The name that means this file, whatever other libraries contain."""
         return f"{self.library}/{self.name}"
 
 
@@ -367,7 +367,7 @@ def _what_is(path: Path) -> Literal["file", "folder", ""]:
 def _cure(word: str, known: list[str], profiles: Sequence[str]) -> str:
     """The nearest of the `known` names, else all `profiles`: a YAML file of a folder may be anything."""
     suffix = next((each for each in (".py", *SUFFIXES) if word.endswith(each)), "")
-    stems = {each.removesuffix(suffix): each for each in reversed(known)}  # an ending that they share is no likeness
+    stems = {each.removesuffix(suffix): each for each in reversed(known)}  # a shared ending does not make them alike
     if meant := stems.get(near(word.removesuffix(suffix), list(stems)) or ""):
         return f"Did you mean {printable(meant)}?"
     return f"There are: {printable(', '.join(profiles[:10]))}." if profiles else ""

@@ -1,7 +1,7 @@
 """YAML text → a tree of nodes that know their place. Nothing is interpreted: every scalar stays as it was written.
 
 PyYAML's constructors would turn `no` into False, `12:30` into 750 and `3e-4` into text; what a word means is decided
-by the field it stands in (fields.py). Only parser events are read, so aliases are counted before they are expanded.
+by its field (fields.py). Only parser events are read, so aliases are counted before they are expanded.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class _Composer:
         self._anchors: dict[str, Node | None] = {}
         self._nodes = self._size = 0
         self._merged = False
-        """Whether there is a merge key: what it would have given is no problem of its own."""
+        """Whether there is a merge key: then the missing values are not reported as well."""
         if len(text) > MAX_SIZE:
             raise self._end(self._place(0, 0), "larger than 1 MiB", "expected a profile of a few lines")
         if found := [self._unprintable(match) for match in islice(UNPRINTABLE.finditer(text), _MANY)]:
@@ -250,7 +250,7 @@ class _Composer:
             raise self._end(place, f"more than {MAX_NODES:,} values or 1 MiB of text, aliases included")
 
     def _spot(self, pattern: re.Pattern[str], event: Any) -> SourceLocation:
-        """Where inside a scalar `pattern` stands in the source; the scalar's start where escapes hide it."""
+        """Where a scalar matches `pattern` in the source; the scalar's start where escapes hide it."""
         start, end = event.start_mark, event.end_mark
         found = pattern.search(self._text, start.index, end.index)
         return self._index(found.start()) if found else self._mark(start)

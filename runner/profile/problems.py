@@ -40,7 +40,7 @@ class ProfileProblem:
 
     @classmethod
     def at(cls, place: SourceLocation, what: str, expected: str = "") -> ProfileProblem:
-        """A problem with what stands at `place`."""
+        """A problem with the text at `place`."""
         return cls(place.line, place.column, what, expected, place.source)
 
     @property

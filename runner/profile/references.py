@@ -63,7 +63,7 @@ def split(text: str) -> list[str | Reference]:
 
 
 def broken(text: str) -> str:
-    """What is expected where something in a text begins like a reference and is none; empty: there is nothing."""
+    """What is expected in place of a malformed reference in a text; empty: it has no such reference."""
     opened = _OPENED.search(_REFERENCE.sub("", text))
     kind = opened[1] if opened else next((one.kind for one in references(text) if not _is_good(one)), "")
     return f"expected {_EXPECTED[kind]}" if kind else ""

@@ -29,7 +29,7 @@ _LARGEST = 1024 * 1024
 def refusal(words: Sequence[str], environ: Mapping[str, str]) -> str:
     """Why the config does not allow a command, with the cure; empty where it does.
 
-    It allows the same words, where a word that ends in `*` stands for what begins so.
+    It allows the same words, where a word that ends in `*` matches what begins so.
     """
     path = config_file(environ)
     try:
@@ -60,7 +60,7 @@ def _word_fits(word: str, known: str) -> bool:
 
 
 def _patterns(text: bytes) -> list[list[str]]:
-    """The entries of a config; none where it is no good YAML."""
+    """The entries of a config; none where it is not valid YAML."""
     try:
         data = yaml.safe_load(text)
     except (ValueError, RecursionError, yaml.YAMLError):

@@ -1,7 +1,7 @@
 """A profile as text, a text changed so that it says something else, and writing it onto the disk atomically.
 
 What stays the same keeps its comments, order and quotes: only the text between two places is replaced, taken out or put
-in. A result that does not read back as the wanted data is thrown away, and the file is written anew.
+in. A result that does not read back as the wanted data is discarded, and the whole file is rewritten.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def as_data(text: str) -> dict[str, Any] | None:
 
 
 class _Stuck(Exception):
-    """This part of the text cannot be changed by itself."""
+    """This part of the text cannot be changed on its own."""
 
 
 class _Change(NamedTuple):
@@ -245,7 +245,7 @@ class _Span:
     column: int
     """Of the first key or the dashes, where it has a line for each of them."""
     flow: bool = True
-    """Whether it is a scalar, an alias, or stands in brackets."""
+    """Whether it is a scalar, an alias, or inside brackets."""
     keys: dict[str, _Span] = field(default_factory=dict)
     """Of a mapping: key → where the key stands."""
     values: list[_Span] = field(default_factory=list)
@@ -273,7 +273,7 @@ class _Editor:
         gone = [key not in after for key in before]
         new = [key for key in after if key not in before]
         if span.flow and (any(gone) or not before):
-            raise _Stuck  # what stands in brackets is written anew
+            raise _Stuck  # what is in brackets is rewritten
         self._take_out(span, [key.start for key in span.keys.values()], gone)
         for (key, at), value in zip(span.keys.items(), span.values, strict=True):
             if key in after and after[key] != before[key]:
@@ -327,7 +327,7 @@ class _Editor:
             self._put(self._line_start(span.start), self._line_end(span.end), "")
 
     def _rewrite(self, around: _Span, start: int, end: int, text: str) -> None:
-        """Write all lines of an entry or an item anew."""
+        """Rewrite all lines of an entry or an item."""
         if around.flow:
             raise _Stuck
         self._put(start, end, _indented(text, around.column).strip(" \n"))
@@ -387,7 +387,7 @@ def _gone(before: Sequence[Any], after: Sequence[Any]) -> list[bool]:
 
 
 def _place(known: Sequence[str], key: str) -> int:
-    """The number of the key before which a new one stands in the usual order; behind all where that has none."""
+    """The number of the key before which a new one belongs in the usual order; their count if it is the last."""
     if key in ORDER:
         for at, other in enumerate(known):
             if other in ORDER and ORDER.index(other) > ORDER.index(key):
@@ -445,7 +445,7 @@ def change_config(environ: Mapping[str, str], change: Change) -> Path:
         InputError: It cannot be read or written.
     """
     path = config_file(environ)
-    # A file beside the config is locked: other users can read the folder, and could hold a lock of it for ever.
+    # A file beside the config is locked: other users can read the folder, and could hold a lock of it forever.
     with locked(path.with_name(".config.lock"), "another disttui changes the config"):
         text, before = read_config(environ)
         problems: list[ProfileProblem] = []

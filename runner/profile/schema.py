@@ -124,7 +124,7 @@ class Profile(Model):
     env: Mapping[f.EnvName, f.EnvValue] = {}
     """Variables of every rank; those of the job and of a host go over these."""
     transport: f.Transport | None = None
-    """Who logs in to the hosts; ssh: the ssh program, with its Kerberos, hardware keys and open ControlMasters; not
+    """How to log in to the hosts; ssh: the ssh program, with its Kerberos, hardware keys and open ControlMasters; not
     given: as your config says, else builtin."""
     hosts: tuple[Host, ...]
     """The machines, each as one word or as a mapping; node rank 0 is the first."""
@@ -151,8 +151,8 @@ class Profile(Model):
     """What is looked for while a run trains, and what is done then: notify, stacks (store where every rank is),
     snapshot (ask for a checkpoint), stop, restart, or rollback (restart from a checkpoint before the trouble)."""
     notify: Notify = Notify()
-    """Where the hosts send that the run has started, ended, failed or stalled; a default for all of your runs stands in
-    your config as `notifications`."""
+    """Where the hosts send that the run has started, ended, failed or stalled; your config can set a default for all
+    of your runs as `notifications`."""
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
     _template: dict[str, Any] = PrivateAttr(default_factory=dict)
@@ -187,7 +187,7 @@ class Profile(Model):
         return self._template
 
     def workdir(self, rank: int) -> str:
-        """Where the job runs on the host of this node rank; with `job.sync`, RUN stands for the run's id."""
+        """Where the job runs on the host of this node rank; with `job.sync`, RUN is a placeholder for the run's id."""
         if self.job.sync:
             return self.job.sync.folder(self.launch.run_dir, "RUN")
         return self.hosts[rank].workdir or self.job.workdir
@@ -296,7 +296,7 @@ class Profile(Model):
         return next(found, SourceLocation(self.name))
 
     def _node(self, *path: str | int) -> Node | None:
-        """What stands in the files at a path."""
+        """The node at a path in the files."""
         node: Node | None = self.tree
         for key in path:
             if isinstance(node, SequenceNode) and isinstance(key, int):

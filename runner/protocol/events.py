@@ -127,7 +127,7 @@ class OomEvidence(TypedDict, total=False):
     """Evidence of the kernel's out-of-memory killer."""
 
     group: int
-    """Processes that it has killed meanwhile in the run's control group."""
+    """Processes that it has killed in the run's control group since the previous check."""
     machine: int
     """The same on the machine."""
     kernel: str

@@ -136,7 +136,7 @@ def read_text(found: object) -> Optional[LeaseText]:
         and (text["state"] == "held" or text["order"] != 0)
         and (text["until"] is None or _is_time(text["until"]))
         and all(
-            isinstance(value, str) and len(value) <= 200 and _is_printable(value)  # it stands in our own messages
+            isinstance(value, str) and len(value) <= 200 and _is_printable(value)  # our own messages contain it
             for value in (text["note"], text["by"], text["boot_id"], text["pid_namespace"])
         )
         and all(is_whole(text[name], 1 << 31) for name in ("node_rank", "pid"))

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 
 def regular(path: str | os.PathLike[str], flags: int) -> int:
-    """Open a regular file and nothing else, as `opener` of `open`: a pipe in its place would block for ever.
+    """Open a regular file and nothing else, as `opener` of `open`: a pipe in its place would block forever.
 
     Raises OSError.
     """
@@ -37,7 +37,7 @@ def read_regular(path: str | os.PathLike[str], most: int = -1) -> bytes:
 def append(path: str | os.PathLike[str], data: bytes) -> int:
     """Append to a regular file by one write, so that records of several processes do not mix; the bytes written.
 
-    They may be fewer, or none, where the disk is full or something else stands in the file's place.
+    They may be fewer, or none, where the disk is full or something else has taken the file's place.
     """
     try:
         fd = regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

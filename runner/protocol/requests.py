@@ -176,7 +176,7 @@ class EnvironmentRequest(TypedDict):
     wheels: str
     """The folder with its wheels on the host; empty: from the package index."""
     sent: str
-    """The same for wheels that stand for an index that the host does not reach; empty: there are none."""
+    """The same for wheels that replace an index which the host cannot reach; empty: there are none."""
     build: bool
     """Whether to build it; else only one that exists is found."""
     env: dict[str, str]

@@ -88,7 +88,7 @@ def flaw(path: bytes) -> str:
 def leads_inside(path: bytes, target: bytes) -> bool:
     """Whether a link at `path` stays inside of the tree, whatever other links are on its way.
 
-    So `..` may only stand at its beginning: behind the name of another link it would start elsewhere.
+    So `..` may only be at its beginning: after the name of another link it would start elsewhere.
     """
     if not target or target.startswith(b"/") or b"\0" in target or len(target) > _LONGEST:
         return False

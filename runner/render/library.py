@@ -165,7 +165,7 @@ class Origin(NamedTuple):
 
     key: str
     value: str
-    """As it stands in YAML, on one line."""
+    """As written in YAML, on one line."""
     place: SourceLocation
 
 

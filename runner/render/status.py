@@ -26,7 +26,7 @@ GLYPHS = {
 
 
 def stopped_by_user(state: RunState) -> bool:
-    """Whether the user has had the run stopped: what its ranks end with is no failure then."""
+    """Whether the user stopped the run: how its ranks end is not a failure then."""
     if state.result is not None:
         return state.result.get("state") == "stopped"
     attempts = (host.story.attempts.get(state.attempt) for host in state.hosts)
@@ -56,7 +56,7 @@ def ungrouped_words(event: Ungrouped) -> str:
         return "its ranks have joined a process group"
     if event.get("unknown"):
         return "not checked: whether its ranks trained together with those of other hosts"
-    return "none of its ranks was seen in a process group: each may be training by itself"
+    return "none of its ranks was seen in a process group: each may be training on its own"
 
 
 def stall_words(event: Stall) -> str:

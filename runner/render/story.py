@@ -133,7 +133,7 @@ def _alone(state: RunState) -> list[str]:
         else f"on {', '.join(alone[:_SHOWN])}{', …' if len(alone) > _SHOWN else ''}"
     )
     short = "a group over a store of the script's own that ends within half a second is not seen"
-    return [f"no rank was seen in a process group {where}: each may have trained by itself ({short})"]
+    return [f"no rank was seen in a process group {where}: each may have trained on its own ({short})"]
 
 
 def _doubts(state: RunState) -> list[str]:

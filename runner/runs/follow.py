@@ -49,7 +49,7 @@ class RecordRead:
 
 @dataclass(frozen=True)
 class LogRead:
-    """Bytes of a log, in order and without gaps; `restart`: the file began anew, `data` is empty then."""
+    """Bytes of a log, in order and without gaps; `restart`: the file was started over, `data` is empty then."""
 
     node: int
     file: str

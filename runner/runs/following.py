@@ -327,7 +327,7 @@ class Following:
             self._news.put(Notice(node, f"the stop was refused: {error.sentence}"))
 
     def _shared_link(self, node: int) -> Link:
-        """The link to a login node of Slurm, which all parts of a run share, made anew if it is closed."""
+        """The link to a login node of Slurm, which all parts of a run share, opened again if it is closed."""
         with self._one_lock:
             if self._one is None or self._one.closed:
                 self._one = self._open_link(0)

@@ -96,7 +96,7 @@ class Checkpoint:
     step: int | None = None
     """As its name says."""
     newest: bool = True
-    """Whether the job finds it by itself: it is given the folder, not this checkpoint alone."""
+    """Whether the job finds it on its own: it is given the folder, not this checkpoint alone."""
 
     @property
     def source(self) -> str:
@@ -169,7 +169,7 @@ class Provenance:
     library: str = ""
     """The team library that the profile came from; empty: none."""
     library_commit: str = ""
-    """What was checked out there; empty where it is no git repository."""
+    """What was checked out there; empty where it is not a git repository."""
     code: CodeKept | None = None
     """None: not known, such as after a viewer that was killed at once."""
 

@@ -394,7 +394,7 @@ def _with_nodes(run: KnownRun) -> KnownRun:
 
 def _anew(run: str) -> str:
     remove = f"disttui runs forget --here {short(run)}"
-    return f"Take it up anew: disttui attach {short(run)} --host HOST; or remove it: {remove}"
+    return f"Fetch it again: disttui attach {short(run)} --host HOST; or remove it: {remove}"
 
 
 def refuse_newer(data: Mapping[str, object], where: str) -> None:

@@ -169,7 +169,7 @@ class RunState:
     run: str
     hosts: tuple[HostState, ...]
     queued: Queued | None = None
-    """Where the job of Slurm is that the run is, as last heard; None: it is none, or nothing was heard."""
+    """The run's Slurm job in its queue, as last reported; None: it is not a Slurm job, or nothing was reported."""
     problem: str = ""
     """Why the run could not be started."""
     recorded: bool = False

@@ -29,7 +29,7 @@ _LONGEST_NAME = 200
 _LONGEST_FILE = 1 << 43
 """Bytes: a size that every supported file system can hold."""
 MOST_OLD = 100
-"""Times that a file may begin anew before its older copies are no longer kept."""
+"""Times that a file may be started over before its older copies are no longer kept."""
 _FEW = 256
 """The first changes that are each noted at once."""
 _NOTED = 0.2
@@ -53,7 +53,7 @@ def host_folder(folder: Path, node: int) -> Path:
 class HostStore:
     """The mirrored files of one host of one run.
 
-    A log whose beginning has not been fetched is a sparse file: every byte stands at the offset it has on the host.
+    A log whose beginning has not been fetched is a sparse file: every byte is at the offset it has on the host.
     One thread may write new bytes while another fills in earlier ones.
     """
 
@@ -155,7 +155,7 @@ class HostStore:
         """Note that the range from `start` to `before`, the first mirrored byte so far, has been written by `put`."""
         with self._lock:
             known = self._held[name]
-            if known[1] == before:  # else the file was restarted meanwhile
+            if known[1] == before:  # else the file has been restarted since
                 known[1] = start
                 self._note()
 
@@ -192,7 +192,7 @@ class HostStore:
     def _cannot(self, name: str, error: OSError) -> DisttuiError:
         if error.errno == errno.ENOENT:
             what = f"{self.folder}: the local files of the run have been removed"
-            return DisttuiError(what, "Attach again: it is fetched anew from the hosts.")
+            return DisttuiError(what, "Attach again to fetch them from the hosts.")
         cure = "Make room for the run's logs" if error.errno in NO_ROOM else "Let the run's logs be written there"
         return DisttuiError(f"{self.folder}/{name}: {error.strerror}", f"{cure}, and attach again.")
 

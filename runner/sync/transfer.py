@@ -169,8 +169,8 @@ class _Upload:
     """Gives a tree to groups of hosts that share a store.
 
     They make a binary tree, as in a heap: the first one gets it from here, each other one from that above it while it
-    still arrives there, or from those further up. Who gets it from none of them asks hosts that are complete once the
-    first one is, and then this machine.
+    still arrives there, or from those further up. One that gets it from none of them asks hosts that are complete once
+    the first one is, and then this machine.
     """
 
     def __init__(self, groups: Sequence[Sequence[_Sender]], *, forwards: bool) -> None:
@@ -296,7 +296,7 @@ class _Sender:
         self._lasting(self._send)
 
     def close(self) -> None:
-        """Close a link that was made anew."""
+        """Close a link that replaced the first one."""
         if self._link is not self._first:
             self._link.close()
 

@@ -20,7 +20,7 @@ _needles: tuple[str, ...] = ()
 
 
 def learn(value: str) -> None:
-    """Mask a secret from now on, also as JSON, Python and web addresses write it; of several lines each by itself."""
+    """Mask a secret from now on, also as JSON, Python and web addresses write it; several lines one by one."""
     global _known  # noqa: PLW0603 - what is secret is so for the whole process
     new = _spellings(value)
     with _lock:

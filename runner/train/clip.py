@@ -41,7 +41,7 @@ def reduce_and_clip(
 ) -> StepMeans:
     """Scale the gradients down to a norm of `limit` (0: leave them); returns the norm they had. A collective.
 
-    With a layout of one rank it is none: the norm and the loss are this rank's own.
+    With a layout of one rank it is not collective: the norm and the loss are this rank's own.
 
     Args:
         scale: What the gradients were multiplied by, and are divided by here.

@@ -169,7 +169,7 @@ def _check_files(folder: Path, tensors: Mapping[str, StoredTensor]) -> None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading: a pipe in its place would block for ever. Raises OSError."""
+    """Open a regular file for reading: a pipe in its place would block forever. Raises OSError."""
     # As disttui.runner.protocol.regular does, which is not in the zip of the job.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(fd).st_mode):

@@ -87,7 +87,7 @@ class Keeper:
         """The step of the last checkpoint that rank 0 has seen complete."""
 
     def resume(self, source: str, parameters: Parameters, optimizer: Any) -> FoundCheckpoint:
-        """Load the checkpoint that `source` (auto, no, a path) stands for into every rank. A collective.
+        """Load the checkpoint that `source` (auto, no, a path) selects into every rank. A collective.
 
         Parts are checked when they are read: a checkpoint that is found damaged then is passed over as well. Raises
         Problem where none can be loaded, or it was made by a model of another shape.

@@ -219,7 +219,7 @@ class Sharded(Strategy):
             offload_policy=offload_policy(device, wanted=options.cpu_offload == "yes"),
         )
         if layout.pp > 1 or layout.dp_shard * layout.cp == 1:
-            # A pipeline would gather the weights anew for every micro batch; shards of one rank save nothing.
+            # A pipeline would gather the weights again for every micro batch; shards of one rank save nothing.
             shard = partial(shard, reshard_after_forward=False)
         for block in model.blocks.values():
             shard(block)

@@ -32,7 +32,7 @@ _STORAGES = {
     "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
 }  # fmt: skip
 _HEADER_ENTRY = "__metadata__"
-"""What is no tensor in the header of a safetensors file."""
+"""The entry in the header of a safetensors file that is not a tensor."""
 _ALIGNMENT = 8
 
 

@@ -317,7 +317,7 @@ class HostKeyCheck:
         )
         name = self._address if self._address and finding.entry.names(self._address) else self._name
         cure = (
-            f"If the host was set up anew, remove the old key with `ssh-keygen -R '{name}' -f '{finding.entry.file}'`."
+            f"If the host was reinstalled, remove the old key with `ssh-keygen -R '{name}' -f '{finding.entry.file}'`."
         )
         return HostError(self._target.name, what, cure)
 

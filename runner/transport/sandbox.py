@@ -201,7 +201,7 @@ def _pump_in(channel: paramiko.Channel, sink: IO[bytes]) -> None:
     wanted = True
     with sink, suppress(OSError, EOFError, paramiko.SSHException):
         while data := channel.recv(_PIECE):
-            # What the command does not want to read is thrown away, or its client would wait for ever.
+            # What the command does not want to read is discarded, or its client would wait forever.
             wanted = wanted and _write(sink, data)
 
 

@@ -44,7 +44,7 @@ class SshStream:
     """A `Stream` over a paramiko channel.
 
     Both output streams share one flow-control window: unread standard error would, once it fills the window,
-    stop standard output for ever. So a reader that waits for output reads standard error as well.
+    stop standard output forever. So a reader that waits for output reads standard error as well.
     """
 
     def __init__(self, channel: Channel) -> None:

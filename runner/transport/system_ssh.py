@@ -272,7 +272,7 @@ def _failure(target: SshTarget, said: str) -> HostError:
         file, line = clean(match[1]), match[2]
         what = f"its host key has changed: it does not match {file}:{line}; someone may be intercepting the connection"
         known = lookup_name(target.hostname, target.port, target.host_key_alias)
-        cure = f"If the host was set up anew, remove the old key with `ssh-keygen -R '{known}' -f '{file}'`."
+        cure = f"If the host was reinstalled, remove the old key with `ssh-keygen -R '{known}' -f '{file}'`."
         return HostError(name, what, cure)
     before, failed, _ = said.partition("Host key verification failed.")
     if failed:

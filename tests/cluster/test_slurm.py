@@ -167,7 +167,7 @@ def test_a_run_is_queued_with_the_reason_and_cancelled(slurm: Slurm, me: User) -
     assert "queued" in typed(me, "ps") and "waits for free nodes" in typed(me, "ps")
     other_me = elsewhere(me)
     left = _run(other_me, profile, "--detach", "--when-free", code=0)
-    assert "--when-free changes nothing for a job of Slurm" in left.stderr
+    assert "--when-free has no effect on a Slurm job" in left.stderr
     assert "is queued" in left.stderr and "disttui attach" in left.stderr
     typed(other_me, "stop", left.stdout.strip())
     running.send(signal.SIGINT)

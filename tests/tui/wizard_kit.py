@@ -44,7 +44,7 @@ HOSTS: dict[str, HostFacts | HostCheck] = {
     "changed": HostCheck("changed", "failed", error=HostError(
         "changed", "its host key has changed: ssh-ed25519 SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo does not "
         "match /home/ada/.ssh/known_hosts:17 (ssh-ed25519 SHA256:Zk1oEQ4uQ2mS7b8PzZpX0y9cX4D1kq0Jm1ZrWc1hB0A); "
-        "someone may be intercepting the connection", "If the host was set up anew, remove the old key with "
+        "someone may be intercepting the connection", "If the host was reinstalled, remove the old key with "
         "`ssh-keygen -R '[10.0.0.15]:22' -f '/home/ada/.ssh/known_hosts'`.")),
 }  # fmt: skip
 """Hosts of every kind, as they answer."""

@@ -144,7 +144,7 @@ def test_hosts_come_from_an_inventory(team: Path) -> None:
     for text, message in (
         ("{inventory: lap}", r"inv.yaml:2:20: there is no inventory 'lap'"),
         ("{inventory: lab, only: [d]}", r"inv.yaml:2:32: the inventory has no host 'd'"),
-        ("{inventory: ../x}", r"inv.yaml:2:20: '../x' is no name of a file"),
+        ("{inventory: ../x}", r"inv.yaml:2:20: '../x' is not a valid file name"),
         ("{inventory: lab, x: 1}", r"inv.yaml:2:25: unknown key 'x'"),
     ):
         put(team, "inv.yaml", f"disttui: 1\nhosts: {text}\njob: {{builtin: bytegpt}}\n")
@@ -197,8 +197,8 @@ def test_personal_settings_go_over_all_and_stay_with_the_user(team: Path) -> Non
         ("extends: mine", r"mine.yaml:1:10: 'mine' extends itself: mine.yaml → mine.yaml"),
         ("extends: loop", r"loop.yaml:1:10: 'mine' extends itself: mine.yaml → loop.yaml → mine.yaml"),
         ("extends: bse", r"mine.yaml:1:10: there is no profile 'bse'"),
-        ("extends: ../secret", r"mine.yaml:1:10: '../secret' is no name of a file"),
-        ("extends: /etc/passwd", r"mine.yaml:1:10: '/etc/passwd' is no name of a file"),
+        ("extends: ../secret", r"mine.yaml:1:10: '../secret' is not a valid file name"),
+        ("extends: /etc/passwd", r"mine.yaml:1:10: '/etc/passwd' is not a valid file name"),
         ("extends: link", r"mine.yaml:1:10: '.*link.*' leads out of this folder"),
         ("extends: own/private", r"mine.yaml:1:10: there is no profile 'own/private', a shared profile extends"),
         ("extends: private", r"mine.yaml:1:10: there is no profile 'private', a shared profile extends profiles of"),

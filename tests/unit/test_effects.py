@@ -153,7 +153,7 @@ def test_a_profile_of_another_user_is_not_run_without_a_yes(profile: Path, tmp_p
     for words in (["profile", "plan"], ["run"]):
         done = command(tmp_path, *words, str(profile), TOKEN="x")
         assert done.returncode == 2 and "connecting" not in done.stderr
-        assert f"{profile}: it belongs to the user with number 12345: it is not used without a yes\n" in done.stderr
+        assert f"{profile}: it belongs to the user with number 12345: it is not used until you confirm\n" in done.stderr
         assert "add --trust-profile" in done.stderr
     assert not (tmp_path / "work" / "ran").exists()
     done = command(tmp_path, "attach", "x", "--host", "local", "--profile", str(profile))

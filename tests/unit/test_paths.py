@@ -216,7 +216,7 @@ def test_pull_replaces_no_file_but_its_own(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(DisttuiError) as caught:
             pull(viewer(), run, to)
-        assert "n1: 3 files skipped: 'train.py' is no checkpoint or output of a run" in str(caught.value)
+        assert "n1: 3 files skipped: 'train.py' is not a checkpoint or output of a run" in str(caught.value)
         assert f"{to}/outputs/mine.py is here already, and was not pulled of this run" in str(caught.value)
         assert (to / "outputs/theirs.py").read_bytes() == b"evil"
         (to / "outputs/theirs.py").write_bytes(b"older, as the last pull may have left it")

@@ -133,7 +133,7 @@ def test_many_hosts_that_train_alone_are_not_a_line_each() -> None:
         state = fold(state, node, "events.jsonl", event)
         printer.record(state, node, read_content("events.jsonl", event))
     lines = err.getvalue().splitlines()
-    words = "none of its ranks was seen in a process group: each may be training by itself"
+    words = "none of its ranks was seen in a process group: each may be training on its own"
     assert lines == [f"disttui: host{number}: {words}" for number in range(3)]
 
 
@@ -164,7 +164,7 @@ def finished(cluster: Make, script: str) -> list[str]:
 def test_a_short_run_without_any_process_group_says_so_in_its_closing_lines(cluster: Make) -> None:
     lines = finished(cluster, _UNTIL_SEEN)
     assert lines[1:3] == [
-        "! no rank was seen in a process group on any host: each may have trained by itself "
+        "! no rank was seen in a process group on any host: each may have trained on its own "
         "(a group over a store of the script's own that ends within half a second is not seen)",
         "! no metric was recognised in what the ranks printed",
     ]

@@ -107,7 +107,7 @@ def test_outputs_are_offered_and_no_link_in_them_is_followed(run: Path, work: Pa
         f"{work}/away is a symbolic link",
         f"{work}/away is a symbolic link",
         f"{work}/missing: No such file or directory",
-        f"'../secret' is no name below {work}",
+        f"'../secret' is not a valid name below {work}",
     ]
 
 

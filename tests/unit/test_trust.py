@@ -94,7 +94,7 @@ def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> 
     for words in (["run", "team/train"], ["sweep", "team/train", "--set", "job.env.MODE=fast,slow"]):
         done = command(home, *words)
         assert done.returncode == 2 and "it is new to you, from the library team" in done.stderr
-        assert "it is not used without a yes" in done.stderr and "or add --trust." in done.stderr
+        assert "it is not used until you confirm" in done.stderr and "or add --trust." in done.stderr
     shown = asked(home, b"n\n", ["profile", "plan", "team/train"])
     assert "  + job.command: on local: true\n  + hosts: local\n" in shown and "  + job.env.MODE: fast\n" in shown
     assert asks(True), "a no is no yes"
@@ -103,7 +103,7 @@ def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> 
         home, TEAM.replace("[local]", "[local, admin@payroll]").replace("MODE: fast", "MODE: fast, LD_PRELOAD: /x.so")
     )
     found = asks(False)
-    assert found and "and has changed since your yes of" in str(found)
+    assert found and "and has changed since you confirmed it (" in str(found)
     assert found.changes[:5] == (
         "+ env.LD_PRELOAD: on local, payroll: /x.so",
         "- job.command: on local: true",
@@ -253,7 +253,7 @@ def test_git_runs_nothing_that_others_have_configured(home: Path, others: str, m
     assert found and "last commit" not in str(found) and not mark.exists()
     config = home / "disttui" / "config.yaml"
     config.write_text(config.read_text().replace("{name: team", "{name: team, signed: true"))
-    with pytest.raises(InputError, match="no clone that you alone can write"):
+    with pytest.raises(InputError, match="not a clone that only you can write to"):
         asks(trusted=True)
     monkeypatch.setattr(library, "is_ours_alone", lambda _: True)  # it was exchanged behind this question
     with pytest.raises(InputError, match="only what is signed is used"):

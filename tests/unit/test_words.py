@@ -8,41 +8,37 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-READ = ("runner", "tui", "disttui", "docs", "examples", "profiles", "README.md", "CONTRIBUTING.md", "SECURITY.md")
+READ = (
+    "runner", "tui", "disttui", "docs", "examples", "profiles", "README.md", "CONTRIBUTING.md", "SECURITY.md",
+    "CHANGELOG.md",
+)  # fmt: skip
 PATTERN = re.compile(
     "|".join(
         (
             r"\b(?:somebody|whoever|thereby|whose word|once more|in turns|at hand|all the same|put together)\b",
-            r"\b(?:for nobody|without end|without a word|h[eo]ld against|not heard of|is heard of)\b",
+            r"\b(?:for nobody|without end|without a word|h[eo]ld against|not heard of)\b",
             r"\b(?:go|goes|going|went|gone) on\b(?! (?:to|with|in|at|a|the)\b)",
             r"\bgets? on\b(?! (?:to|the|a)\b)",
-            r"\b(?:stands?|waits?|waiting|queued|is|are|of|runs) in line\b(?! with)",
+            r"\b(?:waits?|waiting|queued|is|are|of|runs) in line\b(?! with)",
             r"\bof which it is said\b|\bwhat is said of\b|\bas is said\b|\bthere is none\b",
-            r"(?<!here )\b(?:is|are|was|were) no (?!more|longer|other|such|one\b)[a-z]+[.,:;'\"`]",
-            r"\bmeanwhile[.;,\"]",
+            r"(?<!here )\b(?:is|are|was|were) no (?!longer\b|more\b)[a-z]+",
             r", too[.,;:]",
             r"\bhand(?:s|ed)? (?:it |them )?on to\b",
             r"\b(?:by|of|to) whom\b|\b(?:so that who|such that)\b|\bhears? of\b|\bto nobody\b",
-            r"\b(?:out of|no longer in) line\b|\bgone without\b|\bgoes nowhere\b|\bno such place\b",
-            r"\bis no (?:sign of progress|library|commit|age)\b|\bthis is no\b|\bcounts? as no\b",
+            r"\b(?:out of|no longer in) line\b|\bgone without\b|\bgoes nowhere\b|\bno such place\b|\bcounts? as no\b",
             r"\b\d+ to know\b|\bfewer words\b|\bleft the run going\b|\bas it was run then\b|\b[Nn]othing brings\b",
+            r"\b(?:for ever|by itself|meanwhile|upon|is none|a yes|is heard|the word)\b",
+            r"(?<![.-])(?<!if )\banew\b(?!=|: bool)",  # not the parameter
+            r"\bstands? (?:in|at|for|there|here)\b|(?:^|[.:] )Who [a-z]+s\b",
         )
     )
 )
-PAGES = ("docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
-GENERATED = ("api.md", "profile.md", "keys.md")
-"""Their words are those of docstrings and bindings."""
-ON_PAGES = re.compile(
-    r"(?<!here )\b(?:is|are|was|were) no (?!longer\b|more\b)[a-z]+"
-    r"|\b(?:anew|for ever|by itself|meanwhile|upon|is none|a yes)\b"
-    r"|\bstands? (?:in|at|for|there|here)\b|\bis heard\b|\bthe word\b|(?:^|[.:] )Who [a-z]+s\b"
-)
 
 
-def found_in(text: str, pattern: re.Pattern[str] = PATTERN) -> list[str]:
+def found_in(text: str) -> list[str]:
     """The phrases of `text`, each with what stands around it; a phrase may run over the end of a line."""
     flat = re.sub(r"\s*\n\s*(?:#:? |[*>] )?", " ", text)
-    return [f"…{flat[max(0, match.start() - 50) : match.end() + 30]}…" for match in pattern.finditer(flat)]
+    return [f"…{flat[max(0, match.start() - 50) : match.end() + 30]}…" for match in PATTERN.finditer(flat)]
 
 
 @pytest.mark.parametrize("place", READ)
@@ -54,16 +50,6 @@ def test_text_is_free_of_dialect(place: str) -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("place", PAGES)
-def test_page_is_in_plain_english(place: str) -> None:
-    """What pages must not say beside that; the texts of the code still do here and there."""
-    paths = [path for path in (ROOT / place, *(ROOT / place).rglob("*.md")) if path.is_file()]
-    paths = [path for path in paths if path.name not in GENERATED]
-    assert paths
-    found = [f"{path.name}: {phrase}" for path in paths for phrase in found_in(path.read_text("utf-8"), ON_PAGES)]
-    assert not found, "\n".join(found)
-
-
-@pytest.mark.parametrize("text", ["It goes\n    # on.", "It waits, too.", "somebody waits in line"])
+@pytest.mark.parametrize("text", ["It goes\n    # on.", "It waits, too.", "It stands\n# in a file"])
 def test_dialect_is_noticed(text: str) -> None:
     assert found_in(text)

@@ -61,7 +61,7 @@ class Chart(Drawn):
 
     can_focus = True
     FOOTER_KEYS: ClassVar[int] = 1
-    """How many of its keys stand in the footer before those of the screen."""
+    """How many of its keys the footer has before those of the screen."""
     COMPONENT_CLASSES: ClassVar[set[str]] = {"chart--axis", "chart--band", "chart--label"}
     DEFAULT_CSS = """
     Chart {

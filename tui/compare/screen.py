@@ -164,7 +164,7 @@ class CompareScreen(DisttuiScreen):
         runs: Their ids.
     """
 
-    HELP = """Runs side by side. Above, the loss of each in one chart, the lowest marked as best; a letter stands for a
+    HELP = """Runs side by side. Above, the loss of each in one chart, the lowest marked as best; a letter marks each
     run on its line and before its values. Below, all in which they differ, as `disttui runs diff` finds it."""
     BINDINGS: ClassVar[list[BindingType]] = [*LOOK_KEYS]
     DEFAULT_CSS = """

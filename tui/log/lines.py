@@ -261,7 +261,7 @@ class LogBody(Widget, can_focus=True):
         return [(*found.span(), self._ink(str(found.lastgroup)))]
 
     def _prefix(self, row: int, part: int) -> list[Segment]:
-        """Host and rank of a line, and how many lines a folded row stands for."""
+        """Host and rank of a line, and how many lines a folded row represents."""
         contents, width = self.contents, self._prefix_width
         if not width:
             return []

@@ -20,7 +20,7 @@ from disttui.tui.log.index import LineIndex
 
 _PIECE = 1 << 20
 _FILES = 64
-"""The most files, each begun anew, of which a log's times are kept until the log is read."""
+"""How many successive files of one log keep their times until the log is read."""
 STEP = 0.25
 """Seconds between two records of a growing file."""
 

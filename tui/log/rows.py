@@ -83,7 +83,7 @@ class Rows:
     def __init__(self, log: AttemptLog, choice: LogFilter, start: int = 0) -> None:
         self.choice = choice
         self.counts = array("Q")
-        """With `fold`: how many lines each row stands for."""
+        """With `fold`: how many lines each row represents."""
         self.scanned = start
         """All places from `start` up to this one have been tried."""
         self._log = log
@@ -142,7 +142,7 @@ class Rows:
         return None
 
     def count(self, row: int) -> int:
-        """How many lines a row stands for."""
+        """How many lines a row represents."""
         return self.counts[row] if self.choice.fold and row < len(self.counts) else 1
 
     def step(self) -> bool:

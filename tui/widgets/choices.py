@@ -181,7 +181,7 @@ class Cycle(Widget, can_focus=True):
         return first
 
     def on_click(self, event: events.Click) -> None:
-        """Choose the word under the pointer; on the ellipsis, the last hidden one."""
+        """Choose what is under the pointer; on the ellipsis, the last hidden one."""
         offset = event.get_content_offset(self)
         first, at = self._first, 1
         if first and offset is not None and at <= offset.x < at + len(MORE):

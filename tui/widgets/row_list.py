@@ -257,7 +257,7 @@ class RowList(Drawn, Generic[Item]):
             self.release_mouse()
 
     def _drag(self, y: int) -> None:
-        """Show the rows around the one that stands for a place on the bar."""
+        """Show the rows around the one at a place on the bar."""
         page = max(1, self.size.height - 1)
         self._scroll(y * len(self.items) // page - page // 2)
 

@@ -244,7 +244,7 @@ def _diff(lines: Sequence[str]) -> Iterator[Point]:
 
 def _commands(planned: Planned) -> Iterator[Point]:
     if planned.plan.batch is not None:
-        yield Point("Submitted as a Slurm job; RUN stands for the run's id.", "$muted")
+        yield Point("Submitted as a Slurm job; RUN is the run's id.", "$muted")
         yield Point("")
         yield from (Point(clean(line), hang=4) for line in batch_script(planned.plan, planned.plan.batch).splitlines())
         return

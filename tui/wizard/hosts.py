@@ -104,7 +104,7 @@ class NameInput(Input):
         await self.screen.run_action("back")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave escape to the screen where nothing is typed; then `q` is no letter either, as in the other steps."""
+        """Leave escape to the screen where nothing is typed; then `q` is not a letter either, as in the other steps."""
         if action == "leave":
             return not self.value
         return bool(self.value) if action == "clear" else super().check_action(action, parameters)

@@ -322,7 +322,7 @@ def _without(record: Record, names: Set[str]) -> Record:
 
 
 def _redrawn(record: Record, later: Record) -> bool:
-    """Whether the next record has each value of this one anew, at the same step."""
+    """Whether the next record has each field of this one again, at the same step."""
     return "step" in record and record["step"] == later.get("step") and record.keys() <= later.keys()
 
 

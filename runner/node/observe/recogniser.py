@@ -20,7 +20,7 @@ _RICH = re.compile(
 )
 # torchtune shows epoch, step of the run and loss in front of the bar of an epoch: 2|110|Loss: 1.2345678:   2%|
 _HEADED = re.compile(r"(\d{1,6})\|(\d{1,12})\|")
-# ultralytics a row of numbers, whose names stand in an earlier line: 1/100 2.36G 1.185 2.345 1.234 32 640: 100%|
+# ultralytics a row of numbers, whose names are in an earlier line: 1/100 2.36G 1.185 2.345 1.234 32 640: 100%|
 _COLUMNS = re.compile(r"\s{1,12}Epoch\s{1,12}GPU_mem((?:\s{1,12}[\w-]{1,20}){1,12})\s*$")
 _ROW = re.compile(r"\s{1,12}(\d{1,6})/(\d{1,6})\s{1,12}[\d.]{1,12}[GM]((?:\s{1,12}[\d.]{1,12}){1,12})$")
 _TRAINING = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
@@ -187,7 +187,7 @@ class Recogniser:
         self._total = 0
         self._earlier = 0
         self._logs_loss = False
-        """Whether a loss was printed by itself, without that of a validation."""
+        """Whether a loss was printed on its own, without that of a validation."""
         self._objects = 0
         """Objects of a report of JSON that are open."""
         self._both = False
@@ -242,7 +242,7 @@ class Recogniser:
 
     @property
     def bar_step(self) -> Optional[int]:
-        """The step that the training's bar stands at, None before the first bar."""
+        """The step that the training's bar shows, None before the first bar."""
         return self._bars.step
 
     def _count_on(self, record: Record, text: str) -> None:
@@ -265,8 +265,8 @@ class Recogniser:
         whole = epochs and before > 0 and not self._earlier and share[0] <= step * epochs <= share[1]
         goes_on = self._total == 0 and (0 if self._from_0 else 1) < epoch < 1e6
         if (goes_on or self._lay_in_share) and not whole and first is not None:
-            # Goes on from a checkpoint; with 1, that is not known by itself. Or the first steps of an epoch happened to
-            # lie in its part of the whole.
+            # Continues from a checkpoint; a first epoch of 1 alone does not show that. Or the first steps of an epoch
+            # happened to lie in its part of the whole.
             self._earlier = int(before) * total
             self._lay_in_share = False
         elif epoch > self._epoch and (step < self._step or step == self._step == total):

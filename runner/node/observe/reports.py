@@ -19,7 +19,7 @@ _LATEST = 1e11
 def report(record: Mapping[str, Any]) -> Optional[Report]:
     """A record of ranks.jsonl with every field of its kind; wrong values are replaced. None if it is useless then.
 
-    Texts are bounded and can be encoded. A `t` that is no time becomes the present time.
+    Texts are bounded and can be encoded. A `t` that is not a time becomes the present time.
     """
     kind, rank = record.get("e"), whole(record.get("rank"))
     pid = whole(record.get("pid"))
@@ -40,7 +40,7 @@ def report(record: Mapping[str, Any]) -> Optional[Report]:
         said=_text(record.get("said"), _LONGEST_MESSAGE),
         backend=_text(record.get("backend"), _LONGEST_TYPE),
         door=_text(record.get("door"), _LONGEST_TYPE),
-        # The exception itself stands at the end.
+        # The exception itself is at the end.
         traceback=_text(record.get("traceback"), -(512 << 10)),
     )
 

@@ -453,7 +453,7 @@ _LONGEST_LINE = 16 << 10
 class CsvFile:
     """Reads one table piece by piece.
 
-    On a new name the writer writes the whole file anew; rows that were read before are left out then.
+    On a new name the writer rewrites the whole file; rows that were read before are left out then.
     """
 
     def __init__(self) -> None:
@@ -464,7 +464,7 @@ class CsvFile:
         self._taken = 0
 
     def begin_anew(self) -> None:
-        """The file was written anew: what follows is read from its beginning."""
+        """The file was rewritten: what follows is read from its beginning."""
         self.head, self._row = b"", 0
 
     def take(self, piece: bytes, offset: int, samples: List[Sample]) -> int:

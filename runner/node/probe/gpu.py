@@ -131,7 +131,7 @@ def without_slices(text: str, gpus: List[Gpu], problems: List[str]) -> List[Gpu]
     for gpu in gpus:
         if found := slices.get(gpu["uuid"]):
             problems.append(
-                "GPU %d (%s) is cut into MIG slices, which a run does not take by itself: %s; one process trains on "
+                "GPU %d (%s) is cut into MIG slices, which a run does not use automatically: %s; one process trains on "
                 "one with job.wrap: [env, CUDA_VISIBLE_DEVICES=MIG-…]"
                 % (gpu["index"], gpu["name"], ", ".join(found[:16]))
             )

@@ -41,7 +41,7 @@ _SETTINGS = {
 }
 _ALONE = {"OMPI_MCA_plm": "isolated"}
 _MEETING = 90.0
-"""Seconds until each host has started a rank. By itself mpirun waits for a daemon for ever."""
+"""Seconds until each host has started a rank. Without this limit, mpirun waits for a daemon forever."""
 _LATER = 15.0
 """Seconds more for the first host: the host that cannot reach it knows the reason."""
 _LINGER = 2.0
@@ -195,7 +195,7 @@ class _Mpirun:
             self._linger()
 
     def _linger(self) -> None:
-        """The ranks have ended well some seconds ago. mpirun waits for ever for one that has left MPI_Finalize out."""
+        """All ranks succeeded some seconds ago. mpirun waits forever for one that did not call MPI_Finalize."""
         self._child.kill()
 
 

@@ -108,7 +108,7 @@ def place(name: str, record: Mapping[str, object]) -> None:
     path = os.path.join(os.environ["DISTTUI_DIR"], name)
     part = "%s.%d" % (path, os.getpid())
     try:
-        # The job may have put a pipe there, and opening it would block for ever.
+        # The job may have put a pipe there, and opening it would block forever.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

@@ -98,7 +98,7 @@ def place_of(version: str, given: Dict[str, str]) -> "MpiPlace":
 
 
 def only_at(uri: str, address: str) -> str:
-    """The same place by one of its addresses alone, by all of them where that is none."""
+    """The same place with only this one of its addresses; unchanged if it does not have it."""
     job, *ways = uri.split(";")
     for way in ways:
         family, _, place = way.partition("://")
@@ -200,7 +200,7 @@ WAIT = f'read -r DISTTUI_GATE < "$DISTTUI_DIR/{_LINKS[0]}/{_GATE}" || exit 1; '
 def make_session() -> Dict[str, str]:
     """Make the folders for the temporary files of mpirun or its daemon; returns the settings. Raises OSError.
 
-    They are for this user alone: by itself Open MPI takes names that others know before, and could make first.
+    They are for this user alone: by default Open MPI takes predictable names, which others could make first.
 
     Not in the run's own folder, which may be on a file system that hosts share: ranks map these files.
     """

@@ -80,7 +80,7 @@ class Server:
 
     def beat(self) -> None:
         """Send a beat every second, and end the process when the viewer has been silent for too long."""
-        # In a separate thread: a write to a viewer that is cut off may block on a full pipe for ever.
+        # In a separate thread: a write to a viewer that is cut off may block on a full pipe forever.
         threading.Thread(target=self._end_alone, daemon=True).start()
         while True:
             self.sender.json({"beat": time.time()})

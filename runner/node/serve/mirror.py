@@ -208,7 +208,7 @@ class Mirror:
         generation, length, checksum = held
         first = max(0, length - CHECKED)
         before = os.pread(handle, min(CHECKED, length), first)
-        # A hole cannot be compared, but a file that was begun anew has none.
+        # A hole cannot be compared, but a file that was started over has none.
         same = zlib.crc32(before) == checksum or data_from(handle, first) > first
         if seen.st_size >= length and same:
             late = seen.st_size - self._tail if file.is_log and self._tail is not None else 0
@@ -235,7 +235,7 @@ class Mirror:
 
 def _changed(file: _MirroredFile, handle: int) -> bool:
     first = file.sent - len(file.last)
-    # A hole cannot be compared, but a file that was begun anew has none.
+    # A hole cannot be compared, but a file that was started over has none.
     return os.pread(handle, len(file.last), first) != file.last and data_from(handle, first) == first
 
 

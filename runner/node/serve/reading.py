@@ -68,7 +68,7 @@ def files(run_folder: str, outputs: Outputs) -> requests.FilesAnswer:
             at = outputs.workdir
             for part in output.split("/"):
                 if part in ("", ".", ".."):
-                    raise Problem("%r is no name below %s" % (output, outputs.workdir))
+                    raise Problem("%r is not a valid name below %s" % (output, outputs.workdir))
                 at = os.path.join(at, part)
                 if stat.S_ISLNK(os.lstat(at).st_mode):
                     raise Problem("%s is a symbolic link" % at)
@@ -101,7 +101,7 @@ def _note(found: List[requests.File], path: str, inside: str, names: List[str], 
         try:
             seen = os.lstat(os.path.join(path, name))
         except FileNotFoundError:
-            continue  # the running job has removed it meanwhile
+            continue  # the running job has just removed it
         if stat.S_ISREG(seen.st_mode):
             named = os.path.join(inside, name)
             found.append({"name": named, "size": seen.st_size, "mtime": seen.st_mtime, "inode": seen.st_ino})

@@ -40,7 +40,7 @@ _MOMENT = 2.0
 
 
 def run_folder(run_dir: str, run: str, node_rank: int) -> str:
-    """The absolute run directory of one host. Raises Problem for a run id that is none."""
+    """The absolute run directory of one host. Raises Problem for an invalid run id."""
     if not RUN.fullmatch(run):
         raise Problem(f"{run!r} is not a run id", "use letters, digits, '.', '_' and '-'")
     base = os.path.abspath(os.path.expanduser(run_dir or RUN_DIR))
@@ -114,7 +114,7 @@ def folder_for(spec: Spec) -> str:
 
 
 def queue_again(run_dir: str, run: str, node_zip: str, train_zip: str | None) -> bool:
-    """Start the supervisor of a queued run anew, with its place, after a reboot; False: it needs its viewer.
+    """Restart the supervisor of a queued run, with its place, after a reboot; False: it needs its viewer.
 
     The gang of a single host needs no shared key.
     """

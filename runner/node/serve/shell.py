@@ -89,7 +89,7 @@ def _living(host: HostPart, attempt: int, rank: int) -> Dict[str, str]:
     """The environment of a rank, with torch's variables under every launcher; empty where it does not run."""
     lines = journal.Tail(os.path.join(host.attempt_folder(attempt), "ranks.jsonl")).records()
     for pid in [line.get("pid") for line in lines if line.get("e") == "start" and line.get("rank") == rank]:
-        # The job itself writes this file: any pid may stand in it.
+        # The job itself writes this file: it may name any pid.
         tag = f"{host.run}/{host.node}/{attempt}"
         if isinstance(pid, int) and procs.owner(pid) == os.getuid() and procs.tag(pid) == tag:
             found = procs.environment(pid)

@@ -145,7 +145,7 @@ _settling = threading.Lock()
 
 
 def job_of(folder: str) -> Optional[JobWatch]:
-    """The job of the run that a host's folder belongs to; None: it is no job of Slurm."""
+    """The job of the run that a host's folder belongs to; None: it is not a Slurm job."""
     run_folder = os.path.dirname(folder)
     with _watching:
         if run_folder not in _watches:
@@ -280,7 +280,7 @@ def stacks(folder: str, watch: JobWatch) -> requests.StacksAnswer:
 
 
 def _grace(launch: object) -> float:
-    """Seconds; 0 for what is none, as the job may have written anything into its spec."""
+    """Seconds; 0 for anything but a number, as the job may have written anything into its spec."""
     grace = launch.get("grace") if isinstance(launch, dict) else None
     # Seconds of a grace that are waited for; no spec of ours has more
     return min(max(0.0, grace), 86400.0) if isinstance(grace, (int, float)) else 0.0

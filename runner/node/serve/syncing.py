@@ -143,7 +143,7 @@ def _place_data(store: Store, entries: Sequence[tree.Entry], target: str, reques
     def move(part: str) -> None:
         made = os.path.join(part, os.path.basename(target)) if request.get("data") == "file" else part
         _check_free(target)
-        # Noted first: what stands there must be known as ours wherever this process is killed.
+        # Noted first: the new target must be known as ours wherever this process is killed.
         new = os.lstat(made).st_ino
         mark(target, name, new, [*_own(target), new])
         if os.path.lexists(target):

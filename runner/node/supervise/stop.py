@@ -57,7 +57,7 @@ class Ending:
         ours: Finds those of the run among processes that have just begun. None where those who set the tags are not
             trusted: then what is killed takes along its own children alone, and a number that another process may
             have got since it was found is checked again.
-        unexplained: Whether only the launcher can still report how a rank ended; then it ends by itself.
+        unexplained: Whether only the launcher can still report how a rank ended; then it ends on its own.
     """
 
     def __init__(

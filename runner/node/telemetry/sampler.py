@@ -295,7 +295,7 @@ def parse(line: str) -> Optional[GpuUse]:
 class Sampler:
     """Takes samples; rates are since the previous sample, so that the first has none.
 
-    Not thread-safe. A sample blocks as long as the file system of `run_dir` does, on a dead NFS server for ever: use a
+    Not thread-safe. A sample blocks as long as the file system of `run_dir` does, on a dead NFS server forever: use a
     separate thread.
 
     Args:

@@ -27,7 +27,7 @@ _SECONDS = 10
 
 
 class Sampling:
-    """Samples in a thread, since a dead file server may block it for ever.
+    """Samples in a thread, since a dead file server may block it forever.
 
     Args:
         pids: Returns the pid of each running rank.

@@ -48,7 +48,7 @@ class Imported:
     text: str
     notes: tuple[LineNote, ...]
     missing: InputError | None
-    """The hosts that the file does not name; marked lines stand in their place, and the profile cannot be used yet."""
+    """The hosts that the file does not name; marked lines take their place, and the profile cannot be used yet."""
 
 
 @dataclass
@@ -189,7 +189,7 @@ def _settle_job(draft: Translation, script: str | None) -> None:
         raise InputError(what, cure, place=f"{draft.source}:{line}" if line else draft.source)
     elif not any(kind in draft.job for kind in kinds):
         draft.job = {"script": SCRIPT, **draft.job}
-        what = f"the file names no script: {SCRIPT} stands in its place; --script names yours"
+        what = f"the file names no script: {SCRIPT} is a placeholder; name yours by --script"
         draft.ambiguous(0, "job.script", what)
 
 

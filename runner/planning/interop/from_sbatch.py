@@ -53,7 +53,7 @@ def _take_counts(numbers: _Numbers, cpus: _Directive | None, draft: Translation)
         total = each * (numbers.tasks or 1)
         draft.slurm["cpus_per_node"] = total
         draft.translated(cpus.line, "cpus-per-task", f"{total} processors on each node → slurm.cpus_per_node")
-    what = "its default is in the home: give a folder that the login node and the nodes share, if that is none"
+    what = "its default is in the home: if the login node and the nodes do not share it, give a folder that they share"
     draft.ambiguous(0, "launch.run_dir", what)
     if "workdir" not in draft.job:
         draft.ambiguous(0, "job.workdir", "sbatch starts in the folder where it is typed: write that folder")

@@ -100,7 +100,7 @@ _HOST = re.compile(
 
 
 def recognise(text: str) -> Kind | Literal["profile"] | None:
-    """The kind of a file; None where it is none of them."""
+    """The kind of a file; None if it is not recognised."""
     if _SBATCH.search(text):
         return "sbatch"
     if _PROFILE.search(text):

@@ -198,7 +198,7 @@ def _program(words: list[str], found: JobLine) -> JobLine | None:
 
 
 def _other(words: list[str], found: JobLine) -> JobLine | None:
-    """A program that is not known here: a rank by itself, what starts ranks in its own way, or nothing of the job."""
+    """A program that is not known here: a single rank, what starts ranks in its own way, or no part of the job."""
     first, rest = words[0], words[1:]
     base = _base(first)
     starts = base in _OTHER_LAUNCHERS or base.endswith(".sh") or (base in _AROUND and len(rest) > 1)
@@ -625,7 +625,7 @@ class _Body:
             what = f"{shown(' '.join(words))}: its environment is not taken over: write activate or python"
             draft.ambiguous(line, label, what)
         else:
-            draft.ambiguous(line, label, f"{shown(' '.join(words))} stands in front of the job; dropped")
+            draft.ambiguous(line, label, f"{shown(' '.join(words))} comes before the job's command; dropped")
 
     def _name_unknown(self, line: int, uses: list[str], args: tuple[str, ...]) -> None:
         """Name what a profile's variables have to give; a default of several words, or of none, is a list."""

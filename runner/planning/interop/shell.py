@@ -244,7 +244,7 @@ class Variables:
     defaults: dict[str, str] = field(default_factory=dict)
     """Of names that are not known: what they are if nobody gives them."""
     assigned: dict[str, str] = field(default_factory=dict)
-    """How each value that stands in the script was written."""
+    """How each value was written in the script."""
     why: dict[str, str] = field(default_factory=dict)
     """Of names that are not known, though the environment does not give them: what does."""
     parts: dict[str, frozenset[str]] = field(default_factory=dict)

@@ -292,7 +292,7 @@ def explicit_plan(profile: Profile, *, needs: Sequence[Need] = ()) -> Plan:
     """What a profile says.
 
     Args:
-        needs: What is needed besides the counts. Else python3 and loopback stand in its place.
+        needs: What is needed besides the counts. Where it is not, python3 and loopback take its place.
 
     Raises:
         InputError: A value depends on the hosts.
