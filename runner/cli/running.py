@@ -153,10 +153,8 @@ def _naming_the_run(viewer: disttui.Viewer, following: disttui.Following) -> Ite
         yield
     except BrokenPipeError:
         if viewer.sandbox is None and following.state.result is None:
-            put(sys.stderr, "disttui: the output was closed by its reader; the run continues
-")
-            put(sys.stderr, "
-".join([*left_lines(following.run.run), ""]))
+            put(sys.stderr, "disttui: the output was closed by its reader; the run continues\n")
+            put(sys.stderr, "\n".join([*left_lines(following.run.run), ""]))
         raise
 
 
