@@ -133,7 +133,8 @@ def _waits(folder: str) -> str:
     texts = (
         line.get("text") for line in reversed(ends(os.path.join(folder, "events.jsonl"))) if line.get("e") == "note"
     )
-    return next((text[len(QUEUED_FOR) :] for text in texts if isinstance(text, str) and text.startswith(QUEUED_FOR)), "")
+    notes = (text for text in texts if isinstance(text, str) and text.startswith(QUEUED_FOR))
+    return next(notes, QUEUED_FOR)[len(QUEUED_FOR) :]
 
 
 def _dropped(end: dict[str, object] | None) -> str:
