@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from disttui.runner.api.library_edits import save_profile as save_profile
     from disttui.runner.api.listing import Listing as Listing
     from disttui.runner.api.listing import RunFilter as RunFilter
-    from disttui.runner.api.listing import RunStatus as RunStatus
     from disttui.runner.api.listing import list_runs as list_runs
     from disttui.runner.api.listing import refresh as refresh
     from disttui.runner.api.log_lines import LineFilter as LineFilter
@@ -132,6 +131,7 @@ if TYPE_CHECKING:
     from disttui.runner.runs.replay import MetricRecord as MetricRecord
     from disttui.runner.runs.replay import Replay as Replay
     from disttui.runner.runs.state import RunState as RunState
+    from disttui.runner.runs.summary import RunStatus as RunStatus
 
 _HOMES = {
     "disttui.runner.api.carrying": "RunCode HostStep",
@@ -149,7 +149,7 @@ _HOMES = {
     ),
     "disttui.runner.api.library": "DistrustError ReadProfile load_profile read_profile script_profile",
     "disttui.runner.api.library_edits": "LibraryEdit copy_profile read_for_edit restore_profile save_profile",
-    "disttui.runner.api.listing": "Listing RunFilter RunStatus list_runs refresh",
+    "disttui.runner.api.listing": "Listing RunFilter list_runs refresh",
     "disttui.runner.api.log_lines": "LineFilter LogLines logs",
     "disttui.runner.api.orphan_search": "Orphans orphans top watch_hosts",
     "disttui.runner.api.preparing": "Planned PreflightError Prepared Tested plan_run prepare try_notify",
@@ -169,6 +169,7 @@ _HOMES = {
     "disttui.runner.runs.registry": "KnownRun",
     "disttui.runner.runs.replay": "MetricRecord Replay",
     "disttui.runner.runs.state": "RunState",
+    "disttui.runner.runs.summary": "RunStatus",
 }
 """Module → the names it defines."""
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

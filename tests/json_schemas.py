@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from disttui.runner.api.comparing import SECTIONS
 from disttui.runner.api.following import Fired
 from disttui.runner.api.leasing import HostLeases, Moved, WaitingPart
-from disttui.runner.api.listing import RunStatus
 from disttui.runner.api.sweeping import Sweep
 from disttui.runner.api.tracking import Sent
 from disttui.runner.cli.app import cli
@@ -31,6 +30,7 @@ from disttui.runner.protocol.cause import Cause
 from disttui.runner.protocol.files import Exit
 from disttui.runner.protocol.leases import Lease
 from disttui.runner.render.waiting import Explain
+from disttui.runner.runs.summary import RunStatus
 from disttui.runner.runs.watch import HostNow
 
 PAGE = Path(__file__).parent.parent / "docs" / "schemas" / "disttui-1.json"

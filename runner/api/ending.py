@@ -24,7 +24,7 @@ from disttui.runner.protocol.summary import disk_use
 from disttui.runner.runs.registry import KnownRun, folder_of, known_runs, mirror_of, refuse_sandbox, run_names
 from disttui.runner.runs.remote import Reached, reach_hosts, sync
 from disttui.runner.runs.state import outcome
-from disttui.runner.runs.summary import summaries
+from disttui.runner.runs.summary import Summary, summaries
 from disttui.runner.text import clean
 
 PATIENCE = 30.0
@@ -432,7 +432,7 @@ def remove_sweep(viewer: Viewer, name: str) -> None:
 def _look(viewer: Viewer, run: KnownRun) -> Old | None:
     """A run's end and size, None while it is running. Raises DisttuiError when a host cannot be reached."""
     here = disk_use(str(run.folder))
-    known: dict[str, object] = run.summary()
+    known: Summary = run.summary()
     if run.gone:
         return None if known["state"] in ("running", "joining", "queued") else Old(run, _ended(known, run), here)
     with viewer.reach(run, limit=LIMIT) as reached:

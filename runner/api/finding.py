@@ -30,7 +30,7 @@ from disttui.runner.runs.remote import REACH, reach_hosts
 from disttui.runner.runs.store import mirrors_folder
 from disttui.runner.runs.summary import Summary, summaries
 from disttui.runner.text import clean
-from disttui.runner.untrusted.records import json_object
+from disttui.runner.untrusted.records import json_object, mapping
 
 _SPEC = 4 << 20
 _NAME = re.compile(r"[\w\[:][\w.:%+=~^@\[\]-]*")
@@ -230,5 +230,4 @@ def _written(link: Link, run: str, node: int, run_dir: str) -> Mapping[str, obje
         link.stream("read", take, **place).result(REACH)
     except (HostError, FutureTimeout):
         return {}
-    profile = (json_object(bytes(data)) or {}).get("profile")
-    return profile if isinstance(profile, dict) else {}
+    return mapping((json_object(bytes(data)) or {}).get("profile"))

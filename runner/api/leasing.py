@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from disttui.runner.api.listing import Place, RunStatus, list_runs, place_of_host
+from disttui.runner.api.listing import Place, list_runs, place_of_host
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError, InputError
 from disttui.runner.formatting import number
@@ -19,6 +19,7 @@ from disttui.runner.protocol.requests import Op
 from disttui.runner.runs.places import Destination, chosen
 from disttui.runner.runs.registry import KnownRun, known_runs, whoami
 from disttui.runner.runs.remote import Reached
+from disttui.runner.runs.summary import RunStatus
 from disttui.runner.untrusted.records import text, whole
 
 PATIENCE = 30.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError
@@ -15,7 +15,7 @@ from disttui.runner.protocol.leases import Lease, person
 from disttui.runner.protocol.names import RUN, RUN_DIR
 from disttui.runner.runs.registry import KnownHost, KnownRun, known_runs
 from disttui.runner.runs.remote import missing, reach_hosts
-from disttui.runner.runs.summary import Summary, summaries
+from disttui.runner.runs.summary import RunStatus, Summary, summaries
 from disttui.runner.text import clean
 from disttui.runner.transport import Connector
 
@@ -25,13 +25,6 @@ PATIENCE = 15.0
 """Seconds that they may take where nobody waits."""
 
 Place = tuple[str, str | None, int | None]
-
-
-class RunStatus(Summary, total=False):
-    """A run with its last known state."""
-
-    note: str
-    """A note about that state."""
 
 
 @dataclass(frozen=True)
@@ -105,29 +98,29 @@ def list_runs(
         _refresh_all(viewer, [run for run in runs if not run.settled], rows, LIMIT)
     silent = _others(hosts, viewer.connector(), run_dir, rows) if hosts else []
     newest = sorted(filter(wanted.takes, rows.values()), key=lambda row: -(number(row.get("started")) or 0.0))
-    return Listing(cast("list[RunStatus]", newest), problems, silent)
+    return Listing(newest, problems, silent)
 
 
 def refresh(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, str]:
     """Ask the hosts of runs for summaries, with patience, and store them; run → why there is no new one."""
-    rows: dict[str, dict[str, object]] = {run.run: {"note": ""} for run in runs}
+    rows: dict[str, RunStatus] = {run.run: {"note": ""} for run in runs}
     _refresh_all(viewer, runs, rows, PATIENCE)
-    return {run: str(row["note"]) for run, row in rows.items() if row["note"]}
+    return {run: row["note"] for run, row in rows.items() if row["note"]}
 
 
 def statuses(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, RunStatus]:
     """The same as rows: what the hosts say, or what was last known; of a run with a complete mirror, what that says."""
-    rows: dict[str, dict[str, object]] = {run.run: run.summary() for run in runs}
+    rows: dict[str, RunStatus] = {run.run: run.summary() for run in runs}
     _refresh_all(viewer, [run for run in runs if not run.problem and missing(run, run.folder)], rows, PATIENCE)
-    return cast("dict[str, RunStatus]", rows)
+    return rows
 
 
-def _refresh_all(viewer: Viewer, runs: Sequence[KnownRun], rows: dict[str, dict[str, object]], limit: float) -> None:
+def _refresh_all(viewer: Viewer, runs: Sequence[KnownRun], rows: dict[str, RunStatus], limit: float) -> None:
     for config in dict.fromkeys(run.ssh_config for run in runs):
         _refresh([run for run in runs if run.ssh_config == config], viewer.connector(config), rows, limit)
 
 
-def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dict[str, object]], limit: float) -> None:
+def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, RunStatus], limit: float) -> None:
     """Ask all hosts of the runs at once; the summary of node 0 has priority over the others."""
     answered, failed = _ask(
         {place_of_host(host): host for run in runs for host in run.hosts},
@@ -150,12 +143,10 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dic
         elif place_of_host(run.hosts[0]) in failed:
             rows[run.run]["note"] = f"not refreshed: {_short(failed[place_of_host(run.hosts[0])])}"
         else:
-            rows[run.run].update(state="gone", note=f"{run.hosts[0].name} no longer has this run")
+            rows[run.run] |= {"state": "gone", "note": f"{run.hosts[0].name} no longer has this run"}
 
 
-def _others(
-    hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict[str, dict[str, object]]
-) -> list[DisttuiError]:
+def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict[str, RunStatus]) -> list[DisttuiError]:
     """Add the runs of further hosts; return the hosts that could not be asked."""
     parsed = [parse_host(text) for text in hosts]
     asked = [KnownHost.of(host, host.name) for host in parsed]
@@ -174,13 +165,13 @@ def _others(
     return list(failed.values())
 
 
-def _name_private(lease: Lease, host: str, rows: dict[str, dict[str, object]]) -> None:
+def _name_private(lease: Lease, host: str, rows: dict[str, RunStatus]) -> None:
     """Add a run whose files are not readable, by the lease that all users of its host can see."""
     row = rows.setdefault(lease["run"], {"run": lease["run"], "note": f"{lease['user']}'s, private, on {host}"})
     if "state" not in row:  # else it was readable
         state = "queued" if lease["state"] == "waiting" else "running"
-        row.update(name=lease["run"].rpartition("-")[0], by=lease["user"], started=lease["since"], state=state)
-        row["hosts"] = [host]
+        row |= {"name": lease["run"].rpartition("-")[0], "by": lease["user"], "started": lease["since"]}
+        row |= {"state": state, "hosts": [host]}
 
 
 def _ask(

@@ -26,7 +26,7 @@ from disttui.runner.protocol.regular import read_regular
 from disttui.runner.runs.registry import KnownRun, refuse_sandbox
 from disttui.runner.runs.remote import REACH
 from disttui.runner.text import clean
-from disttui.runner.untrusted.records import each, whole
+from disttui.runner.untrusted.records import each, mapping, whole
 
 _MOST_NAMED = 5
 """The most files that are named as left out."""
@@ -154,7 +154,7 @@ def pull(
 
 def left_out(answer: Any) -> tuple[str, ...]:
     """The outputs of the job that are not offered, and why."""
-    texts = answer.get("left_out") if isinstance(answer, Mapping) else None
+    texts = mapping(answer).get("left_out")
     return tuple(clean(text[:1000]) for text in texts[:100] if isinstance(text, str)) if isinstance(texts, list) else ()
 
 
@@ -196,7 +196,7 @@ def _wanted(
 
 def offered(answer: Any) -> tuple[Offered, ...]:
     """The files in an answer of the op `files`; malformed ones are left out."""
-    files = answer.get("files") if isinstance(answer, Mapping) else None
+    files = mapping(answer).get("files")
     return each(files, _offered, len(files) if isinstance(files, list) else 0)
 
 
@@ -295,7 +295,7 @@ def _receive(
             raise failed[0] if failed else HostError(link.host, what, "Pull again later.") from None
         if failed:
             raise failed[0]
-        return answer if isinstance(answer, Mapping) else {}
+        return mapping(answer)
 
 
 def _is_ours(link: Link, run: KnownRun, node: int, path: Path, file: Offered) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from disttui.runner.api.carrying import collect_code
 from disttui.runner.api.library import load_again, load_profile
-from disttui.runner.api.listing import RunStatus, list_runs
+from disttui.runner.api.listing import list_runs
 from disttui.runner.api.preparing import Planned
 from disttui.runner.api.starting import Launched, start
 from disttui.runner.api.viewer import Viewer
@@ -24,6 +24,7 @@ from disttui.runner.private import make_folder, write
 from disttui.runner.profile.library import find
 from disttui.runner.protocol.names import RUN
 from disttui.runner.protocol.regular import read_regular
+from disttui.runner.runs.summary import RunStatus
 from disttui.runner.text import clean
 from disttui.runner.user.folders import user_folder
 

@@ -1,8 +1,4 @@
-"""Why a run stands still: from the stacks of all ranks and torch's flight recorders to sentences. Pure.
-
-The recorder's field names: torch/csrc/distributed/c10d/FlightRecorder.hpp. gloo writes numbers as strings, NCCL as
-numbers.
-"""
+"""Why a run stands still: from the stacks of all ranks and torch's flight recorders to sentences. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import Any
 
 from disttui.runner.diagnose.frames import Frame, faulthandler_frames, folded, forked, in_files, main_frames, own
 from disttui.runner.formatting import duration
-from disttui.runner.protocol.files import ChildStack, RankStacks
+from disttui.runner.protocol.files import ChildStack, CollectiveEntry, RankStacks
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
 
@@ -390,17 +386,16 @@ class Wait:
         return len({call.name for call in self.calls.values()}) > 1 or (not self.missing and len(shaped) > 1)
 
 
-def progress(answer: Mapping[str, Any]) -> dict[Group, GroupProgress]:
+def progress(answer: RankStacks) -> dict[Group, GroupProgress]:
     """Read the `recorder` of a rank's answer."""
     found: dict[Group, GroupProgress] = {}
-    recorder = answer.get("recorder")
-    for backend, trace in recorder.items() if isinstance(recorder, Mapping) else ():
-        for group, status in dict(trace.get("pg_status") or {}).items():
+    for backend, trace in answer.get("recorder", {}).items():
+        for group, status in trace.get("pg_status", {}).items():
             enqueued = _number(status.get("last_enqueued_collective"))
             completed = _number(status.get("last_completed_collective"))
             if enqueued >= 0:
-                calls = dict(_calls(trace.get("entries") or (), str(group)))
-                found[str(backend), str(group)] = GroupProgress(enqueued, completed, calls)
+                calls = dict(_calls(trace.get("entries", []), group))
+                found[backend, group] = GroupProgress(enqueued, completed, calls)
     return found
 
 
@@ -430,15 +425,15 @@ def recorder_waits(ranks: Mapping[int, Mapping[Group, GroupProgress]]) -> list[W
     return found
 
 
-def _calls(entries: Any, group: str) -> Iterator[tuple[int, Call]]:
+def _calls(entries: Iterable[CollectiveEntry], group: str) -> Iterator[tuple[int, Call]]:
     for entry in entries:
-        if entry.get("is_p2p") or str((entry.get("process_group") or [""])[0]) != group:
+        if entry.get("is_p2p") or entry.get("process_group", [])[:1] != [group]:
             continue
-        name = str(entry.get("profiling_name", "?")).rpartition(":")[2].strip("_")
+        name = entry.get("profiling_name", "?").rpartition(":")[2].strip("_")
         sizes = str(entry.get("input_sizes", "")).replace(" ", "")
-        since = _number(entry.get("time_created_ns")) / 1e9
+        since = entry.get("time_created_ns", 0) / 1e9
         call = Call(re.sub(r"[^\w ]", "", name)[:60], sizes[:200], since if since > 0 else None)
-        yield _number(entry.get("collective_seq_id")), call
+        yield entry.get("collective_seq_id", -1), call
 
 
 def _same_shaped(name: str) -> bool:
@@ -446,8 +441,8 @@ def _same_shaped(name: str) -> bool:
     return name in ("all_reduce", "allreduce", "broadcast", "reduce")
 
 
-def _number(value: Any) -> int:
+def _number(value: object) -> int:
     try:
-        return int(value)
-    except (TypeError, ValueError):
+        return int(str(value))
+    except ValueError:
         return -1

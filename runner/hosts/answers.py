@@ -31,7 +31,7 @@ from disttui.runner.protocol.requests import (
     TreeAnswer,
 )
 from disttui.runner.untrusted.decode import decode
-from disttui.runner.untrusted.records import text, whole
+from disttui.runner.untrusted.records import mapping, text, whole
 
 _LONG, _SHORT = 4096, 100
 """Characters."""
@@ -108,10 +108,10 @@ def read_exit(end: Mapping[str, object]) -> Exit:
         "state": state,
         "code": 1 if (code := whole(end.get("code"), 256)) is None else code,
         "attempt": whole(end.get("attempt")) or 0,
-        "cause": decode(Cause, _object(end.get("cause"))),
+        "cause": decode(Cause, mapping(end.get("cause"))),
         "left": _wholes(end.get("left")),
         "processes": decode(_Left, {"processes": end.get("processes", [])}).get("processes", []),
-        "held": decode(Held, _object(end.get("held"))),
+        "held": decode(Held, mapping(end.get("held"))),
         "unconfirmed": _wholes(unconfirmed) if isinstance(unconfirmed, list) else [] if state == "finished" else None,
     }
 
@@ -127,7 +127,7 @@ def no_exit() -> Exit:
 
 
 def _stacks(answer: Mapping[str, Any]) -> StacksAnswer:
-    return decode(StacksAnswer, {"ranks": _object(answer.get("ranks"))})
+    return decode(StacksAnswer, {"ranks": mapping(answer.get("ranks"))})
 
 
 def _completed(answer: Mapping[str, Any]) -> Completed:
@@ -150,7 +150,7 @@ def _code_state(answer: Mapping[str, Any]) -> CodeState:
 
 
 def _synced(answer: Mapping[str, Any]) -> TreeAnswer:
-    missing, begun = answer.get("missing"), _object(answer.get("begun"))
+    missing, begun = answer.get("missing"), mapping(answer.get("begun"))
     if not isinstance(missing, list) or not all(isinstance(one, list) and len(one) == 2 for one in missing):
         raise ValueError("missing")
     ranges, end = list[list[int]](), 0
@@ -185,7 +185,7 @@ def _staged(answer: Mapping[str, object]) -> StagedTree:
 
 
 def _environment(answer: Mapping[str, Any]) -> EnvironmentAnswer:
-    python, packages = answer.get("python"), _object(answer.get("packages"))
+    python, packages = answer.get("python"), mapping(answer.get("packages"))
     if not isinstance(python, str) or (python and not ENVIRONMENT.search(python)) or text(python, _LONG) != python:
         raise ValueError("python")
     shown = {text(name, _SHORT): text(version, _SHORT) for name, version in islice(packages.items(), 2000)}
@@ -221,10 +221,6 @@ def _wholes(items: object) -> list[int]:
 
 def _texts(items: list[Any], most: int) -> list[str]:
     return [text(item, most) for item in items if isinstance(item, str)]
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic_core import PydanticCustomError
 
@@ -27,6 +27,7 @@ from disttui.runner.profile.nodes import compose
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.text import clean
 from disttui.runner.transport.ssh_config import NamedHosts
+from disttui.runner.untrusted.records import mapping
 
 MOST = 1000
 """The most hosts of one source."""
@@ -228,7 +229,7 @@ def _inventory(path: Path, text: str, name: str, *, ask: bool) -> Discovered:
     return gather(name, _from_ini(text, name, problems), problems)
 
 
-def _ask(path: Path) -> Mapping[str, Any] | None:
+def _ask(path: Path) -> Mapping[str, object] | None:
     program = shutil.which("ansible-inventory")
     if program is None:
         return None
@@ -245,17 +246,15 @@ def _ask(path: Path) -> Mapping[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def _from_json(data: Mapping[str, Any], source: str) -> Iterator[Candidate]:
-    meta = data.get("_meta")
-    known = meta.get("hostvars") if isinstance(meta, dict) else None
-    variables = known if isinstance(known, dict) else {}
+def _from_json(data: Mapping[str, object], source: str) -> Iterator[Candidate]:
+    variables = mapping(mapping(data.get("_meta")).get("hostvars"))
     groups: dict[str, list[str]] = {}
     for group, content in data.items():
-        hosts = content.get("hosts") if isinstance(content, dict) else None
+        hosts = mapping(content).get("hosts")
         for host in hosts if isinstance(hosts, list) else ():
             groups.setdefault(str(host), []).append(group)
     for host in dict.fromkeys([*groups, *map(str, variables)]):
-        yield _candidate(host, variables.get(host), groups.get(host, []), source)
+        yield _candidate(host, mapping(variables.get(host)), groups.get(host, []), source)
 
 
 def _from_ini(text: str, source: str, problems: list[str]) -> Iterator[Candidate]:
@@ -284,11 +283,11 @@ def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidat
     except ProfileErrors as errors:
         problems += [str(problem) for problem in errors.problems]
         return
-    data = plain(root) if root else None
-    if isinstance(data, dict) and "_meta" in data:
+    data = mapping(plain(root) if root else None)
+    if "_meta" in data:
         yield from _from_json(data, source)
         return
-    found: dict[str, tuple[dict[str, Any], list[str]]] = {}
+    found: dict[str, tuple[dict[str, object], list[str]]] = {}
     for group, host, given in _listed(data):
         variables, groups = found.setdefault(host, ({}, []))
         variables.update(given)
@@ -303,23 +302,19 @@ def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidat
             problems.append(f"{source}: {error.sentence}")
 
 
-def _listed(groups: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _listed(groups: object) -> Iterator[tuple[str, str, Mapping[str, object]]]:
     """Every host of every group, with its variables."""
-    for group, content in groups.items() if isinstance(groups, dict) else ():
-        if not isinstance(content, dict):
-            continue
-        hosts = content.get("hosts")
-        for host, given in hosts.items() if isinstance(hosts, dict) else ():
-            yield group, host, given if isinstance(given, dict) else {}
-        yield from _listed(content.get("children"))
+    for group, content in mapping(groups).items():
+        for host, given in mapping(mapping(content).get("hosts")).items():
+            yield group, host, mapping(given)
+        yield from _listed(mapping(content).get("children"))
 
 
-def _candidate(name: str, given: Any, groups: list[str], source: str) -> Candidate:
+def _candidate(name: str, given: Mapping[str, object], groups: list[str], source: str) -> Candidate:
     """The inventory's name stays where it gives no address: it may be an ssh alias."""
-    said = given if isinstance(given, dict) else {}
-    address = str(said.get("ansible_host") or name)
-    user, port = said.get("ansible_user"), said.get("ansible_port")
-    if said.get("ansible_connection") == "local":
+    address = str(given.get("ansible_host") or name)
+    user, port = given.get("ansible_user"), given.get("ansible_port")
+    if given.get("ansible_connection") == "local":
         address, user, port = "local", None, None
     bracketed = f"[{address}]" if port and address.count(":") > 1 else address
     host = (f"{user}@" if user else "") + bracketed + (f":{port}" if port else "")

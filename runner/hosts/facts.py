@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from disttui.runner.errors import HostError
 from disttui.runner.protocol.leases import Lease, Wish, in_the_way, own_leases, person, read_text
 from disttui.runner.text import clean
-from disttui.runner.untrusted.decode import COMPUTED, build
+from disttui.runner.untrusted.decode import COMPUTED, Shown, build
 from disttui.runner.untrusted.records import each, text, whole
 
 MOST_LEASES = 1000
@@ -50,6 +50,7 @@ def _lease(one: Mapping[str, object]) -> Lease | None:
 
 _Count = Annotated[int, 1 << 20]
 _Digest = Annotated[str, "[0-9a-f]{40,64}"]
+_Shown = Annotated[str, Shown(4096)]
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,10 @@ class GpuProcess:
     """A process that holds memory of a GPU."""
 
     pid: int
-    user: str
+    user: _Shown
     memory: int | None
     """Bytes, None where the driver does not report them."""
-    command: str
+    command: _Shown
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Gpu:
 
     index: Annotated[int, 1024]
     uuid: str
-    name: str
+    name: _Shown
     memory_total: int
     memory_used: int
     use: float | None
@@ -131,10 +132,10 @@ class Interpreter:
     """A Python on the host; `torch` None: it has none. Versions are read from files, nothing is imported."""
 
     path: str
-    version: str
-    torch: str | None
-    cuda: str | None
-    nccl: str | None
+    version: _Shown
+    torch: _Shown | None
+    cuda: _Shown | None
+    nccl: _Shown | None
     source: str
     mpi: bool | None = None
     """Whether torch was built with MPI; None: not known."""
@@ -238,8 +239,8 @@ class HostFacts:
     free_port: Annotated[int, 1 << 16] | None
     kill_user_processes: bool | None
     linger: bool | None
-    problems: tuple[Annotated[str, 2000], ...]
-    activate_problem: str = ""
+    problems: tuple[Annotated[str, Shown(2000)], ...]
+    activate_problem: Annotated[str, Shown(2000)] = ""
     """How `activate` failed, which is also one of `problems`; empty: it did not fail."""
     needs: Needs = Needs()
     code: Code | None = None

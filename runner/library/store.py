@@ -102,8 +102,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _leaves(inner, f"{path}.{key}" if path else str(key))
     elif path == "hosts" and isinstance(value, list):
         for host in value:
-            name = str(host.get("name") or host.get("host")) if isinstance(host, Mapping) else str(host)
-            yield f"hosts.{name}", clean(inline(host))
+            yield f"hosts.{_host_name(host)}", clean(inline(host))
     else:
         yield path, clean(inline(value))
 
@@ -216,13 +215,14 @@ def _joined_hosts(*lists: Any) -> list[Any]:
     return found
 
 
-def _by_name(hosts: Any) -> dict[str, Any]:
-    if not isinstance(hosts, list):
+def _by_name(hosts: object) -> dict[str, object]:
+    if not isinstance(hosts, list) or len(named := {_host_name(host): host for host in hosts}) < len(hosts):
         raise _ConflictError
-    names = [str(each.get("name") or each.get("host")) if isinstance(each, Mapping) else str(each) for each in hosts]
-    if len(set(names)) < len(names):
-        raise _ConflictError
-    return dict(zip(names, hosts, strict=True))
+    return named
+
+
+def _host_name(host: object) -> str:
+    return str(host.get("name") or host.get("host") if isinstance(host, Mapping) else host)
 
 
 def _same(one: Any, other: Any) -> bool:

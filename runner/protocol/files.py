@@ -198,12 +198,36 @@ class ChildStack(TypedDict, total=False):
     note: str
 
 
+class GroupStatus(TypedDict, total=False):
+    """How far a rank is in a process group: gloo writes these numbers as texts, NCCL as numbers."""
+
+    last_enqueued_collective: object
+    last_completed_collective: object
+
+
+class CollectiveEntry(TypedDict, total=False):
+    process_group: list[str]
+    """Its number and its name."""
+    collective_seq_id: int
+    profiling_name: str
+    input_sizes: object
+    time_created_ns: int
+    is_p2p: bool
+
+
+class FlightRecorder(TypedDict, total=False):
+    """The part of torch's flight recorder that is read (torch/csrc/distributed/c10d/FlightRecorder.hpp)."""
+
+    pg_status: dict[str, GroupStatus]
+    entries: list[CollectiveEntry]
+
+
 class RankStacks(TypedDict, total=False):
     """The stacks of a rank."""
 
     threads: list[Thread]
-    recorder: dict[str, object]
-    """Backend → the content of its flight recorder."""
+    recorder: dict[str, FlightRecorder]
+    """By backend."""
     text: str
     """faulthandler's words."""
     note: str

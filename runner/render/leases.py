@@ -39,7 +39,7 @@ def render_queue(runs: Sequence[WaitingRun]) -> str:
         if len(run.hosts) > 1:
             wants = f"{amount(len(run.hosts), 'host')}"
         since = span(max(0.0, run.hosts[0].time - run.since))
-        rows.append((short(run.run)[:40], clean(run.user)[:10], since, wants, clean(waits)))
+        rows.append((short(run.run)[:40], run.user[:10], since, wants, waits))
     return table(_QUEUE, rows) if rows else "the queue is empty"
 
 
@@ -47,10 +47,10 @@ def queue_details(runs: Sequence[WaitingRun]) -> str:
     """What each queued run waits for on each of its hosts, a line each."""
     lines = []
     for run in runs:
-        lines.append(f"{clean(run.run)} of {clean(run.user)}")
+        lines.append(f"{run.run} of {run.user}")
         for part in run.hosts:
             wants = f"  {clean(part.host)}: {what_of(part.wanted)}"
-            lines += [f"{wants}, behind {what_of(one)}: {clean(who_has(one, part.time))}" for one in part.ahead]
+            lines += [f"{wants}, behind {what_of(one)}: {who_has(one, part.time)}" for one in part.ahead]
             lines += [] if part.ahead else [f"{wants}, free"]
     return "\n".join(lines) or "the queue is empty"
 
@@ -61,7 +61,7 @@ def ahead_lines(ahead: Sequence[tuple[str, float, Lease]]) -> list[str]:
     Args:
         ahead: Host, its unix time, and a lease there.
     """
-    lines = [f"waits for {clean(host)} {what_of(one)}: {clean(who_has(one, now))}" for host, now, one in ahead]
+    lines = [f"waits for {clean(host)} {what_of(one)}: {who_has(one, now)}" for host, now, one in ahead]
     return lines or ["next to start"]
 
 
@@ -123,7 +123,7 @@ def _once(leases: Sequence[Lease]) -> Sequence[Lease]:
 
 def _lease(lease: Lease | None, host: HostLeases, gpu: Gpu | None) -> tuple[str, str, str]:
     processes = ", ".join(
-        clean(f"{one.user}: {one.command}") + (f" {gibibytes(one.memory)}" if one.memory else "")
+        f"{one.user}: {one.command}" + (f" {gibibytes(one.memory)}" if one.memory else "")
         for one in (gpu.processes if gpu else ())
     )
     if lease is None:

@@ -56,7 +56,7 @@ def host_row(at: int, name: str, facts: HostFacts, marked: set[tuple[int, str]])
         "cores": f"{facts.cpu.available}/{facts.cpu.physical}",
         "memory": f"{_gib(min(facts.memory.available, total))}/{_gib(total)} GiB",
         "GPUs": f"{sum(not gpu.busy for gpu in facts.gpus)}/{len(facts.gpus)} free" if facts.gpus else "-",
-        "torch": clean(chosen[0].torch or "")[:20] if chosen else "none",
+        "torch": (chosen[0].torch or "")[:20] if chosen else "none",
     }
     nics = _reachable(facts)
     address = nics[0].addresses[0] if nics else "-"
@@ -91,7 +91,7 @@ def host_details(facts: HostFacts, with_address: bool) -> Iterator[str]:
             speed = f" · {nic.speed / 1000:g} Gbit/s" if nic.speed else ""
             yield from _wrapped(f"{clean(nic.name)}: {', '.join(map(clean, nic.addresses))}{speed}")
     for problem in facts.problems:
-        yield from _wrapped("! " + clean(problem))
+        yield from _wrapped(f"! {problem}")
 
 
 def _cpu_limits(facts: HostFacts) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _cpu_limits(facts: HostFacts) -> Iterator[str]:
 
 def _gpu_lines(gpus: Sequence[Gpu], now: float) -> Iterator[str]:
     for (name, memory), group in groupby(gpus, key=lambda gpu: (gpu.name, gpu.memory_total)):
-        yield from _wrapped(f"{_numbers(group)}: {clean(name)}, {_size(memory)}")
+        yield from _wrapped(f"{_numbers(group)}: {name}, {_size(memory)}")
     for who, group in groupby(gpus, key=lambda gpu: gpu.lease and who_has(gpu.lease, now)):
         if who:
             yield from _wrapped(f"{_numbers(group)}: leased: {who}")
@@ -115,7 +115,7 @@ def _gpu_lines(gpus: Sequence[Gpu], now: float) -> Iterator[str]:
         if gpu.in_use:
             use = "" if gpu.use is None else f", {gpu.use:.0f} % busy"
             taken = f"GPU {gpu.index}: {gibibytes(gpu.memory_used)} taken{use}"
-            who = ", ".join(f"{clean(item.user)} ({clean(item.command)} {item.pid})" for item in gpu.processes)
+            who = ", ".join(f"{item.user} ({item.command} {item.pid})" for item in gpu.processes)
             yield from _wrapped(f"{taken}, by {who or 'a process that is not visible from here'}")
 
 
@@ -169,15 +169,15 @@ def _alike(value: Any, usual: Any) -> bool:
 
 
 def _gpu_summary(facts: HostFacts) -> str:
-    kinds = Counter(f"{clean(gpu.name)} {_size(gpu.memory_total)}" for gpu in facts.gpus)
+    kinds = Counter(f"{gpu.name} {_size(gpu.memory_total)}" for gpu in facts.gpus)
     return " + ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items())) or "none"
 
 
 def _torch_summary(found: Sequence[Interpreter]) -> str:
     if not found:
         return "none"
-    version, cuda = clean(found[0].torch or ""), found[0].cuda
-    return f"{version} (CUDA {clean(cuda)})" if cuda and "+cu" not in version else version
+    version, cuda = found[0].torch or "", found[0].cuda
+    return f"{version} (CUDA {cuda})" if cuda and "+cu" not in version else version
 
 
 def _with_torch(facts: HostFacts) -> list[Interpreter]:

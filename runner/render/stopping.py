@@ -25,7 +25,7 @@ def stopped_lines(stopped: StopResult) -> list[str]:
     if stopped.before:
         lines = [_ended_before(stopped)]
     elif ends:
-        state = clean(str((stopped.end or {}).get("state") or "stopped"))
+        state = stopped.end["state"] if stopped.end else "stopped"
         lines.append(f"{run} {state} on {', '.join(ends)}")
     if stopped.unconfirmed:
         lines.append(f"not confirmed by {', '.join(stopped.unconfirmed)}: repeat the stop when it can be reached")

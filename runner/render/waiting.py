@@ -86,7 +86,7 @@ def dropped_words(run: str, why: str) -> str:
         run: Its id, as short as it is shown.
         why: As in the run's summary.
     """
-    return f"dropped from the queue: {clean(why)}; queue it again: disttui rerun {run} --when-free"
+    return f"dropped from the queue: {why}; queue it again: disttui rerun {run} --when-free"
 
 
 def stage(state: RunState) -> str:

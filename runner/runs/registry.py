@@ -34,10 +34,10 @@ from disttui.runner.protocol.requests import Run
 from disttui.runner.protocol.summary import summarize
 from disttui.runner.runs.state import RunState, begin, job_nodes, outcome
 from disttui.runner.runs.store import NO_ROOM, mirrors_folder
-from disttui.runner.runs.summary import Summary, end_of, summary_of
+from disttui.runner.runs.summary import RunStatus, Summary, end_of, summary_of
 from disttui.runner.text import clean
 from disttui.runner.untrusted.decode import decode
-from disttui.runner.untrusted.records import LONGEST, json_object
+from disttui.runner.untrusted.records import LONGEST, json_object, mapping
 
 _SEEN: Final = "seen.json"
 _ENDS: Final = "ends.json"
@@ -140,7 +140,7 @@ class KnownRun:
         with suppress(OSError):
             replace(self, problem=why).save()
 
-    def summary(self, answers: Mapping[int, Summary] | None = None) -> dict[str, Any]:
+    def summary(self, answers: Mapping[int, Summary] | None = None) -> RunStatus:
         """Its summary from what is stored here, in the form of the `list` op; `state` may be "unknown".
 
         Args:
@@ -161,7 +161,7 @@ class KnownRun:
             stored,
             key=lambda one: (bool(answers) and one is seen, one.get("attempt", 0), one.get("step", -1), one is seen),
         )
-        found: dict[str, Any] = {
+        found: RunStatus = {
             "run": self.run, "by": self.by, "started": self.started, "state": "unknown",
             "hosts": [host.name for host in self.hosts], "nproc": [host.nproc for host in self.hosts],
             **newest, "name": self.name, "note": "sandbox" if self.sandbox else "",
@@ -180,11 +180,11 @@ class KnownRun:
 
     def ends(self) -> dict[int, Exit]:
         """How it has ended on each host, as the mirror has it, or else as the host has answered."""
-        noted = (read_object(self.folder / _ENDS) or {}).get("ends")
+        noted = mapping((read_object(self.folder / _ENDS) or {}).get("ends"))
         seen = self._seen()
         found: dict[int, Exit] = {}
         for node in range(len(self.hosts)):
-            answered = noted.get(str(node)) if isinstance(noted, dict) else None
+            answered = noted.get(str(node))
             if answered is None and seen and seen.get("node_rank") == node:
                 answered = end_of(seen)
             with suppress(ValueError, PathError):
@@ -210,9 +210,7 @@ class KnownRun:
             unconfirmed: The node ranks that a stop has not reached; None: no stop has been asked for.
         """
         noted = read_object(self.folder / _ENDS) or {}
-        known = noted.get("ends")
-        known = known if isinstance(known, dict) else {}
-        new = {**noted, "ends": {**known, **{str(node): end for node, end in ends.items()}}}
+        new = {**noted, "ends": {**mapping(noted.get("ends")), **{str(node): end for node, end in ends.items()}}}
         if unconfirmed is not None:
             new["unconfirmed"] = list(unconfirmed)
         if new != noted and (ends or unconfirmed):

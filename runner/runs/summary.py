@@ -15,7 +15,7 @@ from disttui.runner.protocol.metrics import NOT_FINITE
 from disttui.runner.protocol.names import RUN
 from disttui.runner.text import clean
 from disttui.runner.untrusted.decode import decode
-from disttui.runner.untrusted.records import bounded, each, text, whole
+from disttui.runner.untrusted.records import bounded, each, mapping, text, whole
 
 MOST_HOSTS = 1024
 _MOST_RUNS = 10_000
@@ -68,10 +68,16 @@ class Summary(TypedDict, total=False):
     """Why a queued run ended before its turn; empty: it has not, or was stopped."""
 
 
+class RunStatus(Summary, total=False):
+    """A run with its last known state."""
+
+    note: str
+    """A note about that state."""
+
+
 def summaries(answer: Any) -> tuple[Summary, ...]:
     """The summaries in an answer of the op `list`; malformed ones are left out."""
-    runs = answer.get("runs") if isinstance(answer, Mapping) else None
-    return each(runs, summary_of, _MOST_RUNS)
+    return each(mapping(answer).get("runs"), summary_of, _MOST_RUNS)
 
 
 def summary_of(fields: Mapping[str, Any]) -> Summary | None:

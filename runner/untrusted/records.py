@@ -29,6 +29,11 @@ def text(value: Any, most: int) -> str:
     return clean(value[:most]) if isinstance(value, str) else ""
 
 
+def mapping(value: object) -> Mapping[str, object]:
+    """`value` if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
 def each(items: Any, read: Callable[[Mapping[str, Any]], _Read | None], most: int) -> tuple[_Read, ...]:
     """The results of `read` for the first `most` objects of a list, without None."""
     if not isinstance(items, list):

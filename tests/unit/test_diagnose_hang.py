@@ -264,7 +264,9 @@ def test_ranks_outside_of_any_function_share_one_top_level() -> None:
 
 def test_nonsense_is_survived_and_cannot_steer_the_terminal() -> None:
     frames = [{"file": "/x/\x1b[2Ja.py", "line": "x", "function": "f\n✗ forged"}]
-    hostile = {"threads": [{"main": True, "frames": frames}], "recorder": {"gloo": {"pg_status": {"0": {}}}}}
+    entries = [7, {"process_group": 7}, {"process_group": ["0"], "profiling_name": 7, "time_created_ns": "x"}]
+    recorder = {"nccl": 7, "mpi": {"pg_status": {"0": 7}}, "gloo": {"pg_status": {"0": {}}, "entries": entries}}
+    hostile = {"threads": [{"main": True, "frames": frames}], "recorder": recorder}
     text = "\n".join(sentences([standing(0, "h\n\x1b", hostile), standing(1, "h", {})]))
     assert "\x1b" not in text and len(text.split("\n")) == 2
     assert sentences([]) == []

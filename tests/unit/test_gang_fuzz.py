@@ -203,7 +203,7 @@ class Peer:
     def __init__(self, sock: socket.socket, leads: bool) -> None:
         self.sock = sock
         self.session = WireSession(KEY, leads)
-        self.heard: list[dict[str, Any]] = []
+        self.heard: list[messages.Unread] = []
         sock.send(self.session.greeting())
 
     def read(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -121,6 +121,7 @@ def test_remote_text_cannot_steer_the_terminal() -> None:
         gpus=(replace(_gpu(0, 0, GpuProcess(1, evil, None, evil)), name=evil),),
         nics=(Nic(evil, (evil, evil), 1000, True, False, False),),
     )
+    facts = HostFacts.from_json(asdict(facts))
     text = render_probe([(evil, facts), ("b", HostError("b", evil, evil)), ("c", _PLAIN)])
     assert not any(character in text for character in "\x1b\x07\u202e")
     assert not any(line.startswith("node9") for line in text.splitlines())

@@ -87,15 +87,15 @@ class ProfileErrorScreen(DisttuiScreen):
         self._wrong = []
         at = 0
         if not under:
-            yield from (Point(clean(str(self._error)), "$state-failed", "✗ "), Point(""))
+            yield from (Point(str(self._error), "$state-failed", "✗ "), Point(""))
         for number, line in enumerate(["", *lines]):
             wrong = under.get(number, ())
             if number:
-                yield Point(clean(line), "bold" if wrong else "", f"{number:>4}  ", "$muted")
+                yield Point(line, "bold" if wrong else "", f"{number:>4}  ", "$muted")
                 at += 1
             for problem in wrong:
                 self._wrong.append(at)
-                yield Point(clean(problem.reason), "$state-failed", " " * (5 + max(1, problem.column)) + "✗ ")
+                yield Point(problem.reason, "$state-failed", " " * (5 + max(1, problem.column)) + "✗ ")
                 at += 1
 
     def _show(self) -> None:

@@ -94,7 +94,7 @@ class CheckStep(Step):
         super().show(view)
         planned = view.planned
         lines = self.measured[1] if self.measured and planned and planned.profile == self.measured[0] else ()
-        points = [Point(clean(line)) for line in lines]
+        points = [*map(Point, lines)]
         self._pane("checks").tell([*points, *([Point("")] if points else []), *_findings(view)])
         changes = diff(view.draft.old, view.draft.text, clean(view.draft.path.name)) if view.draft.path else []
         if changes and not self._whole:
@@ -182,8 +182,8 @@ def _findings(view: WizardState) -> Iterator[Point]:
         yield from (Point(problem, "$state-failed", "✗ ") for problem in view.draft.problems)
         for state in view.of_hosts():
             if state.error:
-                yield Point(clean(state.error.sentence), "$state-failed", "✗ ")
-                yield Point(clean(state.error.cure), "$muted", "  → ")
+                yield Point(state.error.sentence, "$state-failed", "✗ ")
+                yield Point(state.error.cure, "$muted", "  → ")
             elif state.pending:
                 yield Point(f"{clean(state.name)} {state.state}", "$state-waiting", "◌ ")
         return
@@ -196,7 +196,7 @@ def _findings(view: WizardState) -> Iterator[Point]:
         mark = "·" if finding.level == "info" else seen.glyph
         yield Point(f"{where}{clean(finding.what)}", mark=f"{mark} ", mark_style=seen.style)
         if finding.cure:
-            yield Point(clean(finding.cure), "$muted", "  → ")
+            yield Point(finding.cure, "$muted", "  → ")
     for advice in planned.recommendation.warnings:
         where = f"{clean(advice.host)}: " if advice.host else ""
         yield Point(f"{where}{clean(advice.text)}", mark="▲ ", mark_style="$state-slow")
@@ -206,18 +206,18 @@ def _findings(view: WizardState) -> Iterator[Point]:
     yield Point("")
     if waits:
         yield Point("When these have ended:", "$muted")
-    yield Point(clean(counts_line(planned.plan)), "$muted")
+    yield Point(counts_line(planned.plan), "$muted")
     layout = planned.plan.layout
     divided = layout is not None and layout.dp_replicate < layout.world_size  # else the strategy says it all
     for key in ("backend", "strategy", *(["layout"] if divided else []), "precision", "master"):
-        yield Point(clean(planned.recommendation.reasons[key]), mark=f"{key:<11}", mark_style="$muted")
+        yield Point(planned.recommendation.reasons[key], mark=f"{key:<11}", mark_style="$muted")
     for key, text in effect_lines(planned.profile, job=False):
         yield Point(text, mark=f"{key:<10} ", mark_style="$muted")
 
 
 def _waits(waits: Sequence[tuple[str, float, Lease]]) -> Iterator[Point]:
     for host, now, lease in waits:
-        yield Point(clean(f"{host}: {holder(lease, now)}"), mark="◌ ", mark_style="$state-waiting")
+        yield Point(f"{host}: {holder(lease, now)}", mark="◌ ", mark_style="$state-waiting")
     if waits:
         words = "Ask them, or let it wait: it starts when these, and runs queued before it, have ended."
         yield Point(words, "$muted", "  → ")
@@ -239,14 +239,14 @@ def _yaml(text: str) -> Iterator[Point]:
 
 
 def _diff(lines: Sequence[str]) -> Iterator[Point]:
-    return (Point(clean(line[1:]), _DIFF.get(line[:1], ""), line[:1]) for line in lines[2:])
+    return (Point(line[1:], _DIFF.get(line[:1], ""), line[:1]) for line in lines[2:])
 
 
 def _commands(planned: Planned) -> Iterator[Point]:
     if planned.plan.batch is not None:
         yield Point("Submitted as a Slurm job; RUN is the run's id.", "$muted")
         yield Point("")
-        yield from (Point(clean(line), hang=4) for line in batch_script(planned.plan, planned.plan.batch).splitlines())
+        yield from (Point(line, hang=4) for line in batch_script(planned.plan, planned.plan.batch).splitlines())
         return
     yield Point("Run these on each host to do the same by hand.", "$muted")
     for host in planned.plan.hosts:

@@ -79,7 +79,7 @@ class StepNotes(Pages):
         """Replace the points; they are cleaned, and never parsed as markup."""
         self.border_title = Content(f" {clean(title)} ") if title else ""
         shown = [point if isinstance(point, Point) else Point(point) for point in points]
-        self.show(point._replace(text=clean(str(point.text)), mark=clean(point.mark)) for point in shown)
+        self.show(point._replace(text=str(point.text), mark=clean(point.mark)) for point in shown)
 
 
 def folded(states: Iterable[HostCheck]) -> Iterator[Point]:

@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Callable, cast
+from typing import TYPE_CHECKING, Callable, cast
 
 from ...protocol.events import Dial, Event, HostSeen
 from ...protocol.gang import Order, Report, RestMessage
@@ -165,7 +165,7 @@ class Follower:
         def opened() -> None:
             channel.send({"k": "hello", "probe": probe, **who})
 
-        def answer(message: dict[str, Any]) -> None:
+        def answer(message: messages.Unread) -> None:
             try:
                 word = messages.read(message, messages.ANSWER)
             except messages.MalformedMessageError as error:
@@ -244,7 +244,7 @@ class Follower:
     def _tell_reached(self) -> None:
         self.send({"k": "reached", "addresses": sorted(self._reached), "pending": bool(self._trying)})
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _hear(self, message: messages.Unread) -> None:
         try:
             new = self._link.take(message)
         except messages.MalformedMessageError as error:

@@ -85,7 +85,7 @@ class Leader:
         if len(self._strangers) >= 512:
             self._drop(next(iter(self._strangers)))
 
-        def take(message: dict[str, Any]) -> None:
+        def take(message: messages.Unread) -> None:
             self._greet(channel, message)
 
         def closed(why: str) -> None:
@@ -98,7 +98,7 @@ class Leader:
         self._strangers.pop(stranger, None)
         stranger.close()
 
-    def _greet(self, channel: Channel, message: dict[str, Any]) -> None:
+    def _greet(self, channel: Channel, message: messages.Unread) -> None:
         """Handle the first message of a connection; its valid MAC proves that the sender has the run's key."""
         if channel not in self._strangers:
             return
@@ -137,7 +137,7 @@ class Leader:
             follower.link, follower.instance = Peer(messages.OF_FOLLOWER), instance
         follower.broken = None
 
-        def take(message: dict[str, Any]) -> None:
+        def take(message: messages.Unread) -> None:
             self._take(node, follower, message)
 
         def closed(why: str) -> None:
@@ -153,7 +153,7 @@ class Leader:
         follower.link.beat()
         self._gang.join(node)
 
-    def _take(self, node: int, follower: _Follower, message: dict[str, Any]) -> None:
+    def _take(self, node: int, follower: _Follower, message: messages.Unread) -> None:
         try:
             new = follower.link.take(message)
         except messages.MalformedMessageError as error:

@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import time
-from typing import Any, Callable, Mapping
+from typing import Any, Callable
 
 from ..loop import Loop
 from . import messages
@@ -61,7 +61,7 @@ class WireSession:
         """The first bytes of each side, the only ones without a MAC."""
         return self._nonce
 
-    def pack(self, message: dict[str, Any]) -> bytes:
+    def pack(self, message: messages.Unread) -> bytes:
         """The frame of a message. Raises BrokenWireError when it is too long."""
         payload = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
         if _PROOF + len(payload) > (LIMIT if self._sent else FIRST_LIMIT):
@@ -70,12 +70,12 @@ class WireSession:
         self._sent += 1
         return struct.pack(">I", _PROOF + len(payload)) + proof + payload
 
-    def feed(self, data: bytes) -> list[dict[str, Any]]:
+    def feed(self, data: bytes) -> list[messages.Unread]:
         """Take bytes from the wire and return the messages they complete. Raises BrokenWireError."""
         self._buffer += data
-        messages: list[dict[str, Any]] = []
+        found: list[messages.Unread] = []
         if not self._session and not self._greet():
-            return messages
+            return found
         while len(self._buffer) >= 4:
             (length,) = struct.unpack(">I", self._buffer[:4])
             if length > (LIMIT if self.proven else FIRST_LIMIT):
@@ -85,8 +85,8 @@ class WireSession:
             if len(self._buffer) < 4 + length:
                 break
             frame, self._buffer = self._buffer[4 : 4 + length], self._buffer[4 + length :]
-            messages.append(self._take(frame[:_PROOF], frame[_PROOF:]))
-        return messages
+            found.append(self._take(frame[:_PROOF], frame[_PROOF:]))
+        return found
 
     def _greet(self) -> bool:
         nonce = self._buffer[:_NONCE]
@@ -98,7 +98,7 @@ class WireSession:
         self._session = self._nonce + nonce if self._leads else nonce + self._nonce
         return True
 
-    def _take(self, proof: bytes, payload: bytes) -> dict[str, Any]:
+    def _take(self, proof: bytes, payload: bytes) -> messages.Unread:
         if not hmac.compare_digest(self._proof(not self._leads, self._received, payload), proof):
             raise BrokenWireError("a frame has the wrong proof")
         self._received += 1
@@ -109,7 +109,7 @@ class WireSession:
         return hmac.new(self._key, sender + self._session + struct.pack(">Q", number) + payload, "sha256").digest()
 
 
-def _parse(payload: bytes) -> dict[str, Any]:
+def _parse(payload: bytes) -> messages.Unread:
     try:
         message = json.loads(payload)
     except (ValueError, RecursionError):
@@ -133,7 +133,7 @@ class Channel:
         loop: Loop,
         sock: socket.socket,
         session: WireSession,
-        take: Callable[[dict[str, Any]], None],
+        take: Callable[[messages.Unread], None],
         closed: Callable[[str], None],
         opened: Callable[[], None] = lambda: None,
     ) -> None:
@@ -152,13 +152,13 @@ class Channel:
             pass  # some systems raise where the other side has gone; the next read reports that
         self._write()
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: messages.Unread) -> None:
         """Send a message, or as much of it as the socket takes; the rest is sent when the socket is writable."""
         if self.alive:
             self._output += self._session.pack(message)
             self._write()
 
-    def hand_over(self, take: Callable[[dict[str, Any]], None], closed: Callable[[str], None]) -> None:
+    def hand_over(self, take: Callable[[messages.Unread], None], closed: Callable[[str], None]) -> None:
         """Replace the callbacks for messages and for the end of the connection."""
         self._take, self._closed = take, closed
 
@@ -181,7 +181,7 @@ class Channel:
             if not data:
                 raise ConnectionResetError("the other side has closed the connection")
             was_open = self._session.open
-            messages = self._session.feed(data)
+            received = self._session.feed(data)
         except BlockingIOError:
             return
         except (OSError, BrokenWireError) as error:
@@ -189,7 +189,7 @@ class Channel:
             return
         if self._session.open and not was_open:
             self._opened()
-        for message in messages:
+        for message in received:
             if self.alive:
                 self._take(message)
 
@@ -243,7 +243,7 @@ class Peer:
         """Whether there is a connection that is not known to be dead."""
         return self.channel is not None and self.channel.alive
 
-    def send(self, message: Mapping[str, object]) -> None:
+    def send(self, message: messages.Unread) -> None:
         """Send a message now or as soon as there is a connection again."""
         self._sent += 1
         self._unheard.append({**message, "id": self._sent})
@@ -270,7 +270,7 @@ class Peer:
         if self.channel:
             self.channel.send({"k": "beat", "t": time.time(), "ack": self._received, **fields})
 
-    def take(self, message: dict[str, Any]) -> dict[str, Any] | None:
+    def take(self, message: messages.Unread) -> dict[str, Any] | None:
         """Note an incoming message. Returns it if it is a beat or new, None for a repeated one.
 
         Raises MalformedMessageError for an invalid message, which counts as received.

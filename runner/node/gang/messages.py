@@ -20,6 +20,9 @@ _Check = Callable[[Any], bool]
 Kinds = Mapping[str, Mapping[str, _Check]]
 """Kind → field → what its value must be; a field whose name ends in `?` may be absent."""
 
+Unread = Mapping[str, object]
+"""A message as JSON, before `read` has checked it."""
+
 _EXACT = 2**53
 _LARGEST = 1e15
 
@@ -28,7 +31,7 @@ class MalformedMessageError(Exception):
     """A message is invalid. The text quotes nothing of it."""
 
 
-def read(message: Mapping[str, Any], kinds: Kinds) -> Dict[str, Any]:
+def read(message: Unread, kinds: Kinds) -> Dict[str, Any]:
     """Return the known fields of a message, checked, and its `k`. Raises MalformedMessageError."""
     kind = message.get("k")
     fields = kinds.get(kind) if isinstance(kind, str) else None

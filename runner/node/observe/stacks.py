@@ -131,8 +131,7 @@ def _innermost_first(answer: RankStacks) -> List[Any]:
 
 def _entered(answer: RankStacks) -> Dict[str, object]:
     """How many collectives the rank has entered and left, by backend and process group."""
-    traces: Dict[str, Any] = answer["recorder"]
-    return {backend: trace.get("pg_status") for backend, trace in traces.items()}
+    return {backend: trace.get("pg_status") for backend, trace in answer["recorder"].items()}
 
 
 def _newest_attempt(folder: str) -> str:

@@ -24,7 +24,7 @@ from .. import sockets
 from .identity import Reports
 
 if TYPE_CHECKING:
-    from ...protocol.files import StackFrame, Thread
+    from ...protocol.files import FlightRecorder, StackFrame, Thread
 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LOOK_EVERY = 0.5
@@ -151,10 +151,10 @@ def _frame(place: _Place) -> StackFrame:
     return {"file": file, "line": place.line, "function": place.code.co_name, "text": text[:200]}
 
 
-def _recorder() -> Dict[str, Any]:
+def _recorder() -> Dict[str, FlightRecorder]:
     """The content of torch's flight recorder by backend: the state of every process group and the last collectives."""
     bindings = sys.modules.get("torch._C._distributed_c10d")
-    found = {}
+    found: Dict[str, FlightRecorder] = {}
     for backend, function in (("gloo", "_dump_fr_trace_json"), ("nccl", "_dump_nccl_trace_json")):
         dump = getattr(bindings, function, None)
         if dump is None:
