@@ -210,11 +210,14 @@ def test_a_job_that_somebody_cancels_has_been_stopped_by_slurm(slurm: Slurm, me:
     assert "failed" not in running.stderr
 
 
-def test_a_link_that_breaks_during_the_submission_leads_to_no_second_job(slurm: Slurm, me: User) -> None:
+def test_a_link_that_breaks_during_the_submission_leads_to_no_second_job(
+    slurm: Slurm, me: User, tmp_path: Path
+) -> None:
     """The request is repeated on a new link, whether the first has got as far as noting the job's id or not."""
     profile = load(_profile(me, {"command": ["sleep", "600"]}))
     run, jobs = f"twice-{secrets.token_hex(8)}", []
-    with Viewer(me.environment(), ssh_config=str(me.cluster.ssh_config)) as viewer:
+    environ = {**me.environment(), "XDG_DATA_HOME": str(tmp_path)}
+    with Viewer(environ, ssh_config=str(me.cluster.ssh_config)) as viewer:
         for _ in range(3):
             with prepare(viewer, profile) as prepared:
                 plan = prepared.planned.plan

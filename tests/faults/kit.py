@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.cluster.host import ClusterHost
 from tests.cluster.typed import Running, User, typed, wait_gone
+from tests.unit.waiting import Patience
 
 COUNT = """
 import json, os, pathlib, sys, time
@@ -221,9 +222,9 @@ def shown(output: str, rank: int) -> int:
 
 def wait_until(so: Until, timeout: float = 60, story: Callable[[], str] = str) -> None:
     """Poll until something is so."""
-    deadline = time.monotonic() + timeout
+    patience = Patience(timeout)
     while not so():
-        assert time.monotonic() < deadline, f"it does not happen in {timeout:g} s\n{story()}"
+        assert not patience.ended, f"it does not happen in {timeout:g} s\n{story()}"
         time.sleep(0.02)
 
 

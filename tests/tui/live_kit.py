@@ -19,6 +19,7 @@ from disttui.tui.app import DisttuiApp
 from disttui.tui.router import First
 from tests.cluster.typed import COMMAND
 from tests.tui.shelf_kit import environ
+from tests.unit.waiting import Patience
 
 _JOB = """
 import json, os, pathlib, sys, time
@@ -85,9 +86,9 @@ class Live:
 
     def wait_counting(self, seconds: float = 120) -> None:
         """Until both ranks count."""
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         while not all(self.log(rank).exists() and b" counts " in self.log(rank).read_bytes() for rank in (0, 1)):
-            assert time.monotonic() < deadline, (self.folder / "events.jsonl").read_text()
+            assert not patience.ended, (self.folder / "events.jsonl").read_text()
             time.sleep(0.1)
 
     def pids(self) -> list[int]:

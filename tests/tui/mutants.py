@@ -34,7 +34,7 @@ from tests.tui.snap import until
 from tests.unit import test_hostile_mirror as mirrors
 
 SECONDS = 10
-"""That one look may take."""
+"""Processor time that one look may take."""
 _NUMBERS = (
     b"0", b"-1", b"1e308", b"-1.7e308", b"5e-324", b"1e999", b"1e30", b"1E+19", b"1e-19", b"NaN", b"-Infinity",
     b"9" * 400, b"9223372036854775807", b"0.5",
@@ -85,9 +85,9 @@ def spoil(base: Path, dice: random.Random) -> None:
 @contextmanager
 def a_look() -> Iterator[None]:
     """End this process if it takes too long."""
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     yield
-    signal.alarm(0)
+    signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 async def _open(pilot: Pilot[None], *keys: str) -> None:

@@ -25,6 +25,7 @@ from disttui.tui.app import DisttuiApp
 from tests.tui import shelf_kit as kit
 from tests.tui.scenes import Scene, dashboard, home, in_replay, in_top, in_wizard, nothing, wizard
 from tests.tui.wizard_kit import HOSTS, record
+from tests.unit.waiting import Patience
 
 FOLDER = Path(__file__).parents[2] / "docs" / "img"
 _CELL = 12.2
@@ -83,11 +84,11 @@ async def render(scene: Scene, path: Path, png: bool = False, like: str | None =
                 await pilot.press(*scene.keys)
                 if scene.act:
                     await scene.act(pilot)
-                late = time.monotonic() + 60
+                patience = Patience(60)
                 while True:
                     await pilot.pause(0.3)
                     write(app, path, png)
-                    if like in (None, path.with_suffix(".svg").read_text(encoding="utf-8")) or time.monotonic() > late:
+                    if like in (None, path.with_suffix(".svg").read_text(encoding="utf-8")) or patience.ended:
                         break
 
 

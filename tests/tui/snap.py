@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from typing import Any
 from textual._context import visible_screen_stack
 from textual.app import App
 from textual.pilot import Pilot
+
+from tests.unit.waiting import Patience
 
 FOLDER = Path(__file__).parent / "snapshots"
 SIZES = ((80, 24), (100, 30), (160, 48), (40, 12))
@@ -57,9 +58,9 @@ async def assert_snapshots(pilot: Pilot[None], name: str, sizes: Sequence[tuple[
 
 async def until(pilot: Pilot[None], holds: Callable[[], object], seconds: float = 60.0) -> None:
     """Let the app run until a condition holds and it is idle; a look costs CPU, so they come ever less often."""
-    deadline, wait = time.monotonic() + seconds, 0.02
+    patience, wait = Patience(seconds), 0.02
     while not (is_drawn(pilot.app) and holds()):
-        assert time.monotonic() < deadline, "it does not happen\n" + screen_text(pilot.app)
+        assert not patience.ended, "it does not happen\n" + screen_text(pilot.app)
         await asyncio.sleep(wait)
         wait = min(1.3 * wait, 0.2)
     await pilot.pause()

@@ -22,6 +22,7 @@ import pytest
 from disttui.runner.ids import short
 from disttui.runner.runs.registry import known_runs
 from tests.tui import shelf_kit as kit
+from tests.unit.waiting import Patience
 
 ROOT = Path(__file__).parents[2]
 CLI = [sys.executable, "-c", "from disttui.runner.cli import main; main()"]
@@ -45,9 +46,9 @@ class Terminal:
 
     def until(self, words: bytes, seconds: float = 60.0) -> None:
         """Read until something has been written."""
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         while words not in self.seen:
-            assert time.monotonic() < deadline, f"{words!r} never came, but {self.seen[-600:]!r}"
+            assert not patience.ended, f"{words!r} never came, but {self.seen[-600:]!r}"
             self.read(0.1)
 
     def read(self, seconds: float) -> int:
@@ -64,9 +65,9 @@ class Terminal:
 
     def end(self, seconds: float = 30.0) -> int:
         """Wait for the end; return the exit code."""
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         while self.child.poll() is None:
-            assert time.monotonic() < deadline, f"it does not end: {self.seen[-600:]!r}"
+            assert not patience.ended, f"it does not end: {self.seen[-600:]!r}"
             self.read(0.1)
         self.read(0.1)
         return self.child.returncode

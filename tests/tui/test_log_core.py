@@ -24,6 +24,7 @@ from disttui.tui.log.search import Pattern
 from disttui.tui.log.sources import AttemptLog, LogSources
 from disttui.tui.log.view import LogViewState
 from tests.tui.demo_log import Writer
+from tests.unit.waiting import Patience
 
 BITS = st.sampled_from(
     [
@@ -258,7 +259,7 @@ def test_a_rank_that_is_chosen_twice_in_a_row_is_shown(tmp_path: Path) -> None:
 
 
 def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
+    patience = Patience(20)
     while not true():
-        assert time.monotonic() < deadline
+        assert not patience.ended
         time.sleep(0.01)

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.unit.waiting import Patience
+
 POLL = 0.1
 
 
@@ -65,17 +67,17 @@ class Tmux:
 
     def until(self, pattern: str, seconds: float = 120.0) -> str:
         """Wait until the screen shows something; returns it."""
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         while not re.search(pattern, shown := self.screen()):
-            assert time.monotonic() < deadline, f"{pattern!r} never came:\n{shown}"
+            assert not patience.ended, f"{pattern!r} never came:\n{shown}"
             time.sleep(POLL)
         return shown
 
     def until_gone(self, pattern: str, seconds: float = 120.0) -> None:
         """Wait until the screen does not show something any more."""
-        deadline = time.monotonic() + seconds
+        patience = Patience(seconds)
         while re.search(pattern, shown := self.screen()):
-            assert time.monotonic() < deadline, f"{pattern!r} is still there:\n{shown}"
+            assert not patience.ended, f"{pattern!r} is still there:\n{shown}"
             time.sleep(POLL)
 
     def tell(self, what: str) -> str:

@@ -16,7 +16,10 @@ from disttui.runner.node.rank import mpi_world
 from tests.kept import node_program
 from tests.unit.waiting import wait_for
 
-PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+def plain() -> dict[str, str]:
+    """The environment of the tests without variables of Python."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 def free_port() -> int:
@@ -58,7 +61,7 @@ class Launch:
             self.process = subprocess.Popen(
                 [python, "-u", program, part, *options, program, "shim", *job],
                 cwd=folder, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
-                env={**PLAIN, "DISTTUI_DIR": str(self.attempt), "DISTTUI_RUN": folder.name, "DISTTUI_NODE": "0",
+                env={**plain(), "DISTTUI_DIR": str(self.attempt), "DISTTUI_RUN": folder.name, "DISTTUI_NODE": "0",
                      "DISTTUI_ATTEMPT": "1",
                      **({"DISTTUI_PRELOAD": "torch"} if preload else {"OMP_NUM_THREADS": "1"}),
                      **(env or {})}, pass_fds=keep,

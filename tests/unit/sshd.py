@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.waiting import Patience
+
 USER = getpass.getuser()
 _SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
@@ -204,7 +206,7 @@ def _name(pid: int) -> str:
 
 def wait_for(condition: Callable[[], bool], limit: float = 30.0) -> None:
     """Poll until `condition` holds."""
-    deadline = time.monotonic() + limit
+    patience = Patience(limit)
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert not patience.ended, "waited in vain"
         time.sleep(0.02)

@@ -16,7 +16,7 @@ import pytest
 
 from disttui.runner.node.ports import is_listening, listen, reserve
 from tests.kept import node_program
-from tests.unit.launcher_kit import PLAIN, Launch, alive, free_port, script
+from tests.unit.launcher_kit import Launch, alive, free_port, plain, script
 from tests.unit.waiting import wait_for
 
 pytest.importorskip("torch")
@@ -260,7 +260,7 @@ def test_a_probing_script_sees_the_same_under_bare_torchrun(
     for file in DATA.glob("*.py"):
         (tmp_path / file.name).write_text(file.read_text())
     port = free_port()
-    bare_env = {**PLAIN, "OMP_NUM_THREADS": "1"}
+    bare_env = {**plain(), "OMP_NUM_THREADS": "1"}
     subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "2", "--node-rank", "0",
          "--rdzv-backend", "static", "--max-restarts", "0", "--master-addr", "127.0.0.1", "--master-port", str(port),

@@ -182,7 +182,7 @@ def test_mpirun_starts_ranks_here_alone_inside_of_a_batch_job_too(
     (hosts := tmp_path / "hosts").write_text("nodea slots=9\n")
     batch = {"SLURM_JOBID": "1", "SLURM_NODELIST": "nodea,nodeb", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_NNODES": "2"}
     for name, value in {**batch, "OMPI_MCA_orte_default_hostfile": str(hosts)}.items():
-        monkeypatch.setitem(launcher_kit.PLAIN, name, value)
+        monkeypatch.setenv(name, value)
     started.append(one := start(tmp_path, "mpirun", "script", script(tmp_path, _COUNT)))
     up(one)
     one.process.send_signal(signal.SIGTERM)
@@ -254,7 +254,7 @@ finally:
 
 def test_a_stop_while_mpirun_starts_and_more_while_ranks_are_asked_reach_each_rank_once(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _STOPPED], env={**launcher_kit.PLAIN, "DISTTUI_DIR": str(tmp_path)},
+        [sys.executable, "-c", _STOPPED], env={**launcher_kit.plain(), "DISTTUI_DIR": str(tmp_path)},
         capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (1, "[2, 3]\n", "")
@@ -322,7 +322,7 @@ def test_a_launcher_that_a_signal_without_a_name_has_ended_is_told_as_any_other(
     tmp_path: Path, number: int, name: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _ENDED, str(number)], env={**launcher_kit.PLAIN, "DISTTUI_DIR": str(tmp_path)},
+        [sys.executable, "-c", _ENDED, str(number)], env={**launcher_kit.plain(), "DISTTUI_DIR": str(tmp_path)},
         capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr
@@ -339,7 +339,7 @@ def test_ranks_that_leave_mpi_finalize_out_have_ended_well(
     Its temporary files are for this user alone, and gone afterwards, however it has ended.
     """
     (temporary := tmp_path / "temporary").mkdir()
-    monkeypatch.setitem(launcher_kit.PLAIN, "TMPDIR", str(temporary))
+    monkeypatch.setenv("TMPDIR", str(temporary))
     started += (world := start_world(tmp_path, _INIT + "print('up')", _INIT + _COUNT))
     said = world[0].attempt / "launcher.json"
     wait_for(said.exists)
@@ -411,7 +411,7 @@ def test_ranks_of_mpirun_have_the_path_and_the_settings_of_their_own_host(
     started += (world := start_world(turned, _TELL, _TELL, each=(other, {})))
     tells = [json.loads(one.log(f"rank-{rank}")) for rank, one in enumerate(world) if one.end()["code"] == 0]
     assert (tells[0][out], tells[1][into], into in tells[0], out in tells[1]) == ("eth7", "lo", False, False)
-    monkeypatch.setitem(launcher_kit.PLAIN, "PATH", path)
+    monkeypatch.setenv("PATH", path)
     (alone := tmp_path / "alone").mkdir()
     started.append(one := start(alone, "mpirun", "script", script(alone, _TELL)))
     assert one.end()["code"] == 0
@@ -464,7 +464,7 @@ def test_a_host_apart_from_mpirun_of_the_first_one_says_why(
 ) -> None:
     subprocess.run(
         [sys.executable, "-c", _APART, which, *command], capture_output=True, timeout=100, check=False,
-        env={**launcher_kit.PLAIN, "DISTTUI_DIR": str(tmp_path), "MASTER_ADDR": "127.0.0.1"},
+        env={**launcher_kit.plain(), "DISTTUI_DIR": str(tmp_path), "MASTER_ADDR": "127.0.0.1"},
     )  # fmt: skip
     end = json.loads((tmp_path / "launcher.json").read_text())
     assert end["code"] == code and said in end["error"], end

@@ -19,6 +19,7 @@ from disttui.runner.hosts.link import Link
 from disttui.runner.transport.local import LocalConnection
 from tests.kept import has_been_reached
 from tests.unit.test_environment import guards, wait_gone
+from tests.unit.waiting import Patience
 
 
 class Host:
@@ -66,9 +67,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 
 
 def wait_for(path: Path) -> str:
-    deadline = time.monotonic() + 100
+    patience = Patience(100)
     while not path.exists() or not path.read_text().strip():
-        assert time.monotonic() < deadline
+        assert not patience.ended
         time.sleep(0.02)
     return path.read_text()
 

@@ -13,15 +13,27 @@ from typing import Any
 PATIENCE = 60.0
 
 
+class Patience:
+    """A limit on waiting. Between two looks at most a second counts: a machine may stand still for minutes."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left, self._looked = seconds, time.monotonic()
+
+    @property
+    def ended(self) -> bool:
+        now = time.monotonic()
+        self._left -= min(now - self._looked, 1.0)
+        self._looked = now
+        return self._left <= 0
+
+
 def wait_for(condition: Callable[[], Any], what: str = "it", timeout: float = PATIENCE) -> Any:
     """The first true answer of `condition`."""
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
+    patience = Patience(timeout)
+    while not (found := condition()):
+        assert not patience.ended, f"{what}: not within {timeout} s"
         time.sleep(0.01)
-    raise AssertionError(f"{what}: not within {timeout} s")
+    return found
 
 
 def stands_in(thread: threading.Thread, function: str) -> bool:
