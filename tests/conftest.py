@@ -48,22 +48,21 @@ _MOST_RETRIED = 3
 SOAK = Path(__file__).with_name("soak.txt")
 """Names of tests, or how they begin, each with the test that stands for it in `make test`."""
 
-_KEPT = re.compile(
-    r"PATH|HOME|USER|LOGNAME|SHELL|TERM|TZ|LANG|LC_\w+|TMPDIR|CI|(DISTTUI|PYTEST|PIP|UV|SSL|OPENBLAS)_\w+|PYTHON(\w+)|LD_LIBRARY_PATH"
-)
-"""What tests see of the environment they are run in: no NO_COLOR or COLUMNS of a shell, no agent, no proxy."""
+_KEPT = re.compile(r"PATH|HOME|TMPDIR|CI|(DISTTUI|PYTEST|PIP|UV|SSL|OPENBLAS)_\w+|PYTHON(\w+)|LD_LIBRARY_PATH")
+"""What tests see of the environment they are run in: nothing that only a login, a terminal or a user sets."""
 
 _IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def pytest_configure() -> None:
-    """Leave what a shell may have set behind.
+    """Make the environment the same in a terminal, in a container without a login and in CI.
 
     And find python3 past pyenv's shell script, which takes 0.1 s of CPU time of each of some hundred starts.
     """
     for name in os.environ:
         if not _KEPT.fullmatch(name):
             del os.environ[name]
+    os.environ["LANG"] = "C.UTF-8"
     found = shutil.which("python3")
     if found and Path(found).parent.name == "shims":
         words = [found, "-c", "import sys; print(sys.executable)"]

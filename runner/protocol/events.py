@@ -229,6 +229,17 @@ QUEUED_FOR = "queued: "
 """How the leader's notes begin that say what a queued run waits for."""
 
 
+def queued_for(text: object) -> str | None:
+    """What a queued run waits for by a note's text; None: the note says something else.
+
+    Leaders of earlier versions write "in line: ".
+    """
+    for begins in (QUEUED_FOR, "in line: "):
+        if isinstance(text, str) and text.startswith(begins):
+            return text[len(begins) :]
+    return None
+
+
 class Note(_Event, _NoteMaybe):
     e: Literal["note"]
     text: str

@@ -12,7 +12,7 @@ import time
 from operator import sub
 from typing import Any, Callable, Collection
 
-from .events import QUEUED_FOR
+from .events import queued_for
 from .leases import is_whole
 from .metrics import NOT_FINITE, is_silent, updated
 from .regular import open_regular, read_regular, records
@@ -120,21 +120,19 @@ def _began(folder: str, queued: bool) -> float | None:
         return None
     first, waits = None, False
     for event in records(lines):
-        t, text = _figure(event.get("t")), event.get("text")
+        t = _figure(event.get("t"))
         if event.get("e") == "attempt" and waits:
             return t
         first = t if first is None else first
-        waits = waits or (isinstance(text, str) and text.startswith(QUEUED_FOR))
+        waits = waits or queued_for(event.get("text")) is not None
     return None if waits else first
 
 
 def _waits(folder: str) -> str:
     """What a queued run waits for, as its leader has said it last; empty: nothing was said here."""
-    texts = (
-        line.get("text") for line in reversed(ends(os.path.join(folder, "events.jsonl"))) if line.get("e") == "note"
-    )
-    notes = (text for text in texts if isinstance(text, str) and text.startswith(QUEUED_FOR))
-    return next(notes, QUEUED_FOR)[len(QUEUED_FOR) :]
+    lines = reversed(ends(os.path.join(folder, "events.jsonl")))
+    waits = (queued_for(line.get("text")) for line in lines if line.get("e") == "note")
+    return next((words for words in waits if words is not None), "")
 
 
 def _dropped(end: dict[str, object] | None) -> str:

@@ -14,7 +14,7 @@ from disttui.runner.diagnose.hints import hint
 from disttui.runner.errors import DisttuiError
 from disttui.runner.formatting import figure, number
 from disttui.runner.ids import short
-from disttui.runner.protocol.events import QUEUED_FOR
+from disttui.runner.protocol.events import QUEUED_FOR, queued_for
 from disttui.runner.protocol.slurm import LIVING, WAITING, Queued
 from disttui.runner.render.status import GLYPHS, stall_words
 from disttui.runner.render.story import attempt_words
@@ -75,8 +75,8 @@ def waits_for(state: RunState) -> str:
         return ""
     if state.queued is not None:
         return queue_words(state.queued)
-    texts = (note["text"] for note in reversed(state.hosts[0].story.notes))
-    return clean(next((text for text in texts if text.startswith(QUEUED_FOR)), ""))
+    waits = (queued_for(note["text"]) for note in reversed(state.hosts[0].story.notes))
+    return next((clean(f"{QUEUED_FOR}{words}") for words in waits if words is not None), "")
 
 
 def dropped_words(run: str, why: str) -> str:

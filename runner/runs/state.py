@@ -18,7 +18,6 @@ from disttui.runner.formatting import number
 from disttui.runner.protocol import events
 from disttui.runner.protocol.cause import Cause
 from disttui.runner.protocol.events import (
-    QUEUED_FOR,
     Alarm,
     Event,
     LeftProcess,
@@ -28,6 +27,7 @@ from disttui.runner.protocol.events import (
     Straggler,
     Unhandled,
     Verdict,
+    queued_for,
 )
 from disttui.runner.protocol.files import Exit
 from disttui.runner.protocol.limits import MOST_METRICS
@@ -432,7 +432,7 @@ def _fold_event(story: Story, event: Event) -> Story:  # noqa: C901, PLR0911, PL
                 unseen[event["node"]] = event["state"]
             return replace(story, unseen=unseen)
         case "note":
-            in_line = story.in_line or event["text"].startswith(QUEUED_FOR)
+            in_line = story.in_line or queued_for(event["text"]) is not None
             return replace(story, notes=(*story.notes, event)[-_MOST:], in_line=in_line)
         case "left":
             return replace(story, left=tuple(event["processes"][:_MOST_LEFT]))

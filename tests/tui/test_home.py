@@ -408,12 +408,13 @@ def test_a_run_that_falls_silent_is_called_not_seen(tmp_path: Path) -> None:
     kit.play(tmp_path, wait)
 
 
-def test_a_queued_run_is_not_counted_as_running_and_says_what_it_waits_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begins", ["queued: ", "in line: "])  # the second: of earlier versions
+def test_a_queued_run_is_not_counted_as_running_and_says_what_it_waits_for(tmp_path: Path, begins: str) -> None:
     place = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100)
     spec = json.loads((place / "0" / "spec.json").read_text())
     (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"round": 0}}))
     note = {"t": kit.NOW - 5, "e": "note", "level": "info"}
-    events = [{**note, "text": f"queued: ada: bob's llama-02c1 holds GPU {gpu}"} for gpu in (0, 1)]
+    events = [{**note, "text": f"{begins}ada: bob's llama-02c1 holds GPU {gpu}"} for gpu in (0, 1)]
     (place / "0" / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
     os.utime(place / "0" / "events.jsonl", (kit.NOW - 5, kit.NOW - 5))
     job = kit.add_run(tmp_path, "batch-91bd", {"login": 2}, ago=200)
@@ -452,12 +453,13 @@ def test_a_run_that_only_waited_took_no_time(tmp_path: Path) -> None:
     ]
 
 
-def test_a_run_took_no_time_while_it_waited_in_a_queue(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begins", ["queued: ", "in line: "])  # the second: of earlier versions
+def test_a_run_took_no_time_while_it_waited_in_a_queue(tmp_path: Path, begins: str) -> None:
     """One had its turn after ten minutes; one is a job of Slurm whose login node is not seen now."""
     place = kit.add_run(tmp_path, "turn-7f3a", {"ada": 1}, ago=900, heard=100, end="finished")
     spec = json.loads((place / "0" / "spec.json").read_text())
     (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"round": 0}}))
-    waits = {"t": kit.NOW - 890, "e": "note", "level": "info", "text": "queued: ada: bob's llama-02c1 holds GPU 0"}
+    waits = {"t": kit.NOW - 890, "e": "note", "level": "info", "text": f"{begins}ada: bob's llama-02c1 holds GPU 0"}
     turn = {"t": kit.NOW - 290, "e": "attempt", "attempt": 1, "master": "ada", "port": 1, "world_size": 1}
     (place / "0" / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in (waits, turn)))
     job = kit.add_run(tmp_path, "batch-91bd", {"login": 2}, ago=1000)

@@ -65,7 +65,7 @@ class Shelled:
         self._noise = noise
 
     def run(self, command: str) -> Any:
-        return self._inner.run(f"{self._noise}\n{self._shell} -c {shlex.quote(command)}")
+        return self._inner.run(f"{self._noise}\nSHELL=/bin/{self._shell} {self._shell} -c {shlex.quote(command)}")
 
     def close(self) -> None:
         self._inner.close()

@@ -149,10 +149,11 @@ def test_stalls_stragglers_and_alarms_last_until_they_are_over() -> None:
     assert [state.host_of(rank) for rank in (0, 1, 2, 3, "x", -1)] == ["a", "b", "b", "?", "?", "?"]
 
 
-def test_the_wait_in_line_is_no_part_of_a_runs_duration() -> None:
+@pytest.mark.parametrize("begins", ["queued: ", "in line: "])  # the second: of earlier versions
+def test_the_wait_in_the_queue_is_no_part_of_a_runs_duration(begins: str) -> None:
     state = begin("r", ("a",), (1,))
     assert state.elapsed == 0
-    waits = {"t": 100.0, "e": "note", "level": "info", "text": "queued: a: bob's llama-02c1 holds GPU 0"}
+    waits = {"t": 100.0, "e": "note", "level": "info", "text": f"{begins}a: bob's llama-02c1 holds GPU 0"}
     turn = {"t": 700.0, "e": "attempt", "attempt": 1, "master": "a", "port": 1, "world_size": 1}
     state = fold(state, 0, "events.jsonl", {"t": 99.0, "e": "supervisor"})
     state = fold(state, 0, "events.jsonl", waits)

@@ -14,7 +14,7 @@ from disttui.runner.protocol.events import Death, Error, Stall
 from disttui.runner.protocol.slurm import Queued
 from disttui.runner.render.status import eta, host_words, progress, status_line
 from disttui.runner.render.story import code_words, describe, ending
-from disttui.runner.render.waiting import stage
+from disttui.runner.render.waiting import stage, waits_for
 from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.contents import EventLine, read_content
 from disttui.runner.runs.state import RunState, begin, link, queue_up
@@ -137,7 +137,8 @@ def test_ranks_that_are_up_for_seconds_run_even_if_they_tell_nothing() -> None:
     assert host_words(fold(state, 0, "telemetry.jsonl", {"t": 16.5})) == "a ● running"
 
 
-def test_a_run_in_line_is_queued_until_its_first_attempt() -> None:
+@pytest.mark.parametrize("begins", ["queued: ", "in line: "])  # the second: of earlier versions
+def test_a_run_is_queued_until_its_first_attempt(begins: str) -> None:
     state = begin("r", ("a", "b"), (1, 1))
     assert (run_word(state), stage(state)) == ("connecting", "connecting to the hosts"), "it may run for days"
     for node in (0, 1):
@@ -145,9 +146,10 @@ def test_a_run_in_line_is_queued_until_its_first_attempt() -> None:
     assert (run_word(state), stage(state)) == ("joining", "reading what has happened so far"), "it may run for days"
     up = {"t": 0.5, "e": "note", "level": "info", "text": "the supervisor is up"}
     assert stage(fold(state, 0, "events.jsonl", up)) == "waiting for the hosts to join"
-    note = {"t": 1.0, "e": "note", "level": "info", "text": "queued: a: bob's x holds GPU 0"}
+    note = {"t": 1.0, "e": "note", "level": "info", "text": f"{begins}a: bob's x holds GPU 0"}
     waiting = fold(state, 0, "events.jsonl", note)
     assert (run_word(waiting), host_words(waiting)) == ("queued", "a ◌ queued  b ◌ queued")
+    assert waits_for(waiting) == "queued: a: bob's x holds GPU 0"
     begun = {"t": 2.0, "e": "attempt", "attempt": 1, "master": "127.0.0.1", "port": 1, "world_size": 2}
     assert run_word(fold(waiting, 0, "events.jsonl", begun)) == "starting"
     job: Queued = {"job": "12", "state": "PENDING", "reason": "Resources", "start": "", "nodes": []}
