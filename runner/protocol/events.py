@@ -259,10 +259,19 @@ class Stall(_Event, _OverMaybe, total=False):
     """Whether only a step counts as progress, whatever the ranks print."""
 
 
-def stall_text(event: Stall) -> str:
-    """How long no rank has shown progress."""
+def stall_text(event: Stall, lasted: str = "") -> str:
+    """How long no rank has shown progress.
+
+    Args:
+        lasted: The time up to now, as it is shown; empty: that up to the event.
+    """
     done = "made a step" if event.get("steps") else "shown progress"
-    return "no rank has %s for %.0f s" % (done, min(event.get("silent", {}).values(), default=0.0))
+    return "no rank has %s for %s" % (done, lasted or "%.0f s" % silence(event))
+
+
+def silence(event: Stall) -> float:
+    """Seconds for which no rank had shown progress at the time of the event."""
+    return min(event.get("silent", {}).values(), default=0.0)
 
 
 class _StragglerMaybe(_OverMaybe, total=False):

@@ -256,7 +256,7 @@ def test_the_time_of_a_stall_goes_on_and_there_is_no_eta_beside_it() -> None:
     stall = {"t": 10.0, "e": "stall", "attempt": 1, "since": 5.0, "pace": 0.1, "silent": {"0": 30.0, "1": 31.0}}
     stalled = replace(snapshot, state=fold(snapshot.state, 0, "events.jsonl", stall))
     seen = [story(replace(stalled, now=now))[0][0] for now in (10.0, 70.0)]
-    assert seen == ["▲ no rank has made a step for 0:31", "▲ no rank has made a step for 1:31"]
+    assert seen == ["▲ no rank has shown progress for 0:30", "▲ no rank has shown progress for 1:30"]
     later = {"t": 4.0, "step": 3, "steps": 9, "step_time": 0.1}
     paced = fold(snapshot.state, 0, "attempt-1/rank-0.metrics.jsonl", later)
     assert eta(paced) == pytest.approx(6.0)
@@ -272,7 +272,9 @@ def test_where_the_ranks_of_a_stall_are_is_said_with_the_time_at_which_they_were
         (replace(replayed, playback=Playback(BEGIN, BEGIN + 75, playing=False, speed=1.0)), ""),
     ):
         lines, _ = story(snapshot)
-        assert lines[0] == "▲ no rank has made a step for 0:45" and lines[2].endswith("load_batch (data.py:5) for 30 s")
+        assert lines[0] == "▲ no rank has shown progress for 0:45" and lines[2].endswith(
+            "load_batch (data.py:5) for 30 s"
+        )
         assert lines[3:] == ["  asked 0:15 ago" + (f"; {last}" if last else "")], "a replay has no key to ask with"
 
 

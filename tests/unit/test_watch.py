@@ -262,7 +262,7 @@ def test_a_run_that_stands_still_is_restarted(cluster: Make) -> None:
     run.start()
     assert run.exit(0, 2 * _PATIENT)["state"] == "finished"
     [failed] = run.events(0, "failed")
-    assert failed["cause"]["message"].startswith("watch.stall: no rank has made a step for 3")
+    assert failed["cause"]["message"].startswith("watch.stall: no rank has ")
 
 
 def test_events_of_a_recorded_run_are_tried_as_well(tmp_path: Path) -> None:

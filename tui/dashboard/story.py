@@ -13,7 +13,7 @@ from disttui.runner.diagnose.doubts import doubts
 from disttui.runner.diagnose.hang import sentences, standings
 from disttui.runner.formatting import amount, duration
 from disttui.runner.ids import short
-from disttui.runner.protocol.events import Stall
+from disttui.runner.protocol.events import Stall, silence, stall_text
 from disttui.runner.render.status import eta, metric_words, progress
 from disttui.runner.render.story import ending, resumption, stall_lines
 from disttui.runner.render.waiting import stage, waits_for
@@ -200,11 +200,12 @@ def _lacking(snapshot: Snapshot) -> list[str]:
 
 def _stall(state: RunState, stall: Stall, snapshot: Snapshot) -> list[str]:
     """The facts about a stall. Where the ranks are was queried once, when it was detected."""
-    longest = max(stall.get("silent", {}).values(), default=None)
     since = max(0.0, snapshot.now - stall["t"])
-    lasted = f" has made a step for {duration(longest + since)}" if longest is not None else " makes steps"
     texts = sentences(standings(state))
     asked = [f"asked {duration(since)} ago"] if texts else []
     if snapshot.playback is None:
         asked.append("d queries every rank again" if texts else "d queries every rank")
-    return [f"▲ no rank{lasted}", *(f"  {clean(text)}" for text in [*texts, "; ".join(asked)] if text)]
+    return [
+        f"▲ {stall_text(stall, duration(silence(stall) + since))}",
+        *(f"  {clean(text)}" for text in [*texts, "; ".join(asked)] if text),
+    ]
