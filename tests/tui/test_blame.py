@@ -49,7 +49,7 @@ def stalled(folder: Path) -> Path:
     write(folder, hosts=2, per_host=2, steps=20, gpus=False, ended=False, names="node{}")
     silent = {str(rank): 30.0 for rank in range(4)}
     stall = {"t": BEGIN + 60, "e": "stall", "attempt": 1, "since": BEGIN + 30, "pace": 1.0, "silent": silent}
-    _add(folder / "0/events.jsonl", {**stall, "stacks": "stacks-1.json"})
+    _add(folder / "0/events.jsonl", {**stall, "steps": True, "stacks": "stacks-1.json"})
     for node in range(2):
         ranks = {}
         for rank in (2 * node, 2 * node + 1):
