@@ -58,7 +58,7 @@ def served(me: User, folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def test_data_of_the_viewer_is_sent_once_and_then_what_has_changed(user: Callable[..., User]) -> None:
-    me = user(3)
+    me = user(2)
     source = me.home / "set"
     (source / "a").mkdir(parents=True)
     files = {"one.bin": os.urandom(6 << 20), "two.bin": os.urandom(2 << 20)}
@@ -70,7 +70,7 @@ def test_data_of_the_viewer_is_sent_once_and_then_what_has_changed(user: Callabl
     profile = me.profile({"script": str(me.script(_TRAIN))}, data=wanted)
     since = left(me)
     first = me.run(profile)
-    assert lines(first.stdout) == expected(3, **files)
+    assert lines(first.stdout) == expected(2, **files)
     assert 8 << 20 < left(me) - since < 12 << 20, "once, with the node program and the start"
     assert "~/data/set: not sent: .env (8B): looks like a secret" in first.stderr
     assert not (me.cluster[0].home / "data/set/.env").exists()
@@ -81,12 +81,12 @@ def test_data_of_the_viewer_is_sent_once_and_then_what_has_changed(user: Callabl
     (source / "a/two.bin").write_bytes(changed := os.urandom(2 << 20))
     for _ in range(2):
         since = left(me)
-        assert lines(me.run(profile).stdout) == expected(3, **{**files, "two.bin": changed})
+        assert lines(me.run(profile).stdout) == expected(2, **{**files, "two.bin": changed})
     assert left(me) - since < 1 << 20, "unchanged, nothing is sent"
     assert (own / "one.bin").stat().st_ino == before[0].st_ino
 
     (own / "one.bin").write_bytes(b"spoiled by a job")
-    assert lines(me.run(profile).stdout) == expected(3, **{**files, "two.bin": changed})
+    assert lines(me.run(profile).stdout) == expected(2, **{**files, "two.bin": changed})
 
 
 def test_data_of_one_host_reaches_the_others_without_the_viewer(user: Callable[..., User]) -> None:
