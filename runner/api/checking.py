@@ -25,6 +25,7 @@ from disttui.runner.api.starting import Launched, start
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.diagnose.cause import find
 from disttui.runner.errors import DisttuiError, HostError
+from disttui.runner.formatting import amount
 from disttui.runner.hosts.facts import HostFacts, facts_of
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.survey import CONNECTS, probe_request, side_by_side
@@ -185,7 +186,7 @@ def _leftovers(host: _Host) -> list[Check]:
     count = len(found) if isinstance(found, list) else 0
     if not count:
         return []
-    what = f"{count} processes of runs that have ended are still there"
+    what = f"left by runs that have ended: {amount(count, 'process')}"
     cure = f"End them: disttui runs orphans {host.name} --end"
     return [Check("host.leftovers", "warning", (host.name,), what, "they hold memory, ports and GPUs", cure)]
 

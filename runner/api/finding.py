@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import HostError, InputError
+from disttui.runner.formatting import amount
 from disttui.runner.hosts.link import Item, Link
 from disttui.runner.ids import pick, short
 from disttui.runner.paths import inside
@@ -185,10 +186,10 @@ def _pick(text: str, found: Sequence[Summary], host: str) -> Summary:
 def _of_profile(profile: Profile, run: str, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
     """The hosts with the addresses of the user's profile."""
     if len(profile.hosts) != len(names):
-        raise InputError(
-            f"the profile has {len(profile.hosts)} hosts, {short(run)} runs on {len(names)}: {', '.join(names)}",
-            "Give a profile with these hosts, in this order.",
+        what = (
+            f"the profile has {amount(len(profile.hosts), 'host')}, {short(run)} has {len(names)}: {', '.join(names)}"
         )
+        raise InputError(what, "Give a profile with these hosts, in this order.")
     return tuple(map(KnownHost.of, profile.hosts, names, counts))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from disttui.runner import private
-from disttui.runner.formatting import gibibytes
+from disttui.runner.formatting import amount, gibibytes
 from disttui.runner.hosts.facts import HostFacts, Interpreter
 from disttui.runner.planning import bytegpt, network
 from disttui.runner.planning.interop.from_deepspeed import values
@@ -291,7 +291,7 @@ def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
         cure = "Wait (`disttui run --when-free`), give those up (`disttui stop`, `disttui lease release`), or use fewer"
         yield Finding("error", host.name, what, cure)
     elif quota is not None and not host.gpus and facts.own_cpu_runs >= quota:
-        what = f"each user may have {quota} runs on its CPUs (its `quota`), and you have {facts.own_cpu_runs}"
+        what = f"each user may have {amount(quota, 'run')} on its CPUs (its `quota`), and you have {facts.own_cpu_runs}"
         cure = "Wait (`disttui run --when-free`), or stop one (`disttui stop`)"
         yield Finding("error", host.name, what, cure)
     for gpu in facts.gpus:

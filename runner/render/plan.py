@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from disttui.runner.formatting import count, table
+from disttui.runner.formatting import amount, count, table
 from disttui.runner.planning.by_hand import shell_command
 from disttui.runner.planning.checks import Check, CheckReport, HostFigures, latency
 from disttui.runner.planning.plan import HostPlan, Plan, counts_line
@@ -63,7 +63,8 @@ def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Fin
 
 def _job(plan: Plan, batch: Batch) -> Iterator[str]:
     host = plan.hosts[0]
-    yield f"a job of Slurm, submitted on {plan.profile.login}: {plan.world_size} processes on {len(plan.hosts)} nodes"
+    size = f"{amount(plan.world_size, 'process')} on {amount(len(plan.hosts), 'node')}"
+    yield f"a job of Slurm, submitted on {plan.profile.login}: {size}"
     for name in _SHOWN_REASONS:
         yield f"  {name:<15} {clean(host.reasons[name])}"
     yield from ("", f"{shlex.join(submission('job.sbatch'))}, with RUN for the run's id:", "")

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from disttui.runner import private
 from disttui.runner.errors import HostError
+from disttui.runner.formatting import amount
 from disttui.runner.transport.algorithms import key_type as type_of
 from disttui.runner.transport.algorithms import rsa_bits
 from disttui.runner.transport.base import NeedsSshError, Prompts
@@ -325,9 +326,8 @@ class HostKeyCheck:
         what = f"its host key is unknown: {key_type} {print_}"
         if self._known.bad:
             first = self._known.bad[0]
-            what += (
-                f"; {len(self._known.bad)} lines of known_hosts cannot be read: {first.file}:{first.line} {first.why}"
-            )
+            what += f"; unreadable in known_hosts: {amount(len(self._known.bad), 'line')}, first "
+            what += f"{first.file}:{first.line} {first.why}"
         cure = f"Compare the fingerprint, then run `{self._target.command}` once and accept, "
         return HostError(self._target.name, what, cure + "or give --accept-new-host-keys.")
 

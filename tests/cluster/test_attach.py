@@ -138,7 +138,7 @@ def test_stopped_from_elsewhere_through_any_host(user: Callable[..., User]) -> N
     # By addresses instead of names: a profile says which host is which.
     profile = you.profile({"builtin": "bytegpt"}, [f"root@{host.address}" for host in me.cluster.hosts])
     alone = you.profile({"builtin": "bytegpt"}, [f"root@{me.cluster[1].address}"])
-    assert "has 1 hosts" in typed(you, "stop", run, "--host", "node2", "--profile", alone, code=2)
+    assert "has 1 host," in typed(you, "stop", run, "--host", "node2", "--profile", alone, code=2)
     said = typed(you, "stop", run, "--host", f"root@{me.cluster[1].address}", "--profile", profile)
     assert f"{short(run)} stopped on node1, node2" in said
     wait_gone(me.cluster, 10)

@@ -62,7 +62,7 @@ async def test_from_the_home_screen_which_knows_by_its_hosts_that_it_goes_on(run
         await asked(pilot)
         seen = " ".join(screen_text(app).split())
         assert f"Stop {short(run.run)}?" in seen
-        assert "Stops all 2 processes on local" in seen and "SIGTERM first, so that they can save" in seen
+        assert "Stops 2 processes on local" in seen and "SIGTERM first, so that they can save" in seen
         await pilot.press("y")
         await until(pilot, lambda: not run.pids())
         await until(pilot, lambda: shows(app, "■ stopped"))

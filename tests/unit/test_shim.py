@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ ADDED = {
 }  # fmt: skip
 
 
+@functools.cache
 def interpreters() -> list[str]:
     """This one, and whatever other versions the machine has."""
     found = {sys.version_info[:2]: sys.executable}

@@ -436,7 +436,7 @@ def stop_consequence(row: RunRow) -> str:
     """What stopping it will do."""
     at = f" at step {row.step:,}" if row.step is not None else ""
     return (
-        f"Stops all {row.processes} processes on {', '.join(row.hosts)}{at}: SIGTERM first, so that they can save "
+        f"Stops {amount(row.processes, 'process')} on {', '.join(row.hosts)}{at}: SIGTERM first, so that they can save "
         "a checkpoint, then SIGKILL. Logs, metrics and checkpoints are kept."
     )
 

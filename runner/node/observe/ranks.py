@@ -305,7 +305,7 @@ class Ranks:
     def _check_world_size(self, rank: int, world_size: Any, at: float) -> None:
         planned = self._host.world_size
         if world_size != planned:
-            text = f"rank {rank} sees a world of {world_size} processes, {planned} were planned"
+            text = f"rank {rank} has world size {world_size} instead of {planned}"
             self._fail_once(rank, "launch", "WorldSize", text, None, at)
 
     def _fail_once(self, rank: int, kind: str, type_: str, message: str, code: int | None, at: float) -> None:
