@@ -73,8 +73,8 @@ def _gather(files: Iterable[Path], name: str) -> Text:
         if b"\0" not in content[:8192]:
             parts.append(content)
             size += len(content)
-    files = f"{unreadable} file{'s' * (unreadable > 1)}"
-    notes = [f"left out of {name}: {files} that cannot be read"] if unreadable else []
+    lost = f"{unreadable} file{'s' * (unreadable > 1)}"
+    notes = [f"left out of {name}: {lost} that cannot be read"] if unreadable else []
     return _capped(b"".join(parts), name, notes)
 
 
