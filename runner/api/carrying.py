@@ -8,8 +8,9 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -85,12 +86,16 @@ class RunCode:
 
 
 def collect_code(
-    profile: Profile, environ: Mapping[str, str] = os.environ, folder: Path | None = None
+    profile: Profile,
+    environ: Mapping[str, str] = os.environ,
+    folder: Path | None = None,
+    tell: Callable[[str], None] = ignore,
 ) -> RunCode | None:
     """The folder that a profile sends, as it is now; None for a profile without `job.sync`.
 
     Args:
         folder: In place of the profile's.
+        tell: Gets the progress of reading it, as a text.
 
     Raises:
         InputError: The folder cannot be sent, or has not got the job's script.
@@ -102,7 +107,7 @@ def collect_code(
     with ThreadPoolExecutor(1, "git") as pool:
         git = pool.submit(git_state, source)
         wanted = Wanted(source, sync.exclude, sync.include, sync.max)
-        found = collect(wanted, code_store(environ), user_folder("cache", environ) / "sync")
+        found = collect(wanted, code_store(environ), user_folder("cache", environ) / "sync", tell)
     _check_script(profile, found)
     return RunCode(
         found.folder, found.sha256, found.manifest, len(found.entries), found.size, found.omitted, git.result()
@@ -289,16 +294,25 @@ def stepwise(
     """Do work in a thread, yield the steps that it reports, and return its result.
 
     Args:
-        unwanted: Takes the result where the caller has left before it came.
+        unwanted: Takes the result where the caller has left before it came. Without it, the next report raises
+            CancelledError in the work then.
     """
     steps: SimpleQueue[HostStep | None] = SimpleQueue()
+    left = threading.Event()
+
+    def report(node: int, kind: str, note: str) -> None:
+        if left.is_set() and unwanted is ignore:
+            raise CancelledError
+        steps.put(HostStep(node, kind, note))
+
     pool = ThreadPoolExecutor(1, "steps")
-    working = pool.submit(work, lambda node, kind, note: steps.put(HostStep(node, kind, note)))
+    working = pool.submit(work, report)
     working.add_done_callback(lambda _: steps.put(None))
     try:
         while (step := steps.get()) is not None:
             yield step
     except BaseException:  # the caller leaves, or Ctrl-C
+        left.set()
         working.add_done_callback(lambda done: done.exception() or unwanted(done.result()))
         raise
     finally:
@@ -404,7 +418,8 @@ class _Staging:
             raise InputError(f"cannot read the data: {why}", cure, place=printable(str(path))) from None
         single = not path.is_dir()
         wanted = Wanted(path.parent if single else path, whole=True, only=path.name if single else "")
-        found = collect(wanted, self._store, user_folder("cache", self._viewer.environ) / "sync")
+        cache = user_folder("cache", self._viewer.environ) / "sync"
+        found = collect(wanted, self._store, cache, lambda text: self._tell(0, "data", text))
         for line in omission_lines(found.omitted):
             self._tell(0, "data", f"not sent: {line}")
         if not found.entries:

@@ -281,7 +281,10 @@ def start(  # noqa: PLR0913
     """
     given = isinstance(profile, Prepared)
     wanted = profile.planned.profile if isinstance(profile, Prepared) else profile
-    code = (code or collect_code(wanted, viewer.environ)) if wanted.job.sync else None
+    if not wanted.job.sync:
+        code = None
+    elif not code:
+        code = yield from stepwise(lambda tell: collect_code(wanted, viewer.environ, tell=partial(tell, 0, "sending")))
     if isinstance(profile, Prepared):
         prepared = profile
     else:

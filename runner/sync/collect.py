@@ -12,7 +12,7 @@ import stat
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,6 +117,8 @@ _GIT_PATIENCE = 60.0
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 _LARGEST_CACHE = 256 << 20
 _PIECE = 1 << 20
+_PACE = 0.5
+"""Seconds between two reports of progress; an interrupt of the command is seen at the next one."""
 
 
 class Wanted(NamedTuple):
@@ -172,18 +174,19 @@ class Collected:
         return sum(one.size for one in self.entries)
 
 
-def collect(wanted: Wanted, store: Store, cache: Path) -> Collected:
+def collect(wanted: Wanted, store: Store, cache: Path, tell: Callable[[str], None] = lambda _: None) -> Collected:
     """Read what belongs to a folder, and put new content into the store.
 
     Args:
         cache: A folder for the hashes of unchanged files.
+        tell: Gets the progress of reading, as a text. What it raises ends the reading.
 
     Raises:
         InputError: The folder cannot be carried, or a file cannot be read or keeps changing.
     """
     folder = wanted.folder.resolve() if wanted.only else _checked(wanted.folder)
     try:
-        return _Collector(wanted._replace(folder=folder), store, cache).collect()
+        return _Collector(wanted._replace(folder=folder), store, cache, tell).collect()
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             cure = "Make room there, or set XDG_CACHE_HOME to a folder elsewhere."
@@ -220,8 +223,10 @@ class _Known(NamedTuple):
 
 
 class _Collector:
-    def __init__(self, wanted: Wanted, store: Store, cache: Path) -> None:
+    def __init__(self, wanted: Wanted, store: Store, cache: Path, tell: Callable[[str], None]) -> None:
         self._wanted = wanted
+        self._tell, self._told = tell, time.monotonic()
+        self._bytes = 0
         self._store = store
         self._folder = os.fsencode(wanted.folder)
         name = hashlib.sha256(self._folder + os.fsencode(f"/{wanted.only}" * bool(wanted.only))).hexdigest()[:32]
@@ -405,10 +410,17 @@ class _Collector:
                     secret = bool(_PRIVATE_KEY.search(data[:_HEAD]))
                 size += len(data)
                 writer.write(data)
+                self._progress(len(data))
             after = os.fstat(descriptor)
             if _status(before) != _status(after) or size != after.st_size:
                 return None
             return _Known(_status(after), writer.done(), secret), after
+
+    def _progress(self, size: int) -> None:
+        self._bytes += size
+        if (now := time.monotonic()) - self._told > _PACE:
+            self._told = now
+            self._tell(f"reading: {count(self._bytes)}B")
 
     def _omit(self, path: bytes, why: str, size: int | None = None, *, secret: bool = False) -> None:
         shown = printable(os.fsdecode(path))

@@ -6,6 +6,8 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,16 +23,18 @@ from disttui.runner.api.carrying import (
     copy_code,
     keep_code,
     recorded_code,
+    stepwise,
 )
 from disttui.runner.api.rerunning import again
 from disttui.runner.errors import InputError
-from disttui.runner.hosts.survey import probe_request
+from disttui.runner.hosts.survey import Tell, probe_request
 from disttui.runner.profile.effects import effect_lines
 from disttui.runner.profile.load import load, parse
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.profile.schema import Profile
 from disttui.runner.runs.notes import Provenance, load_provenance
 from disttui.runner.runs.registry import KnownRun, keep
+from disttui.runner.sync import collect as collecting
 
 
 def profile(sync: str, script: str = "train.py", more: str = "") -> str:
@@ -181,3 +185,37 @@ def test_the_code_of_a_run_is_copied_into_a_new_folder(folder: Path, tmp_path: P
     assert (to / "run.sh").stat().st_mode & 0o100 and (to / "link").read_text() == "true\n"
     with pytest.raises(InputError, match="cannot copy the code: File exists"):
         copy_code(known, to)
+
+
+def test_reading_a_folder_reports_progress_and_ends_with_the_listener(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "_PACE", -1.0)
+    read, texts = load(folder / "mine.yaml"), list[str]()
+    assert collect_code(read, tell=texts.append)
+    assert texts[-1].startswith("reading: ")
+    (folder / "train.py").write_text("print(2)\n")
+
+    def left(text: str) -> None:
+        raise CancelledError
+
+    with pytest.raises(CancelledError):
+        collect_code(read, tell=left)
+
+
+def test_work_whose_caller_has_left_ends_at_its_next_report() -> None:
+    gone, ended = threading.Event(), threading.Event()
+
+    def work(tell: Tell) -> None:
+        tell(0, "sending", "reading")
+        gone.wait(60)
+        try:
+            tell(0, "sending", "reading on")
+        except CancelledError:
+            ended.set()
+
+    steps = stepwise(work)
+    assert next(steps).words == "sending the code: reading"
+    steps.close()
+    gone.set()
+    assert ended.wait(60)
