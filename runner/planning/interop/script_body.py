@@ -21,6 +21,7 @@ from disttui.runner.planning.interop.shell import (
     unknown_names,
     variable_name,
 )
+from disttui.runner.profile.fields import OWN_VARIABLES
 from disttui.runner.text import quote
 
 _VALUED = {
@@ -134,7 +135,8 @@ def _inner(words: list[str], found: JobLine) -> int:
     base = _base(words[0])
     if base == "srun":
         found.srun.setdefault("", "")
-        return len(words) - len(_options(words[1:], found.srun, _VALUED, frozenset()))
+        rest = _options(words[1:], found.srun, _VALUED, frozenset())
+        return 0 if "--multi-prog" in found.srun else len(words) - len(rest)
     if base not in _WRAPPERS and not (found.srun and not _starts(words, 0) and base not in _OTHER_LAUNCHERS):
         return 0
     at = next((at for at in range(1, len(words)) if _starts(words, at) or _base(words[at]) in _INNER), 0)
@@ -168,7 +170,9 @@ def _options(
         if word == "--":
             break
         name, equals, value = word.partition("=")
-        if equals:
+        if word[:2] in valued and len(word) > 2:
+            found[word[:2]] = word[2:].removeprefix("=")
+        elif equals:
             found[name] = value
         elif word in flags or not rest or (valued and word not in valued):
             found[word] = ""
@@ -201,7 +205,7 @@ def _other(words: list[str], found: JobLine) -> JobLine | None:
     """A program that is not known here: a single rank, what starts ranks in its own way, or no part of the job."""
     first, rest = words[0], words[1:]
     base = _base(first)
-    starts = base in _OTHER_LAUNCHERS or base.endswith(".sh") or (base in _AROUND and len(rest) > 1)
+    starts = base in {"srun", *_OTHER_LAUNCHERS} or base.endswith(".sh") or (base in _AROUND and len(rest) > 1)
     starts = starts or (base in _WRAPPERS and rest[:1] in (["run"], ["exec"], ["start"]))
     if starts or only_unknown(first):
         found.kind, found.value = "unread", " ".join(words)
@@ -295,9 +299,6 @@ _OF_THE_SCRIPT = {
 MPI_TOTAL = ("np", "n", "c")
 MPI_EACH = ("npernode", "N", "ppn", "perhost", "map-by", "pernode")
 """Options of mpirun, without dashes, that say how many ranks there are: in all, and on each host."""
-_DISTTUI_SETS = {
-    *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "LOCAL_WORLD_SIZE"),
-}
 _BY_DISTTUI = "disttui sets it"
 _LAUNCHER_DOES = {
     *("num-machines", "machine-rank", "main-process-ip", "main-process-port", "role", "tee", "log-dir", "redirects"),
@@ -332,9 +333,8 @@ class _Step(NamedTuple):
 def take_export(line: int, value: str, draft: Translation) -> None:
     """Take over `--export=ALL,NAME=value` of sbatch and srun."""
     given = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
-    draft.env |= {name: text for name, text in given.items() if name.isidentifier()}
-    for name in given:
-        draft.translated(line, shown(name), "→ job.env")
+    for name, text in given.items():
+        draft.variable(line, name, text)
     if len(given) < len(value.split(",")):
         draft.dropped(line, "export", "the environment of the login is there")
 
@@ -517,20 +517,19 @@ class _Body:
     def _environment(self, step: _Step, used: set[str], job: JobLine | None) -> list[str]:
         """Take over an export; returns what `activate` has to do for it."""
         draft, line, name = self._draft, step.line, step.name
-        if name in _DISTTUI_SETS:
+        if name in (*OWN_VARIABLES, "NODE_RANK"):
             draft.dropped(line, name, _BY_DISTTUI)
         elif name in used and len(step.value.split()) > 1:
             draft.translated(line, name, f"words of the command in line {job.line if job else 0}")
         elif step.value and not unknown_names(step.value):
-            draft.env[name] = self._variables.shown(step.value)
-            draft.translated(line, name, f"{shown(step.value)} → job.env")
+            draft.variable(line, name, self._variables.shown(step.value))
         elif step.value and not self._computed(step.value):
             if kept := self._kept(line, f"export {step.source}", (name,)):
                 draft.translated(line, name, f"{shown(step.source)} → activate")
                 return kept
         elif step.value:
-            draft.env[name] = self._variables.shown(step.value)
-            draft.translated(line, name, f"{shown(draft.env[name])} → job.env")
+            self._name_unknown(line, unknown_names(step.value), ())
+            draft.variable(line, name, self._variables.shown(step.value))
         else:
             why = self._variables.why.get(name, "it is empty")
             draft.ambiguous(line, name, f"{why}; dropped: give its value under job.env")
@@ -544,6 +543,9 @@ class _Body:
     def _kept(self, line: int, source: str, seen: tuple[str, ...] = ()) -> list[str]:
         """A line for `activate`, behind the assignments that it needs; empty, and a note, where it cannot be kept."""
         before, variables = list[str](), self._variables
+        if self._draft.container:
+            self._draft.ambiguous(line, shown(source), "a container runs only the job; dropped: its image has it")
+            return []
         for name in re.findall(r"\$\{?(\w+|[@*])", source):
             if name in seen:
                 continue
@@ -567,7 +569,8 @@ class _Body:
         if len(args) < len(job.args):
             draft.ambiguous(line, '"$@"', "arguments of sbatch: none are given here; add yours to job.args")
         given = [value for name, value in job.options.items() if self._becomes_variable(job.launcher, name)]
-        kept = (job.value, *args, *job.assigned.values(), *map(values.settled, given))
+        named = only_unknown(job.value) != "@"
+        kept = (job.value if named else "", *args, *job.assigned.values(), *map(values.settled, given))
         self._name_unknown(line, [name for word in kept for name in unknown_names(word)], args)
         made = replace(
             job,
@@ -575,10 +578,12 @@ class _Body:
             args=tuple(map(values.shown, args)),
             options={name: values.shown(values.settled(value)) for name, value in job.options.items()},
         )
-        draft.translated(line, "srun" if job.srun else "command", f"{shown(made.value)} → job.{made.kind}")
+        if named:
+            draft.translated(line, "srun" if job.srun else "command", f"{shown(made.value)} → job.{made.kind}")
+        else:
+            draft.unread = (line, '"$@"')
         for name, value in job.assigned.items():
-            draft.env[name] = values.shown(value)
-            draft.translated(line, shown(name), "→ job.env")
+            draft.variable(line, name, values.shown(value))
         for name, value in job.srun.items():
             self._srun_option(line, name, value)
         for words in job.around:
@@ -588,13 +593,14 @@ class _Body:
             draft.translated(line, made.launcher, f"→ launch.launcher: {made.launcher}")
         for name, value in made.options.items():
             self._option(line, made.launcher, name, value)
-        if made.kind == "command":
+        if made.kind == "command" and named:
             draft.job["command"] = [made.value, *made.args]
             if not made.launcher:
                 what = f"{shown(made.value)} is started once for each rank; if it starts ranks itself, name its script"
                 draft.ambiguous(line, "job.command", what)
         else:
-            draft.job |= {made.kind: made.value, **({"args": list(made.args)} if made.args else {})}
+            draft.job |= {made.kind: made.value} if named else {}
+            draft.job |= {"args": list(made.args)} if made.args else {}
             if made.python.startswith(("/", "~/")) and not unknown_names(made.python):
                 draft.python = made.python
         return made
@@ -606,6 +612,10 @@ class _Body:
         elif name.startswith("--container-image"):
             what = f"{shown(value)}: write container: {{runtime: enroot, image: {shown(value)}}}, if the hosts have it"
             draft.ambiguous(line, f"srun {name}", what)
+        elif name in ("-w", "--nodelist"):
+            draft.ambiguous(
+                line, f"srun {name}", f"{shown(self._variables.shown(value))} names hosts: give them by --host"
+            )
         elif name not in ("", "-N", "-n", "--nodes", "--ntasks", "--ntasks-per-node"):
             draft.dropped(line, f"srun {shown(name)}", "disttui starts the ranks itself")
 
