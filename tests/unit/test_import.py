@@ -626,6 +626,8 @@ def test_hostfiles_of_all_kinds_are_counted(text: str, hosts: str) -> None:
         ("n[1-4]!n2 slots=1\n", r"'n\[1-4\]!n2' is not a list of hosts"),
         ("n1 slots=4x\n", "n1: slots=4x"),
         ("n1 4\n", "n1: 4"),
+        ("n1 n1 n2 n2\n", "n1: n1"),
+        ("n[1-4]^n2 slots=1\n", r"'n\[1-4\]\^n2' is not a list of hosts"),
         ("rank 0=n1 slot=0\n", "a line of a rankfile"),
     ],
 )
