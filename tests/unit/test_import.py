@@ -472,6 +472,8 @@ STARTS = [
     ("export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\nMASTER_PORT=1 srun torchrun --nproc-per-node 8 a.py",
      "torchrun", "a.py"),
     ("srun -N2 -n16 python a.py", "torchrun", "a.py"),
+    ("srun torchrun --nproc-per-node 8 --tee 3 -- a.py --x", "torchrun", "a.py --x"),
+    ("CONFIG=${1:-base}\nsrun torchrun --nproc-per-node 8 a.py $CONFIG ${2:-small}", "torchrun", "a.py base small"),
     ("srun --gres=gpu:a100:8,nvme:1 torchrun --nproc-per-node gpu a.py", "torchrun", "a.py"),
 ]  # fmt: skip
 
@@ -492,7 +494,7 @@ def test_any_start_of_a_job_has_its_script_and_processes(line: str, launcher: st
         "composer a.py", "horovodrun -np 16 python a.py", "jsrun -n 16 python a.py", "pdsh -w n1,n2 torchrun a.py",
         "ssh n1 torchrun a.py", "ray start --head", "sbatch other.sh", "true", "singularity run --nv img.sif",
         "python prepare.py\nsrun ./launch.sh", "srun hostname\nsrun mkdir -p x",
-        "srun --multi-prog tasks.conf", 'srun torchrun --nproc_per_node 8 "$@"',
+        "python -m lightning run model a.py", "srun --multi-prog tasks.conf", 'srun torchrun --nproc_per_node 8 "$@"',
     ],
 )  # fmt: skip
 def test_a_start_that_is_not_understood_is_refused(line: str) -> None:

@@ -187,6 +187,8 @@ _KNOWN = frozenset(_NAMES.values())
 _CLOCKS = frozenset([
     "t", "ts", "time", "timestamp", "unix_time", "wall_time", "epoch_time", "date", "datetime", "created", "created_at",
 ])  # fmt: skip
+# Times that a script guesses, in whatever units and language: remaining: 2 Tage
+_LEFT = re.compile(r"(?:^|_)(?:eta|remaining|left)(?:_|$)")
 # Characters before a name that are not a part of it.
 _BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
 _TELLING = frozenset(
@@ -374,7 +376,7 @@ def by_pattern(match: "re.Match[str]") -> Record:
 def put(found: Record, name: str, number: str, total: Optional[str] = None, unit: Optional[str] = None) -> None:
     """Note one value under its canonical name; the first of a line counts."""
     name, unit_of_name = _canonical(name)
-    if name == "eta":
+    if _LEFT.search(name):
         return  # "1 day, 2:33:44" would be a 1
     value = _value(number)
     # Seconds since 1970, in 2001: a number under such a name that is not smaller is a time of day, and no duration

@@ -158,6 +158,8 @@ _LONE_ITERATION = re.compile(r"(?!.*\bstep:? \d).{0,200}\biter(?:ation)?:? \d", 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)")
 
 
+# What a launcher writes before a rank's lines: [rank0]: by torch, [default0]: by torchrun, [1,0]<stdout>: by mpirun.
+_RANK = re.compile(r"^\[(?:rank|default|\d{1,6},)\s?\d{1,6}\](?:<std(?:out|err)>)?:\s?", re.IGNORECASE)
 # The lines of a report of JSON over several lines, in which an object holds others.
 _OPENS = re.compile(r"\s{0,40}(?:\"[^\"]{1,60}\"\s?:\s?)?\{\s*$")
 _CLOSES = re.compile(r"\s{0,40}\},?\s*$")
@@ -299,4 +301,4 @@ class Recogniser:
 
 
 def _text(line: bytes) -> str:
-    return _ESCAPES.sub("", line.decode("utf-8", "replace"))
+    return _RANK.sub("", _ESCAPES.sub("", line.decode("utf-8", "replace")))

@@ -238,6 +238,8 @@ def _python(first: str, rest: list[str], found: JobLine) -> JobLine | None:
     if rest[:1] == ["-m"] and len(rest) > 1:
         if launcher := _MODULES.get(rest[1]):
             return _launcher(launcher, rest[2:], found)
+        if rest[1] in _OTHER_LAUNCHERS:
+            return _other(rest[1:], found)
         found.kind, found.value, found.args = "module", rest[1], tuple(rest[2:])
         return found
     if not rest or rest[0].startswith("-"):
@@ -249,7 +251,11 @@ def _python(first: str, rest: list[str], found: JobLine) -> JobLine | None:
 def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | None:
     rest, kind = list(words), "script"
     options: dict[str, str] = {}
-    while rest and (rest[0].startswith("-") or (only_unknown(rest[0]) and any(map(_is_script, rest[1:])))):
+    while (
+        rest
+        and rest[0] != "--"
+        and (rest[0].startswith("-") or (only_unknown(rest[0]) and any(map(_is_script, rest[1:]))))
+    ):
         if not rest[0].startswith("-"):
             options[rest.pop(0)] = ""
             continue
@@ -274,6 +280,7 @@ def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | 
                 options[f"{name} {value}"] = rest.pop(0)
             else:
                 options[name] = value
+    rest = rest[rest[:1] == ["--"] :]
     if not rest:
         return None
     found.launcher, found.options = launcher, options

@@ -269,6 +269,9 @@ class Variables:
             self.forget(name, "it is computed when the job starts")
         elif any(piece.kind == "name" and piece.text.isdigit() for piece in word.pieces):
             self.forget(name, "it is an argument of the script")
+            one, *more = [piece for piece in word.pieces if piece != Piece("text", quoted=piece.quoted)]
+            if one.default is not None and not more:
+                self._take_default(name, one.default)
         else:
             value = self.text(word)
             self.arrays.pop(name, None)
@@ -357,16 +360,20 @@ class Variables:
         if name in self.values and (self.values[name] or piece.default is None):
             self.size += len(self.values[name])
             return self.values[name] if self.size <= _LARGEST else self._unknown(name, "it is too long")
+        known_as = name if name.isidentifier() else "@" if name in "@*" else f"ARG{name}" if name.isdigit() else "VALUE"
         if piece.default is not None and name not in self.values:
-            default = self.text(_Scanner(f'"{piece.default}"' if piece.default[:1] != '"' else piece.default)._word())
-            if not _UNKNOWN.search(default) and not re.search(r"[{}\n]", default):
-                self.defaults[name] = default
-        if not name.isidentifier():
-            known_as = "@" if name in "@*" else f"ARG{name}" if name.isdigit() else "VALUE"
+            self._take_default(known_as, piece.default)
+        if known_as != name:
             return self._unknown(known_as, "the script is given it, or its shell knows it")
         if name.startswith("SLURM"):
             self.why[name] = "Slurm sets it"
         return f"{_OPEN}{name}{_CLOSE}"
+
+    def _take_default(self, name: str, written: str) -> None:
+        """Note what a name is if nobody gives it, by `${NAME:-written}`."""
+        default = self.text(_Scanner(f'"{written}"' if written[:1] != '"' else written)._word())
+        if not _UNKNOWN.search(default) and not re.search(r"[{}\n]", default):
+            self.defaults[name] = default
 
     def _unknown(self, name: str, why: str) -> str:
         self.why[name] = why
