@@ -334,6 +334,15 @@ def test_a_variable_that_the_shell_divides_is_as_many_arguments() -> None:
     assert "list" not in notes["$C"] + notes["$D"]
 
 
+def test_what_commands_print_is_named_apart_and_the_rest_of_a_word_is_kept() -> None:
+    text = (
+        f'{TWO}CMD="`pwd`/a.py --at $(date) --again `pwd` "\nexport OUT=/x/$(date)\ntorchrun --nproc_per_node 8 $CMD\n'
+    )
+    profile, said = taken(text, hosts=("n1", "n2"), VALUE="/p", VALUE2="now")
+    assert profile.job.script == "/p/a.py" and profile.job.args == ("--at", "now", "--again", "/p")
+    assert "OUT: ambiguous: it is computed when the job starts" in said and not profile.job.env
+
+
 def test_a_variable_called_args_is_not_all_arguments_of_the_script() -> None:
     profile, said = taken('#!/bin/sh\n#SBATCH -w n1\npython a.py $ARGS "$@"\n', ARGS="1")
     assert profile.job.args == ("1",)
@@ -472,6 +481,10 @@ STARTS = [
     ("export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\nMASTER_PORT=1 srun torchrun --nproc-per-node 8 a.py",
      "torchrun", "a.py"),
     ("srun -N2 -n16 python a.py", "torchrun", "a.py"),
+    ("LAUNCHER=\"python -m torch.distributed.run --nproc_per_node 8 --role `hostname -s`: --tee 3 \"\n"
+     "srun bash -c \"$LAUNCHER --node_rank \\$SLURM_PROCID a.py\"", "torchrun", "a.py"),
+    ("declare -a ARGS=(--nproc_per_node=8 --rdzv_endpoint=$(hostname))\nsrun torchrun \"${ARGS[@]}\" a.py",
+     "torchrun", "a.py"),
     ("srun torchrun --nproc-per-node 8 --tee 3 -- a.py --x", "torchrun", "a.py --x"),
     ("CONFIG=${1:-base}\nsrun torchrun --nproc-per-node 8 a.py $CONFIG ${2:-small}", "torchrun", "a.py base small"),
     ("srun --gres=gpu:a100:8,nvme:1 torchrun --nproc-per-node gpu a.py", "torchrun", "a.py"),
@@ -494,7 +507,8 @@ def test_any_start_of_a_job_has_its_script_and_processes(line: str, launcher: st
         "composer a.py", "horovodrun -np 16 python a.py", "jsrun -n 16 python a.py", "pdsh -w n1,n2 torchrun a.py",
         "ssh n1 torchrun a.py", "ray start --head", "sbatch other.sh", "true", "singularity run --nv img.sif",
         "python prepare.py\nsrun ./launch.sh", "srun hostname\nsrun mkdir -p x",
-        "python -m lightning run model a.py", "srun --multi-prog tasks.conf", 'srun torchrun --nproc_per_node 8 "$@"',
+        "docker build -t deepspeed .", "python -m venv x\npython -m pip install torch", "python -m lightning run a.py",
+        "srun --multi-prog tasks.conf", 'srun torchrun --nproc_per_node 8 "$@"', 'A="a b\nsrun python a.py',
     ],
 )  # fmt: skip
 def test_a_start_that_is_not_understood_is_refused(line: str) -> None:

@@ -196,6 +196,9 @@ def _settle_job(draft: Translation, script: str | None) -> None:
     elif draft.job_script and not any(kind in draft.job for kind in kinds):
         line, words = draft.unread
         what = f"it is not known what {words} starts" if line else "no command that starts a job is understood in it"
+        broken = next((note for note in draft.notes if note.key == "…"), None)
+        if broken and not line:
+            line, what = broken.line, f"{what}: {broken.what}"
         cure = "Name the script by --script, or write its start with srun, torchrun, accelerate launch or python."
         raise InputError(what, cure, place=f"{draft.source}:{line}" if line else draft.source)
     elif not any(kind in draft.job for kind in kinds):

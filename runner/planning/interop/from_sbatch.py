@@ -438,7 +438,7 @@ def _given(command: JobLine, numbers: _Numbers) -> tuple[str, str]:
         text = next((value for name, value in options.items() if name.lstrip("-") in script_body.MPI_TOTAL), "")
         return ("mpirun -np", text) if text else ("mpirun", str(numbers.tasks or "gpu"))
     name = {"accelerate": "--num-processes", "deepspeed": "--num-gpus"}.get(launcher, "--nproc-per-node")
-    unknown = any(unknown_names(option) for option in options)
+    unknown = any(map(unknown_names, options)) or re.fullmatch(r"\$\{var:\w+\}", command.value)
     default = "1" if launcher == "torchrun" and not unknown else "gpu"
     return f"{launcher} {name}", options.get(name, default)
 

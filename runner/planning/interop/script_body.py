@@ -86,6 +86,7 @@ _PREPARES = {
     *("hostname", "nvidia-smi", "rocm-smi", "dcgmi", "mkdir", "cp", "mv", "rm", "ln", "rsync", "tar", "unzip", "chmod"),
     *("cat", "ls", "echo", "date", "df", "free", "lscpu", "printenv", "touch", "sleep", "wget", "curl", "git", "pip"),
     *("pip3", "scontrol", "sbcast", "killall", "which", "true", "sudo", "test", "[", "module", "ulimit", "find", "sed"),
+    *("venv", "virtualenv", "ensurepip"),
 }
 """Trains nothing, also where srun starts it."""
 
@@ -139,6 +140,8 @@ def _inner(words: list[str], found: JobLine) -> int:
         return 0 if "--multi-prog" in found.srun else len(words) - len(rest)
     if base not in _WRAPPERS and not (found.srun and not _starts(words, 0) and base not in _OTHER_LAUNCHERS):
         return 0
+    if _CONTAINERS.get(base) and not {"run", "exec", "start"} & {*words}:
+        return 0  # docker build -t deepspeed .
     at = next((at for at in range(1, len(words)) if _starts(words, at) or _base(words[at]) in _INNER), 0)
     if at and base == "env":
         found.assigned |= {name: value for name, _, value in (word.partition("=") for word in words[1:at]) if value}
@@ -240,6 +243,8 @@ def _python(first: str, rest: list[str], found: JobLine) -> JobLine | None:
             return _launcher(launcher, rest[2:], found)
         if rest[1] in _OTHER_LAUNCHERS:
             return _other(rest[1:], found)
+        if rest[1] in _PREPARES:
+            return None
         found.kind, found.value, found.args = "module", rest[1], tuple(rest[2:])
         return found
     if not rest or rest[0].startswith("-"):
@@ -534,11 +539,11 @@ class _Body:
             if kept := self._kept(line, f"export {step.source}", (name,)):
                 draft.translated(line, name, f"{shown(step.source)} → activate")
                 return kept
-        elif step.value:
+        elif step.value and not any(re.fullmatch(r"VALUE\d*", each) for each in unknown_names(step.value)):
             self._name_unknown(line, unknown_names(step.value), ())
             draft.variable(line, name, self._variables.shown(step.value))
         else:
-            why = self._variables.why.get(name, "it is empty")
+            why = self._variables.why.get(name, "it is computed when the job starts" if step.value else "it is empty")
             draft.ambiguous(line, name, f"{why}; dropped: give its value under job.env")
         return []
 
