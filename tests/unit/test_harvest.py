@@ -69,6 +69,7 @@ SEQUENCES = [
     (["Epoch 1: 50/50 loss 2.0", "Epoch 2: 50/50 loss 1.5"], [50, 100]),
     ([f"Epoch {epoch}/3 step 50/50 loss 2.0" for epoch in (1, 2, 3)], [50, 100, 150]),
     (["Epoch 1 step 50 loss 0.5", "Epoch 2 step 50 loss 0.4"], [50, 100]),
+    ([f"Epoch [{epoch}/10], Step [600/6000], Loss: 2.0" for epoch in (1, 2)], [600, 600]),
     ([f"Epoch(train) [{epoch}][50/73]  lr: 1.0e-02  loss: 1.9" for epoch in (1, 2)], [50, 123]),
     ([f"Epoch: [{epoch}/100]  [  10/2502]  loss: 11.0 (11.1)  lr: 0.1" for epoch in (0, 1)], [10, 2512]),
     ([f"Epoch {epoch}: 100%|███| 100/100 [00:10<00:00, 9.8it/s, loss=2.0]" for epoch in (0, 1, 2)], [100, 200, 300]),

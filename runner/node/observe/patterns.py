@@ -128,9 +128,9 @@ _RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGN
 # front of the word: a time, a level, a rank; a loss may not.
 _VALIDATION = re.compile(
     r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:"
-    r"|(?:(?!loss).){0,120}(?<![\w./-])(?:(?:val|valid|validation|validating|eval|evaluation|evaluating|test)(?: set)?"
-    r"(?:\s?[]|)]|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s)|cv batch|valid on '"
-    r"|validation loss at)",
+    r"|(?:(?!loss).){0,120}(?<![\w./-])(?:(?:val|valid|validation|validating|eval|evaluation|evaluating|test set)"
+    r"(?:\s?[]|)]|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s)"
+    r"|[(\[]test[)\]]|cv batch|valid on '|validation loss at)",
     re.IGNORECASE,
 )
 # The same said by an object, at its top: {"event": "eval", "metrics": {"loss": 1.5}}, {"eval": {"loss": 1.5}}.

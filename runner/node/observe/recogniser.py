@@ -277,7 +277,7 @@ class Recogniser:
             self._earlier = int(before) * total
             self._lay_in_share = False
         elif epoch > self._epoch and (
-            step < self._step or (step == self._step and (step == total or first is not None))
+            step < self._step or (step == self._step and (step == total or (first is not None and not whole)))
         ):
             self._earlier += self._total
         self._epoch, self._step, self._total = float(epoch), step, total
