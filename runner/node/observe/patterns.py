@@ -22,7 +22,7 @@ HINTS = (
 )  # fmt: skip
 """Lower-case bytes of which every metric line has at least one."""
 
-# 2,31 is no number here: a comma is one of thousands, or ends a value.
+# 2,31 is not read: a comma parts thousands, or ends a value.
 _NUMBER = (
     r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?![\d,])|\d{1,20}(?!,\d)(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?"
     r"|[-+]?(?:nan|inf)\b"
@@ -43,7 +43,7 @@ _PAIR = re.compile(
 # The same without a sign between, for unambiguous names: Step 100, Epoch [1/10], iter 7 loss 2.3.
 _SPACED = re.compile(
     rf"(?<![\w./-])(global step|step|iteration|iter|update"
-    rf"|epoch|lr|norm|acc|accuracy|ms/batch)\s{{1,12}}\[?\s{{0,12}}({_NUMBER})"
+    rf"|epoch|lr|norm|acc|accuracy|ms/batch)(?:\s{{1,12}}\[?|\[)\s{{0,12}}({_NUMBER})"
     rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
     re.IGNORECASE,
 )
@@ -124,13 +124,13 @@ _SPLITS = re.compile(
 _RUN_TABLE = re.compile(r"\s{1,8}train_loss\s{2,60}=\s")
 # The result of a validation, by which ImageNet's scripts end it:  *   Acc@1 0.125 Acc@5 0.484
 _RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGNORECASE)
-# A line of a validation: its loss is not the training loss, its counter not a step. What a logger writes may stand in
-# front of the word: a time, a level, a rank; a loss may not.
+# A line of a validation: its loss is not the training loss, its counter not a step. A logger may write a time, a level
+# or a rank in front; a loss in front is that of the training.
 _VALIDATION = re.compile(
     r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:"
     r"|(?:(?!loss).){0,120}(?<![\w./-])(?:(?:val|valid|validation|validating|eval|evaluation|evaluating|test set)"
-    r"(?:\s?[]|)]|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s)"
-    r"|[(\[]test[)\]]|cv batch|valid on '|validation loss at)",
+    r"(?: results?)?(?:\s?[]|)]|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s)"
+    r"|[(\[]test[)\]]|test: \[|cv batch|valid on '|validation loss at)",
     re.IGNORECASE,
 )
 # The same said by an object, at its top: {"event": "eval", "metrics": {"loss": 1.5}}, {"eval": {"loss": 1.5}}.
@@ -166,7 +166,7 @@ _NAMES = {
     "grad_norm": "grad_norm", "gradient_norm": "grad_norm", "gnorm": "grad_norm", "norm": "grad_norm",
     "step": "step", "global_step": "step", "iter": "step", "iteration": "step", "num_updates": "step", "update": "step",
     "n_updates": "step", "train_num_updates": "step", "valid_num_updates": "step", "trainer_global_step": "step",
-    "train_global_step": "step", "global_step_max_steps": "step",
+    "train_global_step": "step", "global_step_max_steps": "step", "current_steps": "step",
     "epoch": "epoch", "train_epoch": "epoch",
     "step_time": "step_time", "time_per_step": "step_time", "iter_time": "step_time", "dt": "step_time",
     "ms/batch": "step_time", "batch_time": "step_time",

@@ -444,7 +444,7 @@ def _given(command: JobLine, numbers: _Numbers) -> tuple[str, str]:
 
 
 def _of_mpirun(command: JobLine) -> tuple[int, int]:
-    """The ranks in all and on each host that mpirun is told; 0: it is not told."""
+    """The ranks in all and on each host by the options of mpirun; 0: no option says it."""
     plain = {name.lstrip("-"): value for name, value in command.options.items()} if command.launcher == "mpirun" else {}
     totals = (plain[name] for name in script_body.MPI_TOTAL if name in plain)
     shares = (plain[name] or "1" for name in script_body.MPI_EACH if name in plain)

@@ -253,7 +253,7 @@ class Variables:
     size: int = 0
     """Characters of all values that were put in."""
     printed: dict[str, str] = field(default_factory=dict)
-    """What a command prints → the name that stands for it."""
+    """A command whose output is used → the name of that output."""
     divided: set[str] = field(default_factory=set)
     """Names that stand outside quotes, so that a shell makes words of their values."""
 
