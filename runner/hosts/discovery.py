@@ -119,7 +119,9 @@ def spread(pattern: str) -> list[str]:
 
 def _spread(word: str, pattern: str) -> list[str]:
     found = _BRACKETS.search(word)
-    if (found is None and ("[" in word or "]" in word)) or (found and "!" in word):  # ClusterShell's difference
+    if (found is None and ("[" in word or "]" in word)) or (
+        found and re.search("[!^&]", word)
+    ):  # of ClusterShell's sets
         raise InputError(f"{clean(pattern)!r} is not a list of hosts", "Write it like node[1-4,7].")
     if found is None or (found[1].count(":") > 1 and (not found.start() or word[found.start() - 1] == "@")):
         return [word]  # a name, or an IPv6 address

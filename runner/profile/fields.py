@@ -233,7 +233,7 @@ _WIDE_RANGE = re.compile(r"-(?:[^\x00-\x7f]|\\[uUxN])")
 _MOST_WIDE_RANGES = 8
 """Without regard to case, Python compiles a range such as [a-\\uffff] character by character, for 0.04 s."""
 
-_OWN_VARIABLES = {
+OWN_VARIABLES = {
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
     *("ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
 }
@@ -355,7 +355,7 @@ def _env_name(value: str) -> str:
         raise bad(f"{quoted(value)} is not a valid variable name", "expected letters, digits and _, no digit first")
     if value == "CUDA_VISIBLE_DEVICES":
         raise bad("CUDA_VISIBLE_DEVICES is set from the GPUs of the host", "choose them by gpus: [0, 1]")
-    if value in _OWN_VARIABLES or value.startswith(("DISTTUI_", "TORCHELASTIC_")):
+    if value in OWN_VARIABLES or value.startswith(("DISTTUI_", "TORCHELASTIC_")):
         raise bad(f"{quoted(value)} is set by disttui for every rank", _INSTEAD.get(value, "remove it"))
     return value
 

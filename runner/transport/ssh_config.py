@@ -56,7 +56,8 @@ class NamedHosts:
                     names = [] if keyword == "match" else _names(split(value))
                     self.hosts.update({name: "" for name in names if name not in self.hosts})
                 elif keyword == "hostname" and (words := split(value)):
-                    self.hosts.update({name: _readable(words[0]) for name in names if not self.hosts[name]})
+                    addresses = {name: expand(_readable(words[0]), {"%": "%", "h": name}) for name in names}
+                    self.hosts.update({name: text for name, text in addresses.items() if not self.hosts[name]})
                 elif keyword == "include":
                     for included in _included(split(value), folder):
                         if depth >= _DEPTH or self._files >= _FILES:

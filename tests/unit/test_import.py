@@ -17,6 +17,7 @@ from disttui.runner.errors import InputError
 from disttui.runner.planning.interop.draft import Imported
 from disttui.runner.planning.interop.read import Kind, read_foreign
 from disttui.runner.profile.load import parse
+from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.profile.schema import Profile
 from tests.counting import counted
 
@@ -333,6 +334,15 @@ def test_a_variable_that_the_shell_divides_is_as_many_arguments() -> None:
     assert "list" not in notes["$C"] + notes["$D"]
 
 
+def test_what_commands_print_is_named_apart_and_the_rest_of_a_word_is_kept() -> None:
+    text = (
+        f'{TWO}CMD="`pwd`/a.py --at $(date) --again `pwd` "\nexport OUT=/x/$(date)\ntorchrun --nproc_per_node 8 $CMD\n'
+    )
+    profile, said = taken(text, hosts=("n1", "n2"), VALUE="/p", VALUE2="now")
+    assert profile.job.script == "/p/a.py" and profile.job.args == ("--at", "now", "--again", "/p")
+    assert "OUT: ambiguous: it is computed when the job starts" in said and not profile.job.env
+
+
 def test_a_variable_called_args_is_not_all_arguments_of_the_script() -> None:
     profile, said = taken('#!/bin/sh\n#SBATCH -w n1\npython a.py $ARGS "$@"\n', ARGS="1")
     assert profile.job.args == ("1",)
@@ -466,6 +476,18 @@ STARTS = [
      "torchrun ${ARGS[@]} a.py \"${M[@]}\"", "torchrun", "a.py --lr 1"),
     ("O=--lr\nO+=' 1'\nsrun torchrun --nproc-per-node 8 a.py $O", "torchrun", "a.py --lr 1"),
     ("srun torchrun $UNKNOWN a.py", "torchrun", "a.py"),
+    ("module load cuda\nexport PATH=/x:$PATH\nsrun apptainer exec --nv i.sif torchrun --nproc-per-node 8 a.py",
+     "torchrun", "a.py"),
+    ("export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\nMASTER_PORT=1 srun torchrun --nproc-per-node 8 a.py",
+     "torchrun", "a.py"),
+    ("srun -N2 -n16 python a.py", "torchrun", "a.py"),
+    ("LAUNCHER=\"python -m torch.distributed.run --nproc_per_node 8 --role `hostname -s`: --tee 3 \"\n"
+     "srun bash -c \"$LAUNCHER --node_rank \\$SLURM_PROCID a.py\"", "torchrun", "a.py"),
+    ("declare -a ARGS=(--nproc_per_node=8 --rdzv_endpoint=$(hostname))\nsrun torchrun \"${ARGS[@]}\" a.py",
+     "torchrun", "a.py"),
+    ("srun torchrun --nproc-per-node 8 --tee 3 -- a.py --x", "torchrun", "a.py --x"),
+    ("CONFIG=${1:-base}\nsrun torchrun --nproc-per-node 8 a.py $CONFIG ${2:-small}", "torchrun", "a.py base small"),
+    ("srun --gres=gpu:a100:8,nvme:1 torchrun --nproc-per-node gpu a.py", "torchrun", "a.py"),
 ]  # fmt: skip
 
 
@@ -485,6 +507,8 @@ def test_any_start_of_a_job_has_its_script_and_processes(line: str, launcher: st
         "composer a.py", "horovodrun -np 16 python a.py", "jsrun -n 16 python a.py", "pdsh -w n1,n2 torchrun a.py",
         "ssh n1 torchrun a.py", "ray start --head", "sbatch other.sh", "true", "singularity run --nv img.sif",
         "python prepare.py\nsrun ./launch.sh", "srun hostname\nsrun mkdir -p x",
+        "docker build -t deepspeed .", "python -m venv x\npython -m pip install torch", "python -m lightning run a.py",
+        "srun --multi-prog tasks.conf", 'srun torchrun --nproc_per_node 8 "$@"', 'A="a b\nsrun python a.py',
     ],
 )  # fmt: skip
 def test_a_start_that_is_not_understood_is_refused(line: str) -> None:
@@ -504,11 +528,61 @@ def test_a_start_that_is_not_understood_is_refused(line: str) -> None:
         ("-N 2 --ntasks-per-gpu=1 --gpus-per-node=4", 2, 4),
         ("-N2 -n16", 2, 8),
         ("--nod=2 --nodes=2 --ntasks-per-n=4", 2, 4),
+        ("-N2 --gres=gpu:a100:4,nvme:1", 2, 4),
+        ("-N2 --gres=tmp:1,gpu:3g.20gb:2", 2, 2),
+        ("-N2 --gres=gpu", 2, 1),
+        ("-N2 --gpus-per-node=a100:2,v100:2", 2, 4),
     ],
 )
 def test_counts_of_hosts_follow_from_the_directives(directives: str, hosts: int, processes: int) -> None:
     imported = read_foreign(f"#!/bin/sh\n#SBATCH {directives}\nsrun python a.py\n", "file")
     assert imported.text.count("<host") == hosts and f"num_processes: {processes}\n" in imported.text
+
+
+@pytest.mark.parametrize(
+    ("line", "hosts", "processes"),
+    [
+        ("srun -N 2 -n 8 python a.py", 2, 4),
+        ("srun -N2 -n8 python a.py", 2, 4),
+        ("srun --nodes=2-2 --ntasks-per-node=8 python a.py", 2, 8),
+        ("srun --nodes 2 torchrun --nproc-per-node 8 a.py", 2, 8),
+        ("mpirun -np 16 -npernode 8 python a.py", 2, 8),
+        ("mpirun -np 4 -npernode 8 python a.py", 1, 4),
+        ("torchrun --nnodes=2:2 --nproc-per-node 8 a.py", 2, 8),
+    ],
+)
+def test_counts_of_hosts_follow_from_the_command(line: str, hosts: int, processes: int) -> None:
+    imported = read_foreign(f"#!/bin/sh\n{line}\n", "file")
+    assert imported.text.count("<host") == hosts and f"num_processes: {processes}\n" in imported.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("#!/bin/bash\n#PBS -l select=2:ngpus=4\npython a.py\n", "file:2:1: #PBS begins the directives of another"),
+        ("#!/bin/bash\n#$ -l gpu=4\npython a.py\n", r"#\$ - begins the directives of another"),
+        ("#!/bin/tcsh\n#SBATCH -N2\nsrun python a.py\n", "tcsh, expected a script of bash"),
+        ("#!/bin/bash\n#SBATCH -N2\nsrun -n 3 python a.py\n", "srun --ntasks: 3 in all, for 2 nodes"),
+    ],
+)
+def test_scripts_whose_counts_cannot_be_known_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ProfileErrors, match=message):
+        read_foreign(text, "file")
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("srun -N 1 -n 8 python a.py", "srun --nodes: ambiguous: 1, and nodes is 2, which counts"),
+        ("mpirun -np 8 -npernode 8 python a.py", "mpirun -np: ambiguous: 1, and nodes is 2, which counts"),
+        ("srun -w n[3-4] python a.py", r"srun -w: ambiguous: n[3-4] names hosts"),
+        ("export CUDA_VISIBLE_DEVICES=0,1\nsrun python a.py", "CUDA_VISIBLE_DEVICES: ambiguous: 0,1: dropped"),
+        ("module load x\nsrun apptainer exec i.sif python a.py", "module load x: ambiguous: a container runs only"),
+        ("export N=$SLURM_JOB_ID\nsrun python a.py", "$SLURM_JOB_ID: ambiguous: Slurm sets it"),
+    ],
+)
+def test_what_counts_or_is_lost_beside_the_command_is_noted(line: str, note: str) -> None:
+    assert note in notes(read_foreign(f"{TWO}{line}\n", "file", hosts=["n1", "n2"]))
 
 
 def test_directives_that_leave_the_count_open_say_so() -> None:
@@ -568,6 +642,8 @@ def test_hostfiles_of_all_kinds_are_counted(text: str, hosts: str) -> None:
         ("n[1-4]!n2 slots=1\n", r"'n\[1-4\]!n2' is not a list of hosts"),
         ("n1 slots=4x\n", "n1: slots=4x"),
         ("n1 4\n", "n1: 4"),
+        ("n1 n1 n2 n2\n", "n1: n1"),
+        ("n[1-4]^n2 slots=1\n", r"'n\[1-4\]\^n2' is not a list of hosts"),
         ("rank 0=n1 slot=0\n", "a line of a rankfile"),
     ],
 )

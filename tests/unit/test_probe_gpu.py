@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -70,7 +71,9 @@ def test_a_card_that_hides_its_memory_is_named() -> None:
     gpus, problems = _parsed("gpus-err.csv")
     assert gpus[1]["compute_capability"] == ""
     assert problems == [
-        "GPU 1 (NVIDIA GeForce RTX 3090) does not report its memory: nvidia-smi says [GPU requires reset]"
+        "GPU 0 (NVIDIA GeForce RTX 3090) does not report what is used of its memory: nvidia-smi says ERR!; only its "
+        "processes tell whether it is free",
+        "GPU 1 (NVIDIA GeForce RTX 3090) does not report its memory: nvidia-smi says [GPU requires reset]",
     ]
 
 
@@ -237,6 +240,15 @@ def test_what_rocm_smi_says() -> None:
     )  # fmt: skip
     assert (first["driver"], first["compute_capability"], first["uuid"]) == ("6.2.4", "gfx90a", "0xa")
     assert (second["name"], second["memory_total"], second["uuid"]) == ("0x740c", 0, "")
+
+
+def test_warnings_in_front_of_what_rocm_smi_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "rocm-smi"
+    warning = "WARNING: AMD GPU device(s) is/are in a low-power state."
+    program.write_text(f"#!/bin/sh\necho '{warning}'\necho\necho '{json.dumps(ROCM)}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert amd.facts([]) == amd.parse_rocm_smi(ROCM)
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

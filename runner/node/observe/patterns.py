@@ -22,8 +22,10 @@ HINTS = (
 )  # fmt: skip
 """Lower-case bytes of which every metric line has at least one."""
 
+# 2,31 is not read: a comma parts thousands, or ends a value.
 _NUMBER = (
-    r"[-+]?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?|[-+]?(?:nan|inf)\b"
+    r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?![\d,])|\d{1,20}(?!,\d)(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?"
+    r"|[-+]?(?:nan|inf)\b"
 )
 _WORD = r"[\w./()%-]{0,40}"
 # 0:12:34 is a time, 8x a size: only these units are known. M is a million; m is minutes, which are not accepted.
@@ -41,7 +43,7 @@ _PAIR = re.compile(
 # The same without a sign between, for unambiguous names: Step 100, Epoch [1/10], iter 7 loss 2.3.
 _SPACED = re.compile(
     rf"(?<![\w./-])(global step|step|iteration|iter|update"
-    rf"|epoch|lr|norm|acc|accuracy|ms/batch)\s{{1,12}}\[?\s{{0,12}}({_NUMBER})"
+    rf"|epoch|lr|norm|acc|accuracy|ms/batch)(?:\s{{1,12}}\[?|\[)\s{{0,12}}({_NUMBER})"
     rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
     re.IGNORECASE,
 )
@@ -56,7 +58,7 @@ _OF_THE_WHOLE = frozenset([
     "step", "epoch", "info", "the", "iter", "global", "and", "final", "last", "with", "has", "reduced", "lm",
 ])  # fmt: skip
 """Words in front of a loss that leave it the loss."""
-_OF_VALIDATION = frozenset(["val", "valid", "validation", "eval", "evaluation", "dev"])
+_OF_VALIDATION = frozenset(["val", "valid", "validation", "eval", "evaluation", "dev", "cv"])
 # The step in brackets after its epoch: Epoch: [0][ 10/200]; by timm Train: 0 [  50/195 ( 26%)]; by mmengine
 # Epoch(train)  [1][  50/7330]; by Swin Train: [0/300][10/1251]; by DCGAN [0/25][100/1583].
 _BRACKETS = re.compile(
@@ -75,11 +77,15 @@ _IN_EPOCH = re.compile(
 _BATCH = re.compile(
     r"(?<![\w./-])batch(?:\s|:\s?|\s?=\s?)\[?\s{0,4}(\d{1,12})(?:\s?/\s{0,4}(\d{1,12}))?(?![\w.])", re.IGNORECASE
 )
-# mmengine without epochs: Iter(train) [   50/160000]
-_ITERATIONS = re.compile(r"\biter\(train\)\s{0,4}\[\s{0,12}(\d{1,12})\s?/\s{0,12}(\d{1,12})\]", re.IGNORECASE)
-# The step after its value: Loss at step 5: 2.4, Training loss (for one batch) at step 0: 68.79
+# mmengine without epochs: Iter(train) [   50/160000]; DINOv2: Training  [   10/125000]
+_ITERATIONS = re.compile(
+    r"\b(?:iter\(train\)|training)\s{0,4}\[\s{0,12}(\d{1,12})\s?/\s{0,12}(\d{1,12})\]", re.IGNORECASE
+)
+# The step after its value: Loss at step 5: 2.4, Training loss (for one batch) at step 0: 68.79; by Megatron
+# validation loss at iteration 10 | lm loss value: 5.1E+00
 _LOSS_AT = re.compile(
-    rf"\bloss(?: \([a-z ]{{1,40}}\))? at (?:step|iteration|iter|batch) (\d{{1,12}})\s?[:=]\s{{0,4}}({_NUMBER})",
+    rf"\bloss(?: \([a-z ]{{1,40}}\))? at (?:step|iteration|iter|batch) (\d{{1,12}})"
+    rf"(?:\s?[:=]|(?: on [a-z ]{{1,20}})? \| lm loss value:)\s{{0,4}}({_NUMBER})",
     re.IGNORECASE,
 )
 # The step in front of its word: 200/ 2983 batches.
@@ -118,10 +124,13 @@ _SPLITS = re.compile(
 _RUN_TABLE = re.compile(r"\s{1,8}train_loss\s{2,60}=\s")
 # The result of a validation, by which ImageNet's scripts end it:  *   Acc@1 0.125 Acc@5 0.484
 _RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGNORECASE)
-# A line of a validation: its loss is not the training loss, its counter not a step.
+# A line of a validation: its loss is not the training loss, its counter not a step. A logger may write a time, a level
+# or a rank in front; a loss in front is that of the training.
 _VALIDATION = re.compile(
     r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:"
-    r"|[^:]{0,60}\bvalid on '",
+    r"|(?:(?!loss).){0,120}(?<![\w./-])(?:(?:val|valid|validation|validating|eval|evaluation|evaluating|test set)"
+    r"(?: results?)?(?:\s?[]|)]|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s)"
+    r"|[(\[]test[)\]]|test: \[|cv batch|valid on '|validation loss at)",
     re.IGNORECASE,
 )
 # The same said by an object, at its top: {"event": "eval", "metrics": {"loss": 1.5}}, {"eval": {"loss": 1.5}}.
@@ -147,15 +156,17 @@ _QUOTED = re.compile(
 )
 _NAMES = {
     "loss": "loss", "train_loss": "loss", "training_loss": "loss", "lm_loss": "loss", "total_loss": "loss",
-    "loss_train": "loss", "train_loss_step": "loss", "reduced_train_loss": "loss",
+    "loss_train": "loss", "train_loss_step": "loss", "reduced_train_loss": "loss", "loss_train_total": "loss",
+    "step_loss": "loss",
     "val_loss": "val_loss", "eval_loss": "val_loss", "valid_loss": "val_loss", "validation_loss": "val_loss",
     "loss_val": "val_loss", "loss_valid": "val_loss", "loss_validation": "val_loss", "loss_eval": "val_loss",
     "val_loss_epoch": "val_loss", "valid_loss_epoch": "val_loss", "validation_loss_epoch": "val_loss",
-    "eval_loss_epoch": "val_loss",
+    "eval_loss_epoch": "val_loss", "dev_loss": "val_loss", "cv_loss": "val_loss",
     "lr": "lr", "learning_rate": "lr",
     "grad_norm": "grad_norm", "gradient_norm": "grad_norm", "gnorm": "grad_norm", "norm": "grad_norm",
     "step": "step", "global_step": "step", "iter": "step", "iteration": "step", "num_updates": "step", "update": "step",
     "n_updates": "step", "train_num_updates": "step", "valid_num_updates": "step", "trainer_global_step": "step",
+    "train_global_step": "step", "global_step_max_steps": "step", "current_steps": "step",
     "epoch": "epoch", "train_epoch": "epoch",
     "step_time": "step_time", "time_per_step": "step_time", "iter_time": "step_time", "dt": "step_time",
     "ms/batch": "step_time", "batch_time": "step_time",
@@ -176,6 +187,8 @@ _KNOWN = frozenset(_NAMES.values())
 _CLOCKS = frozenset([
     "t", "ts", "time", "timestamp", "unix_time", "wall_time", "epoch_time", "date", "datetime", "created", "created_at",
 ])  # fmt: skip
+# Times that a script guesses, in whatever units and language: remaining: 2 Tage
+_LEFT = re.compile(r"(?:^|_)(?:eta|remaining|left)(?:_|$)")
 # Characters before a name that are not a part of it.
 _BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
 _TELLING = frozenset(
@@ -196,9 +209,14 @@ def recognise(line: str) -> Optional[Record]:
     if _RUN_TABLE.match(line) or line.lstrip().startswith("wandb:"):
         return None  # a mean or the end of the run
     found = _whole_line(line)
-    if found is None or ("epoch" in found and "steps" in found and "step" not in found):
-        # The steps of one epoch, not of the run: [GPU0] Epoch 1 | Batchsize: 32 | Steps: 32
-        return found and {name: value for name, value in found.items() if name != "steps"}
+    if found is None:
+        return None
+    if "steps" in found and "step" not in found:
+        steps = found.pop("steps")
+        if "epoch" in found:  # those of one epoch, not of the run: [GPU0] Epoch 1 | Batchsize: 32 | Steps: 32
+            return found
+        if "loss" in found:  # DeepSpeed's pipelines: steps: 10 loss: 5.6500
+            found["step"] = steps
     trained = not found.keys().isdisjoint(_RESULTS) or bool(_SPLITS.search(line) or _EVALUATED.match(line))
     steps = not found.keys().isdisjoint(("step", "epoch"))
     tells = not _TELLING.isdisjoint(found) and (steps or "accuracy" in found)
@@ -248,7 +266,7 @@ def first_epoch(line: str) -> Optional[int]:
 def _unquoted(found: Record, line: str) -> None:
     """Note every value of a line in a human-readable form."""
     in_epoch = _count(found, line)
-    _put_losses(found, line)
+    put_losses(found, line)
     for match in _SPACED.finditer(line):
         name, number, total = match.groups()
         put(found, name, number, total, "ms" if name.lower() == "ms/batch" else None)
@@ -280,12 +298,12 @@ def _unquoted(found: Record, line: str) -> None:
         put(found, "step_time", meter.group(1))
 
 
-def _put_losses(found: Record, line: str) -> None:
+def put_losses(found: Record, line: str) -> None:
     """Note every loss without a sign; the loss of a part keeps its name."""
     for match in _SPACED_LOSS.finditer(line):
         words = match.group(1).lower().replace("_", " ").split()
         parts = [word for word in words if word not in _OF_THE_WHOLE]
-        validates = len(parts) == 1 and parts[0] in _OF_VALIDATION
+        validates = bool(parts) and _OF_VALIDATION.issuperset(parts)
         put(found, "val_loss" if validates else "_".join([*(parts[-2:] or words), "loss"]), match.group(2))
 
 
@@ -358,7 +376,7 @@ def by_pattern(match: "re.Match[str]") -> Record:
 def put(found: Record, name: str, number: str, total: Optional[str] = None, unit: Optional[str] = None) -> None:
     """Note one value under its canonical name; the first of a line counts."""
     name, unit_of_name = _canonical(name)
-    if name == "eta":
+    if _LEFT.search(name):
         return  # "1 day, 2:33:44" would be a 1
     value = _value(number)
     # Seconds since 1970, in 2001: a number under such a name that is not smaller is a time of day, and no duration
@@ -377,7 +395,7 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
 
 def _canonical(name: str) -> Tuple[str, str]:
     """The canonical name, else its words joined by underscores; and the unit it ends with."""
-    name, in_ms, _ = name.lower().partition("(ms)")
+    name, in_ms, _ = name.lower().rpartition(". ")[2].partition("(ms)")
     words = name.replace("-", "_").split()
     while len(words) > 1 and "_".join(words) not in _NAMES and words[0] in _BEFORE:
         words = words[1:]

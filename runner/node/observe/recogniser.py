@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import List, Optional
 
-from .patterns import HINTS, LONGEST, Record, Value, first_epoch, pairs, put, recognise
+from .patterns import HINTS, LONGEST, Record, Value, first_epoch, pairs, put, put_losses, recognise
 
 # Epoch 1/3:  12%|█▏  | 12/100 [00:01<00:10, 8.1it/s, loss=1.2], and 12it [00:01, 8.1it/s] where the end is not known.
 _BAR = re.compile(
@@ -47,6 +47,7 @@ class Bars:
         self.step: Optional[int] = None
         self._first_epoch = 0 if from_0 else 1
         self._total = 0
+        self._epoch = 0
         self._earlier = 0
         """Steps of the epochs before this one, each of which had a bar of its own."""
         self._columns: List[str] = []
@@ -84,9 +85,10 @@ class Bars:
 
     def _in_title(self, title: str) -> Record:
         row = _ROW.match(title)
+        found = pairs(title) if row is None else {}
         if row is None:
-            return pairs(title)
-        found: Record = {}
+            put_losses(found, title)
+            return found
         for name, number in zip(self._columns, row.group(3).split()):  # noqa: B905 (Python 3.8)
             if name.endswith("loss"):
                 put(found, name, number)
@@ -107,7 +109,12 @@ class Bars:
 
     def _progress(self, done: int, total: int, title: str) -> Record:
         found: Record = {}
-        if self.step is not None and done < self.step - self._earlier:
+        headed = _HEADED.match(title)
+        epoch = _EPOCH.search(title) or _ROW.match(title) or headed
+        number = int(epoch.group(1)) if epoch else 0
+        before = 0 if self.step is None else self.step - self._earlier
+        # One line for each epoch, without its redraws: the same step of a later epoch.
+        if self.step is not None and (done < before or (done == total == before and number > self._epoch)):
             self._earlier += self._total
         elif self.step is None and total:
             begun, counted = _UNCOUNTED_EPOCH.match(title), _EPOCH.search(title)
@@ -116,16 +123,14 @@ class Bars:
                 self._earlier = int(begun.group(1)) * total
             elif counted and counted.group(2) and int(counted.group(2)) != total:  # else it counts the epochs
                 self._earlier = max(0, int(counted.group(1)) - self._first_epoch) * total
-        headed = _HEADED.match(title)
         if headed:
             self._earlier = max(0, int(headed.group(2)) - done)
-        self._total = total
+        self._total, self._epoch = total, number
         self.step = self._earlier + done
         found["step"] = self.step
-        epoch = _EPOCH.search(title) or _ROW.match(title) or headed
         epochs = int(epoch.group(2) or 0) if epoch and epoch is not headed else 0
         if epoch:
-            found["epoch"] = int(epoch.group(1))
+            found["epoch"] = number
         if epochs and total and (epochs != total or self._earlier):
             found["steps"] = total * epochs
         elif total and not self._earlier and (epochs or not epoch):
@@ -153,6 +158,8 @@ _LONE_ITERATION = re.compile(r"(?!.*\bstep:? \d).{0,200}\biter(?:ation)?:? \d", 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)")
 
 
+# What a launcher writes before a rank's lines: [rank0]: by torch, [default0]: by torchrun, [1,0]<stdout>: by mpirun.
+_RANK = re.compile(r"^\[(?:rank|default|\d{1,6},)\s?\d{1,6}\](?:<std(?:out|err)>)?:\s?", re.IGNORECASE)
 # The lines of a report of JSON over several lines, in which an object holds others.
 _OPENS = re.compile(r"\s{0,40}(?:\"[^\"]{1,60}\"\s?:\s?)?\{\s*$")
 _CLOSES = re.compile(r"\s{0,40}\},?\s*$")
@@ -269,7 +276,9 @@ class Recogniser:
             # happened to lie in its part of the whole.
             self._earlier = int(before) * total
             self._lay_in_share = False
-        elif epoch > self._epoch and (step < self._step or step == self._step == total):
+        elif epoch > self._epoch and (
+            step < self._step or (step == self._step and (step == total or (first is not None and not whole)))
+        ):
             self._earlier += self._total
         self._epoch, self._step, self._total = float(epoch), step, total
         record["step"] = self._earlier + step
@@ -292,4 +301,4 @@ class Recogniser:
 
 
 def _text(line: bytes) -> str:
-    return _ESCAPES.sub("", line.decode("utf-8", "replace"))
+    return _RANK.sub("", _ESCAPES.sub("", line.decode("utf-8", "replace")))

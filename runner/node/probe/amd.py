@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 
@@ -100,7 +101,8 @@ def _generation(name: str) -> str:
 def _json(argv: List[str], limit: float) -> Any:
     try:
         answer = ask(argv, limit)
-        return json.loads(answer.out) if answer.code == 0 else None
+        begin = re.search(r"^[\[{]", answer.out, re.MULTILINE)  # behind warnings: a device in a low-power state
+        return json.loads(answer.out[begin.start() :]) if begin and answer.code == 0 else None
     except (OSError, ValueError, RecursionError):
         return None
 

@@ -74,16 +74,19 @@ def parse_gpus(text: str, problems: List[str]) -> List[Gpu]:
         if len(row) < len(FIELDS) or not row[0].isdigit():
             _complain(row, problems)
             continue
-        total = megabytes(row[3])
+        total, used = megabytes(row[3]), megabytes(row[4])
         if total is None:
             problems.append(f"GPU {row[0]} ({row[2]}) does not report its memory: nvidia-smi says {row[3]}")
+        elif used is None:
+            what = f"what is used of its memory: nvidia-smi says {row[4]}; only its processes tell whether it is free"
+            problems.append(f"GPU {row[0]} ({row[2]}) does not report {what}")
         gpus.append(
             {
                 "index": int(row[0]),
                 "uuid": row[1],
                 "name": row[2],
                 "memory_total": total or 0,
-                "memory_used": megabytes(row[4]) or 0,
+                "memory_used": used or 0,
                 "use": number(row[5]),
                 "driver": row[6],
                 "compute_capability": row[7] if len(row) > 7 and number(row[7]) is not None else "",

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from disttui.runner.errors import InputError
 from disttui.runner.hosts.discovery import flaw_of
-from disttui.runner.profile.fields import MOST_PROCESSES, slug
+from disttui.runner.profile.fields import MOST_PROCESSES, OWN_VARIABLES, slug
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.nodes import MAX_NODES
 from disttui.runner.profile.problems import ProfileErrors, ProfileProblem
@@ -102,6 +102,17 @@ class Translation:
         """Note what a reader must decide."""
         self._note(line, key, "ambiguous", what)
 
+    def variable(self, line: int, name: str, value: str) -> None:
+        """Take over a variable of the job, unless disttui sets it."""
+        if name == "CUDA_VISIBLE_DEVICES":
+            what = f"{shown(value)}: dropped: disttui sets it from the GPUs of each host: write gpus beside the hosts"
+            self.ambiguous(line, name, what)
+        elif name in OWN_VARIABLES or name.startswith("TORCHELASTIC_"):
+            self.dropped(line, name, "disttui sets it")
+        else:
+            self.env[name] = value
+            self.translated(line, name, f"{shown(value)} → job.env")
+
     def _note(self, line: int, key: str, fate: Fate, what: str) -> None:
         if fate != "translated" and line and len(self.notes) >= _MOST_NOTES:
             self.unsaid += 1
@@ -185,6 +196,9 @@ def _settle_job(draft: Translation, script: str | None) -> None:
     elif draft.job_script and not any(kind in draft.job for kind in kinds):
         line, words = draft.unread
         what = f"it is not known what {words} starts" if line else "no command that starts a job is understood in it"
+        broken = next((note for note in draft.notes if note.key == "…"), None)
+        if broken and not line:
+            line, what = broken.line, f"{what}: {broken.what}"
         cure = "Name the script by --script, or write its start with srun, torchrun, accelerate launch or python."
         raise InputError(what, cure, place=f"{draft.source}:{line}" if line else draft.source)
     elif not any(kind in draft.job for kind in kinds):

@@ -102,6 +102,8 @@ _AMBIGUOUS = {
 _NUMBERS = (
     "nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus-per-node", "gpus", "gres", "gpus-per-task"
 )  # fmt: skip
+_GPUS = ("gpus", "gpus-per-node")
+_OTHER_QUEUE = re.compile(r"^#(?:(?:PBS|BSUB|COBALT|OAR|PJM|MSUB)\b|\$ -)", re.MULTILINE)
 _LONGEST = 1 << 16
 """Characters of a directive: for a long word, shlex needs time as the square of its length."""
 
@@ -119,6 +121,7 @@ def read(text: str, draft: Translation, hosts: int) -> None:
         hosts: How many are given beside the file.
     """
     draft.job_script = True
+    _refuse_others(text, draft)
     directives: dict[str, _Directive] = {}
     for one in _directives(text, draft):
         if one.name in directives:
@@ -142,6 +145,19 @@ def read(text: str, draft: Translation, hosts: int) -> None:
     _processes(numbers, command, draft)
     if not draft.login:
         draft.ambiguous(0, "hosts", "reached by SSH, past Slurm's queue; --login HOST in place of them: a job of Slurm")
+
+
+def _refuse_others(text: str, draft: Translation) -> None:
+    """Refuse what another shell or another queue reads: its counts would be missing."""
+    head, _, _ = text.partition("\n")
+    if head.startswith("#!") and not re.search(r"[/ ](?:ba|da|k|z|a)?sh\b", head):
+        draft.wrong(1, 1, shown(head), "expected a script of bash or sh")
+    other = None if "\n#SBATCH" in text else _OTHER_QUEUE.search(text)
+    if other:
+        expected = "expected those of Slurm: write #SBATCH --nodes=… and --gpus-per-node=… in their place"
+        draft.wrong(
+            text.count("\n", 0, other.start()) + 1, 1, f"{other[0]} begins the directives of another queue", expected
+        )
 
 
 def _directives(text: str, draft: Translation) -> Iterator[_Directive]:
@@ -287,11 +303,8 @@ def _nodes(
     directives: dict[str, _Directive], draft: Translation, tasks: int | None, total: int | None, hosts: int
 ) -> int | None:
     """How many hosts follow from totals, where no directive says it; None: it is left to Slurm."""
-    each = (
-        _number(directives, draft, "gpus-per-node", r"(?:[\w.-]+:)?(\d+)")[1] if "gpus-per-node" in directives else None
-    )
-    of_gpus = directives["gpus"].value.rpartition(":")[2] if each and "gpus" in directives else ""
-    pairs = ((total, tasks, "ntasks"), (int(of_gpus) if re.fullmatch(r"\d{1,6}", of_gpus) else None, each, "gpus"))
+    asked, each = (_gpu_count(directives[name].value) if name in directives else None for name in _GPUS)
+    pairs = ((total, tasks, "ntasks"), (asked, each, "gpus"))
     for whole, part, name in pairs:
         if whole and part:
             draft.wanted, draft.wanted_by = -(-whole // part), (directives[name].line, f"hosts by {name}")
@@ -310,22 +323,23 @@ def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tas
             draft.ambiguous(one.line, one.name, f"{shown(one.value)}: {why}; dropped")
 
     gpus = None
-    for name, pattern in (("gpus-per-node", r"(?:[\w.-]+:)?(\d+)"), ("gres", r"gpu(?::[\w.-]+)?:(\d+)")):
-        one = directives.get(name)
-        if one is not None and name == "gres" and not one.value.startswith("gpu"):
+    for name in ("gpus-per-node", "gres"):
+        if (one := directives.get(name)) is None:
+            continue
+        if name == "gres" and not re.search(r"(?:^|,)gpu\b", one.value):
             left(one, "not known here")
             continue
-        line, found = _number(directives, draft, name, pattern)
-        if one is not None and found is not None:
+        asked = _gpu_count(one.value, of_kinds=name == "gres")
+        if found := count(draft, one.line, name, one.value if asked is None else str(asked)):
             gpus = found
-            draft.translated(line, name, f"{amount(found, 'GPU')} on each host")
-            if draft.login and one.value.count(":") > (name == "gres"):
-                take(line, "gres", f"gpu:{one.value.removeprefix('gpu:')}", draft)  # with their kind
+            draft.translated(one.line, name, f"{amount(found, 'GPU')} on each host")
+            kinds = one.value if name == "gres" else ",".join(f"gpu:{kind}" for kind in one.value.split(","))
+            if draft.login and kinds != f"gpu:{found}":
+                take(one.line, "gres", kinds, draft)  # with their kind, and what else it asks for
     for name in ("gpus", "gpus-per-task"):
         if (one := directives.get(name)) is None:
             continue
-        kind, _, number = one.value.rpartition(":")
-        asked = int(number) if re.fullmatch(r"\d{1,6}", number) else 0
+        asked = _gpu_count(one.value) or 0
         each = asked * (tasks or 1) if name == "gpus-per-task" else asked // nodes if asked % nodes == 0 else 0
         if not each:
             why = "disttui takes the GPUs that are free" if not draft.login else "write slurm.gpus_per_node"
@@ -334,18 +348,35 @@ def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tas
         gpus = each
         become = " → slurm.gpus_per_node" if draft.login else ""
         draft.translated(one.line, name, f"{amount(each, 'GPU')} on each node{become}")
-        if kind and draft.login:
+        kind, _, _ = one.value.rpartition(":")
+        if kind and "," not in one.value and draft.login:
             take(one.line, "gres", f"gpu:{kind}:{each}", draft)
     return gpus
+
+
+def _gpu_count(text: str, *, of_kinds: bool = False) -> int | None:
+    """The GPUs of `a100:2,v100:2`, or by `of_kinds` those of `gpu:a100:2,nvme:1`; None: it is not understood."""
+    total = 0
+    for part in text.split(","):
+        of_kind = re.fullmatch(r"([A-Za-z_]\w*)(?::(.*))?", part) if of_kinds else None
+        if of_kind and of_kind[1] != "gpu":
+            continue
+        given = part if not of_kinds else of_kind[2] or "1" if of_kind else ""
+        found = re.fullmatch(r"(\d{1,6})|[\w.-]+(?::(\d{1,6}))?", given)
+        if found is None:
+            return None
+        total += int(found[1] or found[2] or 1)
+    return total
 
 
 def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -> None:
     """Ranks per host: of the launcher, else one for each task."""
     launcher = command.launcher if command else ""
+    if command is not None:
+        numbers = _nodes_of_command(command, numbers, draft)
     if command is None or not launcher:
         _by_tasks(numbers, command, draft)
         return
-    numbers = _nodes_of_launcher(command, numbers, draft)
     where, given = _given(command, numbers)
     if given.isascii() and given.isdigit() and len(given) < 8 and int(given):
         each, left = divmod(int(given), numbers.nodes if where in _TOTALS else 1)
@@ -368,20 +399,29 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
         draft.ambiguous(command.line, "num_processes", f"{where}: {shown(given)} is not known here → auto")
 
 
-def _nodes_of_launcher(command: JobLine, numbers: _Numbers, draft: Translation) -> _Numbers:
-    """The number of hosts in the options of the launcher, which counts where no directive gives it."""
+def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -> _Numbers:
+    """The number of hosts in the options of srun and of the launcher, which counts where no directive gives it."""
+    given = [("srun --nodes", "nodes", command.srun.get("-N", command.srun.get("--nodes", "")))]
     for name in ("--nnodes", "--num-machines", "--num-nodes"):
-        text = command.options.get(name, "")
-        if not re.fullmatch(r"[1-9]\d{0,4}", text):
+        given.append((f"{command.launcher} {name}", name.lstrip("-"), command.options.get(name, "")))
+    total, each = _of_mpirun(command)
+    if total and each:
+        given.append(("mpirun -np", "hosts by mpirun -np", str(-(-total // each))))
+    for label, key, text in given:
+        least, _, most = text.partition("-" if label.startswith("srun") else ":")
+        if not re.fullmatch(r"[1-9]\d{0,4}", least):
             continue
-        if draft.wanted and int(text) != draft.wanted:
-            what = f"{text}, and {draft.wanted_by[1]} is {draft.wanted}, which counts"
-            draft.ambiguous(command.line, f"{command.launcher} {name}", what)
+        if most not in ("", least):
+            if not draft.wanted:
+                draft.ambiguous(command.line, label, f"{shown(text)}: as many as there are → 1, or those of --host")
+        elif draft.wanted and int(least) != draft.wanted:
+            what = f"{least}, and {draft.wanted_by[1]} is {draft.wanted}, which counts"
+            draft.ambiguous(command.line, label, what)
         elif not draft.wanted and not draft.listed:
-            draft.wanted, draft.wanted_by = int(text), (command.line, name.lstrip("-"))
+            draft.wanted, draft.wanted_by = int(least), (command.line, key)
             if draft.slurm:
-                draft.slurm["nodes"] = int(text)
-            return numbers._replace(nodes=int(text))
+                draft.slurm["nodes"] = int(least)
+            numbers = numbers._replace(nodes=int(least))
     return numbers
 
 
@@ -392,23 +432,30 @@ def _given(command: JobLine, numbers: _Numbers) -> tuple[str, str]:
     """The option that says how many ranks there are, and its value; `gpu` for one for each GPU."""
     launcher, options = command.launcher, command.options
     if launcher == "mpirun":
-        plain = {name.lstrip("-"): value for name, value in options.items()}
-        for name in script_body.MPI_EACH:
-            if name in plain:
-                found = re.fullmatch(r"(?:ppr:)?(\d+)(?::node.*)?", plain[name] or "1")
-                if found:
-                    return f"mpirun --{name}", found[1]
-        total = next((plain[name] for name in script_body.MPI_TOTAL if name in plain), "")
-        return ("mpirun -np", total) if total else ("mpirun", str(numbers.tasks or "gpu"))
+        total, each = _of_mpirun(command)
+        if each:
+            return "mpirun", str(min(each, total or each))
+        text = next((value for name, value in options.items() if name.lstrip("-") in script_body.MPI_TOTAL), "")
+        return ("mpirun -np", text) if text else ("mpirun", str(numbers.tasks or "gpu"))
     name = {"accelerate": "--num-processes", "deepspeed": "--num-gpus"}.get(launcher, "--nproc-per-node")
-    unknown = any(unknown_names(option) for option in options)
+    unknown = any(map(unknown_names, options)) or re.fullmatch(r"\$\{var:\w+\}", command.value)
     default = "1" if launcher == "torchrun" and not unknown else "gpu"
     return f"{launcher} {name}", options.get(name, default)
 
 
+def _of_mpirun(command: JobLine) -> tuple[int, int]:
+    """The ranks in all and on each host by the options of mpirun; 0: no option says it."""
+    plain = {name.lstrip("-"): value for name, value in command.options.items()} if command.launcher == "mpirun" else {}
+    totals = (plain[name] for name in script_body.MPI_TOTAL if name in plain)
+    shares = (plain[name] or "1" for name in script_body.MPI_EACH if name in plain)
+    total = next((int(text) for text in totals if re.fullmatch(r"\d{1,6}", text)), 0)
+    found = (re.fullmatch(r"(?:ppr:)?(\d{1,6})(?::node.*)?", text) for text in shares)
+    return total, next((int(one[1]) for one in found if one), 0)
+
+
 def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) -> None:
     """One rank for each task, as srun starts them."""
-    tasks = (_srun_tasks(command, numbers) if command and command.srun else None) or numbers.tasks
+    tasks = (_srun_tasks(command, numbers, draft) if command and command.srun else None) or numbers.tasks
     gpus = (_srun_gpus(command) if command else None) or numbers.gpus or 0
     if (tasks or 1) > 1 or gpus <= 1:
         draft.num_processes = tasks or gpus or (1 if command else None)
@@ -421,16 +468,24 @@ def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) ->
         draft.ambiguous(command.line if command else 0, "num_processes", what)
 
 
-def _srun_tasks(command: JobLine, numbers: _Numbers) -> int | None:
-    texts = (command.srun.get("--ntasks-per-node", ""), command.srun.get("-n", command.srun.get("--ntasks", "")))
-    per_node, total = (int(text) if re.fullmatch(r"[1-9]\d{0,6}", text) else None for text in texts)
-    if per_node is None and total is not None and total % numbers.nodes == 0:
-        return total // numbers.nodes
-    return per_node
+def _srun_tasks(command: JobLine, numbers: _Numbers, draft: Translation) -> int | None:
+    srun = command.srun
+    texts = (
+        srun.get("--ntasks-per-node", ""),
+        srun.get("-n", srun.get("--ntasks", "")),
+        srun.get("-N", srun.get("--nodes", "")),
+    )
+    per_node, total, nodes = (int(text) if re.fullmatch(r"[1-9]\d{0,6}", text) else None for text in texts)
+    each, left = divmod(total or 0, nodes or numbers.nodes)
+    if left and not per_node:
+        what = f"srun --ntasks: {total} in all, for {nodes or numbers.nodes} nodes"
+        draft.wrong(
+            command.line, 1, what, "expected a multiple; for unequal hosts import a hostfile, with slots for each"
+        )
+    return per_node or each or None
 
 
 def _srun_gpus(command: JobLine) -> int | None:
     """The GPUs on each host that srun itself asks for."""
-    text = command.srun.get("--gpus-per-node", command.srun.get("--gres", ""))
-    found = re.fullmatch(r"(?:gpu:)?(?:[\w.-]+:)?(\d{1,4})", text)
-    return int(found[1]) if found else None
+    each, kinds = command.srun.get("--gpus-per-node"), command.srun.get("--gres", "")
+    return _gpu_count(each) if each else _gpu_count(kinds, of_kinds=True) if kinds else None

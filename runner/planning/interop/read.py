@@ -77,7 +77,9 @@ def _add(draft: Translation, line: HostLine, name: str, counts: dict[str, int | 
         what = "the machine that mpirun was typed on: write its name, or local for this one"
         draft.ambiguous(line.number, shown(name), what)
     for word in line.rest:
-        if re.match(r"(?:max[_-]?)?slots|count|cpu|port|\d", word, re.IGNORECASE) and not _IS_LIMIT.fullmatch(word):
+        # A word without a value may be the next host: LSF writes all of them into one line.
+        known = re.match(r"(?:max[_-]?)?slots|count|cpu|port|\d|[^=]*$", word, re.IGNORECASE)
+        if known and not _IS_LIMIT.fullmatch(word):
             draft.wrong(line.number, 1, f"{shown(name)}: {shown(word)}", "write it like: node1 slots=4")
             return
         draft.dropped(line.number, shown(name), f"{shown(word)} has no counterpart")

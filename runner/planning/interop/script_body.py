@@ -21,6 +21,7 @@ from disttui.runner.planning.interop.shell import (
     unknown_names,
     variable_name,
 )
+from disttui.runner.profile.fields import OWN_VARIABLES
 from disttui.runner.text import quote
 
 _VALUED = {
@@ -85,6 +86,7 @@ _PREPARES = {
     *("hostname", "nvidia-smi", "rocm-smi", "dcgmi", "mkdir", "cp", "mv", "rm", "ln", "rsync", "tar", "unzip", "chmod"),
     *("cat", "ls", "echo", "date", "df", "free", "lscpu", "printenv", "touch", "sleep", "wget", "curl", "git", "pip"),
     *("pip3", "scontrol", "sbcast", "killall", "which", "true", "sudo", "test", "[", "module", "ulimit", "find", "sed"),
+    *("venv", "virtualenv", "ensurepip"),
 }
 """Trains nothing, also where srun starts it."""
 
@@ -134,9 +136,12 @@ def _inner(words: list[str], found: JobLine) -> int:
     base = _base(words[0])
     if base == "srun":
         found.srun.setdefault("", "")
-        return len(words) - len(_options(words[1:], found.srun, _VALUED, frozenset()))
+        rest = _options(words[1:], found.srun, _VALUED, frozenset())
+        return 0 if "--multi-prog" in found.srun else len(words) - len(rest)
     if base not in _WRAPPERS and not (found.srun and not _starts(words, 0) and base not in _OTHER_LAUNCHERS):
         return 0
+    if _CONTAINERS.get(base) and not {"run", "exec", "start"} & {*words}:
+        return 0  # docker build -t deepspeed .
     at = next((at for at in range(1, len(words)) if _starts(words, at) or _base(words[at]) in _INNER), 0)
     if at and base == "env":
         found.assigned |= {name: value for name, _, value in (word.partition("=") for word in words[1:at]) if value}
@@ -168,7 +173,9 @@ def _options(
         if word == "--":
             break
         name, equals, value = word.partition("=")
-        if equals:
+        if word[:2] in valued and len(word) > 2:
+            found[word[:2]] = word[2:].removeprefix("=")
+        elif equals:
             found[name] = value
         elif word in flags or not rest or (valued and word not in valued):
             found[word] = ""
@@ -201,7 +208,7 @@ def _other(words: list[str], found: JobLine) -> JobLine | None:
     """A program that is not known here: a single rank, what starts ranks in its own way, or no part of the job."""
     first, rest = words[0], words[1:]
     base = _base(first)
-    starts = base in _OTHER_LAUNCHERS or base.endswith(".sh") or (base in _AROUND and len(rest) > 1)
+    starts = base in {"srun", *_OTHER_LAUNCHERS} or base.endswith(".sh") or (base in _AROUND and len(rest) > 1)
     starts = starts or (base in _WRAPPERS and rest[:1] in (["run"], ["exec"], ["start"]))
     if starts or only_unknown(first):
         found.kind, found.value = "unread", " ".join(words)
@@ -234,6 +241,10 @@ def _python(first: str, rest: list[str], found: JobLine) -> JobLine | None:
     if rest[:1] == ["-m"] and len(rest) > 1:
         if launcher := _MODULES.get(rest[1]):
             return _launcher(launcher, rest[2:], found)
+        if rest[1] in _OTHER_LAUNCHERS:
+            return _other(rest[1:], found)
+        if rest[1] in _PREPARES:
+            return None
         found.kind, found.value, found.args = "module", rest[1], tuple(rest[2:])
         return found
     if not rest or rest[0].startswith("-"):
@@ -245,7 +256,11 @@ def _python(first: str, rest: list[str], found: JobLine) -> JobLine | None:
 def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | None:
     rest, kind = list(words), "script"
     options: dict[str, str] = {}
-    while rest and (rest[0].startswith("-") or (only_unknown(rest[0]) and any(map(_is_script, rest[1:])))):
+    while (
+        rest
+        and rest[0] != "--"
+        and (rest[0].startswith("-") or (only_unknown(rest[0]) and any(map(_is_script, rest[1:]))))
+    ):
         if not rest[0].startswith("-"):
             options[rest.pop(0)] = ""
             continue
@@ -270,6 +285,7 @@ def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | 
                 options[f"{name} {value}"] = rest.pop(0)
             else:
                 options[name] = value
+    rest = rest[rest[:1] == ["--"] :]
     if not rest:
         return None
     found.launcher, found.options = launcher, options
@@ -295,9 +311,6 @@ _OF_THE_SCRIPT = {
 MPI_TOTAL = ("np", "n", "c")
 MPI_EACH = ("npernode", "N", "ppn", "perhost", "map-by", "pernode")
 """Options of mpirun, without dashes, that say how many ranks there are: in all, and on each host."""
-_DISTTUI_SETS = {
-    *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "LOCAL_WORLD_SIZE"),
-}
 _BY_DISTTUI = "disttui sets it"
 _LAUNCHER_DOES = {
     *("num-machines", "machine-rank", "main-process-ip", "main-process-port", "role", "tee", "log-dir", "redirects"),
@@ -332,9 +345,8 @@ class _Step(NamedTuple):
 def take_export(line: int, value: str, draft: Translation) -> None:
     """Take over `--export=ALL,NAME=value` of sbatch and srun."""
     given = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
-    draft.env |= {name: text for name, text in given.items() if name.isidentifier()}
-    for name in given:
-        draft.translated(line, shown(name), "→ job.env")
+    for name, text in given.items():
+        draft.variable(line, name, text)
     if len(given) < len(value.split(",")):
         draft.dropped(line, "export", "the environment of the login is there")
 
@@ -517,22 +529,21 @@ class _Body:
     def _environment(self, step: _Step, used: set[str], job: JobLine | None) -> list[str]:
         """Take over an export; returns what `activate` has to do for it."""
         draft, line, name = self._draft, step.line, step.name
-        if name in _DISTTUI_SETS:
+        if name in (*OWN_VARIABLES, "NODE_RANK"):
             draft.dropped(line, name, _BY_DISTTUI)
         elif name in used and len(step.value.split()) > 1:
             draft.translated(line, name, f"words of the command in line {job.line if job else 0}")
         elif step.value and not unknown_names(step.value):
-            draft.env[name] = self._variables.shown(step.value)
-            draft.translated(line, name, f"{shown(step.value)} → job.env")
+            draft.variable(line, name, self._variables.shown(step.value))
         elif step.value and not self._computed(step.value):
             if kept := self._kept(line, f"export {step.source}", (name,)):
                 draft.translated(line, name, f"{shown(step.source)} → activate")
                 return kept
-        elif step.value:
-            draft.env[name] = self._variables.shown(step.value)
-            draft.translated(line, name, f"{shown(draft.env[name])} → job.env")
+        elif step.value and not any(re.fullmatch(r"VALUE\d*", each) for each in unknown_names(step.value)):
+            self._name_unknown(line, unknown_names(step.value), ())
+            draft.variable(line, name, self._variables.shown(step.value))
         else:
-            why = self._variables.why.get(name, "it is empty")
+            why = self._variables.why.get(name, "it is computed when the job starts" if step.value else "it is empty")
             draft.ambiguous(line, name, f"{why}; dropped: give its value under job.env")
         return []
 
@@ -544,6 +555,9 @@ class _Body:
     def _kept(self, line: int, source: str, seen: tuple[str, ...] = ()) -> list[str]:
         """A line for `activate`, behind the assignments that it needs; empty, and a note, where it cannot be kept."""
         before, variables = list[str](), self._variables
+        if self._draft.container:
+            self._draft.ambiguous(line, shown(source), "a container runs only the job; dropped: its image has it")
+            return []
         for name in re.findall(r"\$\{?(\w+|[@*])", source):
             if name in seen:
                 continue
@@ -567,7 +581,8 @@ class _Body:
         if len(args) < len(job.args):
             draft.ambiguous(line, '"$@"', "arguments of sbatch: none are given here; add yours to job.args")
         given = [value for name, value in job.options.items() if self._becomes_variable(job.launcher, name)]
-        kept = (job.value, *args, *job.assigned.values(), *map(values.settled, given))
+        named = only_unknown(job.value) != "@"
+        kept = (job.value if named else "", *args, *job.assigned.values(), *map(values.settled, given))
         self._name_unknown(line, [name for word in kept for name in unknown_names(word)], args)
         made = replace(
             job,
@@ -575,10 +590,12 @@ class _Body:
             args=tuple(map(values.shown, args)),
             options={name: values.shown(values.settled(value)) for name, value in job.options.items()},
         )
-        draft.translated(line, "srun" if job.srun else "command", f"{shown(made.value)} → job.{made.kind}")
+        if named:
+            draft.translated(line, "srun" if job.srun else "command", f"{shown(made.value)} → job.{made.kind}")
+        else:
+            draft.unread = (line, '"$@"')
         for name, value in job.assigned.items():
-            draft.env[name] = values.shown(value)
-            draft.translated(line, shown(name), "→ job.env")
+            draft.variable(line, name, values.shown(value))
         for name, value in job.srun.items():
             self._srun_option(line, name, value)
         for words in job.around:
@@ -588,13 +605,14 @@ class _Body:
             draft.translated(line, made.launcher, f"→ launch.launcher: {made.launcher}")
         for name, value in made.options.items():
             self._option(line, made.launcher, name, value)
-        if made.kind == "command":
+        if made.kind == "command" and named:
             draft.job["command"] = [made.value, *made.args]
             if not made.launcher:
                 what = f"{shown(made.value)} is started once for each rank; if it starts ranks itself, name its script"
                 draft.ambiguous(line, "job.command", what)
         else:
-            draft.job |= {made.kind: made.value, **({"args": list(made.args)} if made.args else {})}
+            draft.job |= {made.kind: made.value} if named else {}
+            draft.job |= {"args": list(made.args)} if made.args else {}
             if made.python.startswith(("/", "~/")) and not unknown_names(made.python):
                 draft.python = made.python
         return made
@@ -606,6 +624,10 @@ class _Body:
         elif name.startswith("--container-image"):
             what = f"{shown(value)}: write container: {{runtime: enroot, image: {shown(value)}}}, if the hosts have it"
             draft.ambiguous(line, f"srun {name}", what)
+        elif name in ("-w", "--nodelist"):
+            draft.ambiguous(
+                line, f"srun {name}", f"{shown(self._variables.shown(value))} names hosts: give them by --host"
+            )
         elif name not in ("", "-N", "-n", "--nodes", "--ntasks", "--ntasks-per-node"):
             draft.dropped(line, f"srun {shown(name)}", "disttui starts the ranks itself")
 

@@ -38,8 +38,7 @@ class Piece(NamedTuple):
 
     kind: Literal["text", "name", "sum", "output", "array"]
     text: str = ""
-    """Text as it is, the name of a variable, what is calculated, or the words of an array; of a command's output
-    nothing."""
+    """Text as it is, the name of a variable, what is calculated, the words of an array, or what prints an output."""
     quoted: bool = False
     default: str | None = None
     """Of a name."""
@@ -200,13 +199,13 @@ class _Scanner:
         text, start = self.text, self.at
         if text[start] == "`":
             self.at = self._find("`", start + 1) + 1
-            return Piece("output", quoted=quoted)
+            return Piece("output", text[start + 1 : self.at - 1], quoted)
         if text.startswith("$(", start):
             self.at = self._closing(start + 1)
             inside = text[start + 2 : self.at - 1]
             if inside.startswith("(") and inside.endswith(")"):
                 return Piece("sum", inside[1:-1], quoted)
-            return Piece("output", quoted=quoted)
+            return Piece("output", inside, quoted)
         if text.startswith("${", start):
             depth, deepest = 0, 0
             for brace in (_BRACE_IN_QUOTES if quoted else _BRACE).finditer(text, start):
@@ -219,7 +218,7 @@ class _Scanner:
             self.at = brace.end()
             found = _BRACED.fullmatch(text, start + 2, self.at - 1)
             if found is None or deepest > _DEEPEST:
-                return Piece("output", quoted=quoted)
+                return Piece("output", text[start : self.at], quoted)
             return Piece("name", found[1], quoted, found[3] if found[2] in ("-", "=") else None)
         if name := _NAME.match(text, start + 1):
             self.at = name.end()
@@ -253,6 +252,8 @@ class Variables:
     """Name → the words of an array."""
     size: int = 0
     """Characters of all values that were put in."""
+    printed: dict[str, str] = field(default_factory=dict)
+    """A command whose output is used → the name of that output."""
     divided: set[str] = field(default_factory=set)
     """Names that stand outside quotes, so that a shell makes words of their values."""
 
@@ -265,10 +266,13 @@ class Variables:
             if not added:
                 self.why.pop(name, None)
             self._assign_array(name, array.text, self.arrays.get(name, ()) if added else ())
-        elif any(piece.kind == "output" for piece in word.pieces):
+        elif is_printed(word):
             self.forget(name, "it is computed when the job starts")
         elif any(piece.kind == "name" and piece.text.isdigit() for piece in word.pieces):
             self.forget(name, "it is an argument of the script")
+            one, *more = [piece for piece in word.pieces if piece.kind != "text" or piece.text]
+            if one.default is not None and not more:
+                self._take_default(name, one.default)
         else:
             value = self.text(word)
             self.arrays.pop(name, None)
@@ -282,7 +286,7 @@ class Variables:
         except UnreadScriptError as error:
             self.forget(name, str(error.args[1]))
             return
-        if name in self.why or any(piece.kind == "output" for word in words for piece in word.pieces):
+        if name in self.why or any(map(is_printed, words)):
             self.forget(name, "it is computed when the job starts")
             return
         self.parts[name] |= {piece.text for word in words for piece in word.pieces if piece.kind == "name"}
@@ -350,23 +354,29 @@ class Variables:
         if piece.kind == "sum":
             return self._sum(name)
         if piece.kind in ("output", "array"):
-            return self._unknown("VALUE", "a command prints it")
+            number = len(self.printed) + 1
+            known_as = self.printed.setdefault(name, f"VALUE{number}" if number > 1 else "VALUE")
+            return self._unknown(known_as, "a command prints it")
         if name in self.arrays:
             self.size += sum(map(len, self.arrays[name]))
             return " ".join(self.arrays[name]) if self.size <= _LARGEST else self._unknown(name, "it is too long")
         if name in self.values and (self.values[name] or piece.default is None):
             self.size += len(self.values[name])
             return self.values[name] if self.size <= _LARGEST else self._unknown(name, "it is too long")
+        known_as = name if name.isidentifier() else "@" if name in "@*" else f"ARG{name}" if name.isdigit() else "VALUE"
         if piece.default is not None and name not in self.values:
-            default = self.text(_Scanner(f'"{piece.default}"' if piece.default[:1] != '"' else piece.default)._word())
-            if not _UNKNOWN.search(default) and not re.search(r"[{}\n]", default):
-                self.defaults[name] = default
-        if not name.isidentifier():
-            known_as = "@" if name in "@*" else f"ARG{name}" if name.isdigit() else "VALUE"
+            self._take_default(known_as, piece.default)
+        if known_as != name:
             return self._unknown(known_as, "the script is given it, or its shell knows it")
         if name.startswith("SLURM"):
             self.why[name] = "Slurm sets it"
         return f"{_OPEN}{name}{_CLOSE}"
+
+    def _take_default(self, name: str, written: str) -> None:
+        """Note what a name is if nobody gives it, by `${NAME:-written}`."""
+        default = self.text(_Scanner(f'"{written}"' if written[:1] != '"' else written)._word())
+        if not _UNKNOWN.search(default) and not re.search(r"[{}\n]", default):
+            self.defaults[name] = default
 
     def _unknown(self, name: str, why: str) -> str:
         self.why[name] = why
@@ -380,6 +390,12 @@ class Variables:
         one, other = map(int, numbers)
         results: Mapping[str, int] = {"": one, "*": one * other, "+": one + other, "-": one - other}
         return str(one // other if found[2] == "/" and other else results.get(found[2] or "", 0))
+
+
+def is_printed(word: Word) -> bool:
+    """Whether a word is nothing but what a command prints."""
+    kinds = [piece.kind for piece in word.pieces if piece.kind != "text" or piece.text]
+    return kinds == ["output"]
 
 
 def only_unknown(text: str) -> str:
