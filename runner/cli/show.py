@@ -103,8 +103,8 @@ def diff(one: str, other: str, local: bool) -> None:
 def diagnose(**where: Any) -> None:
     """Explain why RUN failed or what it is waiting for.
 
-    A run that lives is asked for the stack and the flight recorder of every rank, whatever script it runs; that
-    changes nothing in it.
+    An active run is asked for the stack and the flight recorder of every rank, whatever script it runs; this does
+    not change it.
     """
     from disttui.runner.render.diagnosis import diagnosis_data, diagnosis_text
 
