@@ -156,6 +156,7 @@ class ReplayScreen(RunScreen):
         bind("replay.last", "end", "end(True)", "end", "to the end", group=MOVE, show=False),
         bind("replay.slower", "underscore", "speed(-1)", "slower", "play slower", group=VIEW, show=False),
         bind("replay.faster", "x", "speed(1)", "faster", "play faster; _ plays slower", group=VIEW),
+        bind("replay.diagnose", "d", "diagnose", "diagnose", "show why it failed", group=VIEW),
         bind("replay.edit", "v", "edit_failure", "edit line", "open $EDITOR at the failing line", group=VIEW),
         *PANE_KEYS,
     ]  # fmt: skip
@@ -242,7 +243,9 @@ class ReplayScreen(RunScreen):
             ) from None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave the space key to an input that has the focus."""
+        """Leave the space key to an input that has the focus; diagnose only a run that this machine knows."""
+        if action == "diagnose" and self.known is None:
+            return False
         if action == "play" and isinstance(self.focused, Input):
             return False
         return super().check_action(action, parameters)
