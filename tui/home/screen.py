@@ -337,7 +337,7 @@ class HomeScreen(ManagingScreen):
         self._watch_hosts()
 
     def _show(self, inventory: Inventory) -> None:
-        facts = rows.facts(inventory, self._live)
+        facts = rows.facts(inventory, self._live, now())
         self.header.show("disttui", facts, right="read-only" if self.disttui.read_only else "")
         self.set_class(inventory.newcomer, "-newcomer")
         for pane in PANES:
