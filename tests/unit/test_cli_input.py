@@ -59,6 +59,7 @@ WRONG = [
     ("queue", "'queue' is now 'disttui lease queue'."),
     ("pss", "No such command 'pss'. Did you mean 'ps'?"),
     ("trian.py", "trian.py: file not found"),
+    ("runs replay nope", "no run 'nope' is known here\n  → See all: disttui ps."),
     ("bda.yaml", "profile 'bda.yaml' not found\n  → Did you mean bad.yaml?"),
 ]
 

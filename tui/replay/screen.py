@@ -26,7 +26,7 @@ from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import duration
 from disttui.runner.ids import short
 from disttui.runner.paths import inside
-from disttui.runner.runs.registry import KnownRun, find_run
+from disttui.runner.runs.registry import KnownRun, find_run, is_mirror
 from disttui.runner.runs.summary import cause_text
 from disttui.runner.user.folders import user_folder
 from disttui.tui.charts.chart import Sought
@@ -232,7 +232,7 @@ class ReplayScreen(RunScreen):
         if self.run_id == "example":
             return unpacked(self.disttui.environ)
         folder = Path(self.run_id)
-        if (folder / "run.json").exists() or (folder / "0").is_dir():
+        if is_mirror(folder):
             return folder
         try:
             self.known = find_run(self.run_id, self.disttui.environ)
