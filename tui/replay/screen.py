@@ -156,7 +156,7 @@ class ReplayScreen(RunScreen):
         bind("replay.last", "end", "end(True)", "end", "to the end", group=MOVE, show=False),
         bind("replay.slower", "underscore", "speed(-1)", "slower", "play slower", group=VIEW, show=False),
         bind("replay.faster", "x", "speed(1)", "faster", "play faster; _ plays slower", group=VIEW),
-        bind("replay.diagnose", "d", "diagnose", "diagnose", "show why it failed", group=VIEW),
+        bind("replay.diagnose", "d", "diagnose", "diagnose", "show how it ended, and why", group=VIEW),
         bind("replay.edit", "v", "edit_failure", "edit line", "open $EDITOR at the failing line", group=VIEW),
         *PANE_KEYS,
     ]  # fmt: skip
