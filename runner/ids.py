@@ -52,7 +52,7 @@ def pick(text: str, names: Sequence[str], host: str | None = None) -> str:
     elif host is not None:
         cure = f"See its runs: disttui ps --host {host}"
     else:
-        cure = "See all: disttui ps. A run that was started elsewhere is found by --host, any of its hosts."
+        cure = "See all: disttui ps. If it was started elsewhere, name one of its hosts with --host."
     raise InputError(f"no run {shown!r} is known {'here' if host is None else f'on {host}'}", cure)
 
 

@@ -227,8 +227,10 @@ class DisttuiApp(Shell):
         return theme.DEFAULTS
 
     def get_default_screen(self) -> Screen[Any]:
-        """The screen under all others."""
-        return cast("Screen[Any]", screen_class("home")())
+        """The screen under all others; not shown until another was over it, if a command opens that one."""
+        home = cast("Screen[Any]", screen_class("home")())
+        home.set_class(self._first is not None, "-behind")
+        return home
 
     def on_mount(self) -> None:
         """Set up threads, keys and signals, and open the first screen."""

@@ -162,7 +162,7 @@ def _no_terminal() -> str:
 
 
 def _is_profile(word: str) -> bool:
-    if word.endswith((".yaml", ".yml")) or "/" in word:
+    if word.endswith((".py", ".yaml", ".yml")) or "/" in word:
         return True
     if word.startswith("-") or not word:
         return False

@@ -86,7 +86,7 @@ def stop(now: bool, yes: bool, runs: tuple[str, ...], mine: bool, **where: Any) 
 def forget(here: bool, yes: bool, runs: tuple[str, ...], mine: bool, **where: Any) -> None:
     """Remove runs, logs and checkpoints too, on their hosts and here.
 
-    RUN is an id, the name of a sweep, @latest or @failed. A run that lives is not removed.
+    RUN is an id, the name of a sweep, @latest or @failed. An active run is not removed.
     """
     from disttui.runner.render.stopping import forgotten
     from disttui.runner.runs.registry import is_known

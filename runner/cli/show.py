@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,10 @@ def replay(run: str) -> None:
 
     RUN is an id or its beginning, a folder that mirrors a run, or `example`: a recorded one to try the app with.
     """
+    from disttui.runner.runs.registry import folder_of, is_mirror
+
+    if run != "example" and not is_mirror(Path(run)):
+        folder_of(run, os.environ)
     instead = "" if run == "example" else f"Without one: disttui runs show {run}"
     open_app(instead, ("replay", (run, run == "example")))
 
@@ -103,8 +108,8 @@ def diff(one: str, other: str, local: bool) -> None:
 def diagnose(**where: Any) -> None:
     """Explain why RUN failed or what it is waiting for.
 
-    A run that lives is asked for the stack and the flight recorder of every rank, whatever script it runs; that
-    changes nothing in it.
+    An active run is asked for the stack and the flight recorder of every rank, whatever script it runs; this does
+    not change it.
     """
     from disttui.runner.render.diagnosis import diagnosis_data, diagnosis_text
 

@@ -318,7 +318,7 @@ def _since(group: Sequence[Standing]) -> str:
     moved = [one for one in group if one.moved]
     if moved:
         some = f"; {names(moved)}" if len(moved) < len(group) else ", and"
-        return f"{some} go{'es' if len(moved) == 1 else ''} on"
+        return f"{some} {'keeps' if len(moved) == 1 else 'keep'} working"
     return _for(min(silent, default=None))
 
 

@@ -93,9 +93,7 @@ def find(name_or_path: str, environ: Mapping[str, str] = os.environ) -> Path:
     here = [each.name for each in _files(Path(), suffixes)]
     if path.suffix == ".py":
         raise InputError(f"{shown}: file not found", _cure(path.name, here, ()))
-    raise InputError(
-        f"{shown}: no profile has this name and no file this path", _cure(path.name, [*known, *here], known)
-    )
+    raise InputError(f"profile '{printable(name_or_path)}' not found", _cure(path.name, [*known, *here], known))
 
 
 def named(word: str, environ: Mapping[str, str] = os.environ) -> LibraryEntry | None:

@@ -371,7 +371,7 @@ def apply(root: MappingNode, overrides: Sequence[str], problems: list[ProfilePro
 def _keys(path: str, equals: str, place: SourceLocation) -> list[str]:
     keys = path.strip().split(".")
     if not equals or not all(keys):
-        raise _error(place, "no override", "expected PATH=VALUE, like job.args=[--steps, 10] or hosts.0.port=22")
+        raise _error(place, "expected KEY=VALUE", "like job.args=[--steps, 10] or hosts.0.port=22")
     if len(keys) > MAX_DEPTH:
         raise _error(place, f"nested deeper than {MAX_DEPTH} levels")
     return keys

@@ -25,8 +25,8 @@ def diagnosis_text(found: Diagnosed) -> str:
     if state.result is not None:
         return "\n".join([*ending(state, state.elapsed, run.folder, {}, len(state.attempts)), *told_before(run.folder)])
     silent = [one.silent for one in ranks if one.silent is not None]
-    last = f", last sign of life {duration(min(silent))} ago" if silent else ""
-    lines = [f"{short(run.run)} lives: attempt {max(1, state.attempt)}{last}"]
+    last = f", last progress {duration(min(silent))} ago" if silent else ""
+    lines = [f"{short(run.run)} is running: attempt {max(1, state.attempt)}{last}"]
     if not ranks:
         lines.append("no rank could be asked: none has started yet, or its host is unreachable")
     lines += sentences(ranks)

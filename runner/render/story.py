@@ -103,7 +103,7 @@ def ending(
 
 def left_lines(run: str) -> list[str]:
     """The commands for a run that continues without its viewer."""
-    return [f"look in: disttui attach {short(run)}", f"stop it: disttui stop {short(run)}"]
+    return [f"watch it: disttui attach {short(run)}", f"stop it: disttui stop {short(run)}"]
 
 
 def _trained(state: RunState, elapsed: float) -> str:

@@ -442,6 +442,11 @@ def folder_of(text: str, environ: Mapping[str, str]) -> Path:
     return inside(mirrors_folder(environ), pick(text, run_names(environ)))
 
 
+def is_mirror(folder: Path) -> bool:
+    """Whether a folder mirrors a run, wherever it is."""
+    return (folder / "run.json").exists() or (folder / "0").is_dir()
+
+
 def is_known(text: str, environ: Mapping[str, str]) -> bool:
     """Whether this is, or begins, the id of a run that has a folder here."""
     return any(name.startswith(text) for name in run_names(environ)) if text else False

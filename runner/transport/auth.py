@@ -363,9 +363,10 @@ class Login:
         if self._allowed is None and self._try(lambda: self._transport.auth_none(self._target.user)):
             return True
         self._transport.auth_timeout = _ANSWER_LIMIT
-        for _ in range(self._target.password_prompts):
-            allowed = self._allowed or set()
-            if _INTERACTIVE in allowed and self._target.keyboard_interactive:
+        prompts, interactive = self._target.password_prompts, self._target.keyboard_interactive
+        while prompts > 0:
+            allowed, asked = self._allowed or set(), self._questions
+            if _INTERACTIVE in allowed and interactive:
                 method, attempt = _INTERACTIVE, self._interactive
             elif _PASSWORD in allowed and self._target.password:
                 method, attempt = _PASSWORD, self._password
@@ -376,6 +377,11 @@ class Login:
             if self._gave_up:
                 return False
             self._tried.append(method)
+            if method == _INTERACTIVE and self._questions == asked:
+                # As ssh does: sshd without PAM offers it, asks nothing and refuses, but takes a password.
+                interactive = False
+            else:
+                prompts -= 1
         return False
 
     def _attempt(self, attempt: Callable[[], list[str]]) -> bool:

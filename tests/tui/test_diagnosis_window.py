@@ -19,7 +19,8 @@ from tests.tui.widget_kit import asynchronous
 async def test_another_start_of_the_app_shows_what_was_said_also_where_no_host_answers(tmp_path: Path) -> None:
     folder = stalled(tmp_path / "disttui" / "runs" / "run-1")
     keep(
-        folder, Diagnosis(1, 1_790_000_070.0, "run-1 lives\nrank 1 has not entered it: it is in load_batch (data.py:5)")
+        folder,
+        Diagnosis(1, 1_790_000_070.0, "run-1 is running\nrank 1 has not entered it: it is in load_batch (data.py:5)"),
     )
     names = ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HOME")
     environ = dict.fromkeys(names, str(tmp_path))

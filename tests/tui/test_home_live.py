@@ -112,6 +112,7 @@ def test_a_run_of_others_is_not_seen_without_its_host() -> None:
     host = replace(kit_host(1, 2), leases=twice, heard=kit.NOW - 60)
     (row,) = rows.others(Inventory(), {"a": host}, kit.NOW)
     assert (row.state, row.hosts, row.seen) == ("running", (host.name,), kit.NOW)
+    assert rows.facts(Inventory(read=True), {"a": host}, kit.NOW)[0] == "1 running"
     (row,) = rows.others(Inventory(), {"a": replace(host, state="not seen")}, kit.NOW)
     assert (row.state, row.seen) == ("not seen", kit.NOW - 60)
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from textual import events
+from textual.screen import Screen
 
 from disttui.runner.api.library import ReadProfile
 from disttui.runner.profile.leaks import hidden
 from disttui.tui.app import DisttuiApp
 from disttui.tui.dashboard.screen import DashboardScreen
-from disttui.tui.router import Router
+from disttui.tui.replay.screen import ReplayScreen
+from disttui.tui.router import First, Router, screen_class
 from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.draft import HostCheck
 from tests.tui import shelf_kit as kit
@@ -169,3 +172,25 @@ async def test_a_second_enter_on_a_profile_that_is_still_being_opened_ends_nothi
         await kit.at_home(pilot)
         app.router.open_wizard(profile)
         await until(pilot, lambda: "step 5 of 5" in screen_text(app))
+
+
+@asynchronous
+async def test_home_is_not_painted_before_a_first_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home_read = threading.Event()
+
+    def import_slowly(kind: str) -> type[Screen[Any]]:
+        if kind == "replay":
+            assert home_read.wait(60)
+        return cast("type[Screen[Any]]", screen_class(kind))
+
+    monkeypatch.setattr("disttui.tui.router.screen_class", import_slowly)
+    environ = kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none")
+    app = Filmed(environ, first=First("replay", ("example",)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: app.inventory.profiles)
+        await pilot.pause()
+        home_read.set()
+        await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
+        assert not any("Profiles" in frame.text for frame in app.frames)
+        app.router.open_home()
+        await until(pilot, lambda: "[2] Profiles" in screen_text(app))

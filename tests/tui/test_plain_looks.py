@@ -77,6 +77,15 @@ def test_cure_of_a_failure_stays_in_a_small_pane(height: int) -> None:
     look()
 
 
+@asynchronous
+async def test_small_story_drops_pointers_of_a_traceback() -> None:
+    pane = StoryPane("story")
+    code = ["│ Traceback (most recent call last):", "│     step(batch)", "│     ~~~~^^^^^^^", "│ KeyError: 3"]
+    pane._lines = ["✗ failed after 0:12: rank 1 on node2 raised KeyError", *code]
+    async with text_of(pane, (70, 5)) as (_, text):
+        assert [row.rstrip() for row in text().splitlines()][1:] == [pane._lines[0], *code[:2], code[3]]
+
+
 class _Diagnosis(App[None]):
     def __init__(self, text: str, **named: Any) -> None:
         super().__init__(**named)

@@ -16,6 +16,7 @@ import pytest
 
 from disttui.runner.runs.registry import find_run, mirror_of
 from disttui.tui.app import DisttuiApp
+from disttui.tui.dashboard.diagnosis import DiagnosisScreen
 from disttui.tui.replay.screen import ReplayScreen
 from disttui.tui.router import First
 from tests.tui.live_kit import Live, watched
@@ -74,6 +75,8 @@ def test_home_opens_a_run_that_ended_unseen_with_cause(failed: Live, size: tuple
                 await until(pilot, lambda: shows(app, "rank 1 on local raised ValueError"), 60)
                 await until(pilot, lambda: shows(app, "local:1") and shows(app, "ValueError: no such token"))
                 assert not shows(app, "starting")
+                await pilot.press("d")
+                await until(pilot, lambda: isinstance(app.screen, DiagnosisScreen) and shows(app, "no such token"), 60)
 
     asyncio.run(main())
 

@@ -417,6 +417,17 @@ def test_a_host_without_torch_and_nccl_without_gpus_are_crossed_out_at_once(
     asyncio.run(choose())
 
 
+@asynchronous
+async def test_footer_follows_whether_the_run_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, HOSTS)
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, ["gpu1"], 5)
+        opened.post_message(hosts_screen.HostChanged(HostCheck("gpu1", "probing")))
+        await until(pilot, lambda: "enter launch" not in screen_text(pilot.app))
+        opened.post_message(hosts_screen.HostChanged(HostCheck("gpu1", "ready", facts("a100x8"))))
+        await until(pilot, lambda: "enter launch" in screen_text(pilot.app))
+
+
 def _interpreters(name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads((FACTS / f"{name}.json").read_text())["interpreters"]
     return found

@@ -12,7 +12,7 @@ from disttui.tui.app import DisttuiApp
 from disttui.tui.router import First
 from disttui.tui.wizard import WizardScreen
 from disttui.tui.wizard.draft import Draft
-from disttui.tui.wizard.job import _put
+from disttui.tui.wizard.job import Field, JobStep, _put
 from tests.tui.shelf_kit import environ
 from tests.tui.snap import until
 
@@ -55,6 +55,9 @@ def test_script_given_to_the_command_is_the_job(project: Path, tmp_path: Path) -
         async with app.run_test() as pilot:
             await until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
             await until(pilot, lambda: "script" in job(cast(WizardScreen, app.screen)._view.draft))
-            assert job(cast(WizardScreen, app.screen)._view.draft) == {"script": "train.py", "sync": str(project)}
+            opened = cast(WizardScreen, app.screen)
+            assert job(opened._view.draft) == {"script": "train.py", "sync": str(project)}
+            opened.query_one(JobStep).show(opened._view)
+            assert opened.query_one("#field-workdir", Field).placeholder == f"when empty: a copy of {project}"
 
     asyncio.run(play())

@@ -24,10 +24,10 @@ WRONG = [
         "bad.yaml: job.args: unrecognized arguments: --stepz 3 (disttui profile bytegpt lists",
     ),
     ("run bad.yaml", "bad.yaml: job.args: unrecognized arguments"),
-    ("profile validate 2nod", "2nod: no profile has this name and no file this path\n  → Did you mean 2node?"),
+    ("profile validate 2nod", "profile '2nod' not found\n  → Did you mean 2node?"),
     ("profile validate .", ".: this is a folder\n  → Name a profile in it."),
     ("profile plan -", "-: a profile is not read from standard input\n  → Save it in a file."),
-    ("top --once nope.yaml", "nope.yaml: no profile has this name and no file this path"),
+    ("top --once nope.yaml", "profile 'nope.yaml' not found"),
     ("run 2node --sandbox --detach", "a sandbox ends with its command, so it cannot run in the background"),
     ("run 2node --when-free --ignore-leases", "--when-free and --ignore-leases exclude each other"),
     ("lease add box1 --until 2020-01-01", "--until '2020-01-01' is in the past\n  → Give a later time."),
@@ -58,6 +58,9 @@ WRONG = [
     ("show 2node-7f3a", "'show' is now 'disttui runs show'."),
     ("queue", "'queue' is now 'disttui lease queue'."),
     ("pss", "No such command 'pss'. Did you mean 'ps'?"),
+    ("trian.py", "trian.py: file not found"),
+    ("runs replay nope", "no run 'nope' is known here\n  → See all: disttui ps."),
+    ("bda.yaml", "profile 'bda.yaml' not found\n  → Did you mean bad.yaml?"),
 ]
 
 

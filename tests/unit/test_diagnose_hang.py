@@ -119,13 +119,13 @@ def test_a_rank_that_holds_the_lock_is_read_from_faulthandlers_words() -> None:
     assert stacks(ranks)[-2:] == ["    /home/alice/train.py:20 <module>", "    /home/alice/native.py:3 crunch"]
 
 
-def test_a_rank_that_moves_is_said_to_go_on() -> None:
-    assert sentences(loaded("hang_gloo", r1={"moved": True}))[0].endswith("load_batch (data.py:3), and goes on")
+def test_moving_rank_keeps_working() -> None:
+    assert sentences(loaded("hang_gloo", r1={"moved": True}))[0].endswith("load_batch (data.py:3), and keeps working")
 
 
 def test_of_ranks_at_one_place_those_that_move_are_named() -> None:
     ranks = [standing(rank, "node1", {**_at("step", 9), "silent": 40.0, "moved": rank > 1}) for rank in range(4)]
-    assert sentences(ranks) == ["ranks 0-3 are in step (job.py:9); ranks 2, 3 go on"]
+    assert sentences(ranks) == ["ranks 0-3 are in step (job.py:9); ranks 2, 3 keep working"]
 
 
 def both_in(number: int, *, t: float, entered: float, **more: Any) -> dict[int, dict[str, Any]]:
@@ -144,13 +144,13 @@ def both_in(number: int, *, t: float, entered: float, **more: Any) -> dict[int, 
 def test_a_run_that_goes_on_between_two_looks_is_no_hang() -> None:
     first, later = both_in(3633, t=100.0, entered=99.9), both_in(3650, t=102.4, entered=102.3)
     ranks = [standing(rank, "node1", answer, later[rank]) for rank, answer in first.items()]
-    assert sentences(ranks) == ["ranks 0, 1 are in step (job.py:9), and go on"]
+    assert sentences(ranks) == ["ranks 0, 1 are in step (job.py:9), and keep working"]
 
 
 def test_a_step_between_two_looks_is_a_sign_of_life() -> None:
     first, later = both_in(7, t=100.0, entered=60.0, step=4), both_in(7, t=102.4, entered=60.0, step=5)
     ranks = [standing(rank, "node1", answer, later[rank]) for rank, answer in first.items()]
-    assert sentences(ranks) == ["ranks 0, 1 are in step (job.py:9), and go on"]
+    assert sentences(ranks) == ["ranks 0, 1 are in step (job.py:9), and keep working"]
 
 
 def test_output_of_another_thread_is_no_sign_of_life() -> None:

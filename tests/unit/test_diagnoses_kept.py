@@ -20,11 +20,11 @@ def test_a_stalls_diagnosis_is_reported_after_the_stop(tmp_path: Path) -> None:
     run = find_run("run-1", {"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)})
     viewer = Viewer({})
     assert "while it was running" not in diagnosis_text(diagnose(viewer, run))
-    keep(folder, Diagnosis(1, 1_790_000_000.0, "run-1 lives\nrank 1 is in load_batch (data.py:5)"))
+    keep(folder, Diagnosis(1, 1_790_000_000.0, "run-1 is running\nrank 1 is in load_batch (data.py:5)"))
     found = diagnose(viewer, run, lambda _: "a run that has ended cannot be asked")
     text = diagnosis_text(found)
     assert text.splitlines()[0].startswith("✓ run-1 finished")
-    assert "while it was running:\n  run-1 lives\n  rank 1 is in load_batch (data.py:5)" in text
+    assert "while it was running:\n  run-1 is running\n  rank 1 is in load_batch (data.py:5)" in text
     kept: Any = diagnosis_data(found)["kept"]
     assert kept[0]["attempt"] == 1
 

@@ -60,7 +60,7 @@ def test_ssh_config_after_the_command_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "exit_code", "code", "what", "cure"),
     [
-        ("run 2nod --json", 2, "input", "2nod: no profile has this name", "Did you mean 2node?"),
+        ("run 2nod --json", 2, "input", "profile '2nod' not found", "Did you mean 2node?"),
         ("--json stop nope", 2, "input", "no run 'nope' is known here", "See all: disttui ps"),
         ("pss --json", 2, "usage", "No such command 'pss'", "See: disttui --help"),
         ("ps --nope --json", 2, "usage", "No such option '--nope'", "See: disttui ps --help"),

@@ -91,17 +91,17 @@ def test_a_name_that_shares_only_its_library_is_not_suggested() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("2nod", "2nod: no profile has this name and no file this path\n  → Did you mean 2node?"),
-        ("mien.yaml", "mien.yaml: no profile has this name and no file this path\n  → Did you mean mine.yaml?"),
-        ("zzz", "zzz: no profile has this name and no file this path\n  → There are: 2node, 2node-fsdp, 2x8gpu, local"),
+        ("2nod", "profile '2nod' not found\n  → Did you mean 2node?"),
+        ("mien.yaml", "profile 'mien.yaml' not found\n  → Did you mean mine.yaml?"),
+        ("zzz", "profile 'zzz' not found\n  → There are: 2node, 2node-fsdp, 2x8gpu, local"),
         ("./mien.yaml", "./mien.yaml: file not found\n  → Did you mean mine.yaml?"),
-        ("nothere.yaml", "nothere.yaml: no profile has this name and no file this path\n  → There are: 2node"),
+        ("nothere.yaml", "profile 'nothere.yaml' not found\n  → There are: 2node"),
         ("trian.py", "trian.py: file not found\n  → Did you mean train.py?"),
         ("gone/x.yaml", "gone/x.yaml: file not found"),
-        ("\x1b[2J\udc80", "\\x1b[2J\\udc80: no profile has this name"),
-        ("a\0b", "a\\x00b: no profile has this name"),
+        ("\x1b[2J\udc80", "profile '\\x1b[2J\\udc80' not found"),
+        ("a\0b", "profile 'a\\x00b' not found"),
         ("zzz/", "zzz/: file not found"),
-        ("", "'': no profile has this name"),
+        ("", "profile '' not found"),
         ("-", "-: a profile is not read from standard input\n  → Save it in a file."),
         ("folder.yaml", "folder.yaml: this is a folder\n  → Name a profile in it."),
         ("..", "..: this is a folder"),
@@ -180,7 +180,7 @@ def test_a_name_cannot_lead_out_of_its_library(listed: dict[str, Path], tmp_path
         with pytest.raises(InputError) as caught:
             find(name)
         assert caught.value.exit_code == 2, name
-    with pytest.raises(InputError, match="no profile has this name"):
+    with pytest.raises(InputError, match="not found"):
         find("link")
     shown = CliRunner().invoke(cli, ["library", "list", "one"]).output
     assert "this link leads out of the library" in shown and "secret" not in shown

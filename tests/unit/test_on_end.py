@@ -132,7 +132,7 @@ def test_a_detached_start_says_when_on_end_runs(tmp_path: Path) -> None:
     before, _, after = run.said.partition(
         "on_end runs on this machine, not before `disttui attach` or the app sees the end of the run"
     )
-    assert "= 2 processes" in before and "look in: disttui attach" in after and "on_end" not in before + after
+    assert "= 2 processes" in before and "watch it: disttui attach" in after and "on_end" not in before + after
     enough.touch()
     run.typed("attach", "--plain", run.run)
     assert json.loads(got.read_text())["state"] == "finished"

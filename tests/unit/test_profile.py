@@ -227,9 +227,9 @@ def test_set_takes_dotted_options_and_indices() -> None:
         ("job.args=[!!python/none x]", "--set job.args=…: the tag 'tag:yaml.org,2002:python/none' is not allowed, "
                                        "quote the value to make it text"),
         ("job.args=['a\0']", "--set job.args=…: a NUL byte, expected text"),
-        ("job.args", "--set job.args: no override, expected PATH=VALUE, like job.args=[--steps, 10] or hosts"),
-        ("a..b=1", "--set a..b=…: no override, expected PATH=VALUE, like job.args=[--steps, 10] or hosts"),
-        ("=1", "--set =…: no override, expected PATH=VALUE, like job.args=[--steps, 10] or hosts"),
+        ("job.args", "--set job.args: expected KEY=VALUE, like job.args=[--steps, 10] or hosts"),
+        ("a..b=1", "--set a..b=…: expected KEY=VALUE, like job.args=[--steps, 10] or hosts"),
+        ("=1", "--set =…: expected KEY=VALUE, like job.args=[--steps, 10] or hosts"),
         (".".join("a" * 40) + "=1", f"--set {'.'.join('a' * 40)}=…: nested deeper than 32 levels"),
         ("disttui=2", "--set disttui=…: written by a newer disttui: schema 2, this one reads 1, upgrade disttui"),
     ],

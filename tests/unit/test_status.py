@@ -378,7 +378,7 @@ def test_a_run_one_of_whose_ranks_went_on_is_not_said_to_have_stood_still() -> N
     lines = ending(finish(stalled(1), {"state": "stopped", "code": 130, "attempt": 1}), 65, Path("logs"), {})
     assert lines[1:3] == [
         "  when it stalled: rank 0 is in load_batch (data.py:3) for 31 s",
-        "  when it stalled: rank 1 is in load_batch (data.py:4), and goes on",
+        "  when it stalled: rank 1 is in load_batch (data.py:4), and keeps working",
     ]
 
 

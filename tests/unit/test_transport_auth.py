@@ -160,10 +160,11 @@ def test_certificate(place: Place, named: bool) -> None:
 
 
 class Guard(LoginSession):
-    """Wants a password, a one-time code, or the key and then a password, by the user's name."""
+    """Wants a password, a one-time code, or the key and then a password, by the user's name; `mute` asks nothing."""
 
     def get_allowed_auths(self, username: str) -> str:
-        return {"pass": "password", "code": "keyboard-interactive", "both": "publickey,password"}[username]
+        methods = {"pass": "password", "code": "keyboard-interactive", "both": "publickey,password"}
+        return methods.get(username, "keyboard-interactive,password")
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         return AUTH_PARTIALLY_SUCCESSFUL if username == "both" else AUTH_FAILED
@@ -171,7 +172,9 @@ class Guard(LoginSession):
     def check_auth_password(self, username: str, password: str) -> int:
         return AUTH_SUCCESSFUL if password == "sesame" else AUTH_FAILED
 
-    def check_auth_interactive(self, username: str, submethods: str) -> paramiko.server.InteractiveQuery:
+    def check_auth_interactive(self, username: str, submethods: str) -> int | paramiko.server.InteractiveQuery:
+        if username == "mute":
+            return AUTH_FAILED
         return paramiko.server.InteractiveQuery("", "", ("Password:", False), ("Code:", True))
 
     def check_auth_interactive_response(self, responses: list[str]) -> int:
@@ -211,6 +214,12 @@ def test_questions_of_the_server(place: Place, guarded: GuardedServer) -> None:
     asked = "password of code on 127.0.0.1:", "login refused, try again: password of code on 127.0.0.1:"
     assert prompts.questions == [f"alias: {asked[0]}", answer, f"alias: {asked[1]}", answer]
     assert prompts.said == ["", "│ Code:"] * 2
+
+
+def test_password_is_asked_for_where_the_server_asks_nothing(place: Place, guarded: GuardedServer) -> None:
+    prompts = Answers("wrong", "wrong", "sesame")
+    login(guarded_config(place, guarded, "mute"), prompts)
+    assert len(prompts.questions) == 3
 
 
 def test_key_and_then_password(place: Place, guarded: GuardedServer) -> None:

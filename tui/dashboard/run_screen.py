@@ -434,6 +434,14 @@ class RunScreen(DisttuiScreen):
         except InputError as error:
             self.notify(str(error), severity="error")
 
+    @work(group="diagnose", exclusive=True)
+    async def action_diagnose(self) -> None:
+        """Ask every rank for its stack, or find why the run failed, and show that."""
+        from disttui.tui.dashboard.diagnosis import DiagnosisScreen
+
+        if self.known is not None and self.snapshot is not None:
+            await self.app.push_screen(DiagnosisScreen(self.known))
+
     # The end of the run
 
     @property

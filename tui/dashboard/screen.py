@@ -64,7 +64,7 @@ class DashboardScreen(RunScreen):
             group=APP,
         ),
         bind("dash.stop", "s", "stop", "stop", "stop the run on all hosts; press again to kill it", group=CHANGE),
-        bind("dash.diagnose", "d", "diagnose", "diagnose", "show what every rank is doing", group=VIEW),
+        bind("dash.diagnose", "d", "diagnose", "diagnose", "what every rank is doing, or why it failed", group=VIEW),
         bind("dash.edit", "e,v", "edit_failure", "edit line", "open $EDITOR at the failing line", group=VIEW),
         *PANE_KEYS,
     ]
@@ -200,14 +200,6 @@ class DashboardScreen(RunScreen):
             if self.snapshot and all(host.link != "seen" for host in self.snapshot.state.hosts):
                 words += "; no host is reachable now: it is sent when one is"
             self.app.notify(words)
-
-    @work(group="diagnose", exclusive=True)
-    async def action_diagnose(self) -> None:
-        """Ask every rank for its stack, and show the diagnosis."""
-        from disttui.tui.dashboard.diagnosis import DiagnosisScreen
-
-        if self.known is not None and self.snapshot is not None:
-            await self.app.push_screen(DiagnosisScreen(self.known))
 
     def leaving(self) -> None:
         """Report that the run continues."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from itertools import chain
 from typing import ClassVar
@@ -99,6 +100,10 @@ def facts(snapshot: Snapshot, charted: Snapshot) -> list[str]:
     return found + words
 
 
+_POINTER = re.compile(r"│ [ ~]*\^[ ~^]*")
+"""A line of a traceback that only underlines the one above it."""
+
+
 class StoryPane(Drawn):
     """Shows the cause first, then its consequences, then the exception."""
 
@@ -125,16 +130,23 @@ class StoryPane(Drawn):
         return bool(lines)
 
     def rows(self, width: int) -> int:
-        return len(wrapped(self._lines, max(10, width)))
+        return len(wrapped(self._fitting(max(10, width)), max(10, width)))
+
+    def _fitting(self, room: int) -> list[str]:
+        """The lines without pointers that would be broken, which then point at nothing."""
+        return [text for text in self._lines if len(text) <= room or not _POINTER.fullmatch(text)]
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """Draw what fits: the beginning, what to do, and the last lines, which contain the exception."""
         room = max(10, width)
-        lines, head = wrapped(self._lines, room), wrapped(self._lines[:1], room)
+        texts = self._fitting(room)
+        if len(wrapped(texts, room)) > height:
+            texts = [text for text in texts if not _POINTER.fullmatch(text)]
+        lines, head = wrapped(texts, room), wrapped(texts[:1], room)
         bold = len(head)
-        at = next((at for at, text in enumerate(self._lines) if text.startswith("  → ")), 0)
+        at = next((at for at, text in enumerate(texts) if text.startswith("  → ")), 0)
         if len(lines) > height and at:
-            cure, after = wrapped(self._lines[at : at + 1], room), wrapped(self._lines[at + 1 :], room)
+            cure, after = wrapped(texts[at : at + 1], room), wrapped(texts[at + 1 :], room)
             bold = max(1, min(bold, 2, height - len(cure)))
             free = max(0, height - bold - len(cure))
             gap = ["  …"][: free - 1] if free else []
@@ -143,7 +155,7 @@ class StoryPane(Drawn):
             lines, bold = [*lines[:2], "  …", *lines[-(height - 3) :]], min(bold, 2)
         elif len(lines) > height == 3 and self._kind == "failed" and bold < 3:
             # The exception; its first row has the type.
-            lines, bold = [*lines[:2], *wrapped(self._lines[-1:], room)], min(bold, 2)
+            lines, bold = [*lines[:2], *wrapped(texts[-1:], room)], min(bold, 2)
         lines = _cut(lines, height, width)
         first = self.component(look(self._kind).css) + Style(bold=True)
         return [line([(text, first)] if at < bold else [text]) for at, text in enumerate(lines)]

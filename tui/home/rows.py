@@ -78,13 +78,14 @@ def empty(inventory: Inventory, pane: str, *, read_only: bool) -> str:
     return "none yet" if read_only else "none yet; r runs the selected profile"
 
 
-def facts(inventory: Inventory, live: Mapping[str, HostNow]) -> list[str]:
-    """Numbers of running, queued and unseen runs, and of free GPUs."""
-    states = [row.state for row in inventory.runs if not row.over]
-    others = {state: states.count(state) for state in ("queued", "not seen")}
-    alive = len(states) - sum(others.values())
+def facts(inventory: Inventory, live: Mapping[str, HostNow], now: float) -> list[str]:
+    """Numbers of running, queued and unseen runs, those of others included, and of free GPUs."""
+    runs = (*inventory.runs, *others(inventory, live, now))
+    states = [row.state for row in runs if not row.over]
+    apart = {state: states.count(state) for state in ("queued", "not seen")}
+    alive = len(states) - sum(apart.values())
     words = [f"{alive} running" if alive else "nothing running"] if inventory.read else []
-    words += [f"{number} {state}" for state, number in others.items() if number]
+    words += [f"{number} {state}" for state, number in apart.items() if number]
     gpus = sum(len(host.load.gpus) for host in live.values() if host.load and host.state == "seen")
     free = gpus - sum(meters.leased(host) for host in live.values() if host.state == "seen")
     return [*words, *([f"{free} of {gpus} GPUs free"] if gpus else [])]

@@ -150,6 +150,7 @@ class HomeScreen(ManagingScreen):
         #tabs { display: none; }
         #news { display: none; height: 1; padding: 0 2; text-wrap: nowrap; text-overflow: ellipsis; }
         #news.-some { display: block; }
+        &.-behind > * { visibility: hidden; }
     }
     HomeScreen.-short #news { display: none; }
     HomeScreen.-newcomer {
@@ -229,6 +230,7 @@ class HomeScreen(ManagingScreen):
 
     def on_screen_suspend(self) -> None:
         """Stop the checks while another screen is shown: a change of a hidden screen repaints the shown one."""
+        self.remove_class("-behind")
         for timer in self._again:
             timer.pause()
         if not self.app.screen.is_modal:
@@ -335,7 +337,7 @@ class HomeScreen(ManagingScreen):
         self._watch_hosts()
 
     def _show(self, inventory: Inventory) -> None:
-        facts = rows.facts(inventory, self._live)
+        facts = rows.facts(inventory, self._live, now())
         self.header.show("disttui", facts, right="read-only" if self.disttui.read_only else "")
         self.set_class(inventory.newcomer, "-newcomer")
         for pane in PANES:

@@ -26,7 +26,7 @@ from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import duration
 from disttui.runner.ids import short
 from disttui.runner.paths import inside
-from disttui.runner.runs.registry import KnownRun, find_run
+from disttui.runner.runs.registry import KnownRun, find_run, is_mirror
 from disttui.runner.runs.summary import cause_text
 from disttui.runner.user.folders import user_folder
 from disttui.tui.charts.chart import Sought
@@ -156,6 +156,7 @@ class ReplayScreen(RunScreen):
         bind("replay.last", "end", "end(True)", "end", "to the end", group=MOVE, show=False),
         bind("replay.slower", "underscore", "speed(-1)", "slower", "play slower", group=VIEW, show=False),
         bind("replay.faster", "x", "speed(1)", "faster", "play faster; _ plays slower", group=VIEW),
+        bind("replay.diagnose", "d", "diagnose", "diagnose", "show how it ended, and why", group=VIEW),
         bind("replay.edit", "v", "edit_failure", "edit line", "open $EDITOR at the failing line", group=VIEW),
         *PANE_KEYS,
     ]  # fmt: skip
@@ -231,7 +232,7 @@ class ReplayScreen(RunScreen):
         if self.run_id == "example":
             return unpacked(self.disttui.environ)
         folder = Path(self.run_id)
-        if (folder / "run.json").exists() or (folder / "0").is_dir():
+        if is_mirror(folder):
             return folder
         try:
             self.known = find_run(self.run_id, self.disttui.environ)
@@ -242,7 +243,9 @@ class ReplayScreen(RunScreen):
             ) from None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave the space key to an input that has the focus."""
+        """Leave the space key to an input that has the focus; diagnose only a run that this machine knows."""
+        if action == "diagnose" and self.known is None:
+            return False
         if action == "play" and isinstance(self.focused, Input):
             return False
         return super().check_action(action, parameters)

@@ -134,6 +134,8 @@ class JobStep(Step):
         super().show(view)
         job = view.draft.data.get("job", {})
         kind = next(shown for shown, key in _KINDS.items() if key in job)
+        sync = job.get("sync")
+        sent = str(sync.get("from", ".") if isinstance(sync, Mapping) else sync or "")
         for key in _ORDER:
             off = key in ("script", "module", "command") and key != _KINDS[kind]
             off |= key == "args" and kind == "command"
@@ -143,6 +145,8 @@ class JobStep(Step):
                 self.query_one(f"#choice-{key}", Choice).show(kind if key == "kind" else chosen(view.draft, key))
             else:
                 field = self.query_one(f"#field-{key}", Field)
+                if key == "workdir":
+                    field.placeholder = f"when empty: a copy of {clean(sent)}" if sent else _FIELDS[key][1]
                 if not field.has_focus and key not in self._flaw:
                     with self.prevent(Input.Changed):
                         field.value = _written(view.draft, key)

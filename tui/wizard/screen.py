@@ -131,6 +131,8 @@ class WizardScreen(HostsScreen):
         self._at = 0
         self._saved: Mapping[str, object] = self._view.draft.data
         self._launching = False
+        self._offered = False, False
+        """Whether the footer shows the keys that queue and launch."""
 
     def body(self) -> Iterable[Widget]:
         """Yield the rail and the steps, and the dialog that is shown while they are hidden."""
@@ -250,11 +252,11 @@ class WizardScreen(HostsScreen):
         self._go(LAST if draft.hosts else 0)
 
     def _show(self) -> None:
-        offered = self._view.may_wait, self._view.startable
         planned = make_plan(self._view, self.disttui.environ)
         view = replace(self._view, planned=planned)
         self._view = view = replace(view, may_wait=may_wait(view, self.disttui.environ))
-        if (view.may_wait, view.startable) != offered:
+        if (view.may_wait, view.startable) != self._offered:
+            self._offered = view.may_wait, view.startable
             self.refresh_bindings()
         facts = [amount(len(view.draft.hosts), "host")] if view.draft.hosts else []
         if view.planned and view.planned.plan.batch is not None:

@@ -304,7 +304,7 @@ def _diagnosis() -> Act:
         with patch.object(DiagnosisScreen, "_ask", lambda self: None):
             await app.push_screen(screen)
         words = (
-            f"{RUN} lives: attempt 1, last sign of life 0:01 ago\n"
+            f"{RUN} is running: attempt 1, last progress 0:01 ago\n"
             "  ranks 0, 2, 3 wait in all_reduce (distributed_c10d.py:2806) for 30 s\n"
             "  rank 1 on node0 has not entered it: it is in load_batch (/home/ada/data.py:5)\n"
             "  called from <module> (/home/ada/projects/pretraining/fineweb/train.py:20)"
