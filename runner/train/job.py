@@ -156,9 +156,9 @@ def _optimizer(parameters: Parameters, options: Options) -> Any:
 def _say_hello(
     place: RankIdentity, device: Any, *, size: str, options: Options, layout: Layout, plan: BatchPlan, text: Text
 ) -> None:
-    machine = (
-        torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({torch.get_num_threads()} threads)"
-    )
+    threads = torch.get_num_threads()
+    cpu = f"cpu ({threads} thread{'s' * (threads > 1)})"
+    machine = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu
     who = f"rank {place.rank} of {place.world_size} on {platform.node()}: {machine}"
     if place.rank:
         say(who)

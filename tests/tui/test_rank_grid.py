@@ -272,9 +272,7 @@ def test_where_the_ranks_of_a_stall_are_is_said_with_the_time_at_which_they_were
         (replace(replayed, playback=Playback(BEGIN, BEGIN + 75, playing=False, speed=1.0)), ""),
     ):
         lines, _ = story(snapshot)
-        assert lines[0] == "▲ no rank has made a step for 0:45" and lines[2].endswith(
-            "load_batch (data.py:5) for 30 s"
-        )
+        assert lines[0] == "▲ no rank has made a step for 0:45" and lines[2].endswith("load_batch (data.py:5) for 30 s")
         assert lines[3:] == ["  asked 0:15 ago" + (f"; {last}" if last else "")], "a replay has no key to ask with"
 
 

@@ -304,6 +304,13 @@ def test_processes_of_a_launcher_in_a_job_script(line: str, processes: int) -> N
     assert "5 in all, for 2 nodes" in refused(text.replace(line, "accelerate launch --num_processes 5 a.py"))
 
 
+def test_a_token_in_a_job_script_is_not_copied() -> None:
+    token = "hf_" + "a1b2c3d4e5f6" * 3
+    profile, said = taken(f"#SBATCH --nodes=2\nexport HF_TOKEN={token}\nsrun torchrun train.py\n", hosts=("n1", "n2"))
+    assert profile.job.env == {"HF_TOKEN": "${env:HF_TOKEN}"}
+    assert token not in said and "2: HF_TOKEN: ambiguous: looks like a secret, not copied" in said
+
+
 @pytest.mark.parametrize(
     "text", ["A=xxxxxxxx\n" + "A=$A$A\n" * 100 + "torchrun $A a.py\n", "torchrun " + "${A:-" * 50_000 + "}" * 50_000]
 )

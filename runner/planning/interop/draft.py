@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from disttui.runner.errors import InputError
 from disttui.runner.hosts.discovery import flaw_of
 from disttui.runner.profile.fields import MOST_PROCESSES, OWN_VARIABLES, slug
+from disttui.runner.profile.leaks import in_data
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.nodes import MAX_NODES
 from disttui.runner.profile.problems import ProfileErrors, ProfileProblem
@@ -109,6 +110,11 @@ class Translation:
             self.ambiguous(line, name, what)
         elif name in OWN_VARIABLES or name.startswith("TORCHELASTIC_"):
             self.dropped(line, name, "disttui sets it")
+        elif in_data({"job": {"env": {name: value}}}):
+            self.env[name] = reference = f"${{env:{name}}}"
+            self.ambiguous(
+                line, name, f"looks like a secret, not copied: export it in your shell → job.env: {reference}"
+            )
         else:
             self.env[name] = value
             self.translated(line, name, f"{shown(value)} → job.env")
