@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,13 @@ from disttui.runner.render.status import host_words
 from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.state import RunState
 from disttui.tui.app import DisttuiApp
+from disttui.tui.log.engine import Engine
 from disttui.tui.replay import player
 from disttui.tui.replay.player import Tape
 from disttui.tui.replay.screen import PACKED, ReplayScreen, unpacked
 from disttui.tui.run.feed import Snapshot
 from tests.tui import shelf_kit as kit
-from tests.tui.snap import until
+from tests.tui.snap import screen_text, until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.widget_kit import asynchronous
 
@@ -228,5 +230,31 @@ def test_from_home_the_example_plays_from_its_beginning(tmp_path: Path) -> None:
             playback = app.screen.snapshot.playback
             assert playback is not None and playback.playing
             assert app.screen.snapshot.now < playback.end - 30
+
+    play()
+
+
+def test_a_log_read_after_the_cursor_was_placed_is_shown_at_the_cursor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, run = threading.Event(), Engine.run
+
+    def run_later(engine: Engine) -> None:
+        assert read.wait(60)
+        run(engine)
+
+    monkeypatch.setattr(Engine, "run", run_later)
+
+    @asynchronous
+    async def play() -> None:
+        app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
+        async with app.run_test(size=(120, 35)) as pilot:
+            await kit.at_home(pilot)
+            app.router.open_replay("example")
+            await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
+            await pilot.press("end", "less_than_sign")
+            await pilot.pause()
+            read.set()
+            await until(pilot, lambda: "● REPLAY" in screen_text(app))
 
     play()

@@ -171,8 +171,8 @@ class ReplayScreen(RunScreen):
         self._lacking: list[str] = []
         """Why part of the run is missing on this machine."""
         self._left = False
-        self._turning: int | None = None
-        """The attempt whose log is being read, to show it at the cursor afterwards."""
+        self._reading = False
+        """Whether a log is being read, to show it at the cursor afterwards."""
 
     @property
     def active_bindings(self) -> dict[str, ActiveBinding]:
@@ -291,20 +291,24 @@ class ReplayScreen(RunScreen):
         attempt = snapshot.state.attempt or min(log.attempts, default=0)
         if attempt and attempt != log.attempt and attempt in log.attempts:
             view.show_attempt(attempt)
-            self._turning = attempt
+            self._reading = True
         elif snapshot.state.result is not None:
             view.lines.action_follow()
-        elif log.timed and progress.total and progress.work.log is log:
-            view.lines.jump(max(0, place_at(log, snapshot.now, progress.total) - 1))
+        else:
+            read = progress.work.log is log
+            if log.timed and read and progress.total:
+                view.lines.jump(max(0, place_at(log, snapshot.now, progress.total) - 1))
+            if not (read and progress.complete):
+                self._reading = True
 
     def _show_lines_now(self) -> None:
         if self.snapshot is not None:
             self._show_lines_of(self.snapshot)
 
     def on_log_view_loaded(self) -> None:
-        """Show the log of another attempt up to the cursor, also in a pause, when no snapshot comes."""
-        if self.log_view is not None and self.log_view.reading.log.attempt == self._turning:
-            self._turning = None
+        """Show the log up to the cursor, also in a pause, when no snapshot comes."""
+        if self._reading:
+            self._reading = False
             self._show_lines_now()
 
     def fetch_earlier(self, wanted: Sequence[Older]) -> None:
