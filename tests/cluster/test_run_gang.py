@@ -81,7 +81,8 @@ def _kill_a_rank_after_the_first_checkpoint(me: User, running: Running) -> None:
     ranks: list[int] = []
 
     def look() -> bool:
-        ranks[:] = [pid for pid, command in me.cluster[1].processes() if " shim " in command and " -u " in command]
+        found = me.cluster[1].processes()  # the launcher's words include those of its ranks
+        ranks[:] = [pid for pid, words in found if " shim " in words and " torchrun " not in words and " -u " in words]
         return len(ranks) == 2
 
     running.wait_for(look)

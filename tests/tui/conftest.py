@@ -25,8 +25,6 @@ SLICE = 0.004
 """Seconds over which the CPU time of threads is looked at."""
 BUSY = 0.05
 """Share of a slice that threads may use and still count as idle."""
-COMPUTES = 1.0
-"""Seconds of CPU after which a thread is one that computes for long: what it does is not waited for."""
 
 
 async def wait_for_idle(min_sleep: float = 0.0, max_sleep: float = 30.0) -> None:
@@ -36,8 +34,8 @@ async def wait_for_idle(min_sleep: float = 0.0, max_sleep: float = 30.0) -> None
     them. Like that one it gives up after `max_sleep` seconds, but a busy machine may take long for what is still to do.
     """
     loop: Any = asyncio.get_running_loop()
-    start, computed = time.monotonic(), _cpu_of_threads()
-    while time.monotonic() - start < max_sleep and _cpu_of_threads() - computed < COMPUTES:
+    start = time.monotonic()
+    while time.monotonic() - start < max_sleep:
         await asyncio.sleep(0)
         if loop._ready:
             continue

@@ -88,7 +88,7 @@ class Stall:
     async def _look(self) -> None:
         while True:
             begun, starved = time.monotonic(), _starved()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.03)  # longer than FRAME, or the app is never idle
             more = {thread: seconds - starved.get(thread, 0.0) for thread, seconds in _starved().items()}
             # Only one of the other threads can hold up this one at a time.
             here = more.pop(str(threading.get_native_id()), 0.0)
