@@ -289,19 +289,19 @@ def meeting_addresses(profile: Profile) -> list[str | None]:
 
 
 def stepwise(
-    work: Callable[[Callable[[int, str, str], None]], _Made], unwanted: Callable[[_Made], object] = ignore
+    work: Callable[[Callable[[int, str, str], None]], _Made], unwanted: Callable[[_Made], object] | None = None
 ) -> Generator[HostStep, None, _Made]:
     """Do work in a thread, yield the steps that it reports, and return its result.
 
     Args:
-        unwanted: Takes the result where the caller has left before it came. Without it, the next report raises
-            CancelledError in the work then.
+        unwanted: Takes the result if the caller leaves before it comes. Without it, a caller that leaves cancels the
+            work: its next report raises CancelledError there.
     """
     steps: SimpleQueue[HostStep | None] = SimpleQueue()
     left = threading.Event()
 
     def report(node: int, kind: str, note: str) -> None:
-        if left.is_set() and unwanted is ignore:
+        if left.is_set() and unwanted is None:
             raise CancelledError
         steps.put(HostStep(node, kind, note))
 
@@ -313,7 +313,9 @@ def stepwise(
             yield step
     except BaseException:  # the caller leaves, or Ctrl-C
         left.set()
-        working.add_done_callback(lambda done: done.exception() or unwanted(done.result()))
+        if unwanted is not None:
+            close = unwanted
+            working.add_done_callback(lambda done: done.exception() or close(done.result()))
         raise
     finally:
         pool.shutdown(wait=False)

@@ -232,11 +232,11 @@ QUEUED_FOR = "queued: "
 def queued_for(text: object) -> str | None:
     """What a queued run waits for by a note's text; None: the note says something else.
 
-    Leaders of earlier versions write "in line: ".
+    Runs of earlier versions have another prefix.
     """
-    for begins in (QUEUED_FOR, "in line: "):
-        if isinstance(text, str) and text.startswith(begins):
-            return text[len(begins) :]
+    for prefix in (QUEUED_FOR, "in line: "):
+        if isinstance(text, str) and text.startswith(prefix):
+            return text[len(prefix) :]
     return None
 
 

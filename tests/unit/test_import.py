@@ -309,6 +309,14 @@ def test_a_token_in_a_job_script_is_not_copied() -> None:
     profile, said = taken(f"#SBATCH --nodes=2\nexport HF_TOKEN={token}\nsrun torchrun train.py\n", hosts=("n1", "n2"))
     assert profile.job.env == {"HF_TOKEN": "${env:HF_TOKEN}"}
     assert token not in said and "2: HF_TOKEN: ambiguous: looks like a secret, not copied" in said
+    _, said = taken(f"#SBATCH --nodes=1\nsrun torchrun train.py --token {token}\n", hosts=("n1",))
+    assert "job.args.1: ambiguous: looks like a token of Hugging Face: take it out" in said and token not in said
+
+
+def test_a_name_that_no_variable_has_is_dropped() -> None:
+    profile, said = taken("#SBATCH --nodes=1\n#SBATCH --export=A-B=1,\x1bX=2,OK=3\nsrun python a.py\n", hosts=("n1",))
+    assert profile.job.env == {"OK": "3"}
+    assert "2: A-B: dropped: a variable cannot have this name" in said and "\x1b" not in said
 
 
 @pytest.mark.parametrize(

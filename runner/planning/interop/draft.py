@@ -110,6 +110,8 @@ class Translation:
             self.ambiguous(line, name, what)
         elif name in OWN_VARIABLES or name.startswith("TORCHELASTIC_"):
             self.dropped(line, name, "disttui sets it")
+        elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            self.dropped(line, shown(name), "a variable cannot have this name")
         elif in_data({"job": {"env": {name: value}}}):
             self.env[name] = reference = f"${{env:{name}}}"
             self.ambiguous(
@@ -157,6 +159,11 @@ def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Impo
     except ProfileErrors as errors:
         reasons = "; ".join(problem.reason for problem in errors.problems[:5])
         raise InputError(f"no profile can be made of it: {reasons}", place=draft.source) from None
+    for leak in in_data({"job": draft.job}):
+        key = ".".join(map(str, leak.path))
+        draft.ambiguous(
+            0, key, f"looks like {leak.what}: take it out, and let the job read it from a variable of job.env"
+        )
     if draft.unsaid:
         draft.ambiguous(0, "…", f"{draft.unsaid:,} more notes on lines that were dropped or not understood")
     head = f"# Imported from {clean(draft.source)}. disttui profile plan shows what would run where.\n"
