@@ -279,11 +279,15 @@ class _Collector:
             folder = Path(os.fsdecode(os.path.join(self._folder, inside)))
             for name in _git(folder, "ls-files", "-c", "-o", "--exclude-standard", "-z").split(b"\0"):
                 path = inside + name.rstrip(b"/")
-                full = os.path.join(self._folder, path)
+                full = b"%s/%s" % (self._folder, path)
                 # Git still tracks files that have been deleted, and those in whose folder's place there is a link now.
-                if not name or not os.path.lexists(full) or not self._is_real(os.path.dirname(full)):
+                try:
+                    seen = os.lstat(full)
+                except OSError:
                     continue
-                if not stat.S_ISDIR(os.lstat(full).st_mode):
+                if not name or not self._is_real(full.rpartition(b"/")[0]):
+                    continue
+                if not stat.S_ISDIR(seen.st_mode):
                     found.add(path)
                 elif os.path.lexists(os.path.join(full, b".git")):
                     todo.append(path + b"/")
@@ -322,7 +326,7 @@ class _Collector:
 
     def _entry(self, path: bytes) -> tree.Entry | None:
         """A file's or a link's entry; None for what is left out, which is noted."""
-        full = os.path.join(self._folder, path)
+        full = b"%s/%s" % (self._folder, path)
         name = os.fsdecode(path)
         try:
             seen = os.lstat(full)

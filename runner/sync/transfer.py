@@ -7,7 +7,6 @@ that reaches no other one gets them from here as well.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import threading
 import time
 import zlib
@@ -67,6 +66,7 @@ _OFFER = 10.0
 """Seconds for a host to say where it listens."""
 _COMPLETE = 4
 """The most complete hosts that are asked, one after the other, by one that could not be served on the first try."""
+_PIECE = 4 * CHUNK
 _SAMPLE = 4096
 """Bytes at the beginning of a piece that show whether it gets smaller."""
 _PACE = 0.5
@@ -147,7 +147,9 @@ def send(  # noqa: PLR0913
         groups: dict[str, list[_Sender]] = {}
         for sender, answer in zip(senders, answers, strict=True):
             if not isinstance(answer, DisttuiError):
-                groups.setdefault(answer["store"], []).append(sender)
+                group = groups.setdefault(answer["store"], [])
+                sender.answer = None if group else answer  # the others lack less once the first one has it
+                group.append(sender)
         # Who lacks least gets it first, and has everything then.
         ordered = sorted(groups.values(), key=lambda group: group[0].lacking)
         lacking = [group for group in ordered if group[0].lacking]
@@ -250,6 +252,8 @@ class _Sender:
         self._place: LeaderPlace | None = None
         self.offered: dict[str, object] = {}
         """What other hosts need to get it from this one."""
+        self.answer: TreeAnswer | None = None
+        """What the host has said, while nothing else was sent to it."""
         self.lacking = 0
         """Bytes."""
 
@@ -280,6 +284,7 @@ class _Sender:
 
     def gather(self, peers: Sequence[_Sender]) -> bool:
         """Have the host get what it lacks from others; whether it has it all then."""
+        self.answer = None
         places = [place for peer in peers if (place := peer.offer())]
         with suppress(DisttuiError):  # if it is the host's own, it is found again when this machine sends
             return bool(places) and self._lasting(lambda: self._gather(places))["placed"]
@@ -334,7 +339,7 @@ class _Sender:
                     raise HostError(self._link.host, f"no answer in {PATIENCE:.0f} s") from None
 
     def _send(self) -> TreeAnswer:
-        answer = self._ask()
+        answer, self.answer = self.answer or self._ask(), None
         for _ in range(_ROUNDS):
             if answer["placed"]:
                 return answer
@@ -348,6 +353,11 @@ class _Sender:
             except FutureTimeout:
                 what = f"no answer in {PATIENCE:.0f} s after the files were sent"
                 raise HostError(self._link.host, what, "See what the host is busy with.") from None
+            except LinkLostError:
+                raise
+            except HostError:
+                self._check(pieces)
+                raise
         raise HostError(self._link.host, "it loses what is sent to it", "See whether its disk is failing.")
 
     def _lacking(self, answer: TreeAnswer) -> list[_Sent]:
@@ -366,7 +376,7 @@ class _Sender:
         """The stream of objects, compressed. Raises InputError where the store has lost one."""
         packer = _Packer()
         total = sum(one.size - one.offset for one in pieces)
-        begun, done, sent, ready = time.monotonic(), 0, 0, b""
+        begun, done, sent, ready = time.monotonic(), 0, 0, bytearray()
         for number, one in enumerate(pieces):
             ready += packer.pack(OBJECT.pack(bytes.fromhex(one.name), one.size, one.offset))
             try:
@@ -375,32 +385,40 @@ class _Sender:
                     ready += packer.pack(data)
                     while len(ready) >= CHUNK:
                         sent += CHUNK
-                        yield ready[:CHUNK]
-                        ready = ready[CHUNK:]
+                        yield bytes(ready[:CHUNK])
+                        del ready[:CHUNK]
                         if len(pieces) > 1 or one.name != self._parcel.tree:
                             self._progress(number, len(pieces), done, total, sent, begun)
             except (OSError, DamagedError):
-                cure = "Start the run again."
-                raise InputError(
-                    f"the object {one.name[:12]} is gone or damaged in {self._parcel.store.folder}", cure
-                ) from None
+                raise self._gone(one) from None
         ready += packer.end()
         while ready:
-            yield ready[:CHUNK]
-            ready = ready[CHUNK:]
+            yield bytes(ready[:CHUNK])
+            del ready[:CHUNK]
 
     def _content(self, one: _Sent) -> Iterator[bytes]:
-        """What is to be sent of an object. Raises DamagedError, before the last piece; the object is removed then."""
-        seen, at = hashlib.sha256(), 0
+        """What is to be sent of an object, which its receiver checks. Raises OSError, DamagedError."""
+        at = one.offset
         with self._parcel.store.open(one.name) as file:
+            file.seek(at)
             while at < one.size:
-                data = file.read(min(one.size - at, CHUNK))
-                seen.update(data)
-                if not data or (at + len(data) == one.size and seen.hexdigest() != one.name):
-                    self._parcel.store.discard(one.name)
+                data = file.read(min(one.size - at, _PIECE))
+                if not data:
                     raise DamagedError(one.name)
-                yield data[max(0, one.offset - at) :]
+                yield data
                 at += len(data)
+
+    def _check(self, pieces: Sequence[_Sent]) -> None:
+        """Remove what was sent and is damaged here: it is read anew next time. Raises InputError for it."""
+        for one in pieces:
+            try:
+                self._parcel.store.copy(one.name, len)
+            except (OSError, DamagedError):
+                raise self._gone(one) from None
+
+    def _gone(self, one: _Sent) -> InputError:
+        what = f"the object {one.name[:12]} is gone or damaged in {self._parcel.store.folder}"
+        return InputError(what, "Start the run again.")
 
     def _progress(self, files: int, of: int, done: int, total: int, sent: int, begun: float) -> None:
         now = time.monotonic()
