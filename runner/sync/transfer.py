@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 from cryptography import x509
@@ -73,7 +74,8 @@ _PACE = 0.5
 """Seconds between two reports of progress."""
 
 
-class TreeParcel(NamedTuple):
+@dataclass(frozen=True)
+class TreeParcel:
     """A tree whose objects a store has."""
 
     tree: str
@@ -81,6 +83,11 @@ class TreeParcel(NamedTuple):
     store: Store
     here: bool = True
     """False: the store has the manifest alone, a host has the rest."""
+
+    @cached_property
+    def objects(self) -> list[tuple[str, int]]:
+        """Names and bytes of what it consists of, in its order."""
+        return list(tree.objects(tree.decode(self.manifest)).items())
 
 
 class _Packer:
@@ -102,6 +109,15 @@ class _Packer:
     def end(self) -> bytes:
         """The rest."""
         return self._packers[self._chosen].flush()
+
+
+def _frames(ready: bytearray, least: int) -> Iterator[bytes]:
+    """Take frames of at most `CHUNK` bytes from the beginning, as long as they have `least`."""
+    while len(ready) >= least:
+        with memoryview(ready) as view:
+            some = [bytes(view[at : at + CHUNK]) for at in range(0, len(ready) - least + 1, CHUNK)]
+        del ready[: sum(map(len, some))]
+        yield from some
 
 
 class _Sent(NamedTuple):
@@ -265,7 +281,7 @@ class _Sender:
             return error
         self.lacking = sum(one.size - one.offset for one in self._lacking(answer))
         if not answer["placed"] and not answer["manifest"]:
-            self.lacking += sum(tree.objects(tree.decode(self._parcel.manifest)).values())
+            self.lacking += sum(size for _, size in self._parcel.objects)
         return answer
 
     def offer(self) -> LeaderPlace | None:
@@ -365,8 +381,7 @@ class _Sender:
             return []
         if not answer["manifest"]:
             return [_Sent(self._parcel.tree, len(self._parcel.manifest), 0)]
-        objects = list(tree.objects(tree.decode(self._parcel.manifest)).items())
-        found = []
+        objects, found = self._parcel.objects, []
         for first, many in answer["missing"]:
             for index, (name, size) in enumerate(objects[first : first + many], first):
                 found.append(_Sent(name, size, min(size, answer["begun"].get(str(index), 0))))
@@ -383,18 +398,15 @@ class _Sender:
                 for data in self._content(one):
                     done += len(data)
                     ready += packer.pack(data)
-                    while len(ready) >= CHUNK:
+                    for frame in _frames(ready, CHUNK):
                         sent += CHUNK
-                        yield bytes(ready[:CHUNK])
-                        del ready[:CHUNK]
+                        yield frame
                         if len(pieces) > 1 or one.name != self._parcel.tree:
                             self._progress(number, len(pieces), done, total, sent, begun)
             except (OSError, DamagedError):
                 raise self._gone(one) from None
         ready += packer.end()
-        while ready:
-            yield bytes(ready[:CHUNK])
-            del ready[:CHUNK]
+        yield from _frames(ready, 1)
 
     def _content(self, one: _Sent) -> Iterator[bytes]:
         """What is to be sent of an object, which its receiver checks. Raises OSError, DamagedError."""
