@@ -227,7 +227,7 @@ class _Collector:
     def __init__(self, wanted: Wanted, store: Store, cache: Path, tell: Callable[[str], None]) -> None:
         self._wanted = wanted
         self._tell, self._told = tell, time.monotonic()
-        self._bytes = 0
+        self._bytes = self._total = 0
         self._unread: list[bytes] = []
         """Files whose content is not known, in the first pass over all."""
         self._reading = False
@@ -402,6 +402,7 @@ class _Collector:
         self._changed = True
         if not self._reading:
             self._unread.append(path)
+            self._total += seen.st_size
             return None
         for attempt in range(_TRIES):
             time.sleep(0.05 * attempt)
@@ -448,7 +449,7 @@ class _Collector:
         self._bytes += size
         if (now := time.monotonic()) - self._told > _PACE:
             self._told = now
-            self._tell(f"reading: {count(self._bytes)}B")
+            self._tell(f"reading: {count(self._bytes)}B of {count(self._total)}B")
 
     def _omit(self, path: bytes, why: str, size: int | None = None, *, secret: bool = False) -> None:
         shown = printable(os.fsdecode(path))

@@ -164,11 +164,14 @@ def send(  # noqa: PLR0913
         for sender, answer in zip(senders, answers, strict=True):
             if not isinstance(answer, DisttuiError):
                 group = groups.setdefault(answer["store"], [])
-                sender.answer = None if group else answer  # the others lack less once the first one has it
+                if group:
+                    sender.answer = None  # it lacks less once the first one has it
                 group.append(sender)
+        if len(groups) > 1 and not errors:
+            errors = _introduce(sorted((group[0] for group in groups.values()), key=_Sender.rank), parcel)
         # Who lacks least gets it first, and has everything then.
-        ordered = sorted(groups.values(), key=lambda group: group[0].lacking)
-        lacking = [group for group in ordered if group[0].lacking]
+        ordered = sorted(groups.values(), key=lambda group: group[0].rank())
+        lacking = [group for group in ordered if not group[0].placed]
         if lacking and not errors:
             forwards = len(ordered) > 1 and (lacking[-1][0].lacking >= _WORTH or not parcel.here)
             offered = {"key": new_certificate(), "ports": list(ports)} if forwards else {}
@@ -181,6 +184,16 @@ def send(  # noqa: PLR0913
             sender.close()
     if errors:
         raise errors[0] if len(errors) == 1 else HostsError(errors)
+
+
+def _introduce(leading: Sequence[_Sender], parcel: TreeParcel) -> list[DisttuiError]:
+    """Where no host knows the tree, find out how much of it they lack; returns what has failed."""
+    if leading[0].placed:
+        return []
+    errors = [leading[0].introduce()]
+    if leading[0].lacking + len(parcel.manifest) < _WORTH and not errors[0]:
+        errors += side_by_side(_Sender.introduce, leading[1:])  # so little is not forwarded: each gets it from here
+    return [error for error in errors if error]
 
 
 class _Upload:
@@ -269,7 +282,7 @@ class _Sender:
         self.offered: dict[str, object] = {}
         """What other hosts need to get it from this one."""
         self.answer: TreeAnswer | None = None
-        """What the host has said, while nothing else was sent to it."""
+        """What the host has said last, while that is so."""
         self.lacking = 0
         """Bytes."""
 
@@ -279,10 +292,33 @@ class _Sender:
             answer = self._lasting(self._ask)
         except DisttuiError as error:
             return error
+        self._note(answer)
+        return answer
+
+    def introduce(self) -> DisttuiError | None:
+        """Have the host know which files the tree has, so that it can say which of them it lacks."""
+        if self.answer and not self.placed and not self.answer["manifest"]:
+            pieces = self._lacking(self.answer)
+            try:
+                self._note(self._lasting(lambda: self._put(pieces)))
+            except DisttuiError as error:
+                return error
+        return None
+
+    @property
+    def placed(self) -> bool:
+        """Whether the host has all, as far as it has said."""
+        return bool(self.answer and self.answer["placed"])
+
+    def rank(self) -> tuple[bool, int]:
+        """Its place in the order in which hosts get it."""
+        return not self.placed, self.lacking
+
+    def _note(self, answer: TreeAnswer) -> None:
+        self.answer = answer
         self.lacking = sum(one.size - one.offset for one in self._lacking(answer))
         if not answer["placed"] and not answer["manifest"]:
             self.lacking += sum(size for _, size in self._parcel.objects)
-        return answer
 
     def offer(self) -> LeaderPlace | None:
         """Have the host serve others; returns where, None if it cannot."""
@@ -303,8 +339,8 @@ class _Sender:
         self.answer = None
         places = [place for peer in peers if (place := peer.offer())]
         with suppress(DisttuiError):  # if it is the host's own, it is found again when this machine sends
-            return bool(places) and self._lasting(lambda: self._gather(places))["placed"]
-        return False
+            self.answer = self._lasting(lambda: self._gather(places)) if places else None
+        return self.placed
 
     def withdraw(self) -> None:
         """End serving others, and getting anything from them."""
@@ -336,10 +372,12 @@ class _Sender:
         return found
 
     def _gather(self, places: Sequence[LeaderPlace]) -> TreeAnswer:
-        begun = self._heard = time.monotonic()
+        begun, self._heard = 0.0, time.monotonic()
 
         def take(event: Any) -> None:
+            nonlocal begun
             self._heard = time.monotonic()
+            begun = begun or self._heard  # before that, the other host had nothing yet
             files, of, done, total = (whole(event.get(name)) or 0 for name in ("files", "of", "done", "total"))
             self._progress(files, of, done, total, done, begun)
 
@@ -363,18 +401,22 @@ class _Sender:
             if answer["manifest"] and not self._parcel.here:
                 cure = "Open the ports of launch.ports between the hosts, or put it on this machine."
                 raise HostError(self._link.host, "it does not reach the host that has it", cure)
-            future = self._link.upload("put", self._packed(pieces), **self._request)
-            try:
-                answer = future.result(PATIENCE)
-            except FutureTimeout:
-                what = f"no answer in {PATIENCE:.0f} s after the files were sent"
-                raise HostError(self._link.host, what, "See what the host is busy with.") from None
-            except LinkLostError:
-                raise
-            except HostError:
-                self._check(pieces)
-                raise
+            answer = self._put(pieces)
         raise HostError(self._link.host, "it loses what is sent to it", "See whether its disk is failing.")
+
+    def _put(self, pieces: Sequence[_Sent]) -> TreeAnswer:
+        future = self._link.upload("put", self._packed(pieces), **self._request)
+        try:
+            found: TreeAnswer = future.result(PATIENCE)
+            return found
+        except FutureTimeout:
+            what = f"no answer in {PATIENCE:.0f} s after the files were sent"
+            raise HostError(self._link.host, what, "See what the host is busy with.") from None
+        except LinkLostError:
+            raise
+        except HostError:
+            self._check(pieces)
+            raise
 
     def _lacking(self, answer: TreeAnswer) -> list[_Sent]:
         if answer["placed"]:
