@@ -162,11 +162,14 @@ class Store:
 
     def begun(self) -> Iterator[Tuple[str, int]]:
         """Names and bytes of objects whose transfer was cut."""
-        with os.scandir(self._parts) as entries:
-            for entry in entries:
-                name = entry.name.partition(".")[0]
-                if HASH.fullmatch(name) and entry.is_file(follow_symlinks=False):
-                    yield name, entry.stat(follow_symlinks=False).st_size
+        for entry in _entries(self._parts):
+            name = entry.name.partition(".")[0]
+            try:
+                seen = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # it is complete by now
+            if HASH.fullmatch(name) and stat.S_ISREG(seen.st_mode):
+                yield name, seen.st_size
 
     def prune(self, keep: Collection[str] = (), limit: int = LIMIT) -> int:
         """Remove objects that were used least recently until the rest fits; returns the bytes that remain.
@@ -299,23 +302,45 @@ def write_tree(store: Store, entries: Iterable[Entry], top: bytes, *, share: boo
         FileExistsError: A name clashes with another one on this disk.
         OSError: It cannot be written.
     """
-    made = {b""}
-    for entry in entries:
-        path = b"%s/%s" % (top, entry.path)
+    made, todo = {b""}, list(entries)
+    for entry in todo:
         _make_folders(top, entry.path.rpartition(b"/")[0], made)
-        if entry.kind == "l":
-            os.symlink(entry.target, path)
-            continue
-        if share and entry.kind == "f" and store.share(entry.value, path):
-            continue
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(path, flags, 0o755 if entry.kind == "x" else 0o644)
+    left, large = iter(todo), sum(one.size for one in todo) > CHUNK * len(todo)
+
+    def write_some() -> None:
+        for entry in left:
+            _write_entry(store, entry, top, share)
+
+    if not large:
+        write_some()  # threads would wait for Python's lock
+        return
+    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait  # noqa: PLC0415 - costs 10 ms
+
+    many = os.cpu_count() or 1
+    with ThreadPoolExecutor(many) as pool:
+        parts = [pool.submit(write_some) for _ in range(many)]
         try:
-            store.copy(entry.value, partial(_write, fd))
-        except FileNotFoundError:
-            raise DamagedError(entry.value) from None
+            for part in wait(parts, return_when=FIRST_EXCEPTION).done:
+                part.result()
         finally:
-            os.close(fd)
+            todo.clear()  # after an error, the rest is not written
+
+
+def _write_entry(store: Store, entry: Entry, top: bytes, share: bool) -> None:
+    path = b"%s/%s" % (top, entry.path)
+    if entry.kind == "l":
+        os.symlink(entry.target, path)
+        return
+    if share and entry.kind == "f" and store.share(entry.value, path):
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    fd = os.open(path, flags, 0o755 if entry.kind == "x" else 0o644)
+    try:
+        store.copy(entry.value, partial(_write, fd))
+    except FileNotFoundError:
+        raise DamagedError(entry.value) from None
+    finally:
+        os.close(fd)
 
 
 def _make_folders(top: bytes, folder: bytes, made: Set[bytes]) -> None:

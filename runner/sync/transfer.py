@@ -368,8 +368,18 @@ class _Sender:
         return work()
 
     def _ask(self) -> TreeAnswer:
-        found: TreeAnswer = self._link.request("sync", timeout=PATIENCE, **self._request)
-        return found
+        return self._heard_of(self._link.submit("sync", **self._request))
+
+    def _heard_of(self, future: Future[TreeAnswer]) -> TreeAnswer:
+        """What the host says once it has looked, and made the run's copy where it lacks nothing. Raises HostError."""
+        with suppress(FutureTimeout):
+            return future.result(_PACE)
+        self._tell(self._node, "sending", "waiting for the host to write it")
+        try:
+            return future.result(PATIENCE)
+        except FutureTimeout:
+            what = f"no answer in {PATIENCE:.0f} s"
+            raise HostError(self._link.host, what, "See what keeps the host, or its disk, busy.") from None
 
     def _gather(self, places: Sequence[LeaderPlace]) -> TreeAnswer:
         begun, self._heard = 0.0, time.monotonic()
@@ -407,11 +417,7 @@ class _Sender:
     def _put(self, pieces: Sequence[_Sent]) -> TreeAnswer:
         future = self._link.upload("put", self._packed(pieces), **self._request)
         try:
-            found: TreeAnswer = future.result(PATIENCE)
-            return found
-        except FutureTimeout:
-            what = f"no answer in {PATIENCE:.0f} s after the files were sent"
-            raise HostError(self._link.host, what, "See what the host is busy with.") from None
+            return self._heard_of(future)
         except LinkLostError:
             raise
         except HostError:

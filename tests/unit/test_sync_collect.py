@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -277,6 +279,23 @@ def test_a_cut_object_is_continued(folder: Folder) -> None:
         with pytest.raises(DamagedError):
             writer.done()
     assert not list(folder.store.begun()), "a wrong beginning is not used again"
+
+
+def test_an_object_completed_while_beginnings_are_listed_is_none(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.store.writer(tree.digest(b"1")).close(remove=False)
+    real = os.scandir
+
+    def completed(path: Any) -> Any:
+        with real(path) as found:
+            entries = list(found)
+        for entry in entries:
+            Path(entry.path).unlink()
+        return nullcontext(entries)
+
+    monkeypatch.setattr(os, "scandir", completed)
+    assert list(folder.store.begun()) == []
 
 
 def test_the_store_removes_what_was_used_least_recently(folder: Folder) -> None:
