@@ -74,8 +74,11 @@ def parse_gpus(text: str, problems: List[str]) -> List[Gpu]:
         if len(row) < len(FIELDS) or not row[0].isdigit():
             _complain(row, problems)
             continue
+        if row[2].startswith("["):
+            problems.append(f"GPU {row[0]} does not answer, and is left out: nvidia-smi says {row[2]}")
+            continue
         total, used = megabytes(row[3]), megabytes(row[4])
-        if total is None:
+        if not total:
             problems.append(f"GPU {row[0]} ({row[2]}) does not report its memory: nvidia-smi says {row[3]}")
         elif used is None:
             what = f"what is used of its memory: nvidia-smi says {row[4]}; only its processes tell whether it is free"
