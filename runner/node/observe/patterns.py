@@ -152,7 +152,7 @@ _VALIDATES = re.compile(
 _EVALUATED = re.compile(r"\W{0,4}epoch (\d{1,6}):\s{1,4}\{['\"]", re.IGNORECASE)
 # The settings of a run: Namespace(lr=0.1, epochs=10)
 _SETTINGS = re.compile(r".{0,120}\b(?:Namespace|\w{0,40}(?:Args|Arguments|Config))\(\w")
-# One comma may stand for a point: a loss of 2,345.
+# One comma may be a decimal point: a loss of 2,345.
 _ONE_COMMA = re.compile(r"[-+]?\d{1,3},\d{3}")
 _POINT_FOR_COMMA = re.compile(r"\d{1,3}\.\d{3}")
 # A line of a source file, as loggers print it: train.py:42, __main__:train:42; trainer:42 behind a time or a level.
@@ -201,7 +201,7 @@ _CLOCKS = frozenset([
 _LEFT = re.compile(r"(?:^|_)(?:eta|remaining|left)(?:_|$)")
 # Characters before a name that are not a part of it.
 _BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
-# Values that are no whole numbers.
+# Values that have decimal places.
 _DECIMALS = frozenset(["lr", "grad_norm", "accuracy", "val_accuracy", "acc1", "val_acc1", "step_time"])
 _TELLING = frozenset(
     ["loss", "val_loss", "val_bpb", "lr", "grad_norm", "step_time", "steps_per_s", "samples_per_s", "tokens_per_s"]
@@ -219,7 +219,7 @@ def recognise(line: str) -> Optional[Record]:
     if result:
         return {"val_acc1": _value(result.group(1))}
     if _RUN_TABLE.match(line) or line.lstrip().startswith("wandb:") or _SETTINGS.match(line):
-        return None  # a mean or the end of the run, or what it was told
+        return None  # a mean, the end of the run, or its settings
     found = _whole_line(line)
     if found is None:
         return None
