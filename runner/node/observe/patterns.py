@@ -50,10 +50,11 @@ _SPACED = re.compile(
 )
 # A loss without a sign between, with the words in front of it: ctc loss 0.4 is a part, batch avg loss 0.6 the whole.
 _SPACED_LOSS = re.compile(
-    rf"(?<![\w./-])((?:[A-Za-z][\w()]{{0,20}} ){{0,3}}(?:[a-z]{{1,12}}_)?)loss\s{{1,12}}({_NUMBER})"
+    rf"(?<![\w./-])((?:[A-Za-z][\w()]{{0,20}} ){{0,3}}(?:[a-z]{{1,12}}_)?)loss(?: is)?\s{{1,12}}({_NUMBER})"
     r"(?![\w.])(?!\s?[:=])",
     re.IGNORECASE,
 )
+_DECIMAL_BEHIND = re.compile(r" \d{1,20}\.\d")
 _OF_THE_WHOLE = frozenset([
     "batch", "avg", "average", "mean", "running", "current", "smoothed", "total", "tot", "overall", "train", "training",
     "step", "epoch", "info", "the", "iter", "global", "and", "final", "last", "with", "has", "reduced", "lm",
@@ -132,9 +133,10 @@ _RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGN
 # A line of a validation: its loss is not the training loss, its counter not a step. A logger may write a time, a level
 # or a rank in front; a loss in front is that of the training.
 _VALIDATION = re.compile(
-    r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:"
+    r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s?:"
     r"|(?:(?!loss).){0,120}(?<![\w./-])(?:(?:val|valid|validation|validating|eval|evaluation|evaluating|test set)"
-    r"(?: results?)?(?:\s?[]|)]|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s)"
+    r"(?: results?)?(?:\s?[]|)]|\s(?:epoch|step|iter)\b"
+    r"|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s)"
     r"|[(\[]test[)\]]|test: \[|cv batch|valid on '|validation loss at)",
     re.IGNORECASE,
 )
@@ -155,6 +157,8 @@ _SETTINGS = re.compile(r".{0,120}\b(?:Namespace|\w{0,40}(?:Args|Arguments|Config
 # One comma may be a decimal point: a loss of 2,345.
 _ONE_COMMA = re.compile(r"[-+]?\d{1,3},\d{3}")
 _POINT_FOR_COMMA = re.compile(r"\d{1,3}\.\d{3}")
+# step 10: {'loss': 0.5}
+_STEP_OF_OBJECT = re.compile(r"[^{]{0,100}\b(?:step|iter|iteration):? (\d{1,12})\b[^{]{0,20}\{['\"]", re.IGNORECASE)
 # A line of a source file, as loggers print it: train.py:42, __main__:train:42; trainer:42 behind a time or a level.
 _SOURCE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|rs)$", re.IGNORECASE)
 _LOGGED = re.compile(r"\d:\d\d|\b(?:DEBUG|INFO|WARNING|ERROR)\b")
@@ -249,6 +253,9 @@ def _whole_line(line: str) -> Optional[Record]:
         put(found, "step", *counted.groups())
     for match in _QUOTED.finditer(line):
         put(found, *match.groups())
+    above = _STEP_OF_OBJECT.match(line)
+    if above and found:
+        put(found, "step", above.group(1))
     if "train_runtime" in found:
         return None  # Trainer's summary: its loss is the mean over the whole training
     evaluated = _EVALUATED.match(line) if found.keys() - {"step", "steps"} else None
@@ -326,6 +333,8 @@ def _put_splits(found: Record, line: str) -> None:
 def put_losses(found: Record, line: str) -> None:
     """Note every loss without a sign; the loss of a part keeps its name."""
     for match in _SPACED_LOSS.finditer(line):
+        if match.group(2).isdigit() and _DECIMAL_BEHIND.match(line, match.end()):
+            continue  # Tacotron 2: Train loss 10 0.512, the step before it
         words = match.group(1).lower().replace("_", " ").split()
         parts = [word for word in words if word not in _OF_THE_WHOLE]
         validates = bool(parts) and _OF_VALIDATION.issuperset(parts)
@@ -368,7 +377,10 @@ def _is_source(line: str, match: "re.Match[str]") -> bool:
     name = match.group(1)
     if _SOURCE.search(name):
         return True
-    before, tight = line[: match.start()], match.group(0) == f"{name}:{match.group(2)}" and match.group(2).isdigit()
+    before, tight = (
+        line[: match.start()],
+        match.group(0).rstrip() == f"{name}:{match.group(2)}" and match.group(2).isdigit(),
+    )
     logged = tight and bool(_LOGGED.search(before)) and not _PAIR.search(before)
     return (logged or before.endswith(":")) and canonical(name)[0] not in _KNOWN
 
@@ -429,6 +441,7 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
 def canonical(name: str) -> Tuple[str, str]:
     """The canonical name, else its words joined by underscores; and the unit it ends with."""
     name, in_ms, _ = name.lower().rpartition(". ")[2].partition("(ms)")
+    name = name.rpartition("(")[2] if name.count("(") > name.count(")") else name  # completed (loss: 1.2)
     words = name.replace("-", "_").split()
     while len(words) > 1 and "_".join(words) not in _NAMES and words[0] in _BEFORE:
         words = words[1:]

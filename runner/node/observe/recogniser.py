@@ -32,6 +32,7 @@ _TRAINING = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
 _NOT_TRAINING = re.compile(r"val|test|eval|predict|sanity", re.IGNORECASE)
 # Lightning's title, which names neither the first nor the last epoch.
 _UNCOUNTED_EPOCH = re.compile(r"epoch (\d{1,6})$", re.IGNORECASE)
+_OF_EPOCHS = re.compile(r"(?:\w{1,20} )?epochs?$", re.IGNORECASE)
 _EPOCH = re.compile(r"epoch\s{0,4}\[?(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
 
 
@@ -82,7 +83,7 @@ class Bars:
             if not self._heading:
                 return {}
             title = self._heading
-        found = pairs(rest or "") or self._in_title(title)
+        found = pairs(rest or "") or self._in_title(title) or recognise(line[bar.end() :]) or {}
         found.pop("v_num", None)  # of Lightning's bars: the number of its log folder
         if not self._counts(title, int(total or 0), any(name.endswith("loss") for name in found)):
             return {}
@@ -113,10 +114,10 @@ class Bars:
         return found
 
     def _counts(self, title: str, total: int, trains: bool) -> bool:
-        if _NOT_TRAINING.search(title):
-            return False
-        if trains:
-            return True
+        if trains or _NOT_TRAINING.search(title):
+            return not _NOT_TRAINING.search(title)
+        if _OF_EPOCHS.match(title):
+            return False  # around the bar of each epoch
         return (not title or bool(_TRAINING.search(title))) and (self.step is None or total == self._total)
 
     def _by_lightning(self, done: int, total: int, epoch: int, newest: int) -> Record:
@@ -220,7 +221,8 @@ _SHARE = re.compile(r": \d{1,3}%\s{0,12}$")
 
 def _title(head: str) -> str:
     text, percent, _ = head.partition("%|")
-    return (text.rstrip("0123456789 ") if percent else _SHARE.sub("", text)).rstrip(": ")
+    title = (text.rstrip("0123456789 ") if percent else _SHARE.sub("", text)).rstrip(": ")
+    return title.replace("Epoch: ", "Epoch ")
 
 
 # Iterations are parts of a step (litgpt): Epoch 1 | iter 100 step 25 | …, iter 40: val loss 6.00
