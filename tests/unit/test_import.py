@@ -138,6 +138,14 @@ def test_the_launcher_that_a_file_is_for_is_chosen() -> None:
     assert "0: launch.launcher: ambiguous: mpirun and deepspeed read such files" in said
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "'::1'"])
+def test_the_loopback_address_is_no_meeting_point_of_several_machines(address: str) -> None:
+    text = f"distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 4\nmain_process_ip: {address}\n"
+    profile, said = taken(text, hosts=("a", "b"))
+    assert profile.launch.master is None or profile.launch.master == "auto"
+    assert "main_process_ip: ambiguous" in said and "<host 1 of 2>" in read_foreign(text, "f").text
+
+
 def test_hosts_that_the_file_does_not_name_are_marked_and_reported() -> None:
     imported = read_foreign(TWO_MACHINES, "acc.yaml")
     assert '  - "<host 2 of 2>"\n' in imported.text
@@ -539,6 +547,7 @@ STARTS = [
     ("cmd=$(cat <<EOF\ntorchrun --nproc_per_node=8 a.py\nEOF\n)\nsrun bash -c \"$cmd\"", "torchrun", "a.py"),
     ("srun bash -l <<'EOF'\nset -e\ntorchrun --nproc_per_node=8 a.py\nEOF", "torchrun", "a.py"),
     ("cat > x <<EOF\nit's \"open\nEOF\nsrun torchrun --nproc_per_node=8 a.py", "torchrun", "a.py"),
+    ("S=$(python -c \"print(\\\",\\\".join(['1']))\")\nsrun torchrun --nproc_per_node=8 a.py", "torchrun", "a.py"),
     ("srun uv run --frozen -m torch.distributed.run --nproc-per-node 8 a.py", "torchrun", "a.py"),
     ("srun --ntasks=${GPUS:-16} --ntasks-per-node=${EACH:-8} python a.py", "torchrun", "a.py"),
     ("deepspeed --include localhost:0,1,2,3,4,5,6,7 a.py", "deepspeed", "a.py"),
@@ -659,6 +668,8 @@ def test_directives_that_leave_the_count_open_say_so() -> None:
         read_foreign("#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N2\nsrun python a.py\n", "file")
     alone = read_foreign("#!/bin/sh\ntorchrun --nnodes 2 --nproc_per_node 8 a.py\n", "file")
     assert alone.text.count("<host") == 2
+    unknown = notes(read_foreign("#!/bin/sh\ntorchrun --nnodes $N:$N --nproc_per_node 8 a.py\n", "file"))
+    assert "torchrun --nnodes: ambiguous: ${var:N}:${var:N} is not known here → 1 host, or those of --host" in unknown
     said = taken(f"{TWO}torchrun --nnodes=4 a.py\n", hosts=("n1", "n2"))[1]
     assert "torchrun --nnodes: ambiguous: 4, and nodes is 2" in said
     assert "num_processes: ambiguous: torchrun --nproc-per-node is not given" in said

@@ -228,7 +228,10 @@ class AccelerateReader:
     def _address(self) -> None:
         draft = self._draft
         place, address = self._scalar("main_process_ip")
-        if address and draft.wanted > 1:
+        if draft.wanted > 1 and (address.lower() == "localhost" or address.startswith("127.") or address == "::1"):
+            what = f"{address} means each machine itself: dropped; the first host is where the others meet"
+            draft.ambiguous(place.line, "main_process_ip", what)
+        elif address and draft.wanted > 1:
             draft.hosts = [Machine(address)]
             what = f"{shown(address)} → the first host, where no --host is given"
             if is_ip(address):

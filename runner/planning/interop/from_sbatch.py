@@ -423,6 +423,9 @@ def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -
     for label, key, text in given:
         least, _, most = text.partition("-" if label.startswith("srun") else ":")
         if not re.fullmatch(r"[1-9]\d{0,4}", least):
+            if text and not draft.wanted:
+                what = f"{shown(text)} is not known here → {amount(numbers.nodes, 'host')}, or those of --host"
+                draft.ambiguous(command.line, label, what)
             continue
         if most not in ("", least):
             if not draft.wanted:

@@ -15,6 +15,7 @@ _BRACED = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(?:\[[@*]\])?(?::?([-=?])(.*))?
 _SUM = re.compile(r"(\w+)(?:([*/+-])(\w+))?")
 _REDIRECTION = re.compile(r"(?:\d*|&)(<<<|<<-?|[<>]&\d|[<>]+[&|]?)")
 _ENDS = re.compile(r";;|&&|\|\||[;&|()\n]")
+_TO_QUOTE = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKET = re.compile(r"[()\\'\"]")
 _BRACE = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"|'[^']*'", re.DOTALL)
 _BRACE_IN_QUOTES = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
@@ -203,8 +204,13 @@ class _Scanner:
             at = found.end()
             if found[0] == "\\":
                 at += 1
-            elif found[0] in "'\"":
-                at = self._find(found[0], at) + 1
+            elif found[0] == "'":
+                at = self._find("'", at) + 1
+            elif found[0] == '"':
+                quoted = _TO_QUOTE.match(self.text, at)
+                if not quoted:
+                    raise self._unclosed(self._start)
+                at = quoted.end()
             else:
                 depth += 1 if found[0] == "(" else -1
                 if not depth:
