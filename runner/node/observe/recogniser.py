@@ -13,6 +13,11 @@ _BAR = re.compile(
     r"(?:\d{1,12}(?:\.\d{1,12})?|\?)\s?(?:it|step|batch|s)/(?:it|step|batch|s)|[\d:]{4,12}<[\d:?]{1,12})"
     r"(?:,([^\]]*))?\]"
 )
+# What a bar counts that is no step: 2/3 [07:43<03:51, 231.64s/epoch], 500/60000 [00:01<00:10, 512.3samples/s]
+_OTHER_UNIT = re.compile(
+    r"[\d?]\s?(?:s/(?:epoch|sample|example|img|image|tok|token)|(?:epoch|sample|example|img|image|tok|token)s?/s)\b",
+    re.IGNORECASE,
+)
 # The same by rich: Epoch 0/9 ━━━━╸ 12/100 0:00:01 • 0:00:10 8.10it/s train_loss: 1.20; times and speed may be absent.
 _RICH = re.compile(
     r"[━╸╺─][━╸╺─ ]{3,400}\s(?:\d{1,3}%\s{1,4})?(\d{1,12})/(\d{1,12})(?![\d.])"
@@ -87,6 +92,8 @@ class Bars:
         found.pop("v_num", None)  # of Lightning's bars: the number of its log folder
         if not self._counts(title, int(total or 0), any(name.endswith("loss") for name in found)):
             return {}
+        if _OTHER_UNIT.search(bar.group()):
+            return found
         epochs = _EPOCH.search(title) if bar.re is _RICH and "it/s" in bar.group() else None
         if epochs and epochs.group(2):
             found.update(self._by_lightning(int(done), int(total or 0), *map(int, epochs.groups())))
