@@ -206,6 +206,8 @@ IGNORED = f"Exception ignored in: <function X.__del__ at 0x7f>\n{BAD.replace('ba
         (f"step 1\n{BAD}{BY_TORCHRUN}", ("ValueError", "bad")),
         ("".join(f"[rank1]: {line}\n" for line in BAD.splitlines()) + BY_TORCHRUN, ("ValueError", "bad")),
         (f"step 1\n{BY_TORCHRUN}", None),
+        ("".join(f"[default1]:[rank1]: {line}\n" for line in BAD.splitlines()) + BY_TORCHRUN, ("ValueError", "bad")),
+        ("".join(f"[1,0]<stderr>:{line}\n" for line in BAD.splitlines()), ("ValueError", "bad")),
         (f"step 1\n{RICH}", ("ValueError", "bad")),
         (f"step 1\n{RICH}" + "step 2\n" * 20, None),
         ('step 1\n  File "/w/a.py", line 2\n    f(\n     ^\nSyntaxError: \'(\' was never closed\n',

@@ -30,8 +30,9 @@ _BY_TORCHRUN = re.compile(
 )
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*)(?::\s(.*))?$", re.DOTALL)
-# torch puts this in front of every line of an uncaught exception once a process group is up.
-_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+# torch puts [rank0]: in front of every line of an uncaught exception once a process group is up; torchrun --tee
+# [default0]: and mpirun --tag-output [1,0]<stderr>: in front of every line.
+_PREFIX = re.compile(r"^(?:\[(?:rank|default)\d{1,6}\]: ?|\[\d{1,6},\d{1,6}\]<std(?:err|out)>: ?)+")
 # libstdc++'s text before it aborts. After it comes torch's C++ stack, or the Python stacks that faulthandler prints.
 _TERMINATED = re.compile(
     r"^terminate called (?:(without an active exception)|after throwing an instance of '([^'\n]+)')"
