@@ -194,6 +194,7 @@ Root Cause (first observed failure):
   exitcode  : 1 (pid: 12347)
 ============================================================
 """
+ECHO = BAD.replace("ValueError: bad", "RuntimeError: Connection closed by peer")
 IGNORED = f"Exception ignored in: <function X.__del__ at 0x7f>\n{BAD.replace('bad', 'at the end')}"
 
 
@@ -208,6 +209,12 @@ IGNORED = f"Exception ignored in: <function X.__del__ at 0x7f>\n{BAD.replace('ba
         (f"step 1\n{BY_TORCHRUN}", None),
         ("".join(f"[default1]:[rank1]: {line}\n" for line in BAD.splitlines()) + BY_TORCHRUN, ("ValueError", "bad")),
         ("".join(f"[1,0]<stderr>:{line}\n" for line in BAD.splitlines()), ("ValueError", "bad")),
+        (BAD + ECHO + BY_TORCHRUN, ("ValueError", "bad")),
+        (ECHO + BAD + BY_TORCHRUN, ("ValueError", "bad")),
+        (ECHO + BY_TORCHRUN, ("RuntimeError", "Connection closed by peer")),
+        ("".join(f"[rank1]: {one}\n[rank0]: {other}\n" for one, other in zip(ECHO.splitlines(), BAD.splitlines(),
+                                                                            strict=True)) + BY_TORCHRUN,
+         ("ValueError", "bad")),
         (f"step 1\n{RICH}", ("ValueError", "bad")),
         (f"step 1\n{RICH}" + "step 2\n" * 20, None),
         ('step 1\n  File "/w/a.py", line 2\n    f(\n     ^\nSyntaxError: \'(\' was never closed\n',

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from typing import TypedDict
+from typing import Iterable, Iterator, TypedDict
 
 from ...protocol.cause import is_consequence
 from ...protocol.events import OomEvidence
@@ -137,8 +137,41 @@ def at_end(text: str) -> Words | None:
     while (ignored := text.rfind("\nException ignored in")) >= 0 and _FIRST in text[ignored:]:
         text = text[:ignored]  # of an object that Python removes as it ends
     if (failed := text.rfind(_OF_TORCHRUN)) >= 0:  # it says only that a rank has failed, which has printed why before
-        before = text[: text.rfind(_FIRST, 0, failed)].split("\n")
-        text = "\n".join(line for line in before if not _BY_TORCHRUN.match(line))
+        return _of_ranks(text[: text.rfind(_FIRST, 0, failed)].split("\n"))
+    return _last(text)
+
+
+def _of_ranks(lines: list[str]) -> Words | None:
+    """The exception of the ranks that print into one log; the first that does not only report another's end."""
+    ranks: dict[str, list[str]] = {}
+    for line in lines:
+        if not _BY_TORCHRUN.match(line):
+            mark = _PREFIX.match(line)
+            ranks.setdefault(mark[0].strip() if mark else "", []).append(line)
+    texts = ["\n".join(one) for one in ranks.values()]
+    return _first_own(words for text in (_shortened(texts[0]) if len(texts) == 1 else texts) if (words := _last(text)))
+
+
+def _shortened(text: str) -> Iterator[str]:
+    """The text, then without its last traceback, and so on: before torch 2.2 nothing marks the lines of a rank."""
+    yield text
+    while (start := text.rfind(_FIRST)) >= 0:
+        text = text[:start]
+        yield text
+
+
+def _first_own(found: Iterable[Words]) -> Words | None:
+    """The first exception that does not only report the end of another rank, else the first."""
+    first = None
+    for one in found:
+        if not is_consequence({"kind": "exception", "type": one["type"], "message": one["message"]}):
+            return one
+        first = first or one
+    return first
+
+
+def _last(text: str) -> Words | None:
+    """The exception that a text ends with."""
     lines = [line.rstrip() for line in text.split("\n")]
     plain = [_PREFIX.sub("", line) for line in lines]
     groups = [index for index, line in enumerate(plain) if _GROUP.match(line) and line.startswith("  +")]
@@ -203,9 +236,7 @@ def _in_group(lines: list[str]) -> Words | None:
         elif last is not None and (one := _EXCEPTION.match("\n".join(part[last:]))):
             traceback = "\n".join([_FIRST, *(frames or place), *part[last:]])
             found.append({"type": one[1], "message": one[2] or "", "traceback": traceback})
-    kind = "exception"
-    own = (one for one in found if not is_consequence({"kind": kind, "type": one["type"], "message": one["message"]}))
-    return next(own, found[0] if found else None)
+    return _first_own(found)
 
 
 def _leads_on(before: list[str]) -> bool:
