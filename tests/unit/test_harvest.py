@@ -311,6 +311,7 @@ TABLES = [
       {"epoch": 1, "step": 19, "loss": 0.5}]),
     ("step\tloss\tlr\n10\tnan\t1e-3", [{"step": 10, "loss": "nan", "lr": 0.001}]),
     ("epoch;loss\n1;2,5", []),
+    ("[rank0]: epoch,loss\n[rank0]: 1,0.5", [{"epoch": 1, "loss": 0.5}]),
     ("epoch,loss\n1,2,5\n2,1.5", [{"epoch": 2, "loss": 1.5}]),
     ("  epoch    train_loss    valid_acc    valid_loss    cp     dur\n-------  ----\n"
      "      1        \x1b[36m0.6905\x1b[0m       0.6150        0.6749     +  0.0437\n"

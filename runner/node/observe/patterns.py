@@ -152,6 +152,13 @@ _VALIDATES = re.compile(
 )
 # An evaluation as accelerate's examples and many others print it: epoch 0: {'accuracy': 0.84, 'f1': 0.89}
 _EVALUATED = re.compile(r"\W{0,4}epoch (\d{1,6}):\s{1,4}\{['\"]", re.IGNORECASE)
+# A number as Python shows it inside a tensor or an array: tensor(2.5, device='cuda:0'), np.float64(2.5)
+_WRAPPED = re.compile(
+    r"\b(?:tensor|(?:np|numpy)\.[a-z]{3,7}\d{0,3})\(\[?([-+\d.e]{1,25}|[-+]?nan|[-+]?inf)\]?(?:, [^()]{0,120})?\)",
+    re.IGNORECASE,
+)
+# Pairs in brackets: step 10 (loss=2.5, acc=0.3)
+_OPENED = re.compile(r"(?<!\w)\((?=[A-Za-z]\w{0,30}\s?[:=]\s?[-+\d.])")
 # The settings of a run: Namespace(lr=0.1, epochs=10)
 _SETTINGS = re.compile(r".{0,120}\b(?:Namespace|\w{0,40}(?:Args|Arguments|Config))\(\w")
 # One comma may be a decimal point: a loss of 2,345.
@@ -219,6 +226,7 @@ def recognise(line: str) -> Optional[Record]:
     """The metrics in one line, None where it holds none."""
     if len(line) > LONGEST:
         return None
+    line = _WRAPPED.sub(r"\1", line)
     result = _RESULT.match(line)
     if result:
         return {"val_acc1": _value(result.group(1))}
@@ -289,6 +297,7 @@ def first_epoch(line: str) -> Optional[int]:
 
 def _unquoted(found: Record, line: str) -> None:
     """Note every value of a line in a human-readable form."""
+    line = _OPENED.sub(" ", line)
     in_epoch = _count(found, line)
     put_losses(found, line)
     for match in _SPACED.finditer(line):
@@ -398,7 +407,7 @@ def _validation(found: Record, line: str) -> Record:
 def pairs(text: str) -> Record:
     """Every `name: number` and `name=number` in a text."""
     found: Record = {}
-    for match in _PAIR.finditer(text):
+    for match in _PAIR.finditer(_OPENED.sub(" ", text)):
         put(found, *match.groups())
     return found
 
@@ -441,7 +450,6 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
 def canonical(name: str) -> Tuple[str, str]:
     """The canonical name, else its words joined by underscores; and the unit it ends with."""
     name, in_ms, _ = name.lower().rpartition(". ")[2].partition("(ms)")
-    name = name.rpartition("(")[2] if name.count("(") > name.count(")") else name  # completed (loss: 1.2)
     words = name.replace("-", "_").split()
     while len(words) > 1 and "_".join(words) not in _NAMES and words[0] in _BEFORE:
         words = words[1:]

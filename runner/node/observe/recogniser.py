@@ -15,7 +15,7 @@ _BAR = re.compile(
 )
 # What a bar counts that is no step: 2/3 [07:43<03:51, 231.64s/epoch], 500/60000 [00:01<00:10, 512.3samples/s]
 _OTHER_UNIT = re.compile(
-    r"[\d?]\s?(?:s/(?:epoch|sample|example|img|image|tok|token)|(?:epoch|sample|example|img|image|tok|token)s?/s)\b",
+    r"[\d?]\s?(?:[mu]?s/(?:epoch|sample|example|img|image|tok|token)|(?:epoch|sample|example|img|image|tok|token)s?/s)\b",
     re.IGNORECASE,
 )
 # The same by rich: Epoch 0/9 ━━━━╸ 12/100 0:00:01 • 0:00:10 8.10it/s train_loss: 1.20; times and speed may be absent.
@@ -90,7 +90,8 @@ class Bars:
             title = self._heading
         found = pairs(rest or "") or self._in_title(title) or recognise(line[bar.end() :]) or {}
         found.pop("v_num", None)  # of Lightning's bars: the number of its log folder
-        if not self._counts(title, int(total or 0), any(name.endswith("loss") for name in found)):
+        trains = any(name.endswith("loss") for name in found)
+        if not self._counts(title, int(total or 0), trains) or (bar.re is _KERAS and not trains):
             return {}
         if _OTHER_UNIT.search(bar.group()):
             return found
@@ -250,7 +251,9 @@ _INSIDE = re.compile(r"\s{0,40}[\"\[\]]")
 
 
 # The first cell of a table is a number.
-_ROW_OF_TABLE = re.compile(rb"(?:\xe2\x94[\x82\x83\x86]|[|\s]){0,40}\d{1,12}(?:\.\d{0,12})?[\s,;|\xe2]")
+_ROW_OF_TABLE = re.compile(
+    rb"(?:\[(?:rank|default|\d{1,6},)\s?\d{1,6}\](?:<std(?:out|err)>)?:\s?)?(?:\xe2\x94[\x82\x83\x86]|[|\s]){0,40}\d{1,12}(?:\.\d{0,12})?[\s,;|\xe2]"
+)
 
 
 def may_tell(line: bytes) -> bool:
