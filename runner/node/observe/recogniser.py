@@ -13,7 +13,7 @@ _BAR = re.compile(
     r"(?:\d{1,12}(?:\.\d{1,12})?|\?)\s?(?:it|step|batch|s)/(?:it|step|batch|s)|[\d:]{4,12}<[\d:?]{1,12})"
     r"(?:,([^\]]*))?\]"
 )
-# What a bar counts that is no step: 2/3 [07:43<03:51, 231.64s/epoch], 500/60000 [00:01<00:10, 512.3samples/s]
+# Bars that count something else than steps: 2/3 [07:43<03:51, 231.64s/epoch], 500/60000 [00:01<00:10, 512.3samples/s]
 _OTHER_UNIT = re.compile(
     r"[\d?]\s?(?:[mu]?s/(?:epoch|sample|example|img|image|tok|token)|(?:epoch|sample|example|img|image|tok|token)s?/s)\b",
     re.IGNORECASE,

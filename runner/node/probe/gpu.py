@@ -178,7 +178,7 @@ def _rows(text: str) -> List[List[str]]:
 
 
 def complain(row: Sequence[str], problems: List[str]) -> None:
-    """Note a line of nvidia-smi that is no answer, unless it is one of a healthy machine."""
+    """Note a line of nvidia-smi that answers nothing, unless a healthy machine prints it."""
     line = ", ".join(row)
     if not line.lower().startswith(_QUIET):
         problem = f"nvidia-smi says: {line[:200]}"
