@@ -456,6 +456,10 @@ def test_a_job_script_becomes_a_job_of_slurm_on_its_login_node() -> None:
         made = parse(read_foreign(f"#!/bin/sh\n#SBATCH -N2 --ntasks-per-node 4 {asked}\nsrun python a.py\n", "file",
                                   login="cluster").text, "imported.yaml")  # fmt: skip
         assert made.slurm and made.slurm.gpus_per_node == each, asked
+    for asked in ("--gpus-per-node=8", "--gres=gpu:a100:8"):
+        text = f"#!/bin/sh\nsrun -N2 --ntasks-per-node=8 {asked} python a.py\n"
+        made = parse(read_foreign(text, "file", login="cluster").text, "imported.yaml")
+        assert made.slurm and (made.slurm.nodes, made.slurm.gpus_per_node) == (2, 8)
     odd = notes(read_foreign("#!/bin/sh\n#SBATCH -N2 --gpus=3 --array=1-9 --no-requeue\nsrun python a.py\n", "file",
                              login="cluster"))  # fmt: skip
     assert "gpus: ambiguous: 3: write slurm.gpus_per_node" in odd and "array: dropped: a run is one job" in odd
@@ -631,6 +635,7 @@ def test_counts_of_hosts_follow_from_the_command(line: str, hosts: int, processe
         ("#!/bin/tcsh\n#SBATCH -N2\nsrun python a.py\n", "tcsh, expected a script of bash"),
         ("#!/bin/bash\n#SBATCH -N2\nsrun -n 3 python a.py\n", "srun --ntasks: 3 in all, for 2 nodes"),
         ("#!/bin/bash\n#SBATCH -N4-2\nsrun python a.py\n", "file:2:1: nodes: 4-2, expected the smaller number first"),
+        ("#!/bin/bash\n#SBATCH -N2 \\\n#SBATCH -n4\nsrun python a.py\n", "file:2:1: a backslash ends the line"),
         ("#!/bin/bash\n#SBATCH -N1,3\nsrun python a.py\n", "file:2:1: nodes: 1,3, expected a whole number"),
     ],
 )

@@ -177,7 +177,10 @@ def _directives(text: str, draft: Translation) -> Iterator[_Directive]:
         try:
             words = shlex.split(line[len("#SBATCH") :], comments=True)
         except ValueError:
-            draft.wrong(number, 1, "the quotes do not match", "close them")
+            if line.rstrip().endswith("\\"):
+                draft.wrong(number, 1, "a backslash ends the line", "expected each directive in one line")
+            else:
+                draft.wrong(number, 1, "the quotes do not match", "close them")
             continue
         yield from _options(number, words, draft)
 
@@ -383,6 +386,9 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
     launcher = command.launcher if command else ""
     if command is not None:
         numbers = _nodes_of_command(command, numbers, draft)
+        if draft.login and not numbers.gpus and (gpus := _srun_gpus(command)):
+            draft.slurm["gpus_per_node"] = gpus
+            draft.translated(command.line, "srun", f"{amount(gpus, 'GPU')} on each node → slurm.gpus_per_node")
     if command is None or not launcher:
         _by_tasks(numbers, command, draft)
         return

@@ -668,7 +668,9 @@ class _Body:
             draft.ambiguous(
                 line, f"srun {name}", f"{shown(self._variables.shown(value))} names hosts: give them by --host"
             )
-        elif name not in ("", "-N", "-n", "--nodes", "--ntasks", "--ntasks-per-node"):
+        elif name not in ("", "-N", "-n", "--nodes", "--ntasks", "--ntasks-per-node") and not (
+            draft.login and name in ("--gpus-per-node", "--gres")
+        ):
             draft.dropped(line, f"srun {shown(name)}", "disttui starts the ranks itself")
 
     def _around(self, line: int, words: tuple[str, ...]) -> None:
