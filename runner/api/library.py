@@ -12,7 +12,7 @@ from typing import NamedTuple
 from disttui.runner.api.questions import Doubt, Questions, Unattended
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import when
-from disttui.runner.hosts.discovery import typed_hosts
+from disttui.runner.hosts.discovery import spread, typed_hosts, words_of
 from disttui.runner.library.git import Repository, Signature, is_ours_alone
 from disttui.runner.planning import bytegpt
 from disttui.runner.profile import consent
@@ -98,7 +98,12 @@ def named_hosts(text: str) -> list[str]:
         raise InputError(f"--hosts: {found.problems[0].removeprefix(f'{found.source}: ')}")
     if not found.candidates:
         raise InputError("--hosts: no host given", "Give names as for ssh, such as box1,alice@box2, or local.")
-    return [one.host for one in found.candidates]
+    hosts = [one.host for one in found.candidates]
+    named = [name for word in words_of(text) for name in spread(word)]
+    if again := next((host for host in hosts if named.count(host) > 1), None):
+        cure = "Name each host once: --set num_processes=2 gives each two processes."
+        raise InputError(f"--hosts: {clean(again)} is named twice", cure)
+    return hosts
 
 
 def script_job(script: Path, args: Sequence[str] = ()) -> dict[str, object]:

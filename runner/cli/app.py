@@ -158,7 +158,7 @@ def _no_terminal() -> str:
     term = os.environ.get("TERM", "")
     if not term:
         return "TERM is not set"
-    return "TERM=dumb says that this one cannot draw" if term == "dumb" else ""
+    return f"TERM={term} says that this one cannot draw" if term in ("dumb", "unknown") else ""
 
 
 def _is_profile(word: str) -> bool:

@@ -44,7 +44,8 @@ def code_words(code: Any) -> str:
     if not isinstance(code, int):
         return "an unknown exit code"
     if code >= 0:
-        return f"exit code {code}"
+        signals = {128 + signal.Signals[name]: f"{name} ({meaning})" for name, meaning in SIGNAL_MEANINGS.items()}
+        return f"exit code {code}{f', as shells report {signals[code]}' if code in signals else ''}"
     try:
         name = signal.Signals(-code).name
     except ValueError:

@@ -54,6 +54,7 @@ WRONG = [
     ),
     ("run train.py --hosts -x", "--hosts: '-x' begins with '-', which ssh takes for an option"),
     ("run train.py --hosts=", "--hosts: no host given\n  → Give names as for ssh"),
+    ("run train.py --hosts local,n[1-2],local", "--hosts: local is named twice\n  → Name each host once"),
     ("run bad.yaml --hosts a -- --lr 1", "arguments can be given to a script only, not to the profile bad.yaml"),
     ("show 2node-7f3a", "'show' is now 'disttui runs show'."),
     ("queue", "'queue' is now 'disttui lease queue'."),

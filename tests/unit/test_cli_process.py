@@ -227,6 +227,22 @@ def test_a_closed_terminal_gives_back_what_a_lease_of_several_hosts_has_taken(
     assert not [*leases_of_the_tests.iterdir()]
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_from_the_beginning_is_no_traceback(tmp_path: Path, closed: str) -> None:
+    run = f"'{sys.executable}' -c 'from disttui.runner.cli import main; main()'"
+    for words, code in (("ps", 0), ("", 2)):
+        done = subprocess.run(
+            ["sh", "-c", f"{run} {words} {closed}"],
+            cwd=ROOT,
+            env={**os.environ, "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code and "Traceback" not in done.stdout + done.stderr
+
+
 def test_ctrl_c_while_the_first_modules_are_imported_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(300)\n")
     with subprocess.Popen(
@@ -244,7 +260,7 @@ def test_ctrl_c_while_the_first_modules_are_imported_is_no_traceback(tmp_path: P
 @pytest.mark.parametrize(
     ("term", "why"),
     [(None, "TERM is not set"), ("", "TERM is not set"), ("dumb", "TERM=dumb says that this one cannot draw"),
-     ("xterm", "")],
+     ("unknown", "TERM=unknown says that this one cannot draw"), ("xterm", "")],
 )  # fmt: skip
 def test_why_a_terminal_cannot_show_the_app(monkeypatch: pytest.MonkeyPatch, term: str | None, why: str) -> None:
     for name in ("stdin", "stdout", "stderr"):

