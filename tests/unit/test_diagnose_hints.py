@@ -248,4 +248,4 @@ def test_a_file_that_was_to_be_written_needs_its_folder(line: str) -> None:
     trace = f'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    {line}\n{message}'
     name, text = hinted(failed({1: {"type": "FileNotFoundError", "message": message, "traceback": trace}}))
     assert name == "folder missing"
-    assert text.startswith("node2 cannot write out/result.json, whose folder is not there: create out first")
+    assert text.startswith("node2 cannot write out/result.json, whose folder does not exist: create out first")
