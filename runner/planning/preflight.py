@@ -362,8 +362,8 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
             continue
         key = "container.runtime" if profile.container else "job.wrap" if profile.job.wrap else "job.command"
         cure = f"Install it, or correct `{key}`" + ("" if after else ", or set `activate` to what puts it into PATH")
-        missing = "does not exist" if "/" in program else f"is not in PATH{after}"
-        yield Finding("error", host.name, f"the program {program} of `{key}` {missing}", cure)
+        problem = "does not exist" if "/" in program else f"is not in PATH{after}"
+        yield Finding("error", host.name, f"the program {program} of `{key}` {problem}", cure)
     if package := facts.needs.package:
         cure = f"Install it there: {host.python} -m pip install {package}; or choose another `launch.launcher`"
         what = f"launch.launcher is {launcher}, and {host.python}{after} has no {package}"
