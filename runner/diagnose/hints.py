@@ -391,13 +391,13 @@ def _memory(state: RunState, cause: RootCause) -> Hint | None:
         return _gpu_memory(text)
     size = ""
     if wanted := _ALLOCATOR.search(text):
-        size = f"{gibibytes(float(wanted.group(1)))} in one piece"
+        size = gibibytes(float(wanted.group(1)))
     elif array := _NUMPY.search(text):
         size = f"{array.group(1)} {array.group(2)}"
     elif failure.type.rpartition(".")[2] == "MemoryError":
-        size = "what was asked for"
+        size = "what the job asked for"
     if size:
-        return Hint("out of memory: allocation", f"Memory of {host} could not give {size}. {_LESS}")
+        return Hint("out of memory: allocation", f"{host} does not have enough memory to allocate {size}. {_LESS}")
     if failure.code != -signal.SIGKILL or failure.ended_by_us:
         return None
     killed = _killed(failure, state.hosts[failure.node].telemetry)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from disttui.runner import private
+from disttui.runner.errors import near
 from disttui.runner.formatting import amount, gibibytes
 from disttui.runner.hosts.facts import HostFacts, Interpreter
 from disttui.runner.planning import bytegpt, network
@@ -121,7 +122,7 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
         found += _places(profile, host, one, hidden=not any(each.workdir.script_exists for each in facts))
         found += _needs(profile, host, one)
         found += _nccl(profile, plan, host, one)
-        found += _host(host, one)
+        found += _host(host, one, known="" if python else _uninspected(host, one))
     found += _arguments(profile)
     found += _division(profile, plan)
     found += _launch(profile, plan)
@@ -198,8 +199,14 @@ def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpre
         what = f"the environment of {profile.job.environment.source} is not known yet"
         yield Finding("warning", name, what, "The start builds it if need be, and checks its torch")
     elif python is None and profile.hosts[host.node_rank].python:
+        why = _uninspected(host, facts)
         what = f"{host.python} {'does not exist' if '/' in host.python else 'is not in PATH'}"
-        yield Finding("error", name, what, "Correct `python` in the profile, or leave it auto")
+        typed = host.python.replace("~", facts.home, 1) if host.python.startswith("~/") else host.python
+        beside = [one.path for one in facts.interpreters if Path(one.path).parent == Path(typed).parent]
+        meant = near(typed, beside)
+        cure = f"Did you mean {meant}? " if meant else ""
+        cure += "Correct `python` in the profile, or leave it auto"
+        yield Finding("error", name, what if not why or "No such file" in why else why, cure)
     elif python is None and not facts.interpreters:
         yield Finding("error", name, "no Python was found", "Install one with torch, or name it with `python`")
     elif python is None or not python.torch:
@@ -216,6 +223,12 @@ def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpre
         what = f"torch {python.torch} of {python.path} is older than {oldest}"
         what += ", which the built-in job needs" if builtin else ": disttui was not tried with it"
         yield Finding("error" if builtin else "warning", name, what, f"Install torch {oldest} or later")
+
+
+def _uninspected(host: HostPlan, facts: HostFacts) -> str:
+    """Why the host could not inspect the profile's interpreter; empty if it did not report that."""
+    marker, end = " cannot be inspected: ", host.python.removeprefix("~")
+    return next((one for one in facts.problems if marker in one and one.partition(marker)[0].endswith(end)), "")
 
 
 def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> Iterator[Finding]:
@@ -382,8 +395,11 @@ def _pip(python: str) -> str:
     return f"{python} -m pip"
 
 
-def _host(host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
+def _host(host: HostPlan, facts: HostFacts, known: str) -> Iterator[Finding]:
+    """`known`: a problem that is reported elsewhere."""
     for problem in facts.problems:
+        if problem == known:
+            continue
         if problem == facts.activate_problem:
             yield Finding("error", host.name, problem, _ACTIVATE)
         elif problem.startswith("the host's own name"):

@@ -57,6 +57,12 @@ def cases() -> Iterator[Any]:
     yield "no python", replace(desk, interpreters=()), {}, ("node1: no Python was found", "Install one")
     gone = {"python": "/opt/x/bin/python"}
     yield "wrong python", desk, gone, ("node1: /opt/x/bin/python does not exist", "`python`")
+    unseen = ("/opt/x/bin/python cannot be inspected: [Errno 2] No such file or directory",)
+    yield "wrong python, inspected", replace(desk, problems=unseen), gone, ("node1: /opt/x/bin/python does not exist",)
+    other = ("/opt/x/bin/python cannot be inspected: it is not Python 3 (pip 24)",)
+    yield "another program as python", replace(desk, problems=other), gone, (f"node1: {other[0]} → Correct",)
+    beside = {"python": "/usr/bin/pyhton3"}
+    yield "misspelt path", desk, beside, ("Did you mean /usr/bin/python3? Correct `python`",)
     yield "misspelt python", desk, {"python": "pyhton3"}, ("node1: pyhton3 is not in PATH", "`python`")
     bare = replace(desk.interpreters[0], path="/opt/x/bin/python", source="profile")
     yield "torch elsewhere", replace(desk, interpreters=(bare, desk.interpreters[1])), gone, ("no torch in /opt/x/bin",)
