@@ -193,7 +193,9 @@ def test_bytegpt_waits_for_its_data(user: Callable[..., User]) -> None:
     for host in me.cluster.hosts:
         host.run("mkfifo /tmp/corpus", check=True)
     running = me.start(me.profile({"builtin": "bytegpt", "args": ["--data", "/tmp/corpus"]}, launch={"grace": 2}))
-    pattern = r"ranks 1, 2 wait in (\w+) #\d+ .*rank 0 has not entered it: it (?:is|has been) in read_text \(corpus\.py:\d+"
+    pattern = (
+        r"ranks 1, 2 wait in (\w+) #\d+ .*rank 0 has not entered it: it (?:is|has been) in read_text \(corpus\.py:\d+"
+    )
     wait_for(lambda: _lines(me, "2/events.jsonl") and re.search(pattern, _diagnose(me)), "the diagnosis", 90)
     _stop(running)
 
