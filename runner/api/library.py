@@ -21,10 +21,10 @@ from disttui.runner.profile.fields import slug
 from disttui.runner.profile.library import Library, find
 from disttui.runner.profile.load import parse, with_overrides
 from disttui.runner.profile.nodes import read
-from disttui.runner.profile.problems import ProfileErrors
+from disttui.runner.profile.problems import ProfileErrors, printable
 from disttui.runner.profile.schema import Profile
 from disttui.runner.profile.trust import doubt
-from disttui.runner.text import clean
+from disttui.runner.text import clean, quote
 
 
 class ReadProfile(NamedTuple):
@@ -78,6 +78,9 @@ def read_profile(
         InputError: It cannot be used.
     """
     path = find(name, environ)
+    if path.suffix == ".py":
+        cure = f"Run it with disttui run {quote(printable(str(path)))} --hosts HOST,…"
+        raise InputError("a Python script, not a profile", cure, place=printable(str(path)))
     source = read(path)
     profile = parse(source.text, path, overrides, status=source.status)
     if check_job:

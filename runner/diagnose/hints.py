@@ -95,12 +95,12 @@ _KNOWN = _table(
         "GPU memory defect": (
             r"uncorrectable (?:ECC|NVLink) error|CUDA_ERROR_ECC_UNCORRECTABLE|double[- ]bit ECC",
             "A GPU of {host} has a defect: `nvidia-smi -q -d ECC` there names it. Reset it or reboot the host; leave "
-            "it out by `gpus:` until then, and report it where it comes back.",
+            "it out with `gpus:` until then, and report it where it comes back.",
         ),
         "GPU lost": (
             r"fallen off the bus|GPU is lost|Xid[^\n]{0,40}\b79\b|CUDA_ERROR_DEVICE_UNAVAILABLE",
             "A GPU of {host} no longer answers: `dmesg | grep -i xid` there says why. Reboot the host, and leave the "
-            "GPU out by `gpus:` until then.",
+            "GPU out with `gpus:` until then.",
         ),
         "GPU busy": (
             r"all CUDA-capable devices are busy|CUDA-capable device\(s\) is/are busy or unavailable",
@@ -287,7 +287,7 @@ def _no_gpu(state: RunState, cause: RootCause) -> Hint | None:
     )
     if cards:
         has = f"{name} has {amount(len(cards), 'GPU')}"
-        cure = f"{has}: install a torch that is built for CUDA there, or name the right one by `python`."
+        cure = f"{has}: install a torch that is built for CUDA there, or name the right one with `python`."
     else:
         cure = on_cpu if cards is None else f"{name} has no GPU. {on_cpu}"
     for lack, pattern in (("CUDA", _NO_CUDA), ("NCCL", _NO_NCCL)):
@@ -371,7 +371,7 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     if path and _WRITES.search(failure.traceback[-2000:]):
         folder = path.rpartition("/")[0] or "."
         cure = f"create {folder} first (os.makedirs), or name a folder that every host has"
-        return Hint("folder missing", f"{where} cannot write {path}, whose folder is not there: {cure}.")
+        return Hint("folder missing", f"{where} cannot write {path}, whose folder does not exist: {cure}.")
     # Attempt 1 had all that it needs from the beginning on.
     written = f"attempt {cause.attempt - 1} may have ended before it was written; else " if cause.attempt > 1 else ""
     return Hint(
@@ -431,13 +431,13 @@ def _memory(state: RunState, cause: RootCause) -> Hint | None:
         return _gpu_memory(text)
     size = ""
     if wanted := _ALLOCATOR.search(text):
-        size = f"{gibibytes(float(wanted.group(1)))} in one piece"
+        size = gibibytes(float(wanted.group(1)))
     elif array := _NUMPY.search(text):
         size = f"{array.group(1)} {array.group(2)}"
     elif failure.type.rpartition(".")[2] == "MemoryError":
-        size = "what was asked for"
+        size = "what the job asked for"
     if size:
-        return Hint("out of memory: allocation", f"Memory of {host} could not give {size}. {_LESS}")
+        return Hint("out of memory: allocation", f"{host} does not have enough memory to allocate {size}. {_LESS}")
     if failure.code != -signal.SIGKILL or failure.ended_by_us:
         return None
     killed = _killed(failure, state.hosts[failure.node].telemetry)

@@ -52,6 +52,7 @@ WRONG = [
         "run train.py",
         "train.py is a script, and no hosts are given\n  → Name them: disttui run train.py --hosts box1",
     ),
+    ("profile plan train.py", "train.py: a Python script, not a profile\n  → Run it with disttui run train.py --hosts"),
     ("run train.py --hosts -x", "--hosts: '-x' begins with '-', which ssh takes for an option"),
     ("run train.py --hosts=", "--hosts: no host given\n  → Give names as for ssh"),
     ("run train.py --hosts local,n[1-2],local", "--hosts: local is named twice\n  → Name each host once"),

@@ -45,7 +45,7 @@ def hinted(state: RunState) -> tuple[str, str]:
         ("address_resolution", "address resolution", "node2 cannot resolve"),
         ("download", "download", "node2 does not reach that address"),
         ("too_many_files", "too many open files", "ulimit -n"),
-        ("allocation", "out of memory: allocation", "could not give 1048576.0 GiB"),
+        ("allocation", "out of memory: allocation", "not have enough memory to allocate 1048576.0 GiB"),
         ("memory_error", "out of memory: allocation", "node2"),
         ("cuda_library", "CUDA libraries missing", "node2 lacks libcudnn.so.9"),
         ("torch_cuda_library", "CUDA libraries missing", "node2 lacks libcudnn.so.9"),
@@ -267,4 +267,4 @@ def test_a_file_that_was_to_be_written_needs_its_folder(line: str) -> None:
     trace = f'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    {line}\n{message}'
     name, text = hinted(failed({1: {"type": "FileNotFoundError", "message": message, "traceback": trace}}))
     assert name == "folder missing"
-    assert text.startswith("node2 cannot write out/result.json, whose folder is not there: create out first")
+    assert text.startswith("node2 cannot write out/result.json, whose folder does not exist: create out first")

@@ -423,9 +423,9 @@ def test_what_runs_is_said_once_also_where_the_profile_says_it_for_a_host() -> N
     now = profile(hosts=hosts, activate=line)
     lines = changes(None, now)
     assert [one for one in lines if "activate" in one or "python" in one] == [
-        f"+ python: on b, already for a plan: {path}",
-        f"+ activate: on a, already for a plan: {line}",
-        "+ activate: on b, already for a plan: module load cuda",
+        f"+ python: on b, also while checking: {path}",
+        f"+ activate: on a, also while checking: {line}",
+        "+ activate: on b, also while checking: module load cuda",
     ]
     moved = profile(hosts=[{"host": "a", "activate": line}, hosts[1]])
     both = {f"- activate: {line}", f"+ hosts.a.activate: {line}"}
@@ -443,7 +443,7 @@ def test_no_number_of_other_lines_hides_what_runs() -> None:
     lines = changes(None, profile(hosts=hosts, job=job, on_end={"command": ["beep"]}))
     for shown in ("+ job.command: on all 300 hosts: evil", "+ ${env:KEY}: to all 300 hosts, as B",
                   "+ on_end.command: on this machine, when the run ends: beep", "+ hosts: n299",
-                  "+ python: on n299, already for a plan: /opt/299/bin/python"):  # fmt: skip
+                  "+ python: on n299, also while checking: /opt/299/bin/python"):  # fmt: skip
         assert shown in lines
     assert lines[-1].endswith("more lines: read the file") and len(lines) < 620
 
@@ -498,8 +498,8 @@ def test_no_number_of_hosts_and_secrets_hides_what_runs(many: dict[str, Any]) ->
 def test_a_package_with_the_name_of_a_token_is_shown() -> None:
     before, now = (profile(activate=f"pip install sk-{name}-of-somebody-else") for name in ("learn", "evil"))
     lines = changes(before, now)
-    assert "- activate: on a, already for a plan: pip install sk-learn-of-somebody-else" in lines
-    assert "+ activate: on a, already for a plan: pip install sk-evil-of-somebody-else" in lines
+    assert "- activate: on a, also while checking: pip install sk-learn-of-somebody-else" in lines
+    assert "+ activate: on a, also while checking: pip install sk-evil-of-somebody-else" in lines
     assert not any("***" in line for line in lines)
 
 
