@@ -34,10 +34,13 @@ class Store:
 
     Args:
         folder: Made if it is missing, with mode 0700.
+        brief: It is used for one request: what that has written, and so hashed, is not checked again.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, brief: bool = False) -> None:
         self.folder = folder
+        self._brief = brief
+        self._written: Set[str] = set()
         self._parts = os.path.join(folder, "parts")
         os.makedirs(self._parts, 0o700, exist_ok=True)
         for path in (folder, self._parts):
@@ -83,7 +86,7 @@ class Store:
             DamagedError: The content was not that of its name, and is removed. What was written must not be used.
             OSError: It cannot be read.
         """
-        seen = hashlib.sha256()
+        seen = None if name in self._written else hashlib.sha256()
         fd, status = _opened(self._path(name))
         try:
             if time.time() - status.st_mtime > 3600.0:  # seconds within which another use of an object is not noted
@@ -91,18 +94,20 @@ class Store:
             left = status.st_size  # a buffer of more would cost more than to read a small file
             while left and (data := os.read(fd, min(left, _PIECE))):
                 left -= len(data)
-                seen.update(data)
+                if seen:
+                    seen.update(data)
                 write(data)
         finally:
             os.close(fd)
-        if seen.hexdigest() != name:
+        if seen and seen.hexdigest() != name:
             self.discard(name)
             raise DamagedError(name)
 
     def share(self, name: str, path: bytes) -> bool:
         """Make an object a file as well; False where the disk cannot. Raises DamagedError, OSError."""
         try:
-            self.copy(name, len)
+            if name not in self._written:
+                self.copy(name, len)
             os.link(os.fsencode(self._path(name)), path)
         except FileExistsError:
             raise
@@ -171,18 +176,17 @@ class Store:
         """
         now = time.time()
         found: List[Tuple[float, int, str, str]] = []
-        for path, _, names in os.walk(self.folder):
-            for name in names:
-                full = os.path.join(path, name)
+        for folder in _entries(self.folder):
+            for one in _entries(folder.path) if folder.is_dir(follow_symlinks=False) else ():
                 try:
-                    seen = os.lstat(full)
+                    seen = one.stat(follow_symlinks=False)
                 except OSError:
                     continue
-                if path == self._parts:
+                if folder.path == self._parts:
                     if now - seen.st_mtime > _STALE:
-                        _remove(full)
-                elif path != self.folder and seen.st_nlink == 1:  # else data shares it
-                    found.append((seen.st_mtime, seen.st_size, os.path.basename(path) + name, full))
+                        _remove(one.path)
+                elif seen.st_nlink == 1:  # else data shares it
+                    found.append((seen.st_mtime, seen.st_size, folder.name + one.name, one.path))
         total = sum(one[1] for one in found)
         for _, size, name, full in sorted(found):
             if total <= limit:
@@ -193,7 +197,7 @@ class Store:
         return total
 
     def _path(self, name: str) -> str:
-        return os.path.join(self.folder, name[:2], name[2:])
+        return f"{self.folder}/{name[:2]}/{name[2:]}"
 
     def _place(self, part: str, name: str) -> None:
         path = self._path(name)
@@ -253,6 +257,8 @@ class Writer:
                 _remove(path)
             raise DamagedError(self._name)
         self._store._place(self._path, found)
+        if self._store._brief:
+            self._store._written.add(found)
         for path in self._earlier:
             _remove(path)
         return found
@@ -295,8 +301,8 @@ def write_tree(store: Store, entries: Iterable[Entry], top: bytes, *, share: boo
     """
     made = {b""}
     for entry in entries:
-        path = os.path.join(top, entry.path)
-        _make_folders(top, os.path.dirname(entry.path), made)
+        path = b"%s/%s" % (top, entry.path)
+        _make_folders(top, entry.path.rpartition(b"/")[0], made)
         if entry.kind == "l":
             os.symlink(entry.target, path)
             continue
@@ -326,6 +332,15 @@ def _make_folders(top: bytes, folder: bytes, made: Set[bytes]) -> None:
             if not stat.S_ISDIR(os.lstat(os.path.join(top, above)).st_mode):
                 raise
         made.add(above)
+
+
+def _entries(folder: str) -> List[os.DirEntry[str]]:
+    """What is in a folder; nothing where it cannot be listed."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
 
 
 def _open(path: str) -> BinaryIO:

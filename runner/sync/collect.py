@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,7 +227,10 @@ class _Collector:
     def __init__(self, wanted: Wanted, store: Store, cache: Path, tell: Callable[[str], None]) -> None:
         self._wanted = wanted
         self._tell, self._told = tell, time.monotonic()
-        self._bytes = 0
+        self._bytes = self._total = 0
+        self._unread: list[bytes] = []
+        """Files whose content is not known, in the first pass over all."""
+        self._reading = False
         self._store = store
         self._folder = os.fsencode(wanted.folder)
         name = hashlib.sha256(self._folder + os.fsencode(f"/{wanted.only}" * bool(wanted.only))).hexdigest()[:32]
@@ -240,9 +244,11 @@ class _Collector:
         self._real: dict[bytes, bool] = {}
 
     def collect(self) -> Collected:
-        listed = list(self._listed())
-        found = [entry for path in self._few(listed) if (entry := self._entry(path))]
-        entries = tuple(sorted(found))
+        listed = self._few(list(self._listed()))
+        found = [self._entry(path) for path in listed]
+        if self._unread:
+            found += self._read_unread()
+        entries = tuple(sorted(filter(None, found)))
         if self._changed or len(self._kept) != len(self._known):
             _save(self._cache, self._kept)
         manifest = tree.encode(entries)
@@ -251,6 +257,19 @@ class _Collector:
             self._store.add(manifest)
             self._store.prune({name, *tree.objects(entries)})
         return Collected(self._wanted.folder, name, manifest, entries, tuple(self._omitted.values()))
+
+    def _read_unread(self) -> list[tree.Entry | None]:
+        """The entries of files that are not known, read side by side: that is hashing and writing, not Python."""
+        unread, self._unread = self._unread, []
+        todo, many = iter(unread), min(len(unread), os.cpu_count() or 1)
+        self._reading = True
+        with ThreadPoolExecutor(many, "read") as pool:
+            parts = [pool.submit(lambda: [self._entry(path) for path in todo]) for _ in range(many)]
+            try:
+                done = wait(parts, return_when=FIRST_EXCEPTION).done
+                return [entry for part in done for entry in part.result()]
+            finally:
+                self._reading = False
 
     def _listed(self) -> Iterable[bytes]:
         if self._wanted.only:
@@ -279,11 +298,15 @@ class _Collector:
             folder = Path(os.fsdecode(os.path.join(self._folder, inside)))
             for name in _git(folder, "ls-files", "-c", "-o", "--exclude-standard", "-z").split(b"\0"):
                 path = inside + name.rstrip(b"/")
-                full = os.path.join(self._folder, path)
+                full = b"%s/%s" % (self._folder, path)
                 # Git still tracks files that have been deleted, and those in whose folder's place there is a link now.
-                if not name or not os.path.lexists(full) or not self._is_real(os.path.dirname(full)):
+                try:
+                    seen = os.lstat(full)
+                except OSError:
                     continue
-                if not stat.S_ISDIR(os.lstat(full).st_mode):
+                if not name or not self._is_real(full.rpartition(b"/")[0]):
+                    continue
+                if not stat.S_ISDIR(seen.st_mode):
                     found.add(path)
                 elif os.path.lexists(os.path.join(full, b".git")):
                     todo.append(path + b"/")
@@ -322,7 +345,7 @@ class _Collector:
 
     def _entry(self, path: bytes) -> tree.Entry | None:
         """A file's or a link's entry; None for what is left out, which is noted."""
-        full = os.path.join(self._folder, path)
+        full = b"%s/%s" % (self._folder, path)
         name = os.fsdecode(path)
         try:
             seen = os.lstat(full)
@@ -338,9 +361,9 @@ class _Collector:
             secret = bool(_SECRET_NAMES.fullmatch(base) and not _NO_SECRETS.fullmatch(base))
             why = "looks like a secret" if secret else ""
         if not why:
-            content = self._content(full, name, seen)
+            content = self._content(path, full, name, seen)
             if content is None:
-                return None  # deleted a moment ago
+                return None  # deleted a moment ago, or yet to be read
             known, size = content
             if included or not known.secret:
                 return tree.Entry(path, "x" if seen.st_mode & 0o100 else "f", size, known.sha256)
@@ -370,13 +393,17 @@ class _Collector:
             return ""
         return "larger than job.sync.max"
 
-    def _content(self, full: bytes, name: str, seen: os.stat_result) -> tuple[_Known, int] | None:
-        """The hash and size of a file whose content is in the store; None if the file has been deleted."""
+    def _content(self, path: bytes, full: bytes, name: str, seen: os.stat_result) -> tuple[_Known, int] | None:
+        """The hash and size of a file whose content is in the store; None if it has been deleted, or is unread yet."""
         known = self._known.get(name)
         if known and known.status == _status(seen) and self._store.has(known.sha256, seen.st_size):
             self._kept[name] = known
             return known, seen.st_size
         self._changed = True
+        if not self._reading:
+            self._unread.append(path)
+            self._total += seen.st_size
+            return None
         for attempt in range(_TRIES):
             time.sleep(0.05 * attempt)
             begun = time.time()
@@ -417,10 +444,12 @@ class _Collector:
             return _Known(_status(after), writer.done(), secret), after
 
     def _progress(self, size: int) -> None:
+        if not self._reading:
+            raise CancelledError  # another file could not be read, or the user has left
         self._bytes += size
         if (now := time.monotonic()) - self._told > _PACE:
             self._told = now
-            self._tell(f"reading: {count(self._bytes)}B")
+            self._tell(f"reading: {count(self._bytes)}B of {count(self._total)}B")
 
     def _omit(self, path: bytes, why: str, size: int | None = None, *, secret: bool = False) -> None:
         shown = printable(os.fsdecode(path))

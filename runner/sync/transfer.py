@@ -7,7 +7,6 @@ that reaches no other one gets them from here as well.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import threading
 import time
 import zlib
@@ -15,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 from cryptography import x509
@@ -67,13 +67,15 @@ _OFFER = 10.0
 """Seconds for a host to say where it listens."""
 _COMPLETE = 4
 """The most complete hosts that are asked, one after the other, by one that could not be served on the first try."""
+_PIECE = 4 * CHUNK
 _SAMPLE = 4096
 """Bytes at the beginning of a piece that show whether it gets smaller."""
 _PACE = 0.5
 """Seconds between two reports of progress."""
 
 
-class TreeParcel(NamedTuple):
+@dataclass(frozen=True)
+class TreeParcel:
     """A tree whose objects a store has."""
 
     tree: str
@@ -81,6 +83,11 @@ class TreeParcel(NamedTuple):
     store: Store
     here: bool = True
     """False: the store has the manifest alone, a host has the rest."""
+
+    @cached_property
+    def objects(self) -> list[tuple[str, int]]:
+        """Names and bytes of what it consists of, in its order."""
+        return list(tree.objects(tree.decode(self.manifest)).items())
 
 
 class _Packer:
@@ -102,6 +109,15 @@ class _Packer:
     def end(self) -> bytes:
         """The rest."""
         return self._packers[self._chosen].flush()
+
+
+def _frames(ready: bytearray, least: int) -> Iterator[bytes]:
+    """Take frames of at most `CHUNK` bytes from the beginning, as long as they have `least`."""
+    while len(ready) >= least:
+        with memoryview(ready) as view:
+            some = [bytes(view[at : at + CHUNK]) for at in range(0, len(ready) - least + 1, CHUNK)]
+        del ready[: sum(map(len, some))]
+        yield from some
 
 
 class _Sent(NamedTuple):
@@ -147,10 +163,15 @@ def send(  # noqa: PLR0913
         groups: dict[str, list[_Sender]] = {}
         for sender, answer in zip(senders, answers, strict=True):
             if not isinstance(answer, DisttuiError):
-                groups.setdefault(answer["store"], []).append(sender)
+                group = groups.setdefault(answer["store"], [])
+                if group:
+                    sender.answer = None  # it lacks less once the first one has it
+                group.append(sender)
+        if len(groups) > 1 and not errors:
+            errors = _introduce(sorted((group[0] for group in groups.values()), key=_Sender.rank), parcel)
         # Who lacks least gets it first, and has everything then.
-        ordered = sorted(groups.values(), key=lambda group: group[0].lacking)
-        lacking = [group for group in ordered if group[0].lacking]
+        ordered = sorted(groups.values(), key=lambda group: group[0].rank())
+        lacking = [group for group in ordered if not group[0].placed]
         if lacking and not errors:
             forwards = len(ordered) > 1 and (lacking[-1][0].lacking >= _WORTH or not parcel.here)
             offered = {"key": new_certificate(), "ports": list(ports)} if forwards else {}
@@ -163,6 +184,16 @@ def send(  # noqa: PLR0913
             sender.close()
     if errors:
         raise errors[0] if len(errors) == 1 else HostsError(errors)
+
+
+def _introduce(leading: Sequence[_Sender], parcel: TreeParcel) -> list[DisttuiError]:
+    """Where no host knows the tree, find out how much of it they lack; returns what has failed."""
+    if leading[0].placed:
+        return []
+    errors = [leading[0].introduce()]
+    if leading[0].lacking + len(parcel.manifest) < _WORTH and not errors[0]:
+        errors += side_by_side(_Sender.introduce, leading[1:])  # so little is not forwarded: each gets it from here
+    return [error for error in errors if error]
 
 
 class _Upload:
@@ -250,6 +281,8 @@ class _Sender:
         self._place: LeaderPlace | None = None
         self.offered: dict[str, object] = {}
         """What other hosts need to get it from this one."""
+        self.answer: TreeAnswer | None = None
+        """What the host has said last, while that is so."""
         self.lacking = 0
         """Bytes."""
 
@@ -259,10 +292,33 @@ class _Sender:
             answer = self._lasting(self._ask)
         except DisttuiError as error:
             return error
+        self._note(answer)
+        return answer
+
+    def introduce(self) -> DisttuiError | None:
+        """Have the host know which files the tree has, so that it can say which of them it lacks."""
+        if self.answer and not self.placed and not self.answer["manifest"]:
+            pieces = self._lacking(self.answer)
+            try:
+                self._note(self._lasting(lambda: self._put(pieces)))
+            except DisttuiError as error:
+                return error
+        return None
+
+    @property
+    def placed(self) -> bool:
+        """Whether the host has all, as far as it has said."""
+        return bool(self.answer and self.answer["placed"])
+
+    def rank(self) -> tuple[bool, int]:
+        """Its place in the order in which hosts get it."""
+        return not self.placed, self.lacking
+
+    def _note(self, answer: TreeAnswer) -> None:
+        self.answer = answer
         self.lacking = sum(one.size - one.offset for one in self._lacking(answer))
         if not answer["placed"] and not answer["manifest"]:
-            self.lacking += sum(tree.objects(tree.decode(self._parcel.manifest)).values())
-        return answer
+            self.lacking += sum(size for _, size in self._parcel.objects)
 
     def offer(self) -> LeaderPlace | None:
         """Have the host serve others; returns where, None if it cannot."""
@@ -280,10 +336,11 @@ class _Sender:
 
     def gather(self, peers: Sequence[_Sender]) -> bool:
         """Have the host get what it lacks from others; whether it has it all then."""
+        self.answer = None
         places = [place for peer in peers if (place := peer.offer())]
         with suppress(DisttuiError):  # if it is the host's own, it is found again when this machine sends
-            return bool(places) and self._lasting(lambda: self._gather(places))["placed"]
-        return False
+            self.answer = self._lasting(lambda: self._gather(places)) if places else None
+        return self.placed
 
     def withdraw(self) -> None:
         """End serving others, and getting anything from them."""
@@ -315,10 +372,12 @@ class _Sender:
         return found
 
     def _gather(self, places: Sequence[LeaderPlace]) -> TreeAnswer:
-        begun = self._heard = time.monotonic()
+        begun, self._heard = 0.0, time.monotonic()
 
         def take(event: Any) -> None:
+            nonlocal begun
             self._heard = time.monotonic()
+            begun = begun or self._heard  # before that, the other host had nothing yet
             files, of, done, total = (whole(event.get(name)) or 0 for name in ("files", "of", "done", "total"))
             self._progress(files, of, done, total, done, begun)
 
@@ -334,7 +393,7 @@ class _Sender:
                     raise HostError(self._link.host, f"no answer in {PATIENCE:.0f} s") from None
 
     def _send(self) -> TreeAnswer:
-        answer = self._ask()
+        answer, self.answer = self.answer or self._ask(), None
         for _ in range(_ROUNDS):
             if answer["placed"]:
                 return answer
@@ -342,21 +401,29 @@ class _Sender:
             if answer["manifest"] and not self._parcel.here:
                 cure = "Open the ports of launch.ports between the hosts, or put it on this machine."
                 raise HostError(self._link.host, "it does not reach the host that has it", cure)
-            future = self._link.upload("put", self._packed(pieces), **self._request)
-            try:
-                answer = future.result(PATIENCE)
-            except FutureTimeout:
-                what = f"no answer in {PATIENCE:.0f} s after the files were sent"
-                raise HostError(self._link.host, what, "See what the host is busy with.") from None
+            answer = self._put(pieces)
         raise HostError(self._link.host, "it loses what is sent to it", "See whether its disk is failing.")
+
+    def _put(self, pieces: Sequence[_Sent]) -> TreeAnswer:
+        future = self._link.upload("put", self._packed(pieces), **self._request)
+        try:
+            found: TreeAnswer = future.result(PATIENCE)
+            return found
+        except FutureTimeout:
+            what = f"no answer in {PATIENCE:.0f} s after the files were sent"
+            raise HostError(self._link.host, what, "See what the host is busy with.") from None
+        except LinkLostError:
+            raise
+        except HostError:
+            self._check(pieces)
+            raise
 
     def _lacking(self, answer: TreeAnswer) -> list[_Sent]:
         if answer["placed"]:
             return []
         if not answer["manifest"]:
             return [_Sent(self._parcel.tree, len(self._parcel.manifest), 0)]
-        objects = list(tree.objects(tree.decode(self._parcel.manifest)).items())
-        found = []
+        objects, found = self._parcel.objects, []
         for first, many in answer["missing"]:
             for index, (name, size) in enumerate(objects[first : first + many], first):
                 found.append(_Sent(name, size, min(size, answer["begun"].get(str(index), 0))))
@@ -366,41 +433,46 @@ class _Sender:
         """The stream of objects, compressed. Raises InputError where the store has lost one."""
         packer = _Packer()
         total = sum(one.size - one.offset for one in pieces)
-        begun, done, sent, ready = time.monotonic(), 0, 0, b""
+        begun, done, sent, ready = time.monotonic(), 0, 0, bytearray()
         for number, one in enumerate(pieces):
             ready += packer.pack(OBJECT.pack(bytes.fromhex(one.name), one.size, one.offset))
             try:
                 for data in self._content(one):
                     done += len(data)
                     ready += packer.pack(data)
-                    while len(ready) >= CHUNK:
+                    for frame in _frames(ready, CHUNK):
                         sent += CHUNK
-                        yield ready[:CHUNK]
-                        ready = ready[CHUNK:]
+                        yield frame
                         if len(pieces) > 1 or one.name != self._parcel.tree:
                             self._progress(number, len(pieces), done, total, sent, begun)
             except (OSError, DamagedError):
-                cure = "Start the run again."
-                raise InputError(
-                    f"the object {one.name[:12]} is gone or damaged in {self._parcel.store.folder}", cure
-                ) from None
+                raise self._gone(one) from None
         ready += packer.end()
-        while ready:
-            yield ready[:CHUNK]
-            ready = ready[CHUNK:]
+        yield from _frames(ready, 1)
 
     def _content(self, one: _Sent) -> Iterator[bytes]:
-        """What is to be sent of an object. Raises DamagedError, before the last piece; the object is removed then."""
-        seen, at = hashlib.sha256(), 0
+        """What is to be sent of an object, which its receiver checks. Raises OSError, DamagedError."""
+        at = one.offset
         with self._parcel.store.open(one.name) as file:
+            file.seek(at)
             while at < one.size:
-                data = file.read(min(one.size - at, CHUNK))
-                seen.update(data)
-                if not data or (at + len(data) == one.size and seen.hexdigest() != one.name):
-                    self._parcel.store.discard(one.name)
+                data = file.read(min(one.size - at, _PIECE))
+                if not data:
                     raise DamagedError(one.name)
-                yield data[max(0, one.offset - at) :]
+                yield data
                 at += len(data)
+
+    def _check(self, pieces: Sequence[_Sent]) -> None:
+        """Remove what was sent and is damaged here: it is read anew next time. Raises InputError for it."""
+        for one in pieces:
+            try:
+                self._parcel.store.copy(one.name, len)
+            except (OSError, DamagedError):
+                raise self._gone(one) from None
+
+    def _gone(self, one: _Sent) -> InputError:
+        what = f"the object {one.name[:12]} is gone or damaged in {self._parcel.store.folder}"
+        return InputError(what, "Start the run again.")
 
     def _progress(self, files: int, of: int, done: int, total: int, sent: int, begun: float) -> None:
         now = time.monotonic()

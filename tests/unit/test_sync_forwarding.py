@@ -121,8 +121,13 @@ def test_a_host_that_has_everything_serves_the_others(hosts: Hosts, sent: list[t
 
 def test_little_is_sent_to_all_from_the_viewer(hosts: Hosts, sent: list[transfer._Sent]) -> None:
     (hosts.folder / "a.py").write_text("1")
+    (hosts.folder / "a.bin").write_bytes(os.urandom(1_000_000))
     hosts.send("a-1", range(2))
-    assert len(sent) == 4
+    assert len(sent) == 3, "a large tree is sent once"
+    sent.clear()
+    (hosts.folder / "a.py").write_text("edited")
+    hosts.send("a-2", range(2))
+    assert sorted(one.size for one in sent)[:2] == [6, 6] and len(sent) == 4, "an edit of it twice"
 
 
 def test_what_had_arrived_is_not_fetched_again(hosts: Hosts) -> None:

@@ -129,6 +129,22 @@ def test_a_file_that_grows_while_it_is_read_has_an_end(folder: Folder, monkeypat
         folder.collect()
 
 
+def test_an_error_ends_the_reading_of_other_files(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(100):
+        folder.write(f"{number}.py")
+    read: list[bytes] = []
+
+    def failing(self: Any, full: bytes) -> None:
+        read.append(full)
+        raise PermissionError(13, "Permission denied", full)
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(module._Collector, "_read", failing)
+    with pytest.raises(InputError, match=r"\.py: cannot read it: Permission denied"):
+        folder.collect()
+    assert len(read) <= 4, "one for each thread"
+
+
 def test_an_unreadable_file_is_named_as_text(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.write("a\x1b.py")
     real = os.open

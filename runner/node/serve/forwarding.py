@@ -21,7 +21,7 @@ from ...protocol.requests import OBJECT
 from .. import ports
 from ..probe.nics import reachable_addresses
 from ..problem import Problem
-from .syncing import check_room, entries_of, explained, open_writer, store_of, sync
+from .syncing import answer, check_room, entries_of, explained, open_writer, store_of
 
 if TYPE_CHECKING:
     from ...protocol import requests
@@ -142,9 +142,8 @@ def gather(
                 lacks = [(name, size) for name, size in objects.items() if not store.has(name, size)]
                 check_room(store.folder, sum(size for _, size in lacks))
                 source.fetch(lacks)
-                store.prune({request["tree"], *objects})
                 break
-    return sync(request, cache)
+    return answer(store, request, grown=True)
 
 
 class _Source:

@@ -35,7 +35,12 @@ def sync(request: requests.SyncRequest, cache: str) -> requests.TreeAnswer:
     Raises:
         Problem: The disk has no room, the copy cannot be written, or the tree is malformed.
     """
-    store, target, data = store_of(request, cache), full_path(request["to"]), request.get("data", "")
+    return answer(store_of(request, cache), request)
+
+
+def answer(store: Store, request: requests.SyncRequest, *, grown: bool = False) -> requests.TreeAnswer:
+    """The same of a store; one that has `grown` is brought below its limit before the copy is made."""
+    target, data = full_path(request["to"]), request.get("data", "")
     with explained(store.folder):
         if data:
             _check_free(target, request["tree"])
@@ -57,10 +62,12 @@ def sync(request: requests.SyncRequest, cache: str) -> requests.TreeAnswer:
                     begun[str(number)] = max(size, begun.get(str(number), 0))
             missing = _ranges(lacks)
             return {"store": store.name, "manifest": True, "missing": missing, "begun": begun, "placed": False}
+        if grown:
+            store.prune({request["tree"], *objects})
     run_dir = os.path.abspath(os.path.expanduser(request.get("run_dir") or RUN_DIR))
     with explained(os.path.dirname(target)):
         if not (_place_data(store, entries, target, request) if data else place(store, entries, target)):
-            return sync(request, cache)  # an object was damaged, and is missing now
+            return answer(store, request)  # an object was damaged, and is missing now
         if not data:
             _sweep(run_dir, target)
     return {"store": store.name, "manifest": True, "missing": [], "begun": {}, "placed": True}
@@ -75,10 +82,7 @@ def put(request: requests.SyncRequest, cache: str, pieces: Iterator[bytes]) -> r
     store = store_of(request, cache)
     with explained(store.folder):
         _receive(store, pieces)
-        entries = entries_of(store, request)
-        if entries is not None:
-            store.prune({request["tree"], *tree.objects(entries)})
-    return sync(request, cache)
+    return answer(store, request, grown=True)
 
 
 def place(store: Store, entries: Sequence[tree.Entry], target: str) -> bool:
@@ -232,7 +236,7 @@ def open_store(cache: str) -> Store:
     """The store below a folder. Raises Problem."""
     try:
         os.makedirs(cache, 0o700, exist_ok=True)
-        return Store(os.path.join(cache, "objects"))
+        return Store(os.path.join(cache, "objects"), brief=True)
     except OSError as error:
         raise Problem(f"{cache} cannot be used: {error.strerror or error}", "make it yours alone, with room") from None
 
