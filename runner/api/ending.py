@@ -331,7 +331,8 @@ def _remove(folder: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise InputError(f"{error.filename}: {error.strerror}", f"Remove {folder} by hand.") from None
+        cure = "Make it writable, or remove it yourself."
+        raise InputError(f"cannot delete {folder}: {error.strerror}", cure) from None
 
 
 def _raise_first(answers: Mapping[int, Any]) -> None:

@@ -96,7 +96,7 @@ def export_profile(profile: Profile, target: Target, prepared: Prepared | None =
     if profile.slurm is not None:
         if target != "sbatch":
             cure = "Use --to sbatch, or take the section out of the profile."
-            raise InputError(f"only a job script can express the slurm section of {profile.name} does", cure)
+            raise InputError(f"only a job script can express the slurm section of {profile.name}", cure)
         return write(explicit_plan(with_nodes(profile, profile.slurm)), target)
     if prepared is None:
         needs: dict[Target, tuple[Need, ...]] = {"script": ("python", "master"), "accelerate": ("master",)}

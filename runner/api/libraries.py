@@ -224,7 +224,7 @@ def _missing(library: Library) -> str:
     if library.folder.is_dir() or library.origin != "team":
         return ""
     cure = f": disttui library sync {library.name}" if library.url else ""
-    return f"its folder is not there{cure}"
+    return f"its folder is missing{cure}"
 
 
 def _last_runs(environ: Mapping[str, str]) -> dict[str, LastRun]:

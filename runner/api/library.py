@@ -12,7 +12,7 @@ from typing import NamedTuple
 from disttui.runner.api.questions import Doubt, Questions, Unattended
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import when
-from disttui.runner.hosts.discovery import typed_hosts
+from disttui.runner.hosts.discovery import spread, typed_hosts, words_of
 from disttui.runner.library.git import Repository, Signature, is_ours_alone
 from disttui.runner.planning import bytegpt
 from disttui.runner.profile import consent
@@ -21,10 +21,10 @@ from disttui.runner.profile.fields import slug
 from disttui.runner.profile.library import Library, find
 from disttui.runner.profile.load import parse, with_overrides
 from disttui.runner.profile.nodes import read
-from disttui.runner.profile.problems import ProfileErrors
+from disttui.runner.profile.problems import ProfileErrors, printable
 from disttui.runner.profile.schema import Profile
 from disttui.runner.profile.trust import doubt
-from disttui.runner.text import clean
+from disttui.runner.text import clean, quote
 
 
 class ReadProfile(NamedTuple):
@@ -78,6 +78,9 @@ def read_profile(
         InputError: It cannot be used.
     """
     path = find(name, environ)
+    if path.suffix == ".py":
+        cure = f"Run it with disttui run {quote(printable(str(path)))} --hosts HOST,…"
+        raise InputError("a Python script, not a profile", cure, place=printable(str(path)))
     source = read(path)
     profile = parse(source.text, path, overrides, status=source.status)
     if check_job:
@@ -98,7 +101,12 @@ def named_hosts(text: str) -> list[str]:
         raise InputError(f"--hosts: {found.problems[0].removeprefix(f'{found.source}: ')}")
     if not found.candidates:
         raise InputError("--hosts: no host given", "Give names as for ssh, such as box1,alice@box2, or local.")
-    return [one.host for one in found.candidates]
+    hosts = [one.host for one in found.candidates]
+    named = [name for word in words_of(text) for name in spread(word)]
+    if again := next((host for host in hosts if named.count(host) > 1), None):
+        cure = "Name each host once: --set num_processes=2 gives each two processes."
+        raise InputError(f"--hosts: {clean(again)} is named twice", cure)
+    return hosts
 
 
 def script_job(script: Path, args: Sequence[str] = ()) -> dict[str, object]:

@@ -231,7 +231,7 @@ def repository_of(library: Library, environ: Mapping[str, str]) -> Repository:
         )
     if not library.folder.is_dir():
         raise InputError(
-            "the folder of this library is not there", f"disttui library sync {library.name}", place=library.name
+            "the folder of this library is missing", f"disttui library sync {library.name}", place=library.name
         )
     return Repository(library.folder, environ)
 

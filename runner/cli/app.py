@@ -84,7 +84,12 @@ class AppGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Pass a profile in place of a command to a hidden command."""
+        """Pass a profile in place of a command to a hidden command; `help COMMAND` is `COMMAND --help`."""
+        if args[0] == "help" and not _is_profile("help"):
+            if len(args) == 1:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            return self.resolve_command(ctx, [*args[1:], "--help"])
         if args[0] in MOVED:
             raise click.UsageError(f"'{args[0]}' is now 'disttui {MOVED[args[0]]}'.", ctx)
         if self.get_command(ctx, args[0]) is None and _is_profile(args[0]):
@@ -158,7 +163,7 @@ def _no_terminal() -> str:
     term = os.environ.get("TERM", "")
     if not term:
         return "TERM is not set"
-    return "TERM=dumb says that this one cannot draw" if term == "dumb" else ""
+    return f"TERM={term} says that this one cannot draw" if term in ("dumb", "unknown") else ""
 
 
 def _is_profile(word: str) -> bool:

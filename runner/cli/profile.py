@@ -58,7 +58,7 @@ def validate(profiles: tuple[str, ...], resolved: bool, overrides: tuple[str, ..
 def _check(name: str, overrides: tuple[str, ...], *, resolved: bool) -> tuple[dict[str, object], list[InputError]]:
     """Print what a profile runs; returns the same as data, and its errors."""
     from disttui.runner.profile.effects import effect_lines
-    from disttui.runner.profile.leaks import refuse
+    from disttui.runner.profile.leaks import refuse, without_leaks
     from disttui.runner.render.library import origin_data, origin_lines
 
     data: dict[str, object] = {"profile": clean(name)}
@@ -77,9 +77,12 @@ def _check(name: str, overrides: tuple[str, ...], *, resolved: bool) -> tuple[di
     if resolved:
         data["values"] = origin_data(found.profile)
         say("\n".join(f"  {line}" for line in origin_lines(found.profile)))
-    data["runs"] = [{"key": key, "words": text} for key, text in effect_lines(found.profile)]
+    # A word of a command is shown, whatever its author made it look like; a token among arguments runs nothing.
+    job = found.profile.job
+    shown = found.profile.model_copy(update={"job": job.model_copy(update={"args": without_leaks(job.args)})})
+    data["runs"] = [{"key": key, "words": text} for key, text in effect_lines(shown)]
     with startup.without_guesses():  # the user reads it to decide
-        for key, text in effect_lines(found.profile):
+        for key, text in effect_lines(shown):
             say(f"  {key}: {text}")
     if found.doubt:
         data["doubt"] = clean(found.doubt.why)

@@ -67,7 +67,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _set_up_streams() -> None:
     """Make both output streams writable, with glyphs that they can show."""
-    # Some daemons start their children with a closed stream: discard the output then.
+    # Some daemons start their children with a closed stream: nothing is read, and the output is discarded.
+    sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):

@@ -226,8 +226,10 @@ def _wait_sentence(wait: Wait, ranks: Mapping[int, Standing]) -> str:
     line = f"{names(inside)} {_verb(inside, 'wait')} in {where}{_places(inside)}"
     if wait.missing:
         for group in merge(ranks[rank] for rank in wait.missing):
-            verb, it = ("has", "it is") if len(group) == 1 else ("have", "they are")
-            line += f"; {names(group)} {verb} not entered it: {it} {_doing(group[0])}{_since(group)}"
+            verb, it, be = ("has", "it", "is") if len(group) == 1 else ("have", "they", "are")
+            since = _since(group)
+            be = f"{verb} been" if since.startswith(" for ") else be
+            line += f"; {names(group)} {verb} not entered it: {it} {be} {_doing(group[0])}{since}"
     elif busy := [one for one in inside if one.interrupted]:
         for group in merge(busy):
             line += f"; {names(group)}, inside it, {_be(group)} {_doing(group[0])}"

@@ -78,7 +78,7 @@ _KNOWN = _table(
         ),
         "driver combination": (
             r"unsupported display driver / cuda driver combination|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH|Error 803\b"
-            r"|Driver/library version mismatch",
+            r"|Driver/library version mismatch|NVML/RM version mismatch",
             "The NVIDIA driver in the kernel of {host} and its libraries are of different versions, mostly after an "
             "update: reboot the host. In a container, remove its own libcuda (cuda-compat) from LD_LIBRARY_PATH.",
         ),
@@ -95,12 +95,12 @@ _KNOWN = _table(
         "GPU memory defect": (
             r"uncorrectable (?:ECC|NVLink) error|CUDA_ERROR_ECC_UNCORRECTABLE|double[- ]bit ECC",
             "A GPU of {host} has a defect: `nvidia-smi -q -d ECC` there names it. Reset it or reboot the host; leave "
-            "it out by `gpus:` until then, and report it where it comes back.",
+            "it out with `gpus:` until then, and report it where it comes back.",
         ),
         "GPU lost": (
             r"fallen off the bus|GPU is lost|Xid[^\n]{0,40}\b79\b|CUDA_ERROR_DEVICE_UNAVAILABLE",
             "A GPU of {host} no longer answers: `dmesg | grep -i xid` there says why. Reboot the host, and leave the "
-            "GPU out by `gpus:` until then.",
+            "GPU out with `gpus:` until then.",
         ),
         "GPU busy": (
             r"all CUDA-capable devices are busy|CUDA-capable device\(s\) is/are busy or unavailable",
@@ -189,6 +189,11 @@ _KNOWN = _table(
             "A rank did not reach a collective in time. `disttui diagnose` names the rank and its line while the run "
             "hangs.",
         ),
+        "DataLoader worker crash": (
+            r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: (?:Segmentation fault|Aborted|Illegal)",
+            "Native code crashed in a DataLoader worker on {host}: run again with num_workers=0 and env "
+            "PYTHONFAULTHANDLER=1 to see in which call.",
+        ),
         "DataLoader worker": (
             r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (\w+)|exited unexpectedly)",
             "A DataLoader worker was killed on {host}: usually memory. Use fewer workers (num_workers), or none "
@@ -198,6 +203,41 @@ _KNOWN = _table(
             r"device-side assert triggered",
             "A CUDA kernel was given bad data, often a label or token beyond the last class. Run again with env "
             "CUDA_LAUNCH_BLOCKING=1 to see which call.",
+        ),
+        "Windows line ends": (
+            r"\^M: bad interpreter|\\r['’]?: (?:No such file|command not found)|\$'\\r'",
+            "A script on {host} has the line ends of Windows: `sed -i 's/\\r$//' FILE`, and in git `*.sh text eol=lf` "
+            "in .gitattributes.",
+        ),
+        "processes and threads": (
+            r"can't start new thread|pthread_create failed|Errno 11\] Resource temporarily unavailable"
+            r"|fork: (?:retry: )?Resource temporarily unavailable",
+            "The account on {host}, or its control group, may have no more processes and threads: use fewer DataLoader "
+            "workers, set OMP_NUM_THREADS in `job.env`, or raise `ulimit -u`.",
+        ),
+        "read-only file system": (
+            r"Read-only file system|Errno 30\b",
+            "A file system of {host} cannot be written: name another folder, or look at `dmesg` where it was writable.",
+        ),
+        "network file system": (
+            r"Stale file handle|Errno 116\b",
+            "A network file system of {host} has lost the file: it was replaced or removed on its server. Start again, "
+            "or remount it.",
+        ),
+        "gated model": (
+            r"gated repo|GatedRepoError|401 Client Error[^\n]*huggingface",
+            "The account of the token on {host} may not read that model: ask for access on its page, and give the "
+            "token by `env: {HF_TOKEN: ${env:HF_TOKEN}}`.",
+        ),
+        "binary of another system": (
+            r"version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found|undefined symbol: _ZN\w+|cannot execute binary file",
+            "A program or compiled package on {host} was built for another system or another torch: build or install "
+            "it there, against the torch that is used.",
+        ),
+        "unused parameters": (
+            r"Expected to have finished reduction in the prior iteration|parameters that were not used in producing",
+            "Some parameters had no part in the loss on {host}: give DistributedDataParallel "
+            "find_unused_parameters=True, or take them out of the model.",
         ),
         "permission": (
             r"PermissionError|Permission denied|Operation not permitted",
@@ -247,7 +287,7 @@ def _no_gpu(state: RunState, cause: RootCause) -> Hint | None:
     )
     if cards:
         has = f"{name} has {amount(len(cards), 'GPU')}"
-        cure = f"{has}: install a torch that is built for CUDA there, or name the right one by `python`."
+        cure = f"{has}: install a torch that is built for CUDA there, or name the right one with `python`."
     else:
         cure = on_cpu if cards is None else f"{name} has no GPU. {on_cpu}"
     for lack, pattern in (("CUDA", _NO_CUDA), ("NCCL", _NO_NCCL)):
@@ -305,7 +345,7 @@ def _missing_program(state: RunState, cause: RootCause) -> Hint | None:
     failure = cause.failure
     said = failure.message.strip().rpartition("\n")[2]
     found = re.search(r"([^\s:]+): (?:No such file or directory|(?:command )?not found)$", said)
-    if failure.kind != "exit" or failure.code != 127 or not found:
+    if failure.kind != "exit" or failure.code != 127 or not found or "\\r" in said:
         return None
     name, where = clean(found.group(1)), _where(state, cause, found.group(0))
     cure = "install it, name it with its full path, or set `activate:`"
@@ -322,7 +362,7 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     failure = cause.failure
     if failure.type.rpartition(".")[2] != "FileNotFoundError" and "No such file or directory" not in _words(failure):
         return None
-    if "cannot open shared object file" in _words(failure):
+    if re.search(r"cannot open shared object file|\^M: bad interpreter|\\r['’]?: No such", _words(failure)):
         return None
     found = re.search(r"No such file or directory: ['\"]([^'\"]+)|can't open file ['\"]([^'\"]+)", _words(failure))
     path = clean(next((group for group in found.groups() if group), "")) if found else ""
@@ -331,7 +371,7 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     if path and _WRITES.search(failure.traceback[-2000:]):
         folder = path.rpartition("/")[0] or "."
         cure = f"create {folder} first (os.makedirs), or name a folder that every host has"
-        return Hint("folder missing", f"{where} cannot write {path}, whose folder is not there: {cure}.")
+        return Hint("folder missing", f"{where} cannot write {path}, whose folder does not exist: {cure}.")
     # Attempt 1 had all that it needs from the beginning on.
     written = f"attempt {cause.attempt - 1} may have ended before it was written; else " if cause.attempt > 1 else ""
     return Hint(
@@ -353,7 +393,7 @@ def _words(failure: Failure) -> str:
 
 
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
-_CUDA = re.compile(r"(?:CUDA|HIP|XPU) out of memory", re.IGNORECASE)
+_CUDA = re.compile(r"(?:CUDA|HIP|XPU) (?:error: )?out of memory", re.IGNORECASE)
 _CUDA_FIELDS = {
     "wanted": re.compile(rf"Tried to allocate {_SIZE}"),
     "total": re.compile(rf"(?:total capaci?ty of {_SIZE}|{_SIZE} total capacity)"),
@@ -391,13 +431,13 @@ def _memory(state: RunState, cause: RootCause) -> Hint | None:
         return _gpu_memory(text)
     size = ""
     if wanted := _ALLOCATOR.search(text):
-        size = f"{gibibytes(float(wanted.group(1)))} in one piece"
+        size = gibibytes(float(wanted.group(1)))
     elif array := _NUMPY.search(text):
         size = f"{array.group(1)} {array.group(2)}"
     elif failure.type.rpartition(".")[2] == "MemoryError":
-        size = "what was asked for"
+        size = "what the job asked for"
     if size:
-        return Hint("out of memory: allocation", f"Memory of {host} could not give {size}. {_LESS}")
+        return Hint("out of memory: allocation", f"{host} does not have enough memory to allocate {size}. {_LESS}")
     if failure.code != -signal.SIGKILL or failure.ended_by_us:
         return None
     killed = _killed(failure, state.hosts[failure.node].telemetry)

@@ -363,7 +363,7 @@ def save(
     path = path_in(library, file)
     if not library.folder.is_dir() and (library.origin == "team" or library.url):
         cure = f"disttui library sync {library.name}" if library.url else "Ask its owner, or remove it from the list."
-        raise InputError("the folder of this library is not there", cure, place=library.name)
+        raise InputError("the folder of this library is missing", cure, place=library.name)
     if text is not None:
         refuse(text, str(path))
     with lock(library.name, environ), nullcontext() if library.url else _folder_lock(library):

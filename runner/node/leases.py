@@ -232,7 +232,7 @@ def take(text: LeaseText, ignore: bool = False) -> HeldLease:
     wanted = len(text["gpus"] or ()) if text["count"] is None else text["count"]
     if text["quota"] is not None and wanted > text["quota"] and not ignore:
         what = f"each user may have {text['quota']} GPUs of this host, and this run uses {wanted}"
-        raise Taken([], what, "use fewer by `gpus`, or start anyway with --ignore-leases")
+        raise Taken([], what, "use fewer with `gpus`, or start anyway with --ignore-leases")
     with _turn(place):
         # This user's leases that no longer count go first.
         now = time.time()

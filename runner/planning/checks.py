@@ -261,7 +261,7 @@ def _gpu(name: str, gpu: GpuHealth, found: Inspected) -> Iterator[Check]:
         )  # fmt: skip
         yield Check(
             "gpu.memory-errors", "error", (name,), what, "ranks there end with `uncorrectable ECC error` (Xid 48)",
-            "Leave the card out by `gpus`, and have it reset or replaced",
+            "Exclude the card with `gpus`, and have it reset or replaced",
         )  # fmt: skip
     elif gpu["remap_pending"]:
         yield Check(
@@ -271,7 +271,7 @@ def _gpu(name: str, gpu: GpuHealth, found: Inspected) -> Iterator[Check]:
     if gpu["slowdown"]:
         yield Check(
             "gpu.slowdown", "warning", (name,), f"{card} reduces its clocks: {', '.join(gpu['slowdown'])}",
-            "one slow GPU slows every step of all ranks", "Check cooling and power supply, or leave it out by `gpus`",
+            "one slow GPU slows every step of all ranks", "Check cooling and power supply, or exclude it with `gpus`",
         )  # fmt: skip
     if gpu["width"] and gpu["width_max"] and gpu["width"] < gpu["width_max"]:
         yield Check(
@@ -287,7 +287,7 @@ def _gpu(name: str, gpu: GpuHealth, found: Inspected) -> Iterator[Check]:
     if gpu["mig"]:
         yield Check(
             "gpu.mig", "warning", (name,), f"{card} is in MIG mode",
-            "NCCL cannot connect MIG slices, and a rank sees one of them", "Choose slices by `env`, or disable MIG",
+            "NCCL cannot connect MIG slices, and a rank sees one of them", "Choose slices with `env`, or disable MIG",
         )  # fmt: skip
     hidden = gpu["memory_used"] - gpu["memory_seen"]
     if hidden > 2 * _GIB and not any("nvidia-smi" in problem for problem in found["problems"]):
@@ -400,7 +400,7 @@ def of_network(
             yield Check(
                 "network.port", "error" if name == names[0] else "info", (name,),
                 "no port of launch.ports is free" + (f": {held}" if held else ""),
-                "the first host listens there for all others", "Give other ports by `launch.ports`",
+                "the first host listens there for all others", "Set other ports with `launch.ports`",
             )  # fmt: skip
     pairs: dict[tuple[str, str], list[Way]] = {}
     for way in found:
@@ -445,7 +445,7 @@ def _pair(source: str, target: str, own: Sequence[Way]) -> Iterator[Check]:
     what = f"{source} cannot reach {target}: {tried}"
     refused = all("refused" in way.error for way in own)
     cure = (
-        f"Open the ports in the firewall of {target} for {source}, or name addresses in a common network by `address`"
+        f"Open the ports in the firewall of {target} for {source}, or name addresses in a common network with `address`"
     )
     yield Check("network.reach", "error", both, what, why, "Look for a firewall that rejects" if refused else cure)
 
@@ -481,7 +481,7 @@ def _master(names: Sequence[str], found: Sequence[Way]) -> Iterator[Check]:
         yield Check(
             "network.public", "warning", (names[0],), f"the master would be {address}, a public address",
             "torch's ports have no password: anyone who reaches them can break the run or run code as you",
-            "Name addresses in a private network by `address`, or close the ports (docs/security.md)",
+            "Name addresses in a private network with `address`, or close the ports (docs/security.md)",
         )  # fmt: skip
 
 

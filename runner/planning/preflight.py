@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from disttui.runner import private
+from disttui.runner.errors import near
 from disttui.runner.formatting import amount, gibibytes
 from disttui.runner.hosts.facts import HostFacts, Interpreter
 from disttui.runner.planning import bytegpt, network
@@ -121,7 +122,7 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
         found += _places(profile, host, one, hidden=not any(each.workdir.script_exists for each in facts))
         found += _needs(profile, host, one)
         found += _nccl(profile, plan, host, one)
-        found += _host(host, one)
+        found += _host(host, one, known="" if python else _uninspected(host, one))
     found += _arguments(profile)
     found += _division(profile, plan)
     found += _launch(profile, plan)
@@ -162,7 +163,7 @@ def _on_login_node(profile: Profile, facts: HostFacts, plan: Plan) -> Iterator[F
     host = replace(plan.hosts[0], name=name)
     _, python, _ = find_python(profile, profile.hosts[0], facts)
     if missing := [program for program in facts.needs.programs if program in PROGRAMS]:
-        what = f"there is no {', '.join(missing)}: not a login node of Slurm"
+        what = f"{', '.join(missing)} not found: not a login node of Slurm"
         yield Finding("error", name, what, "Name the host where you submit jobs, or put Slurm's programs into its PATH")
     if not profile.enclosed:
         yield from _python(profile, host, facts, python)
@@ -185,7 +186,7 @@ def _variables(profile: Profile, environ: Mapping[str, str]) -> Iterator[Finding
         except ProfileErrors as error:
             problems.update(dict.fromkeys(map(str, error.problems)))
     for problem in problems:
-        yield Finding("error", None, problem, "Set it where disttui is started, or take the reference out")
+        yield Finding("error", None, problem, "Set it in the environment of disttui, or remove the reference")
     for leak in leaks.mask(profile.as_written()):
         cure = f"{leak.expected[:1].upper()}{leak.expected[1:]}"
         yield Finding("warning", None, f"{leak.what}: stored with the run", cure)
@@ -198,10 +199,16 @@ def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpre
         what = f"the environment of {profile.job.environment.source} is not known yet"
         yield Finding("warning", name, what, "The start builds it if need be, and checks its torch")
     elif python is None and profile.hosts[host.node_rank].python:
-        what = f"{host.python} is not {'there' if '/' in host.python else 'on its PATH'}"
-        yield Finding("error", name, what, "Correct `python` in the profile, or leave it auto")
+        why = _uninspected(host, facts)
+        what = f"{host.python} {'does not exist' if '/' in host.python else 'is not in PATH'}"
+        typed = host.python.replace("~", facts.home, 1) if host.python.startswith("~/") else host.python
+        beside = [one.path for one in facts.interpreters if Path(one.path).parent == Path(typed).parent]
+        meant = near(typed, beside)
+        cure = f"Did you mean {meant}? " if meant else ""
+        cure += "Correct `python` in the profile, or leave it auto"
+        yield Finding("error", name, what if not why or "No such file" in why else why, cure)
     elif python is None and not facts.interpreters:
-        yield Finding("error", name, "no Python was found", "Install one with torch, or name it by `python`")
+        yield Finding("error", name, "no Python was found", "Install one with torch, or name it with `python`")
     elif python is None or not python.torch:
         tried = ", ".join(one.path for one in facts.interpreters if one.source != "elsewhere")
         looked = tried if python is None else host.python
@@ -216,6 +223,12 @@ def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpre
         what = f"torch {python.torch} of {python.path} is older than {oldest}"
         what += ", which the built-in job needs" if builtin else ": disttui was not tried with it"
         yield Finding("error" if builtin else "warning", name, what, f"Install torch {oldest} or later")
+
+
+def _uninspected(host: HostPlan, facts: HostFacts) -> str:
+    """Why the host could not inspect the profile's interpreter; empty if it did not report that."""
+    marker, end = " cannot be inspected: ", host.python.removeprefix("~")
+    return next((one for one in facts.problems if marker in one and one.partition(marker)[0].endswith(end)), "")
 
 
 def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> Iterator[Finding]:
@@ -234,7 +247,7 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
             yield Finding("error", host.name, f"there is no GPU {index}", cure, ("gpus",))
         elif by_index[index].busy and by_index[index].lease is None:
             what = f"GPU {index} is held by {who_uses(by_index[index], facts.time)}"
-            yield Finding("warning", host.name, what, "Take another by `gpus`, or ask its user")
+            yield Finding("warning", host.name, what, "Take another with `gpus`, or ask its user")
     if backend != "nccl":
         return
     if not facts.gpus:
@@ -283,7 +296,7 @@ def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
     quota = given.quota
     if quota is not None and len(host.gpus or ()) > quota:
         what = f"this run uses {len(host.gpus or ())} GPUs, and each user may have {quota} (its `quota`)"
-        cure = "Use fewer by `gpus` or num_processes"
+        cure = "Use fewer with `gpus` or num_processes"
         yield Finding("error", host.name, what, cure, ("num_processes", "gpus", "quota"))
     elif _is_over(quota, host, facts) or (any_gpu and free_gpus(facts) and not offered_gpus(given, facts, (0, 1))):
         own = ", ".join(map(str, facts.own_gpus))
@@ -306,7 +319,7 @@ def _is_over(quota: int | None, host: HostPlan, facts: HostFacts) -> bool:
 
 def _ask(users: str, facts: HostFacts) -> str:
     free = ", ".join(str(gpu.index) for gpu in free_gpus(facts))
-    others = f"take others by `gpus` (free: {free})" if free else "take another host"
+    others = f"take others with `gpus` (free: {free})" if free else "take another host"
     wait = "wait (`disttui run --when-free`), or start anyway (`disttui run --ignore-leases`)"
     return f"Ask {users}, {others}, {wait}"
 
@@ -315,21 +328,21 @@ def _places(profile: Profile, host: HostPlan, facts: HostFacts, *, hidden: bool)
     """`hidden`: no host has the script outside of its containers."""
     work, disk = facts.workdir, facts.disk
     if not work.exists:
-        cure = _in_empty_home(profile, host, facts) or "Make it, or correct `job.workdir` in the profile"
-        yield Finding("error", host.name, f"the working folder {work.path} is not there", cure)
+        cure = _in_empty_home(profile, host, facts) or "Create it, or correct `job.workdir` in the profile"
+        yield Finding("error", host.name, f"the working folder {work.path} does not exist", cure)
     elif profile.job.target.kind == "script" and work.script_exists is False:
         where = work.script or f"{work.path}/{profile.job.target.value}"
         cure = _in_empty_home(profile, host, facts) or _where_is(profile, host)
         # Inside a container it may be there anyway.
         level: Level = "warning" if profile.enclosed and (hidden or profile.launch.allow_differences) else "error"
-        yield Finding(level, host.name, f"the script {where} is not there", cure)
+        yield Finding(level, host.name, f"the script {where} does not exist", cure)
     if not disk.writable:
-        cure = "Choose another by `launch.run_dir`"
+        cure = "Choose another with `launch.run_dir`"
         yield Finding("error", host.name, f"the run folder {disk.path} cannot be written", cure)
     elif disk.free < LITTLE_DISK:
         level = "error" if disk.free < LITTLE_DISK / 100 else "warning"
         what = f"the disk of {disk.path} has {gibibytes(disk.free)} free of {gibibytes(disk.total)}"
-        yield Finding(level, host.name, what, "Make room, or choose another by `launch.run_dir`")
+        yield Finding(level, host.name, what, "Make room, or choose another with `launch.run_dir`")
 
 
 def _in_empty_home(profile: Profile, host: HostPlan, facts: HostFacts) -> str:
@@ -362,8 +375,8 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
             continue
         key = "container.runtime" if profile.container else "job.wrap" if profile.job.wrap else "job.command"
         cure = f"Install it, or correct `{key}`" + ("" if after else ", or set `activate` to what puts it into PATH")
-        where = "" if "/" in program else f": not in PATH{after}"
-        yield Finding("error", host.name, f"the program {program} of `{key}` is not there{where}", cure)
+        problem = "does not exist" if "/" in program else f"is not in PATH{after}"
+        yield Finding("error", host.name, f"the program {program} of `{key}` {problem}", cure)
     if package := facts.needs.package:
         cure = f"Install it there: {host.python} -m pip install {package}; or choose another `launch.launcher`"
         what = f"launch.launcher is {launcher}, and {host.python}{after} has no {package}"
@@ -382,8 +395,11 @@ def _pip(python: str) -> str:
     return f"{python} -m pip"
 
 
-def _host(host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
+def _host(host: HostPlan, facts: HostFacts, known: str) -> Iterator[Finding]:
+    """`known`: a problem that is reported elsewhere."""
     for problem in facts.problems:
+        if problem == known:
+            continue
         if problem == facts.activate_problem:
             yield Finding("error", host.name, problem, _ACTIVATE)
         elif problem.startswith("the host's own name"):
@@ -457,13 +473,13 @@ def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
     if facts[0].free_port is None:
         held = facts[0].ports_held
         what = f"no port from {first} to {last} is free" + (f": {held}" if held else "")
-        yield Finding("error", plan.hosts[0].name, what, "Give other ports by `launch.ports`")
+        yield Finding("error", plan.hosts[0].name, what, "Set other ports with `launch.ports`")
     if all(found.boot_id and found.boot_id == facts[0].boot_id for found in facts):
         return  # one machine: loopback reaches all of it
     for host, found, own in zip(plan.hosts, facts, profile.hosts, strict=True):
         if not own.address and not network.candidates(found):
             what = "no network interface with an address that other hosts could reach"
-            yield Finding("error", host.name, what, "Bring one up, or name its address by `address`")
+            yield Finding("error", host.name, what, "Bring one up, or name its address with `address`")
         if own.interface and own.interface not in {nic.name for nic in found.nics}:
             there = ", ".join(nic.name for nic in found.nics if nic.up and not nic.loopback)
             what = f"there is no interface {own.interface}"
@@ -572,4 +588,4 @@ def _between(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
     )
     if len(pythons) > 1:
         what = ", ".join(f"{version} on {' and '.join(names)}" for version, names in pythons.items())
-        yield Finding("warning", None, f"different interpreters: {what}", "Use the same on all, by `python`")
+        yield Finding("warning", None, f"different interpreters: {what}", "Use the same on all: set `python`")

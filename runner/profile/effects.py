@@ -171,11 +171,11 @@ _MOST_NAMES = 8
 _LINES = ("python", "activate", "on_end.webhook", *(f"notify.{kind}" for kind in NOTIFY_KINDS))
 """Keys with one word that is not a command line."""
 _WHEN = {
-    "plan": ", already for a plan",
+    "plan": ", also while checking",
     "send": ", copied from this machine",
     "start": "",
     "resume": ", from the second attempt on",
-    "notify": ", sends what happens to the run",
+    "notify": ", on events of the run",
     "end": ", when the run ends",
     "pull": ", copied to this machine by `disttui runs pull`",
 }

@@ -65,6 +65,8 @@ def user_part(text: str) -> str:
 
 def split_host(text: str) -> tuple[str | None, str, int | None]:
     """Take `user@host:port`, `user@[v6]:port`, an alias or a bare IPv6 address apart: user, host, port."""
+    if text.startswith("ssh://"):
+        raise bad(f"{quoted(text)} begins with ssh://", "expected user@host:port without it")
     user, at, rest = text.rpartition("@")
     port: str | None = None
     if rest.startswith("["):

@@ -95,6 +95,14 @@ def _problem(leak: Leak) -> ProfileProblem:
     return ProfileProblem.at(leak.place, f"{_where(leak)} looks like {leak.what}", _cure(leak))
 
 
+def without_leaks(args: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of a job, with what looks like a secret masked in its own place."""
+    shown = list(args)
+    for leak in in_data({"job": {"args": shown}}):
+        shown[int(leak.path[-1])] = shown[int(leak.path[-1])].replace(leak.value, masking.MASK)
+    return tuple(shown)
+
+
 def refuse(text: str, source: str) -> None:
     """Raise ProfileErrors for a text with values that look like secrets, or with a known token anywhere.
 

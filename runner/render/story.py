@@ -44,7 +44,8 @@ def code_words(code: Any) -> str:
     if not isinstance(code, int):
         return "an unknown exit code"
     if code >= 0:
-        return f"exit code {code}"
+        signals = {128 + signal.Signals[name]: f"{name} ({meaning})" for name, meaning in SIGNAL_MEANINGS.items()}
+        return f"exit code {code}{f', as shells report {signals[code]}' if code in signals else ''}"
     try:
         name = signal.Signals(-code).name
     except ValueError:
@@ -403,10 +404,12 @@ def _described(state: RunState, node: int, event: Event) -> tuple[str, str] | No
         case "failed":
             return "failed", f"attempt {event['attempt']} failed: {attempt_words(state, event['attempt'])}"
         case "step":
-            return "running", f"attempt {event['attempt']} makes steps"
+            return "running", f"attempt {event['attempt']} is training"
         case "host":
             seen = event["state"]
-            words = {"seen": "is seen again", "lost": "is lost"}.get(seen, f"is not seen by {_name(state, node)}")
+            words = {"seen": "is reachable again", "lost": "is lost"}.get(
+                seen, f"is unreachable from {_name(state, node)}"
+            )
             return ("running" if seen == "seen" else seen), f"{_name(state, event['node'])} {words}"
         case "death":
             if event.get("code") == -15:  # mostly asked by the launcher or disttui, after the failure of another rank

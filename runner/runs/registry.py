@@ -275,9 +275,10 @@ def make_folder(environ: Mapping[str, str]) -> None:
     try:
         private.make_folder(folder)
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            why = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
+            raise OSError(why, os.strerror(why))
     except OSError as error:
-        raise InputError(f"{folder}, where runs are kept: {error.strerror}", _elsewhere(error)) from None
+        raise InputError(f"cannot keep runs in {folder}: {error.strerror}", _elsewhere(error)) from None
 
 
 def _elsewhere(error: OSError) -> str:

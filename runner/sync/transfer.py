@@ -469,7 +469,7 @@ class _Sender:
                 at += len(data)
 
     def _check(self, pieces: Sequence[_Sent]) -> None:
-        """Remove what was sent and is damaged here: it is read anew next time. Raises InputError for it."""
+        """Remove what was sent and is damaged here: the next attempt reads it again. Raises InputError for it."""
         for one in pieces:
             try:
                 self._parcel.store.copy(one.name, len)

@@ -86,7 +86,7 @@ def test_refused_key(user: Make) -> None:
     [
         ({"python": "/nowhere/python"}, ["/nowhere/python does not exist on this host", "nearest folder there is /"]),
         ({"python": "/usr/bin/python3"}, ["no torch in /usr/bin/python3", "~/.venv/bin/pip install torch"]),
-        ({"workdir": "~/nowhere"}, ["the working folder /root/nowhere is not there", "Make it"]),
+        ({"workdir": "~/nowhere"}, ["the working folder /root/nowhere does not exist", "Create it"]),
     ],
     ids=["no python", "no torch", "no workdir"],
 )
@@ -124,7 +124,7 @@ def test_a_user_without_a_login_shell_or_a_home_is_named(user: Make) -> None:
 def test_missing_script(user: Make) -> None:
     me = user(2)
     (me.cluster[0].home / "train.py").touch()
-    _refused(me, me.profile({"script": "train.py"}), "the script /root/train.py is not there", "Copy it there")
+    _refused(me, me.profile({"script": "train.py"}), "the script /root/train.py does not exist", "Copy it there")
 
 
 def test_no_free_port(user: Make) -> None:
@@ -146,7 +146,7 @@ def test_no_free_port(user: Make) -> None:
     said = re.search(
         r"node2: no port from 29500 to 29501 is free: you hold 2 ports \(pid \d+: .*python", running.stdout
     )
-    assert said and "\n  → Give other ports" in running.stdout, running.stdout
+    assert said and "\n  → Set other ports" in running.stdout, running.stdout
     running.wait_gone(10)
     assert not any((host.home / ".disttui").exists() for host in (first, second))
 
@@ -166,7 +166,7 @@ def test_full_disk(user: Make) -> None:
     profile = me.profile(_TRUE, launch={"run_dir": "~/small"})
     running = me.run(profile, code=3, merged=True)
     assert "disttui: node2: the disk of /root/small has 0" in running.stdout
-    assert running.stdout.splitlines()[-1] == "  → Make room, or choose another by `launch.run_dir`"
+    assert running.stdout.splitlines()[-1] == "  → Make room, or choose another with `launch.run_dir`"
     assert me.cluster[0].run("ls small").stdout == ""
 
 

@@ -465,7 +465,7 @@ async def test_the_newest_event_is_in_sight_below_many_hosts_and_ranks(tmp_path:
     write(tmp_path / "run-1", hosts=12, per_host=4, steps=20)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, screen):
         await pilot.press("comma")
-        await until(pilot, lambda: "attempt 1 makes steps" in shown(pilot))
+        await until(pilot, lambda: "attempt 1 is training" in shown(pilot))
         events = screen.query_one("#events")
         assert events.region.bottom <= screen.query_one("#left").region.bottom
 

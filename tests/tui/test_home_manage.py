@@ -183,7 +183,7 @@ def test_a_key_syncs_the_libraries_of_the_team_and_says_what_came(tmp_path: Path
     config.write_text(f"libraries: [{{name: team, git: '{tmp_path / 'hub.git'}'}}]\n")
 
     async def sync(app: Doors, pilot: Pilot[None]) -> None:
-        await until(pilot, lambda: kit.shows(app, "library team: its folder is not there"))
+        await until(pilot, lambda: kit.shows(app, "library team: its folder is missing"))
         await pilot.press("2")
         await until(pilot, lambda: "S sync" in screen_text(app).splitlines()[-1])
         await pilot.press("S")

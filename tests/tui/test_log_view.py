@@ -117,6 +117,23 @@ def test_the_end_of_a_long_pattern_stays_in_sight_when_the_terminal_becomes_narr
     play(writer, scenario)
 
 
+def test_cursor_stays_in_sight_when_the_terminal_shrinks(writer: Writer) -> None:
+    writer.steps(0, 100)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        lines = app.log_view.lines
+        lines.jump(200)
+        await pilot.press(*["down"] * 10)
+        await until(pilot, lambda: lines.cursor_seen)
+        line = cursor_line(app)[:40]  # a scroll bar follows
+        for size in ((80, 12), (100, 30), (80, 10)):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: lines.cursor_seen)
+            assert cursor_line(app)[:40] == line
+
+    play(writer, scenario)
+
+
 def test_filter_and_back_keep_the_line(writer: Writer) -> None:
     writer.steps(0, 100)
 

@@ -60,7 +60,7 @@ def test_the_example_tells_its_story(example: Path) -> None:
     assert end.setup.attempts == 3
     seen = [moment.text for moment in end.moments]
     killed = next(text for text in seen if text.startswith("rank 3 ended with SIGKILL"))
-    assert seen.index(killed) < seen.index("attempt 2 makes steps") < seen.index("the run has finished")
+    assert seen.index(killed) < seen.index("attempt 2 is training") < seen.index("the run has finished")
 
 
 def test_lines_of_the_example_come_no_earlier_than_they_were_printed(example: Path) -> None:

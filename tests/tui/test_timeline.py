@@ -52,6 +52,6 @@ async def test_an_event_of_the_whole_run_stands_beside_no_host(tmp_path: Path) -
 
 def test_an_unseen_host_is_named_with_the_host_that_misses_it() -> None:
     state = begin("run-1", ("ada", "bob"), (1, 1))
-    for node, missed, words in ((0, 1, "bob is not seen by ada"), (1, 0, "ada is not seen by bob")):
+    for node, missed, words in ((0, 1, "bob is unreachable from ada"), (1, 0, "ada is unreachable from bob")):
         found = moment({"t": 1.0, "e": "host", "node": missed, "state": "not seen"}, node, 1.0, state)
         assert found is not None and found.text == words

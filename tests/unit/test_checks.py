@@ -124,6 +124,20 @@ def test_a_healthy_gpu_and_one_that_is_lost() -> None:
     assert "GPU is lost" in problems[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("No devices were found\n", []),
+        ("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.120\n",
+         ["nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch"]),
+        ("<nvidia_smi_log><gpu>", ["nvidia-smi -q -x cannot be read: no element found: line 1, column 21"]),
+    ],
+)  # fmt: skip
+def test_a_driver_that_answers_in_words_is_quoted(text: str, said: list[str]) -> None:
+    problems: list[str] = []
+    assert read_health(text, problems) == [] and problems == said
+
+
 def test_this_machine_is_measured(tmp_path: Path) -> None:
     found = inspect([str(tmp_path / "new" / "folder")], gpus=False)
     assert found["problems"] == []

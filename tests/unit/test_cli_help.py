@@ -25,6 +25,12 @@ def test_help_and_version() -> None:
         assert shown.output.startswith("Usage: ")
 
 
+def test_help_command_shows_the_help_of_a_command() -> None:
+    runner = CliRunner()
+    for words in ((), ("run",), ("profile", "plan")):
+        assert runner.invoke(cli, ["help", *words]).output == runner.invoke(cli, [*words, "--help"]).output
+
+
 def test_help_fits_one_look() -> None:
     assert len(SECTIONS["Commands"]) <= 10
     shown = CliRunner().invoke(cli, ["--help"], env={"COLUMNS": "80"}).output

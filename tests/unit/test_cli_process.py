@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from disttui.runner.api import ending
 from disttui.runner.cli import app
+from disttui.runner.errors import InputError
+from disttui.runner.runs import registry
 from disttui.runner.runs.store import mirrors_folder
 
 DISTTUI = str(Path(sys.executable).with_name("disttui"))
@@ -173,7 +177,27 @@ def test_a_run_that_cannot_be_kept_is_refused_before_its_hosts_are_reached(tmp_p
     env = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "file")}
     done = command("run", "2node", "--sandbox", env=env, capture_output=True)
     assert done.returncode == 2 and "connecting" not in done.stderr
-    assert "where runs are kept: Not a directory\n  → Set XDG_DATA_HOME to a folder" in done.stderr
+    assert f"cannot keep runs in {tmp_path}/file" in done.stderr
+    assert ": Not a directory\n  → Set XDG_DATA_HOME to a folder" in done.stderr
+
+
+def test_a_read_only_disk_is_named_as_the_cause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    for flag, why in ((os.ST_RDONLY, "Read-only file system"), (0, "Permission denied")):
+        monkeypatch.setattr(os, "statvfs", lambda _, flag=flag: SimpleNamespace(f_flag=flag))
+        with pytest.raises(InputError, match=f"cannot keep runs in {tmp_path}.*: {why}"):
+            registry.make_folder({"XDG_DATA_HOME": str(tmp_path)})
+
+
+def test_a_run_that_cannot_be_deleted_is_named_in_full(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a read-only disk rmtree names the first file alone."""
+
+    def refuse(_: Path) -> None:
+        raise OSError(30, "Read-only file system", ".viewer")
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    with pytest.raises(InputError, match=f"cannot delete {tmp_path}: Read-only file system"):
+        ending._remove(tmp_path)
 
 
 def test_a_relative_data_home_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -227,6 +251,22 @@ def test_a_closed_terminal_gives_back_what_a_lease_of_several_hosts_has_taken(
     assert not [*leases_of_the_tests.iterdir()]
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_from_the_beginning_is_no_traceback(tmp_path: Path, closed: str) -> None:
+    run = f"'{sys.executable}' -c 'from disttui.runner.cli import main; main()'"
+    for words, code in (("ps", 0), ("", 2)):
+        done = subprocess.run(
+            ["sh", "-c", f"{run} {words} {closed}"],
+            cwd=ROOT,
+            env={**os.environ, "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code and "Traceback" not in done.stdout + done.stderr
+
+
 def test_ctrl_c_while_the_first_modules_are_imported_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(300)\n")
     with subprocess.Popen(
@@ -244,7 +284,7 @@ def test_ctrl_c_while_the_first_modules_are_imported_is_no_traceback(tmp_path: P
 @pytest.mark.parametrize(
     ("term", "why"),
     [(None, "TERM is not set"), ("", "TERM is not set"), ("dumb", "TERM=dumb says that this one cannot draw"),
-     ("xterm", "")],
+     ("unknown", "TERM=unknown says that this one cannot draw"), ("xterm", "")],
 )  # fmt: skip
 def test_why_a_terminal_cannot_show_the_app(monkeypatch: pytest.MonkeyPatch, term: str | None, why: str) -> None:
     for name in ("stdin", "stdout", "stderr"):

@@ -89,7 +89,7 @@ def test_a_wrapped_script_on_one_host_alone_is_an_error() -> None:
     there = replace(there, workdir=replace(there.workdir, script="/w/train.py", script_exists=True))
     gone = replace(gone, workdir=replace(gone.workdir, script="/w/train.py", script_exists=False))
     job = {**SCRIPT, "wrap": ["env"]}
-    assert "node2: the script /w/train.py is not there" in planned(there, gone, job=job).found("error")[0]
+    assert "node2: the script /w/train.py does not exist" in planned(there, gone, job=job).found("error")[0]
     assert planned(gone, gone, job=job).found("error") == []
     assert planned(there, gone, job=job, launch={"allow_differences": True}).found("error") == []
 

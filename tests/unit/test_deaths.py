@@ -84,6 +84,46 @@ except OSError as error:
             "Errors:\n- Expected a Config\n- Expected None\nGiven value type: <class 'str'>\nGiven value: x",
             id="jsonargparse",
         ),
+        pytest.param(
+            "\x1b[1;35mtrain.py\x1b[0m: \x1b[1;31merror: \x1b[0munrecognized arguments: --nope\n",
+            2,
+            "train.py: error: unrecognized arguments: --nope",
+            id="argparse in colours",
+        ),
+        pytest.param(
+            "FATAL Flags parsing error: Unknown command line flag 'nope'.\nPass --helpshort or --helpfull.\n",
+            1,
+            "FATAL Flags parsing error: Unknown command line flag 'nope'.\nPass --helpshort or --helpfull.",
+            id="absl",
+        ),
+        pytest.param(
+            "Usage: train.py [OPTIONS] DATA\n╭─ Error ────────────╮\n│ Missing argument   │\n│ 'DATA'.            │\n"
+            "╰────────────────────╯\n",
+            2,
+            "Error: Missing argument 'DATA'.",
+            id="typer",
+        ),
+        pytest.param(
+            "step 1\nIn 'config': Could not find 'model/foo'\n\nAvailable options in 'model':\n\tbase\n"
+            "Config search path:\n\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n",
+            1,
+            "In 'config': Could not find 'model/foo'\nAvailable options in 'model':\nbase\nConfig search path:",
+            id="hydra, no such file",
+        ),
+        pytest.param(
+            "Could not override 'o.lrr'.\nTo append to your config use +o.lrr=0.1\nKey 'lrr' is not in struct\n\n"
+            "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n",
+            1,
+            "Could not override 'o.lrr'.\nTo append to your config use +o.lrr=0.1\nKey 'lrr' is not in struct",
+            id="hydra, no such key",
+        ),
+        pytest.param(
+            "Error executing job with overrides: []\nError in call to target 'torch.optim.adam.Adam':\n"
+            'TypeError("unexpected keyword")\n\nSet the environment variable HYDRA_FULL_ERROR=1 for a trace.\n',
+            1,
+            "Error in call to target 'torch.optim.adam.Adam':\nTypeError(\"unexpected keyword\")",
+            id="hydra, a call",
+        ),
         pytest.param("step 1 loss 2.0\nerror: 0.25\nstep 2\n3\n4\n5\n6\n", 3, "", id="long before"),
         pytest.param("step 1 loss 2.0\n", 3, "", id="nothing said"),
         pytest.param("", 127, "", id="no log"),
@@ -131,6 +171,62 @@ def test_the_exception_inside_a_group_is_the_cause(code: str, expected: tuple[st
     for words in (found, run_main._describe(caught.value)):
         assert words
         assert (words["type"], words["message"], frames(words["traceback"])[-1].line) == expected
+
+
+BAD = 'Traceback (most recent call last):\n  File "/w/a.py", line 3, in f\nValueError: bad\n'
+RICH = """╭──── Traceback (most recent call last) ────╮
+│ /w/a.py:3 in f                            │
+│ ❱ 3     raise ValueError('bad')           │
+╰───────────────────────────────────────────╯
+ValueError: bad
+"""
+BY_TORCHRUN = """W1120 12:00:00.100 12 torch/distributed/elastic/multiprocessing/api.py:897] Sending SIGTERM
+E1120 12:00:01.100 12 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 1
+Traceback (most recent call last):
+  File "/usr/local/bin/torchrun", line 8, in <module>
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+Failures:
+  <NO_OTHER_FAILURES>
+Root Cause (first observed failure):
+[0]:
+  exitcode  : 1 (pid: 12347)
+============================================================
+"""
+ECHO = BAD.replace("ValueError: bad", "RuntimeError: Connection closed by peer")
+IGNORED = f"Exception ignored in: <function X.__del__ at 0x7f>\n{BAD.replace('bad', 'at the end')}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"step 1\n{BAD}{IGNORED}", ("ValueError", "bad")),
+        (f"step 1\n{BAD}{IGNORED}{IGNORED}", ("ValueError", "bad")),
+        (f"step 1\n{IGNORED}", None),
+        (f"step 1\n{BAD}{BY_TORCHRUN}", ("ValueError", "bad")),
+        ("".join(f"[rank1]: {line}\n" for line in BAD.splitlines()) + BY_TORCHRUN, ("ValueError", "bad")),
+        (f"step 1\n{BY_TORCHRUN}", None),
+        ("".join(f"[default1]:[rank1]: {line}\n" for line in BAD.splitlines()) + BY_TORCHRUN, ("ValueError", "bad")),
+        ("".join(f"[1,0]<stderr>:{line}\n" for line in BAD.splitlines()), ("ValueError", "bad")),
+        (BAD + ECHO + BY_TORCHRUN, ("ValueError", "bad")),
+        (ECHO + BAD + BY_TORCHRUN, ("ValueError", "bad")),
+        (ECHO + BY_TORCHRUN, ("RuntimeError", "Connection closed by peer")),
+        ("".join(f"[rank1]: {one}\n[rank0]: {other}\n" for one, other in zip(ECHO.splitlines(), BAD.splitlines(),
+                                                                            strict=True)) + BY_TORCHRUN,
+         ("ValueError", "bad")),
+        (f"step 1\n{RICH}", ("ValueError", "bad")),
+        (f"step 1\n{RICH}" + "step 2\n" * 20, None),
+        ('step 1\n  File "/w/a.py", line 2\n    f(\n     ^\nSyntaxError: \'(\' was never closed\n',
+         ("SyntaxError", "'(' was never closed")),
+        (f"{BAD.replace('ValueError: bad', 'ImportError: ')}A module of NumPy\n", ("ImportError", "A module of NumPy")),
+    ],
+)  # fmt: skip
+def test_the_exception_behind_what_stands_around_it(text: str, expected: tuple[str, str] | None) -> None:
+    found = deaths.at_end(text)
+    assert (found and (found["type"], found["message"])) == expected
+    if expected and found:
+        assert [frame.line for frame in frames(found["traceback"])][-1:] in ([3], [2])
 
 
 def test_torchs_prefix_is_taken_off_and_its_last_warnings_are_no_part_of_it() -> None:

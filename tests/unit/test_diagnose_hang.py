@@ -38,7 +38,7 @@ def test_gloo_names_the_rank_that_has_not_entered() -> None:
     """Recorded from a real run: rank 1 sleeps in load_batch before the fourth all_reduce."""
     assert sentences(loaded("hang_gloo")) == [
         "ranks 0, 2 wait in all_reduce #4 (train.py:6); "
-        "rank 1 has not entered it: it is in load_batch (data.py:3) for 62 s"
+        "rank 1 has not entered it: it has been in load_batch (data.py:3) for 62 s"
     ]
 
 
@@ -91,7 +91,7 @@ def test_nccl_ranks_that_ran_ahead_wait_for_the_first_that_is_missing() -> None:
     """The shape of NCCL's recorder: numbers are numbers, ranks enqueue more before they wait at a synchronisation."""
     assert sentences(loaded("hang_nccl")) == [
         "ranks 0-2 wait in all_reduce #1580 (trainer.py:211); "
-        "rank 3 has not entered it: it is in __getitem__ (data.py:41) for 62 s"
+        "rank 3 has not entered it: it has been in __getitem__ (data.py:41) for 62 s"
     ]
 
 
@@ -205,7 +205,7 @@ def test_a_rank_that_never_entered_a_collective_is_missing_in_the_first() -> Non
     ranks += [standing(rank, f"node{rank + 1}", waiting) for rank in (1, 2)]
     assert sentences(ranks) == [
         "ranks 1, 2 wait in broadcast #1 (job.py:82); "
-        "rank 0 has not entered it: it is in read_text (job.py:53) for 80 s"
+        "rank 0 has not entered it: it has been in read_text (job.py:53) for 80 s"
     ]
 
 

@@ -45,7 +45,7 @@ def hinted(state: RunState) -> tuple[str, str]:
         ("address_resolution", "address resolution", "node2 cannot resolve"),
         ("download", "download", "node2 does not reach that address"),
         ("too_many_files", "too many open files", "ulimit -n"),
-        ("allocation", "out of memory: allocation", "could not give 1048576.0 GiB"),
+        ("allocation", "out of memory: allocation", "not have enough memory to allocate 1048576.0 GiB"),
         ("memory_error", "out of memory: allocation", "node2"),
         ("cuda_library", "CUDA libraries missing", "node2 lacks libcudnn.so.9"),
         ("torch_cuda_library", "CUDA libraries missing", "node2 lacks libcudnn.so.9"),
@@ -227,7 +227,26 @@ MESSAGES = [
     ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "GPU busy", "compute mode"),
     ("Unable to determine the device handle for GPU0000:4E:00.0: GPU is lost", "GPU lost", "xid"),
     ("CUDA error: an illegal memory access was encountered", "illegal memory access", "CUDA_LAUNCH_BLOCKING"),
+    ("RM has detected an NVML/RM version mismatch.", "driver combination", "reboot"),
+    ("DataLoader worker (pid 5) is killed by signal: Segmentation fault. ", "DataLoader worker crash", "num_workers=0"),
+    ("can't start new thread", "processes and threads", "ulimit -u"),
+    ("[Errno 11] Resource temporarily unavailable", "processes and threads", "OMP_NUM_THREADS"),
+    ("[Errno 30] Read-only file system: '/data/x'", "read-only file system", "another folder"),
+    ("[Errno 116] Stale file handle: '/nfs/x'", "network file system", "replaced or removed"),
+    ("You are trying to access a gated repo.", "gated model", "HF_TOKEN"),
+    ("/lib/libc.so.6: version `GLIBC_2.32' not found (required by /w/x.so)", "binary of another system", "built"),
+    ("/w/flash.so: undefined symbol: _ZN3c104cuda9SetDeviceEi", "binary of another system", "torch"),
+    ("Expected to have finished reduction in the prior iteration", "unused parameters", "find_unused_parameters"),
+    ("bash: ./a.sh: /usr/bin/bash^M: bad interpreter: No such file or directory", "Windows line ends", "sed -i"),
+    ("/usr/bin/env: ‘bash\\r’: No such file or directory", "Windows line ends", "eol=lf"),
 ]
+
+
+def test_out_of_memory_without_numbers_is_the_gpus() -> None:
+    name, text = hinted(
+        failed({1: {"type": "torch.AcceleratorError", "message": "CUDA error: out of memory\nCUDA kernel"}})
+    )
+    assert name == "out of memory: gpu" and text.startswith("The GPU's memory is full. Use a smaller batch")
 
 
 @pytest.mark.parametrize(("message", "name", "words"), MESSAGES, ids=[message for message, *_ in MESSAGES])
@@ -248,4 +267,4 @@ def test_a_file_that_was_to_be_written_needs_its_folder(line: str) -> None:
     trace = f'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    {line}\n{message}'
     name, text = hinted(failed({1: {"type": "FileNotFoundError", "message": message, "traceback": trace}}))
     assert name == "folder missing"
-    assert text.startswith("node2 cannot write out/result.json, whose folder is not there: create out first")
+    assert text.startswith("node2 cannot write out/result.json, whose folder does not exist: create out first")

@@ -56,8 +56,8 @@ EVIL = {
     "on_end": {"command": ["sh", "-c", "a\n\x1b[8mb"], "webhook": "http://hooks.example.org"},
 }
 SHOWN = [
-    ("python", "on node3, already for a plan: ~/x/bin/python"),
-    ("activate", "on node2, already for a plan: source venv/bin/activate"),
+    ("python", "on node3, also while checking: ~/x/bin/python"),
+    ("activate", "on node2, also while checking: source venv/bin/activate"),
     ("job.wrap", "on node1, node2, node3: nice -n 5"),
     ("job.script", "on node1, node2, node3: train.py"),
     ("on_end.command", "on this machine, when the run ends: sh -c 'a'\\n\"$(printf '\\\\033\\\\133\\\\070\\\\155b')\""),
@@ -129,7 +129,7 @@ def test_validate_tells_what_a_profile_runs(profile: Path, tmp_path: Path) -> No
     done = command(tmp_path, "profile", "validate", str(profile))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1:] == [
-        "  activate: on local, already for a plan: touch ran; true",
+        "  activate: on local, also while checking: touch ran; true",
         "  job.command: on local: true",
         "  on_end.command: on this machine, when the run ends: touch ended",
         "  on_end.webhook: on this machine, when the run ends: https://hooks.example.org/…",

@@ -304,18 +304,54 @@ def test_an_attempt_that_goes_on_in_epoch_1_counts_epoch_0_where_the_first_attem
 LIGHTNING = [f"Epoch 1:   0%|          | {done}/20 [00:00<00:00, 16.70it/s, loss=0.012]" for done in (0, 5)]
 
 
-def test_a_table_of_losses_has_its_names_from_its_head() -> None:
+YOLO = "  Epoch    GPU_mem   box_loss   cls_loss  Instances       Size"
+TABLES = [
+    ("epoch,lr,step,train_loss,val_loss\n0,0.001,9,0.693,\n0,,9,,0.689\n1,,19,0.5,",
+     [{"epoch": 0, "lr": 0.001, "step": 9, "loss": 0.693}, {"epoch": 0, "step": 9, "val_loss": 0.689},
+      {"epoch": 1, "step": 19, "loss": 0.5}]),
+    ("step\tloss\tlr\n10\tnan\t1e-3", [{"step": 10, "loss": "nan", "lr": 0.001}]),
+    ("epoch;loss\n1;2,5", []),
+    ("[rank0]: epoch,loss\n[rank0]: 1,0.5", [{"epoch": 1, "loss": 0.5}]),
+    ("epoch,loss\n1,2,5\n2,1.5", [{"epoch": 2, "loss": 1.5}]),
+    ("  epoch    train_loss    valid_acc    valid_loss    cp     dur\n-------  ----\n"
+     "      1        \x1b[36m0.6905\x1b[0m       0.6150        0.6749     +  0.0437\n"
+     "      2        0.6648       0.6150        0.6633        0.0198",
+     [{"epoch": 1, "loss": 0.6905, "val_accuracy": 0.615, "val_loss": 0.6749, "dur": 0.0437},
+      {"epoch": 2, "loss": 0.6648, "val_accuracy": 0.615, "val_loss": 0.6633, "dur": 0.0198}]),
+    ("epoch     train_loss  valid_loss  time    \n0         0.540289    0.404287    00:05     ",
+     [{"epoch": 0, "loss": 0.540289, "val_loss": 0.404287}]),
+    ("| Step | Training Loss | Accuracy |\n|------|---|---|\n| 500  | 0.4321 | 81% |",
+     [{"step": 500, "loss": 0.4321, "accuracy": 81}]),
+    ("Epoch\tTraining Loss\tValidation Loss\n1\tNo log\t0.3987", [{"epoch": 1, "val_loss": 0.3987}]),
+    ("┏━━━┳━━━┓\n┃ epoch ┃ loss   ┃\n│ 1     │ 0.6931 │", [{"epoch": 1, "loss": 0.6931}]),
+    ("epoch, loss of each, and time\n1, 2, 3", []),
+    ("1 0.5 2\nstep loss lr\n1 0.5\n1 0.5 x", []),
+    (f"{YOLO}\n  2/100  2.36G  1.185  2.345  32  640: 100%|####| 8/8 [00:02<00:00, 3.5it/s]",
+     [{"box_loss": 1.185, "cls_loss": 2.345, "step": 8, "epoch": 2, "steps": 800}]),
+    (f"{YOLO}\n  2/100  2.36G  1.185  2.345  32  640: 50% ━━━━━━────── 4/8 2.1it/s 1.8s<2.0s\n"
+     "   Class   Images  Box(P   R: 100% ━━━━━━━━━━━━ 4/4 5.1it/s 0.8s",
+     [{"box_loss": 1.185, "cls_loss": 2.345, "step": 4, "epoch": 2, "steps": 800}]),
+    (f"{YOLO}\n  0/9  2.36G  1.185  2.345  32  640: 100%|####| 10/10 [00:02<00:00, 3.5it/s]",
+     [{"box_loss": 1.185, "cls_loss": 2.345, "step": 10, "epoch": 0, "steps": 100}]),
+    ("[step=10/700,epoch=0]\n    train/CrossEntropyLoss=10.91\n    throughput/tokens=5\nloss 2.0",
+     [{"loss": 10.91, "step": 10, "steps": 700}, {"loss": 2.0}]),
+    ("[batch=2/480]:\n\t Train loss/train/total: 11.5", [{"loss": 11.5, "step": 2, "steps": 480}]),
+    ("Epoch: 1/2\n 50/100 [==>..] - ETA: 9s - loss: 2.0\n100/100 [===] - 1s 5ms/step - loss: 1.9 - val_loss: 1.8\n"
+     "Epoch: 2/2\n 50/100 [==>..] - ETA: 9s - loss: 1.5\n20/20 [===] - 0s 2ms/step - loss: 1.4",
+     [{"loss": 2.0, "step": 50, "epoch": 1, "steps": 200},
+      {"loss": 1.9, "val_loss": 1.8, "step": 100, "epoch": 1, "steps": 200},
+      {"loss": 1.5, "step": 150, "epoch": 2, "steps": 200}]),
+    ("Epoch 1/2\n100/100 - 1s - loss: 1.9\nEpoch 2/2\n100/100 - 1s - loss: 1.8\n"
+     "  1/100 [....] - ETA: 9s - loss: 1.7\n100/100 - 1s - loss: 1.7",
+     [{"loss": 1.9, "step": 100, "epoch": 1, "steps": 200}, {"loss": 1.8, "step": 200, "epoch": 2, "steps": 200}]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "records"), TABLES, ids=[text[:40] for text, _ in TABLES])
+def test_numbers_whose_names_are_in_another_line(text: str, records: list[dict[str, Any]]) -> None:
     known = Recogniser()
-    assert not known.read(b"      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size")
-    row = "      2/100      2.36G      1.185      2.345      1.234         32        640"
-    assert known.read(f"{row}: 100%|####| 8/8 [00:02<00:00, 3.5it/s]".encode()) == {
-        "box_loss": 1.185,
-        "cls_loss": 2.345,
-        "dfl_loss": 1.234,
-        "step": 8,
-        "epoch": 2,
-        "steps": 800,
-    }
+    lines = [line.encode() for line in text.split("\n")]
+    assert [found for line in lines if may_tell(line) and (found := known.read(line))] == records
 
 
 def test_a_link_in_a_line_is_no_metric() -> None:

@@ -138,6 +138,14 @@ def test_the_launcher_that_a_file_is_for_is_chosen() -> None:
     assert "0: launch.launcher: ambiguous: mpirun and deepspeed read such files" in said
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "'::1'"])
+def test_the_loopback_address_is_no_meeting_point_of_several_machines(address: str) -> None:
+    text = f"distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 4\nmain_process_ip: {address}\n"
+    profile, said = taken(text, hosts=("a", "b"))
+    assert profile.launch.master is None or profile.launch.master == "auto"
+    assert "main_process_ip: ambiguous" in said and "<host 1 of 2>" in read_foreign(text, "f").text
+
+
 def test_hosts_that_the_file_does_not_name_are_marked_and_reported() -> None:
     imported = read_foreign(TWO_MACHINES, "acc.yaml")
     assert '  - "<host 2 of 2>"\n' in imported.text
@@ -178,6 +186,35 @@ def test_as_many_hosts_are_given_as_the_file_has_machines() -> None:
     assert "file:10: num_machines is 2, and --host is given 3 times\n  → Give --host 2 times" in said
     assert "the file names its hosts" in refused("node1 slots=4\n", hosts=("a",))
     assert "--host a$b: 'a$b' holds '$'" in refused(ONE_MACHINE, hosts=("a$b",))
+
+
+@pytest.mark.parametrize(("hosts", "taken_over"), [(1, 2), (2, 2), (3, 3), (5, 4)])
+def test_of_a_range_of_nodes_as_many_are_taken_as_hosts_are_given(hosts: int, taken_over: int) -> None:
+    text, given = "#!/bin/sh\n#SBATCH --nodes=2-4\nsrun python a.py\n", [f"n{at}" for at in range(hosts)]
+    if hosts != taken_over:
+        with pytest.raises(InputError, match=f"nodes is {taken_over}, and --host is given {hosts} times"):
+            read_foreign(text, "f", hosts=given)
+        return
+    assert f"nodes: ambiguous: 2-4: as many as Slurm gives, and a profile says one number → {hosts}" in notes(
+        read_foreign(text, "f", hosts=given)
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "env", "note"),
+    [
+        ("fp16: true\n", {"ACCELERATE_MIXED_PRECISION": "fp16"}, "fp16: translated: fp16 → job.env"),
+        ("fp16: false\n", {}, "fp16: dropped: the default"),
+        ("fp16: true\nmixed_precision: bf16\n", {"ACCELERATE_MIXED_PRECISION": "bf16"}, "mixed_precision counts"),
+        ("dynamo_backend: INDUCTOR\n", {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR"}, "dynamo_backend: translated"),
+        ("fsdp_config: {fsdp_backward_prefetch_policy: BACKWARD_PRE}\n",
+         {"ACCELERATE_USE_FSDP": "true", "FSDP_BACKWARD_PREFETCH": "BACKWARD_PRE"}, "prefetch_policy: translated"),
+        ("gpu_ids: [0, 2]\n", {}, "gpu_ids: translated: → hosts.0.gpus: [0, 2]"),
+    ],
+)  # fmt: skip
+def test_keys_of_accelerates_first_releases_are_translated(more: str, env: dict[str, str], note: str) -> None:
+    profile, said = taken(f"distributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 2\n{more}")
+    assert profile.job.env == env and note in said
 
 
 def test_a_hostfile_gives_each_host_its_processes() -> None:
@@ -419,6 +456,10 @@ def test_a_job_script_becomes_a_job_of_slurm_on_its_login_node() -> None:
         made = parse(read_foreign(f"#!/bin/sh\n#SBATCH -N2 --ntasks-per-node 4 {asked}\nsrun python a.py\n", "file",
                                   login="cluster").text, "imported.yaml")  # fmt: skip
         assert made.slurm and made.slurm.gpus_per_node == each, asked
+    for asked in ("--gpus-per-node=8", "--gres=gpu:a100:8"):
+        text = f"#!/bin/sh\nsrun -N2 --ntasks-per-node=8 {asked} python a.py\n"
+        made = parse(read_foreign(text, "file", login="cluster").text, "imported.yaml")
+        assert made.slurm and (made.slurm.nodes, made.slurm.gpus_per_node) == (2, 8)
     odd = notes(read_foreign("#!/bin/sh\n#SBATCH -N2 --gpus=3 --array=1-9 --no-requeue\nsrun python a.py\n", "file",
                              login="cluster"))  # fmt: skip
     assert "gpus: ambiguous: 3: write slurm.gpus_per_node" in odd and "array: dropped: a run is one job" in odd
@@ -503,6 +544,17 @@ STARTS = [
     ("srun torchrun --nproc-per-node 8 --tee 3 -- a.py --x", "torchrun", "a.py --x"),
     ("CONFIG=${1:-base}\nsrun torchrun --nproc-per-node 8 a.py $CONFIG ${2:-small}", "torchrun", "a.py base small"),
     ("srun --gres=gpu:a100:8,nvme:1 torchrun --nproc-per-node gpu a.py", "torchrun", "a.py"),
+    ("read -r -d '' cmd <<EOF\necho \"--- start ---\" \\\n&& torchrun --nproc_per_node 8 a.py --name \"x\" \\\n"
+     "  --nodes ${SLURM_NNODES}\nEOF\nsrun bash -c \"${cmd}\"", "torchrun", "a.py --name x --nodes 2"),
+    ("IFS= read -rd '' CMD <<'EOF' || true\ntorchrun --nproc_per_node 8 a.py\nEOF\nsrun bash -c \"$CMD\"",
+     "torchrun", "a.py"),
+    ("cmd=$(cat <<EOF\ntorchrun --nproc_per_node=8 a.py\nEOF\n)\nsrun bash -c \"$cmd\"", "torchrun", "a.py"),
+    ("srun bash -l <<'EOF'\nset -e\ntorchrun --nproc_per_node=8 a.py\nEOF", "torchrun", "a.py"),
+    ("cat > x <<EOF\nit's \"open\nEOF\nsrun torchrun --nproc_per_node=8 a.py", "torchrun", "a.py"),
+    ("S=$(python -c \"print(\\\",\\\".join(['1']))\")\nsrun torchrun --nproc_per_node=8 a.py", "torchrun", "a.py"),
+    ("srun uv run --frozen -m torch.distributed.run --nproc-per-node 8 a.py", "torchrun", "a.py"),
+    ("srun --ntasks=${GPUS:-16} --ntasks-per-node=${EACH:-8} python a.py", "torchrun", "a.py"),
+    ("deepspeed --include localhost:0,1,2,3,4,5,6,7 a.py", "deepspeed", "a.py"),
 ]  # fmt: skip
 
 
@@ -547,6 +599,8 @@ def test_a_start_that_is_not_understood_is_refused(line: str) -> None:
         ("-N2 --gres=tmp:1,gpu:3g.20gb:2", 2, 2),
         ("-N2 --gres=gpu", 2, 1),
         ("-N2 --gpus-per-node=a100:2,v100:2", 2, 4),
+        ("-N2 --tasks-per-node=4", 2, 4),
+        ("--nodes=2-4 --ntasks-per-node=4", 2, 4),
     ],
 )
 def test_counts_of_hosts_follow_from_the_directives(directives: str, hosts: int, processes: int) -> None:
@@ -560,6 +614,8 @@ def test_counts_of_hosts_follow_from_the_directives(directives: str, hosts: int,
         ("srun -N 2 -n 8 python a.py", 2, 4),
         ("srun -N2 -n8 python a.py", 2, 4),
         ("srun --nodes=2-2 --ntasks-per-node=8 python a.py", 2, 8),
+        ("srun --ntasks=16 --ntasks-per-node=8 python a.py", 2, 8),
+        ("srun --ntasks=${G:-16} --ntasks-per-node=${E:-8} python a.py", 2, 8),
         ("srun --nodes 2 torchrun --nproc-per-node 8 a.py", 2, 8),
         ("mpirun -np 16 -npernode 8 python a.py", 2, 8),
         ("mpirun -np 4 -npernode 8 python a.py", 1, 4),
@@ -578,6 +634,9 @@ def test_counts_of_hosts_follow_from_the_command(line: str, hosts: int, processe
         ("#!/bin/bash\n#$ -l gpu=4\npython a.py\n", r"#\$ - begins the directives of another"),
         ("#!/bin/tcsh\n#SBATCH -N2\nsrun python a.py\n", "tcsh, expected a script of bash"),
         ("#!/bin/bash\n#SBATCH -N2\nsrun -n 3 python a.py\n", "srun --ntasks: 3 in all, for 2 nodes"),
+        ("#!/bin/bash\n#SBATCH -N4-2\nsrun python a.py\n", "file:2:1: nodes: 4-2, expected the smaller number first"),
+        ("#!/bin/bash\n#SBATCH -N2 \\\n#SBATCH -n4\nsrun python a.py\n", "file:2:1: a backslash ends the line"),
+        ("#!/bin/bash\n#SBATCH -N1,3\nsrun python a.py\n", "file:2:1: nodes: 1,3, expected a whole number"),
     ],
 )
 def test_scripts_whose_counts_cannot_be_known_are_refused(text: str, message: str) -> None:
@@ -594,6 +653,12 @@ def test_scripts_whose_counts_cannot_be_known_are_refused(text: str, message: st
         ("export CUDA_VISIBLE_DEVICES=0,1\nsrun python a.py", "CUDA_VISIBLE_DEVICES: ambiguous: 0,1: dropped"),
         ("module load x\nsrun apptainer exec i.sif python a.py", "module load x: ambiguous: a container runs only"),
         ("export N=$SLURM_JOB_ID\nsrun python a.py", "$SLURM_JOB_ID: ambiguous: Slurm sets it"),
+        ("srun -n $K python a.py", "num_processes: ambiguous: srun: ${var:K} is not known here → 8"),
+        ("for s in 1 2; do\nsrun python a.py $s\ndone", "$s: ambiguous: the `for` of line 5 sets it"),
+        (
+            'read -r -d \'\' c <<E\nexport A="x:${A}" && python a.py\nE\nsrun bash -c "$c"',
+            'translated: A="x:${A}" → activate',
+        ),
     ],
 )
 def test_what_counts_or_is_lost_beside_the_command_is_noted(line: str, note: str) -> None:
@@ -608,6 +673,8 @@ def test_directives_that_leave_the_count_open_say_so() -> None:
         read_foreign("#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N2\nsrun python a.py\n", "file")
     alone = read_foreign("#!/bin/sh\ntorchrun --nnodes 2 --nproc_per_node 8 a.py\n", "file")
     assert alone.text.count("<host") == 2
+    unknown = notes(read_foreign("#!/bin/sh\ntorchrun --nnodes $N:$N --nproc_per_node 8 a.py\n", "file"))
+    assert "torchrun --nnodes: ambiguous: ${var:N}:${var:N} is not known here → 1 host, or those of --host" in unknown
     said = taken(f"{TWO}torchrun --nnodes=4 a.py\n", hosts=("n1", "n2"))[1]
     assert "torchrun --nnodes: ambiguous: 4, and nodes is 2" in said
     assert "num_processes: ambiguous: torchrun --nproc-per-node is not given" in said

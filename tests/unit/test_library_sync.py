@@ -276,9 +276,7 @@ def test_a_clone_that_cannot_be_used(users: tuple[User, User], tmp_path: Path) -
         alice.sync()
     folder = bob.library.folder
     folder.rename(tmp_path / "gone")
-    with pytest.raises(
-        InputError, match=r"team: the folder of this library is not there\n  → disttui library sync team"
-    ):
+    with pytest.raises(InputError, match=r"team: the folder of this library is missing\n  → disttui library sync team"):
         bob.save("two", PROFILE, base=PROFILE)
     assert bob.sync().cloned and bob.read("two") == PROFILE
     bob.environ["PATH"] = str(tmp_path)

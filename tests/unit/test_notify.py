@@ -476,6 +476,6 @@ def test_invalid_notify_is_refused_with_its_place(text: str, said: str) -> None:
 def test_trust_question_names_where_a_profile_sends() -> None:
     profile = parse(BASE + "notify: {webhook: 'https://evil.example/x?y', slack: '${env:HOOK}'}\n", "one.yaml")
     lines = dict(effect_lines(profile))
-    assert lines["notify.webhook"] == "on a, b, sends what happens to the run: https://evil.example/…"
-    assert lines["notify.slack"] == "on a, b, sends what happens to the run: ${env:HOOK}"
+    assert lines["notify.webhook"] == "on a, b, on events of the run: https://evil.example/…"
+    assert lines["notify.slack"] == "on a, b, on events of the run: ${env:HOOK}"
     assert lines["${env:HOOK}"] == "to a, b, as notify.slack"

@@ -34,9 +34,9 @@ def cases() -> Iterator[Any]:
     desk, box = facts("cpu_desk"), facts("a100x8")
     ours = {"job": SCRIPT}
     missing = changed(desk, "workdir", script="/home/ada/p/train.py", script_exists=False)
-    yield "script", missing, ours, ("node1: the script /home/ada/p/train.py is not there", "job.script")
+    yield "script", missing, ours, ("node1: the script /home/ada/p/train.py does not exist", "job.script")
     nowhere = changed(desk, "workdir", path="/home/ada/p", exists=False)
-    yield "workdir", nowhere, ours, ("node1: the working folder /home/ada/p is not there", "job.workdir")
+    yield "workdir", nowhere, ours, ("node1: the working folder /home/ada/p does not exist", "job.workdir")
     locked = changed(desk, "disk", writable=False)
     yield (
         "run folder",
@@ -56,8 +56,14 @@ def cases() -> Iterator[Any]:
     )
     yield "no python", replace(desk, interpreters=()), {}, ("node1: no Python was found", "Install one")
     gone = {"python": "/opt/x/bin/python"}
-    yield "wrong python", desk, gone, ("node1: /opt/x/bin/python is not there", "`python`")
-    yield "misspelt python", desk, {"python": "pyhton3"}, ("node1: pyhton3 is not on its PATH", "`python`")
+    yield "wrong python", desk, gone, ("node1: /opt/x/bin/python does not exist", "`python`")
+    unseen = ("/opt/x/bin/python cannot be inspected: [Errno 2] No such file or directory",)
+    yield "wrong python, inspected", replace(desk, problems=unseen), gone, ("node1: /opt/x/bin/python does not exist",)
+    other = ("/opt/x/bin/python cannot be inspected: it is not Python 3 (pip 24)",)
+    yield "another program as python", replace(desk, problems=other), gone, (f"node1: {other[0]} → Correct",)
+    beside = {"python": "/usr/bin/pyhton3"}
+    yield "misspelt path", desk, beside, ("Did you mean /usr/bin/python3? Correct `python`",)
+    yield "misspelt python", desk, {"python": "pyhton3"}, ("node1: pyhton3 is not in PATH", "`python`")
     bare = replace(desk.interpreters[0], path="/opt/x/bin/python", source="profile")
     yield "torch elsewhere", replace(desk, interpreters=(bare, desk.interpreters[1])), gone, ("no torch in /opt/x/bin",)
     old = replace(desk.interpreters[1], torch="2.5.1+cpu")
@@ -114,7 +120,7 @@ def test_a_script_that_lies_here_is_pointed_at(tmp_path: Path, monkeypatch: pyte
     missing = changed(facts("cpu_desk"), "workdir", script="/home/ada/train.py", script_exists=False)
     job = {"script": "train.py"}
     (seen,) = planned(missing, hosts=[{"host": "local"}], job=job).found("error")
-    assert seen.endswith(f"is not there → It is here: set `job.workdir: {tmp_path}` in the profile"), seen
+    assert seen.endswith(f"does not exist → It is here: set `job.workdir: {tmp_path}` in the profile"), seen
     (seen,) = planned(missing, job=job).found("error")
     cure = f"→ It is on this machine: set `job.sync: {tmp_path}` to send its folder, or correct `job.workdir`"
     assert seen.endswith(cure), seen
@@ -132,7 +138,7 @@ def test_what_the_empty_homes_of_a_sandbox_lack_is_looked_for_on_this_machine() 
     for host, in_home in ((nowhere, True), (missing, True), (elsewhere, False)):
         it = planned(host, job=SCRIPT)
         found = check(as_run(it.profile, sandbox=True), it.facts, it.plan, {})
-        (cure,) = (one.cure for one in found if "is not there" in one.what and one.cure.count("workdir"))
+        (cure,) = (one.cure for one in found if "does not exist" in one.what and one.cure.count("workdir"))
         assert (cure == f"{EMPTY}{Path.cwd()}") is in_home, cure
 
 
@@ -174,7 +180,7 @@ def test_a_busy_gpu_of_the_profile_is_a_warning() -> None:
     it = planned(facts("a100x6_busy"), hosts=[{"gpus": [1, 2]}])
     assert it.found("error") == []
     assert it.found("warning") == [
-        "node1: GPU 2 is held by alice (python, 11.2 GiB) → Take another by `gpus`, or ask its user"
+        "node1: GPU 2 is held by alice (python, 11.2 GiB) → Take another with `gpus`, or ask its user"
     ]
 
 

@@ -95,6 +95,13 @@ def test_a_driver_without_devices_is_no_problem() -> None:
     assert _parsed("gpus-none.txt") == ([], [])
 
 
+def test_a_lost_gpu_is_left_out_and_named() -> None:
+    problems: list[str] = []
+    lost = ", ".join(["[GPU is lost]"] * 4)
+    assert gpu.parse_gpus(f"0, GPU-a, {lost}, 550.54.15, [GPU is lost]", problems) == []
+    assert problems == ["GPU 0 does not answer, and is left out: nvidia-smi says [GPU is lost]"]
+
+
 def test_garbage_and_truncation() -> None:
     gpus, problems = _parsed("gpus-garbage.bin")
     assert gpus == []
@@ -257,6 +264,22 @@ def test_what_amd_smi_says(wrapped: bool) -> None:
     (one,) = amd.parse_amd_smi(static, metric)
     assert (one["name"], one["memory_total"], one["memory_used"]) == ("AMD Instinct MI300X", 196592 << 20, 283 << 20)
     assert (one["use"], one["compute_capability"], one["driver"]) == (5, "gfx942", "6.8.5")
+
+
+@pytest.mark.parametrize(
+    ("size", "total"),
+    [
+        ({"size": {"value": 192, "unit": "GiB"}}, 192 << 30),
+        ({"size": "196592 MB"}, 196592 << 20),
+        ({"size": 196592}, 0),
+        ({"size": "N/A"}, 0),
+        ({"size_mb": 196592}, 196592 << 20),
+        ({"vram_size_mb": 65536}, 65536 << 20),
+    ],
+)
+def test_memory_of_amd_smi_has_its_unit_or_is_unknown(size: dict[str, object], total: int) -> None:
+    (one,) = amd.parse_amd_smi([{"gpu": 0, "asic": {"market_name": "N/A"}, "vram": size}], None)
+    assert (one["name"], one["memory_total"]) == ("AMD GPU", total)
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"card0": 3}, [{"gpu": "x"}], {"gpu_data": {}}, "text"])

@@ -112,6 +112,7 @@ HOSTS = [
     ("['$(id)']", f"2:9: host: '$(id)' holds '$', {HOST}"),
     ('["a\\e[2J"]', f"2:9: host: 'a\\x1b[2J' holds '\\x1b', {HOST}"),
     ("['@n']", f"2:9: host: an empty name, {HOST}"),
+    ("[ssh://a:22]", "2:9: host: 'ssh://a:22' begins with ssh://, expected user@host:port without it"),
     ("[a:b:c]", "2:9: host: 'a:b:c' has too many colons, expected host:port, or [IPv6 address]:port"),
     ("['[::1]x']", "2:9: host: '[::1]x' is not a valid address, expected [IPv6 address]:port"),
     ("[n:99999]", "2:9: host: '99999', expected a port from 1 to 65535"),

@@ -411,7 +411,8 @@ def test_the_story_of_a_signal() -> None:
     cause = {"node": 0, "rank": 0, "kind": "signal", "code": -9}
     lines = ending(finish(training(), {"state": "failed", "code": 1, "cause": cause}), 30, Path("logs"), {})
     assert "rank 0 on node1 ended with SIGKILL (killed, by the kernel's out-of-memory killer" in lines[0]
-    assert code_words(3) == "exit code 3"
+    assert code_words(3) == "exit code 3" and code_words(130) == "exit code 130"
+    assert code_words(139) == "exit code 139, as shells report SIGSEGV (invalid memory access in native code)"
     assert code_words(-64) == "SIGRTMAX"
     assert code_words(None) == "an unknown exit code"
 

@@ -423,9 +423,9 @@ def test_what_runs_is_said_once_also_where_the_profile_says_it_for_a_host() -> N
     now = profile(hosts=hosts, activate=line)
     lines = changes(None, now)
     assert [one for one in lines if "activate" in one or "python" in one] == [
-        f"+ python: on b, already for a plan: {path}",
-        f"+ activate: on a, already for a plan: {line}",
-        "+ activate: on b, already for a plan: module load cuda",
+        f"+ python: on b, also while checking: {path}",
+        f"+ activate: on a, also while checking: {line}",
+        "+ activate: on b, also while checking: module load cuda",
     ]
     moved = profile(hosts=[{"host": "a", "activate": line}, hosts[1]])
     both = {f"- activate: {line}", f"+ hosts.a.activate: {line}"}
@@ -443,7 +443,7 @@ def test_no_number_of_other_lines_hides_what_runs() -> None:
     lines = changes(None, profile(hosts=hosts, job=job, on_end={"command": ["beep"]}))
     for shown in ("+ job.command: on all 300 hosts: evil", "+ ${env:KEY}: to all 300 hosts, as B",
                   "+ on_end.command: on this machine, when the run ends: beep", "+ hosts: n299",
-                  "+ python: on n299, already for a plan: /opt/299/bin/python"):  # fmt: skip
+                  "+ python: on n299, also while checking: /opt/299/bin/python"):  # fmt: skip
         assert shown in lines
     assert lines[-1].endswith("more lines: read the file") and len(lines) < 620
 
@@ -457,6 +457,19 @@ def test_validate_shows_a_command_that_the_author_made_look_like_a_secret(home: 
     done = command(home, "profile", "validate", "team/train", "team/other")
     assert done.stdout.count(f"job.command: on local: sh -c '{evil}' {HF}\n") == 2
     assert "'job.env.A_PASSWORD' looks like a secret" in done.stderr
+
+
+def test_validate_masks_a_token_among_the_arguments(home: Path) -> None:
+    args = f"[--lr, '1', --token, {HF}, --password=aB3dE5gH7jK9, 'x{HF[:9]}']"
+    text = TEAM.replace('command: ["true"]', f"script: a.py, args: {args}").replace("WORK", str(home / "work"))
+    (home / "team" / "train.yaml").write_text(text)
+    for form in ((), ("--json",)):
+        done = command(home, *form, "profile", "validate", "team/train")
+        assert done.returncode == 2 and HF not in done.stdout + done.stderr and "aB3dE5gH7jK9" not in done.stdout
+        assert f"--lr 1 --token '***' '--password=***' x{HF[:9]}" in done.stdout
+    assert (
+        "'job.args.3' looks like a token of Hugging Face" in command(home, "profile", "validate", "team/train").stderr
+    )
 
 
 def test_the_app_asks_about_a_found_run_with_every_word_of_its_commands(tmp_path: Path) -> None:
@@ -485,8 +498,8 @@ def test_no_number_of_hosts_and_secrets_hides_what_runs(many: dict[str, Any]) ->
 def test_a_package_with_the_name_of_a_token_is_shown() -> None:
     before, now = (profile(activate=f"pip install sk-{name}-of-somebody-else") for name in ("learn", "evil"))
     lines = changes(before, now)
-    assert "- activate: on a, already for a plan: pip install sk-learn-of-somebody-else" in lines
-    assert "+ activate: on a, already for a plan: pip install sk-evil-of-somebody-else" in lines
+    assert "- activate: on a, also while checking: pip install sk-learn-of-somebody-else" in lines
+    assert "+ activate: on a, also while checking: pip install sk-evil-of-somebody-else" in lines
     assert not any("***" in line for line in lines)
 
 

@@ -99,6 +99,7 @@ class LogBody(Widget, can_focus=True):
         self._page: list[tuple[int, int]] = []
         self._drawn: object = None
         self._cursor = 0
+        self._height = 0
         self._chosen = range(0)
         self._thumbs = range(0)
         self._dragging = ""
@@ -377,6 +378,12 @@ class LogBody(Widget, can_focus=True):
         seen = self.cursor_seen
         self.show(replace(self.view, wrap=not self.view.wrap, skip=0, x=0))
         if seen:
+            self.keep_cursor()
+
+    def on_resize(self) -> None:
+        """Keep the cursor's line on a smaller screen."""
+        before, self._height = self._height, self.size.height
+        if not self.view.following and on_screen(self.view, self.lines, before):
             self.keep_cursor()
 
     def action_mark(self) -> None:

@@ -102,7 +102,9 @@ class CheckStep(Step):
         else:
             name = clean(view.draft.path.name) if view.draft.path else "not saved yet"
             self._pane("profile").tell(_yaml(view.draft.text), f"[2] profile: {name}")
-        self._pane("commands").tell(_commands(planned) if planned else [Point("not decided yet", "$muted")])
+        self._pane("commands").tell(
+            _commands(planned) if planned else [Point("shown once every host has answered", "$muted")]
+        )
         self.query_one("#verdict", Static).update(self._verdict(view))
         self._mark()
 

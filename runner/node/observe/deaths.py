@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from typing import TypedDict
+from typing import Iterable, Iterator, TypedDict
 
 from ...protocol.cause import is_consequence
 from ...protocol.events import OomEvidence
@@ -21,18 +21,39 @@ from ..probe import cgroup
 _LONGEST_MESSAGE = 8
 """Lines of an error message; beyond these the text is later output."""
 _FIRST = "Traceback (most recent call last):"
+# Python's report of a script that it cannot compile has no first line.
+_NOT_COMPILED = re.compile(r'  File "[^"]{1,1000}", line \d{1,9}$')
+_OF_TORCHRUN = "\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError"
+# torchrun's log lines, which stand between a rank's traceback and its own: E1120 12:00:01.100 …, and before 2.1
+_BY_TORCHRUN = re.compile(
+    r"[IWEF]\d{4} \d\d:|(?:WARNING|ERROR|INFO):torch\.distributed\.|\[\d{4}-\d\d-\d\d [\d:,]{8,12}\] "
+)
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-_EXCEPTION = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?$", re.DOTALL)
-# torch puts this in front of every line of an uncaught exception once a process group is up.
-_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+_EXCEPTION = re.compile(r"([A-Za-z_][\w.]*)(?::\s(.*))?$", re.DOTALL)
+# torch puts [rank0]: in front of every line of an uncaught exception once a process group is up; torchrun --tee
+# [default0]: and mpirun --tag-output [1,0]<stderr>: in front of every line.
+_PREFIX = re.compile(r"^(?:\[(?:rank|default)\d{1,6}\]: ?|\[\d{1,6},\d{1,6}\]<std(?:err|out)>: ?)+")
 # libstdc++'s text before it aborts. After it comes torch's C++ stack, or the Python stacks that faulthandler prints.
 _TERMINATED = re.compile(
     r"^terminate called (?:(without an active exception)|after throwing an instance of '([^'\n]+)')"
     r"(?:\n  what\(\):  (.*?)(?=\n(?:Exception raised from|Fatal Python error|frame #|terminate called )|\Z))?",
     re.DOTALL | re.MULTILINE,
 )
-# As argparse, click and most tools write it.
-_ERROR = re.compile(r"(?:^|: )(?:fatal )?error: ", re.IGNORECASE)
+# As argparse, click and most tools write it; absl's flags.
+_ERROR = re.compile(r"(?:^|: )(?:fatal |fatal flags parsing )?error: ", re.IGNORECASE)
+# Hydra's last line, and how its errors begin that have no traceback.
+_HYDRA = "Set the environment variable HYDRA_FULL_ERROR=1"
+_OF_HYDRA = re.compile(
+    r"In '.{1,200}': |Could not (?:override|append|delete|find|load) |Error (?:in call to target|locating target) "
+    r"|Error merging |Key '.{1,200}' (?:is not in struct|not in )|You must specify |Multiple values for "
+    r"|Ambiguous value for |(?:mismatched|extraneous) input |no viable alternative "
+    r"|token recognition error |Primary config "
+)
+# Boxes of rich, by Typer and tyro: ╭─ Error ───╮, │ Missing argument 'DATA'. │, ╰───╯
+_BOX = re.compile(r"╭─+ (.{1,80}?) ─*╮$")
+_IN_BOX = re.compile(r"│(.*)│$")
+_FRAME_IN_BOX = re.compile(r"(/.{1,400}|[\w./-]{1,400}):(\d{1,7}) in (.{1,200})")
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _LAST = 5
 """Lines at the end that are searched for an error; an earlier one did not end the program, unless it goes on to there,
 indented."""
@@ -57,20 +78,41 @@ class Words(TypedDict):
 def read(path: str, code: int) -> Words | None:
     """Return the exception if the log at `path` ends with one that explains this exit code."""
     find = {1: at_end, -signal.SIGABRT: terminated, -signal.SIGSEGV: terminated}.get(code)
-    return find(last_text(path, _TAIL)) if find else None
+    return find(_COLOURS.sub("", last_text(path, _TAIL))) if find else None
 
 
 def said(path: str, code: int) -> str:
     """The error that the log at `path` ends with, in the program's own words; "" where it ends with none."""
-    lines = [line.rstrip() for line in last_text(path, _TAIL).split("\n")[-50:] if line.strip()]
+    text = _COLOURS.sub("", last_text(path, _TAIL))
+    lines = [line.rstrip() for line in text.split("\n")[-50:] if line.strip()]
     if code in (126, 127):
         return lines[-1].strip()[:_LONGEST] if lines else ""
+    if set_apart := _in_box(lines) or _of_hydra(lines):
+        return set_apart[:_LONGEST]
     errors = [index for index, line in enumerate(lines) if _ERROR.search(line)]
     start = next((index for index in errors if index >= len(lines) - _LAST), None)
     # jsonargparse goes on with what it has expected, indented.
     whole = (index for index in errors if all(line[0] in " \t" for line in lines[index + 1 :]))
     start = next(whole, start)
     return "" if start is None else "\n".join(map(str.strip, lines[start:]))[:_LONGEST]
+
+
+def _in_box(lines: list[str]) -> str:
+    """The text of the box that the lines end with, behind its title."""
+    start = next((index for index in reversed(range(len(lines))) if _BOX.match(lines[index])), None)
+    if start is None or not lines[-1].startswith("╰"):
+        return ""
+    title, inside = _BOX.match(lines[start]), map(_IN_BOX.match, lines[start + 1 : -1])
+    texts = [found[1].strip() for found in inside if found and found[1].strip(" ─")]
+    return f"{title[1]}: {' '.join(texts)}" if title and texts and "Traceback" not in title[1] else ""
+
+
+def _of_hydra(lines: list[str]) -> str:
+    """Hydra's own error, which it prints in place of a traceback."""
+    if not lines or not lines[-1].startswith(_HYDRA):
+        return ""
+    start = next((index for index, line in enumerate(lines) if _OF_HYDRA.match(line)), len(lines))
+    return "\n".join(map(str.strip, lines[start:-1][:_LONGEST_MESSAGE]))
 
 
 def terminated(text: str) -> Words | None:
@@ -92,14 +134,53 @@ def terminated(text: str) -> Words | None:
 
 def at_end(text: str) -> Words | None:
     """The uncaught Python exception. Lines that libraries print after it at interpreter exit begin with a [mark]."""
+    while (ignored := text.rfind("\nException ignored in")) >= 0 and _FIRST in text[ignored:]:
+        text = text[:ignored]  # of an object that Python removes as it ends
+    if (failed := text.rfind(_OF_TORCHRUN)) >= 0:  # it says only that a rank has failed, which has printed why before
+        return _of_ranks(text[: text.rfind(_FIRST, 0, failed)].split("\n"))
+    return _last(text)
+
+
+def _of_ranks(lines: list[str]) -> Words | None:
+    """The exception of the ranks that print into one log; the first that does not only report another's end."""
+    ranks: dict[str, list[str]] = {}
+    for line in lines:
+        if not _BY_TORCHRUN.match(line):
+            mark = _PREFIX.match(line)
+            ranks.setdefault(mark[0].strip() if mark else "", []).append(line)
+    texts = ["\n".join(one) for one in ranks.values()]
+    return _first_own(words for text in (_shortened(texts[0]) if len(texts) == 1 else texts) if (words := _last(text)))
+
+
+def _shortened(text: str) -> Iterator[str]:
+    """The text, then without its last traceback, and so on: before torch 2.2 nothing marks the lines of a rank."""
+    yield text
+    while (start := text.rfind(_FIRST)) >= 0:
+        text = text[:start]
+        yield text
+
+
+def _first_own(found: Iterable[Words]) -> Words | None:
+    """The first exception that does not only report the end of another rank, else the first."""
+    first = None
+    for one in found:
+        if not is_consequence({"kind": "exception", "type": one["type"], "message": one["message"]}):
+            return one
+        first = first or one
+    return first
+
+
+def _last(text: str) -> Words | None:
+    """The exception that a text ends with."""
     lines = [line.rstrip() for line in text.split("\n")]
     plain = [_PREFIX.sub("", line) for line in lines]
     groups = [index for index, line in enumerate(plain) if _GROUP.match(line) and line.startswith("  +")]
     starts = [index for index, line in enumerate(plain) if line == _FIRST]
     if groups and (not starts or starts[-1] < groups[-1]):
         return _in_group(plain[groups[-1] :])
+    starts = starts or [index for index, line in enumerate(plain) if _NOT_COMPILED.match(line)][-1:]
     if not starts:
-        return None
+        return _in_rich_box(lines)
     start = starts.pop()
     frames = next((index for index in range(start + 1, len(plain)) if plain[index][:1] not in ("", " ")), None)
     if frames is None:
@@ -116,6 +197,22 @@ def at_end(text: str) -> Words | None:
     while starts and _leads_on(plain[:start]):
         start = starts.pop()
     return {"type": found[1], "message": found[2] or "", "traceback": "\n".join(plain[start:end])}
+
+
+def _in_rich_box(lines: list[str]) -> Words | None:
+    """The exception below a traceback that rich has drawn."""
+    texts = [line for line in lines if line]
+    ends = [index for index, line in enumerate(texts) if line.startswith("╰─")]
+    start = next((index for index in reversed(range(len(texts))) if _BOX.match(texts[index])), None)
+    if start is None or not ends or ends[-1] < start or "Traceback" not in texts[start]:
+        return None
+    found = _EXCEPTION.match("\n".join(texts[ends[-1] + 1 :]))
+    if not found or len(texts) - ends[-1] > _LONGEST_MESSAGE:
+        return None
+    inside = (_IN_BOX.match(line) for line in texts[start + 1 : ends[-1]])
+    places = (_FRAME_IN_BOX.fullmatch(line[1].strip()) for line in inside if line)
+    frames = [f'  File "{place[1]}", line {place[2]}, in {place[3]}' for place in places if place]
+    return {"type": found[1], "message": found[2] or "", "traceback": "\n".join([_FIRST, *frames, found[0]])}
 
 
 def _in_group(lines: list[str]) -> Words | None:
@@ -139,9 +236,7 @@ def _in_group(lines: list[str]) -> Words | None:
         elif last is not None and (one := _EXCEPTION.match("\n".join(part[last:]))):
             traceback = "\n".join([_FIRST, *(frames or place), *part[last:]])
             found.append({"type": one[1], "message": one[2] or "", "traceback": traceback})
-    kind = "exception"
-    own = (one for one in found if not is_consequence({"kind": kind, "type": one["type"], "message": one["message"]}))
-    return next(own, found[0] if found else None)
+    return _first_own(found)
 
 
 def _leads_on(before: list[str]) -> bool:

@@ -22,10 +22,11 @@ HINTS = (
 )  # fmt: skip
 """Lower-case bytes of which every metric line has at least one."""
 
-# 2,31 is not read: a comma parts thousands, or ends a value.
+# 2,31 is not read: a comma parts thousands, or ends a value. Nor are 1.234,5 and 10 000, which parts of would be.
 _NUMBER = (
-    r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?![\d,])|\d{1,20}(?!,\d)(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?"
-    r"|[-+]?(?:nan|inf)\b"
+    r"(?![-+]?\d{1,3}(?:(?:\.\d{3}){1,5},\d{1,20}(?![\d.])|(?:[ '’]\d{3}){1,5}(?![\w./%|:'’-])))"
+    r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)|\d{1,20}(?!,\d)(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?"
+    r"|[-+]?(?:nan|inf(?:inity)?)\b"
 )
 _WORD = r"[\w./()%-]{0,40}"
 # 0:12:34 is a time, 8x a size: only these units are known. M is a million; m is minutes, which are not accepted.
@@ -49,10 +50,11 @@ _SPACED = re.compile(
 )
 # A loss without a sign between, with the words in front of it: ctc loss 0.4 is a part, batch avg loss 0.6 the whole.
 _SPACED_LOSS = re.compile(
-    rf"(?<![\w./-])((?:[A-Za-z][\w()]{{0,20}} ){{0,3}}(?:[a-z]{{1,12}}_)?)loss\s{{1,12}}({_NUMBER})"
+    rf"(?<![\w./-])((?:[A-Za-z][\w()]{{0,20}} ){{0,3}}(?:[a-z]{{1,12}}_)?)loss(?: is)?\s{{1,12}}({_NUMBER})"
     r"(?![\w.])(?!\s?[:=])",
     re.IGNORECASE,
 )
+_DECIMAL_BEHIND = re.compile(r" \d{1,20}\.\d")
 _OF_THE_WHOLE = frozenset([
     "batch", "avg", "average", "mean", "running", "current", "smoothed", "total", "tot", "overall", "train", "training",
     "step", "epoch", "info", "the", "iter", "global", "and", "final", "last", "with", "has", "reduced", "lm",
@@ -67,6 +69,10 @@ _BRACKETS = re.compile(
     r"\[\s{0,12}(?:batch\s)?\s{0,12}(\d{1,12})\s?/\s{0,12}(\d{1,12})(?:\]| \()",
     re.IGNORECASE,
 )
+# By ESPnet 1epoch:train:1-500batch: and by WeNet TRAIN Batch 0/100 loss
+_EPOCH_AND_BATCH = re.compile(r"(?:\b(\d{1,6})epoch:train:\d{1,9}-|\bTRAIN Batch (\d{1,6})/)(\d{1,9})(?:batch:| loss)")
+# ESPnet's end of an epoch: 1epoch results: [train] iter_time=0.1, loss=99.2, [valid] loss=60.1
+_EPOCH_RESULTS = re.compile(r"\b(\d{1,6})epoch results: .{0,1500}?(?:\[valid\]|$)")
 # The step of an epoch behind its number: Epoch 2: 50/50 loss 1.5, epoch 001:    100 / 2000 loss=5.1
 _IN_EPOCH = re.compile(
     r"\bepoch\s?\d{1,9}(?:/\d{1,9})?\s?[:,|-]\s{1,12}(\d{1,12})\s?/\s{0,4}(\d{1,12})"
@@ -127,9 +133,10 @@ _RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGN
 # A line of a validation: its loss is not the training loss, its counter not a step. A logger may write a time, a level
 # or a rank in front; a loss in front is that of the training.
 _VALIDATION = re.compile(
-    r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:"
+    r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s?:"
     r"|(?:(?!loss).){0,120}(?<![\w./-])(?:(?:val|valid|validation|validating|eval|evaluation|evaluating|test set)"
-    r"(?: results?)?(?:\s?[]|)]|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s)"
+    r"(?: results?)?(?:\s?[]|)]|\s(?:epoch|step|iter)\b"
+    r"|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s)"
     r"|[(\[]test[)\]]|test: \[|cv batch|valid on '|validation loss at)",
     re.IGNORECASE,
 )
@@ -145,6 +152,20 @@ _VALIDATES = re.compile(
 )
 # An evaluation as accelerate's examples and many others print it: epoch 0: {'accuracy': 0.84, 'f1': 0.89}
 _EVALUATED = re.compile(r"\W{0,4}epoch (\d{1,6}):\s{1,4}\{['\"]", re.IGNORECASE)
+# A number as Python shows it inside a tensor or an array: tensor(2.5, device='cuda:0'), np.float64(2.5)
+_WRAPPED = re.compile(
+    r"\b(?:tensor|(?:np|numpy)\.[a-z]{3,7}\d{0,3})\(\[?([-+\d.e]{1,25}|[-+]?nan|[-+]?inf)\]?(?:, [^()]{0,120})?\)",
+    re.IGNORECASE,
+)
+# Pairs in brackets: step 10 (loss=2.5, acc=0.3)
+_OPENED = re.compile(r"(?<!\w)\((?=[A-Za-z]\w{0,30}\s?[:=]\s?[-+\d.])")
+# The settings of a run: Namespace(lr=0.1, epochs=10)
+_SETTINGS = re.compile(r".{0,120}\b(?:Namespace|\w{0,40}(?:Args|Arguments|Config))\(\w")
+# One comma may be a decimal point: a loss of 2,345.
+_ONE_COMMA = re.compile(r"[-+]?\d{1,3},\d{3}")
+_POINT_FOR_COMMA = re.compile(r"\d{1,3}\.\d{3}")
+# step 10: {'loss': 0.5}
+_STEP_OF_OBJECT = re.compile(r"[^{]{0,100}\b(?:step|iter|iteration):? (\d{1,12})\b[^{]{0,20}\{['\"]", re.IGNORECASE)
 # A line of a source file, as loggers print it: train.py:42, __main__:train:42; trainer:42 behind a time or a level.
 _SOURCE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|rs)$", re.IGNORECASE)
 _LOGGED = re.compile(r"\d:\d\d|\b(?:DEBUG|INFO|WARNING|ERROR)\b")
@@ -157,7 +178,7 @@ _QUOTED = re.compile(
 _NAMES = {
     "loss": "loss", "train_loss": "loss", "training_loss": "loss", "lm_loss": "loss", "total_loss": "loss",
     "loss_train": "loss", "train_loss_step": "loss", "reduced_train_loss": "loss", "loss_train_total": "loss",
-    "step_loss": "loss",
+    "step_loss": "loss", "train_ce_loss": "loss", "train_crossentropyloss": "loss",
     "val_loss": "val_loss", "eval_loss": "val_loss", "valid_loss": "val_loss", "validation_loss": "val_loss",
     "loss_val": "val_loss", "loss_valid": "val_loss", "loss_validation": "val_loss", "loss_eval": "val_loss",
     "val_loss_epoch": "val_loss", "valid_loss_epoch": "val_loss", "validation_loss_epoch": "val_loss",
@@ -191,6 +212,8 @@ _CLOCKS = frozenset([
 _LEFT = re.compile(r"(?:^|_)(?:eta|remaining|left)(?:_|$)")
 # Characters before a name that are not a part of it.
 _BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
+# Values that have decimal places.
+_DECIMALS = frozenset(["lr", "grad_norm", "accuracy", "val_accuracy", "acc1", "val_acc1", "step_time"])
 _TELLING = frozenset(
     ["loss", "val_loss", "val_bpb", "lr", "grad_norm", "step_time", "steps_per_s", "samples_per_s", "tokens_per_s"]
 )
@@ -203,11 +226,12 @@ def recognise(line: str) -> Optional[Record]:
     """The metrics in one line, None where it holds none."""
     if len(line) > LONGEST:
         return None
+    line = _WRAPPED.sub(r"\1", line)
     result = _RESULT.match(line)
     if result:
         return {"val_acc1": _value(result.group(1))}
-    if _RUN_TABLE.match(line) or line.lstrip().startswith("wandb:"):
-        return None  # a mean or the end of the run
+    if _RUN_TABLE.match(line) or line.lstrip().startswith("wandb:") or _SETTINGS.match(line):
+        return None  # a mean, the end of the run, or its settings
     found = _whole_line(line)
     if found is None:
         return None
@@ -227,11 +251,19 @@ def recognise(line: str) -> Optional[Record]:
 def _whole_line(line: str) -> Optional[Record]:
     """Every value of a line under its name; None for a summary."""
     found: Record = {}
+    results = _EPOCH_RESULTS.search(line)
+    if results:
+        found = _validation(pairs(line[results.end() :]), "")
+        put(found, "epoch", results.group(1))
+        return found
     counted = _GLOBAL_STEP.search(line)
     if counted:
         put(found, "step", *counted.groups())
     for match in _QUOTED.finditer(line):
         put(found, *match.groups())
+    above = _STEP_OF_OBJECT.match(line)
+    if above and found:
+        put(found, "step", above.group(1))
     if "train_runtime" in found:
         return None  # Trainer's summary: its loss is the mean over the whole training
     evaluated = _EVALUATED.match(line) if found.keys() - {"step", "steps"} else None
@@ -265,6 +297,7 @@ def first_epoch(line: str) -> Optional[int]:
 
 def _unquoted(found: Record, line: str) -> None:
     """Note every value of a line in a human-readable form."""
+    line = _OPENED.sub(" ", line)
     in_epoch = _count(found, line)
     put_losses(found, line)
     for match in _SPACED.finditer(line):
@@ -273,12 +306,11 @@ def _unquoted(found: Record, line: str) -> None:
     for match in _PAIR.finditer(line):
         if not _is_source(line, match) and not (in_epoch and match.start() <= in_epoch.start() < match.end()):
             put(found, *match.groups())
+    if "train_time" in found and "epoch" in found:
+        found["step_time"] = found.pop("train_time")  # ESPnet's iter_time is that of the data
     for match in () if "step" in found else _BATCH.finditer(line):
         put(found, "step", *match.groups())
-    splits = _SPLITS.search(line)
-    for name, share in zip(("train", "val", "test"), splits.groups() if splits else ()):  # noqa: B905 (Python 3.8)
-        if share:
-            put(found, name, share)
+    _put_splits(found, line)
     _name_loss(found)
     if "(train)" in line and "step" in found and "time" in found:
         found["step_time"] = found.pop("time")  # as mmengine names it
@@ -298,9 +330,20 @@ def _unquoted(found: Record, line: str) -> None:
         put(found, "step_time", meter.group(1))
 
 
+def _put_splits(found: Record, line: str) -> None:
+    splits = _SPLITS.search(line)
+    if splits is None or line[: splits.start()].lower().endswith("loss "):  # litgpt: loss train: 1.2, val: 1.3
+        return
+    for name, share in zip(("train", "val", "test"), splits.groups()):  # noqa: B905 (Python 3.8)
+        if share:
+            put(found, name, share)
+
+
 def put_losses(found: Record, line: str) -> None:
     """Note every loss without a sign; the loss of a part keeps its name."""
     for match in _SPACED_LOSS.finditer(line):
+        if match.group(2).isdigit() and _DECIMAL_BEHIND.match(line, match.end()):
+            continue  # Tacotron 2: Train loss 10 0.512, the step before it
         words = match.group(1).lower().replace("_", " ").split()
         parts = [word for word in words if word not in _OF_THE_WHOLE]
         validates = bool(parts) and _OF_VALIDATION.issuperset(parts)
@@ -320,6 +363,10 @@ def _count(found: Record, line: str) -> "Optional[re.Match[str]]":
     if in_epoch:
         put(found, "epoch", next(filter(None, in_epoch.groups()[:3])))
         put(found, "step", *in_epoch.groups()[3:])
+    by_batch = _EPOCH_AND_BATCH.search(line)
+    if by_batch:
+        put(found, "epoch", by_batch.group(1) or by_batch.group(2))
+        put(found, "step", by_batch.group(3))
     for counter in (_ITERATIONS, _BATCHES, _IN_EPOCH):
         counted = counter.search(line)
         if counted:
@@ -339,9 +386,12 @@ def _is_source(line: str, match: "re.Match[str]") -> bool:
     name = match.group(1)
     if _SOURCE.search(name):
         return True
-    before, tight = line[: match.start()], match.group(0) == f"{name}:{match.group(2)}" and match.group(2).isdigit()
+    before, tight = (
+        line[: match.start()],
+        match.group(0).rstrip() == f"{name}:{match.group(2)}" and match.group(2).isdigit(),
+    )
     logged = tight and bool(_LOGGED.search(before)) and not _PAIR.search(before)
-    return (logged or before.endswith(":")) and _canonical(name)[0] not in _KNOWN
+    return (logged or before.endswith(":")) and canonical(name)[0] not in _KNOWN
 
 
 def _validation(found: Record, line: str) -> Record:
@@ -357,7 +407,7 @@ def _validation(found: Record, line: str) -> Record:
 def pairs(text: str) -> Record:
     """Every `name: number` and `name=number` in a text."""
     found: Record = {}
-    for match in _PAIR.finditer(text):
+    for match in _PAIR.finditer(_OPENED.sub(" ", text)):
         put(found, *match.groups())
     return found
 
@@ -375,9 +425,13 @@ def by_pattern(match: "re.Match[str]") -> Record:
 
 def put(found: Record, name: str, number: str, total: Optional[str] = None, unit: Optional[str] = None) -> None:
     """Note one value under its canonical name; the first of a line counts."""
-    name, unit_of_name = _canonical(name)
+    name, unit_of_name = canonical(name)
     if _LEFT.search(name):
         return  # "1 day, 2:33:44" would be a 1
+    if _ONE_COMMA.fullmatch(number) and (name.endswith("loss") or name in _DECIMALS):
+        return
+    if name == "step" and _POINT_FOR_COMMA.fullmatch(number):
+        return
     value = _value(number)
     # Seconds since 1970, in 2001: a number under such a name that is not smaller is a time of day, and no duration
     if name in _CLOCKS and not isinstance(value, str) and value >= 1e9:
@@ -393,7 +447,7 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
         found.setdefault("steps", of)
 
 
-def _canonical(name: str) -> Tuple[str, str]:
+def canonical(name: str) -> Tuple[str, str]:
     """The canonical name, else its words joined by underscores; and the unit it ends with."""
     name, in_ms, _ = name.lower().rpartition(". ")[2].partition("(ms)")
     words = name.replace("-", "_").split()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import List, Optional
+from typing import List, Optional, Tuple
 
-from .patterns import HINTS, LONGEST, Record, Value, first_epoch, pairs, put, put_losses, recognise
+from .patterns import HINTS, LONGEST, Record, Value, canonical, first_epoch, pairs, put, put_losses, recognise
 
 # Epoch 1/3:  12%|█▏  | 12/100 [00:01<00:10, 8.1it/s, loss=1.2], and 12it [00:01, 8.1it/s] where the end is not known.
 _BAR = re.compile(
@@ -13,11 +13,21 @@ _BAR = re.compile(
     r"(?:\d{1,12}(?:\.\d{1,12})?|\?)\s?(?:it|step|batch|s)/(?:it|step|batch|s)|[\d:]{4,12}<[\d:?]{1,12})"
     r"(?:,([^\]]*))?\]"
 )
+# Bars that count something else than steps: 2/3 [07:43<03:51, 231.64s/epoch], 500/60000 [00:01<00:10, 512.3samples/s]
+_OTHER_UNIT = re.compile(
+    r"[\d?]\s?(?:[mu]?s/(?:epoch|sample|example|img|image|tok|token)|(?:epoch|sample|example|img|image|tok|token)s?/s)\b",
+    re.IGNORECASE,
+)
 # The same by rich: Epoch 0/9 ━━━━╸ 12/100 0:00:01 • 0:00:10 8.10it/s train_loss: 1.20; times and speed may be absent.
 _RICH = re.compile(
     r"[━╸╺─][━╸╺─ ]{3,400}\s(?:\d{1,3}%\s{1,4})?(\d{1,12})/(\d{1,12})(?![\d.])"
     r"(?:\s{1,4}[\d:-]{4,12}){0,2}(?: • [\d:-]{4,12})?(?:\s{1,4}\d{1,12}(?:\.\d{1,12})?\s?it/s)?(.*)"
 )
+# Keras has the epoch in a line of its own: 12/100 [==>...] - ETA: 9s - loss: 1.2, 12/100 ━━━ 9s 3ms/step - loss: 1.2
+_KERAS = re.compile(
+    r"\s{0,12}(\d{1,12})/(?:(\d{1,12})|Unknown) (?:\[[=>.]{1,80}\]|━{1,80}|(?=- \d{1,6}m?s ))(.*)$", re.IGNORECASE
+)
+_HEADING = re.compile(r"epoch:? \d{1,6}/\d{1,6}\s{0,12}$", re.IGNORECASE)
 # torchtune shows epoch, step of the run and loss in front of the bar of an epoch: 2|110|Loss: 1.2345678:   2%|
 _HEADED = re.compile(r"(\d{1,6})\|(\d{1,12})\|")
 # ultralytics a row of numbers, whose names are in an earlier line: 1/100 2.36G 1.185 2.345 1.234 32 640: 100%|
@@ -27,6 +37,7 @@ _TRAINING = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
 _NOT_TRAINING = re.compile(r"val|test|eval|predict|sanity", re.IGNORECASE)
 # Lightning's title, which names neither the first nor the last epoch.
 _UNCOUNTED_EPOCH = re.compile(r"epoch (\d{1,6})$", re.IGNORECASE)
+_OF_EPOCHS = re.compile(r"(?:\w{1,20} )?epochs?$", re.IGNORECASE)
 _EPOCH = re.compile(r"epoch\s{0,4}\[?(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
 
 
@@ -51,23 +62,39 @@ class Bars:
         self._earlier = 0
         """Steps of the epochs before this one, each of which had a bar of its own."""
         self._columns: List[str] = []
+        self._rows_from_0 = False
+        self._title = ""
+        self._heading: Optional[str] = None
+        """The newest line that names the epoch of the bars below it, empty where their epoch is over."""
 
     def recognise(self, line: str) -> Optional[Record]:
         """The metrics of a line that is a bar, none for a bar that does not count; None for any other line."""
         if len(line) > LONGEST:
             return None
-        bar = _BAR.search(line) or _RICH.search(line)
+        bar = _BAR.search(line) or _RICH.search(line) or _KERAS.match(line)
         if bar is None:
             columns = _COLUMNS.match(line)
             if columns:
                 self._columns = columns.group(1).split()
+            elif _HEADING.match(line):
+                self._heading = line.strip().replace(":", "")
             return None
         done, total, rest = bar.groups()
         title = _title(line[: bar.start()])
-        found = pairs(rest or "") or self._in_title(title)
+        if bar.re is _KERAS and self._heading is not None:
+            other = self._total and int(total or 0) != self._total
+            if self._heading == self._title and (other or self._earlier + int(done) < (self.step or 0)):
+                self._heading = ""  # an evaluation: an epoch has one bar
+            if not self._heading:
+                return {}
+            title = self._heading
+        found = pairs(rest or "") or self._in_title(title) or recognise(line[bar.end() :]) or {}
         found.pop("v_num", None)  # of Lightning's bars: the number of its log folder
-        if not self._counts(title, int(total or 0), any(name.endswith("loss") for name in found)):
+        trains = any(name.endswith("loss") for name in found)
+        if not self._counts(title, int(total or 0), trains) or (bar.re is _KERAS and not trains):
             return {}
+        if _OTHER_UNIT.search(bar.group()):
+            return found
         epochs = _EPOCH.search(title) if bar.re is _RICH and "it/s" in bar.group() else None
         if epochs and epochs.group(2):
             found.update(self._by_lightning(int(done), int(total or 0), *map(int, epochs.groups())))
@@ -95,10 +122,10 @@ class Bars:
         return found
 
     def _counts(self, title: str, total: int, trains: bool) -> bool:
-        if _NOT_TRAINING.search(title):
-            return False
-        if trains:
-            return True
+        if trains or _NOT_TRAINING.search(title):
+            return not _NOT_TRAINING.search(title)
+        if _OF_EPOCHS.match(title):
+            return False  # around the bar of each epoch
         return (not title or bool(_TRAINING.search(title))) and (self.step is None or total == self._total)
 
     def _by_lightning(self, done: int, total: int, epoch: int, newest: int) -> Record:
@@ -109,13 +136,14 @@ class Bars:
 
     def _progress(self, done: int, total: int, title: str) -> Record:
         found: Record = {}
-        headed = _HEADED.match(title)
-        epoch = _EPOCH.search(title) or _ROW.match(title) or headed
+        headed, row = _HEADED.match(title), _ROW.match(title)
+        epoch = _EPOCH.search(title) or row or headed
         number = int(epoch.group(1)) if epoch else 0
+        self._rows_from_0 = self._rows_from_0 or (row is not None and number == 0)
         before = 0 if self.step is None else self.step - self._earlier
         # One line for each epoch, without its redraws: the same step of a later epoch.
         if self.step is not None and (done < before or (done == total == before and number > self._epoch)):
-            self._earlier += self._total
+            self._earlier += self._total or before
         elif self.step is None and total:
             begun, counted = _UNCOUNTED_EPOCH.match(title), _EPOCH.search(title)
             if begun and int(begun.group(1)) > self._first_epoch:
@@ -125,17 +153,67 @@ class Bars:
                 self._earlier = max(0, int(counted.group(1)) - self._first_epoch) * total
         if headed:
             self._earlier = max(0, int(headed.group(2)) - done)
-        self._total, self._epoch = total, number
+        self._total, self._epoch, self._title = total, number, title
         self.step = self._earlier + done
         found["step"] = self.step
         epochs = int(epoch.group(2) or 0) if epoch and epoch is not headed else 0
+        epochs += epoch is row and self._rows_from_0  # YOLOv5 shows the last one's number
         if epoch:
             found["epoch"] = number
-        if epochs and total and (epochs != total or self._earlier):
+        if epochs and total and (epochs != total or self._earlier or row):
             found["steps"] = total * epochs
         elif total and not self._earlier and (epochs or not epoch):
             found["steps"] = total
         return found
+
+
+_RULES = re.compile(r"[│┃]")
+_NAME = re.compile(r"[A-Za-z][\w./@%() -]{0,40}")
+_CELL = re.compile(
+    r"[-+]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?%?|[-+]?(?:nan|inf)", re.IGNORECASE
+)
+
+
+class _Table:
+    """Rows of numbers below their names: CSV, and the tables of skorch, fastai, tabulate, rich and markdown."""
+
+    def __init__(self) -> None:
+        self._names: List[Tuple[int, int, str]] = []
+        self._mark = ""
+
+    def recognise(self, line: str) -> Optional[Record]:
+        """The metrics of a row, none for any other line."""
+        if len(line) > LONGEST:
+            return None
+        line = _RULES.sub("|", line)
+        mark = next((mark for mark in "|,;\t" if mark in line), "")
+        cells = _cells(line, mark)
+        names = {canonical(text)[0] for _, _, text in cells if _NAME.fullmatch(text)}
+        if 1 < len(names) == len(cells):
+            if {"step", "epoch"} & names and any(name.endswith("loss") for name in names):
+                self._names, self._mark = cells, mark
+            return None
+        if mark != self._mark or not self._names or (mark and len(cells) != len(self._names)):
+            return None
+        found: Record = {}
+        for at, (begin, end, text) in enumerate(cells):
+            above = self._names[at : at + 1] if len(cells) == len(self._names) else self._names
+            # A cell may be empty: names and numbers are aligned on the left or on the right.
+            name = next((one[2] for one in above if mark or len(above) == 1 or begin == one[0] or end == one[1]), None)
+            is_number = _CELL.fullmatch(text)
+            if name is None or not (is_number or mark or text[0] in "+-0123456789"):
+                return None
+            if is_number:
+                put(found, name, text.rstrip("%"))
+        return found if {"step", "epoch"} & found.keys() and any(one.endswith("loss") for one in found) else None
+
+
+def _cells(line: str, mark: str) -> List[Tuple[int, int, str]]:
+    """Begin, end and text of the cells of a line."""
+    if not mark:
+        return [(*one.span(), one.group()) for one in re.finditer(r"\S+", line)]
+    texts = line.strip().strip(mark).split(mark) if mark == "|" else line.split(mark)
+    return [(0, 0, text.strip()) for text in texts]
 
 
 def _is_drawn(line: str) -> bool:
@@ -146,14 +224,20 @@ def _is_drawn(line: str) -> bool:
     return len(line) <= LONGEST and _BAR.search(line) is not None
 
 
+_SHARE = re.compile(r": \d{1,3}%\s{0,12}$")
+
+
 def _title(head: str) -> str:
     text, percent, _ = head.partition("%|")
-    return (text.rstrip("0123456789 ") if percent else text).rstrip(": ")
+    title = (text.rstrip("0123456789 ") if percent else _SHARE.sub("", text)).rstrip(": ")
+    return title.replace("Epoch: ", "Epoch ")
 
 
 # Iterations are parts of a step (litgpt): Epoch 1 | iter 100 step 25 | …, iter 40: val loss 6.00
 _BOTH = re.compile(r"\biter(?:ation)?:? \d{1,12},? .{0,40}\bstep:? \d", re.IGNORECASE)
 _LONE_ITERATION = re.compile(r"(?!.*\bstep:? \d).{0,200}\biter(?:ation)?:? \d", re.IGNORECASE)
+# OLMo and Composer write a step, and its values below it: [step=10/739328,epoch=0], [batch=10/4800]:
+_ABOVE = re.compile(r"\[(?:step|batch)=(\d{1,12})(?:/(\d{1,12}))?(?:,[^\]]{0,80})?\]:?\s*$")
 # Colours and cursor moves; titles and links (OSC), whose addresses hold names and numbers of their own.
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)")
 
@@ -166,10 +250,18 @@ _CLOSES = re.compile(r"\s{0,40}\},?\s*$")
 _INSIDE = re.compile(r"\s{0,40}[\"\[\]]")
 
 
+# The first cell of a table is a number.
+_ROW_OF_TABLE = re.compile(
+    rb"(?:\[(?:rank|default|\d{1,6},)\s?\d{1,6}\](?:<std(?:out|err)>)?:\s?)?(?:\xe2\x94[\x82\x83\x86]|[|\s]){0,40}\d{1,12}(?:\.\d{0,12})?[\s,;|\xe2]"
+)
+
+
 def may_tell(line: bytes) -> bool:
     """Whether a line may hold metrics: a cheap check before the expressions are applied."""
     lower = line.lower()
-    return any(hint in lower for hint in HINTS) or line.rstrip()[-2:].strip(b" ,:") in (b"{", b"}")
+    if any(hint in lower for hint in HINTS) or line.rstrip()[-2:].strip(b" ,:") in (b"{", b"}"):
+        return True
+    return bool(_ROW_OF_TABLE.match(line))
 
 
 def shows_bar(tail: bytes) -> bool:
@@ -188,6 +280,7 @@ class Recogniser:
 
     def __init__(self, *, from_0: bool = False) -> None:
         self._bars = Bars(from_0=from_0)
+        self._table = _Table()
         self._from_0 = from_0
         self._epoch = 0.0
         self._step = 0
@@ -199,6 +292,8 @@ class Recogniser:
         """Objects of a report of JSON that are open."""
         self._both = False
         """Whether a line had an iteration and a step: then a lone iteration is not a step."""
+        self._above: Record = {}
+        """The step of the values below it."""
         self._newest: Optional[Value] = None
         """The newest step."""
         self._lay_in_share = False
@@ -215,9 +310,17 @@ class Recogniser:
         record = self._bars.recognise(text)
         if record is not None:
             return record
-        record = None if self._is_reported(text) else recognise(text)
+        record = None if self._is_reported(text) else self._table.recognise(text) or recognise(text)
+        above = _ABOVE.search(text) if record is None else None
+        if above:
+            self._above = {}
+            put(self._above, "step", *above.groups())
         if record is None:
             return None
+        if text[:1].isspace() and "step" not in record:
+            record = {**record, **self._above}
+        elif not text[:1].isspace():
+            self._above = {}
         self._both = self._both or bool(_BOTH.search(text))
         if self._both and "step" in record and _LONE_ITERATION.match(text):
             del record["step"]

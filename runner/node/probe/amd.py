@@ -56,8 +56,8 @@ def parse_rocm_smi(answer: Any) -> List[Gpu]:
                 "index": int(name[4:]),
                 "uuid": _first(known, "unique id"),
                 "name": _first(known, "card series", "card model", "device name") or "AMD GPU",
-                "memory_total": _bytes(_first(known, "vram total memory (b)")) or 0,
-                "memory_used": _bytes(_first(known, "vram total used memory (b)")) or 0,
+                "memory_total": _bytes(_first(known, "vram total memory (b)"), "B") or 0,
+                "memory_used": _bytes(_first(known, "vram total used memory (b)"), "B") or 0,
                 "use": number(_first(known, "gpu use (%)")),
                 "driver": driver,
                 "compute_capability": _generation(_first(known, "gfx version")),
@@ -77,12 +77,14 @@ def parse_amd_smi(static: Any, metric: Any) -> List[Gpu]:
             continue
         asic, now = _below(one, "asic"), used.get(index, {})
         memory, activity = _below(now, "mem_usage"), _below(now, "usage")
-        total = _bytes(_below(one, "vram").get("size"))
+        vram = _below(one, "vram")
+        total = _bytes(vram.get("size"))
+        total = _bytes(vram.get("size_mb", vram.get("vram_size_mb")), "MB") if total is None else total
         gpus.append(
             {
                 "index": index,
                 "uuid": _text(asic.get("asic_serial")),
-                "name": _text(asic.get("market_name")) or "AMD GPU",
+                "name": _first(asic, "market_name") or "AMD GPU",
                 "memory_total": (_bytes(memory.get("total_vram")) if total is None else total) or 0,
                 "memory_used": _bytes(memory.get("used_vram")) or 0,
                 "use": number(_text(_value(activity.get("gfx_activity")))),
@@ -133,8 +135,9 @@ def _text(value: Any) -> str:
     return str(value)[:200] if isinstance(value, (str, int, float)) else ""
 
 
-def _bytes(field: Any) -> Optional[int]:
-    """Read `{"value": 196592, "unit": "MB"}`, or bytes; None for `N/A` and any other text."""
-    size = number(_text(_value(field)))
-    unit = _UNITS.get(_text(field.get("unit")).upper() if isinstance(field, dict) else "B")
-    return None if size is None or unit is None or size * unit >= 1 << 50 else int(size * unit)
+def _bytes(field: Any, unit: str = "") -> Optional[int]:
+    """Read `{"value": 196592, "unit": "MB"}`, `"196592 MB"`, or a number of `unit`; None for any other text."""
+    text, _, given = _text(_value(field)).partition(" ")
+    given = _text(field.get("unit")) if isinstance(field, dict) else given
+    size, factor = number(text), _UNITS.get((given or unit).strip().upper())
+    return None if size is None or factor is None or size * factor >= 1 << 50 else int(size * factor)

@@ -72,10 +72,13 @@ def parse_gpus(text: str, problems: List[str]) -> List[Gpu]:
     gpus: List[Gpu] = []
     for row in _rows(text):
         if len(row) < len(FIELDS) or not row[0].isdigit():
-            _complain(row, problems)
+            complain(row, problems)
+            continue
+        if row[2].startswith("["):
+            problems.append(f"GPU {row[0]} does not answer, and is left out: nvidia-smi says {row[2]}")
             continue
         total, used = megabytes(row[3]), megabytes(row[4])
-        if total is None:
+        if not total:
             problems.append(f"GPU {row[0]} ({row[2]}) does not report its memory: nvidia-smi says {row[3]}")
         elif used is None:
             what = f"what is used of its memory: nvidia-smi says {row[4]}; only its processes tell whether it is free"
@@ -101,7 +104,7 @@ def parse_apps(text: str, gpus: List[Gpu], problems: List[str]) -> None:
     by_uuid = {gpu["uuid"]: gpu for gpu in gpus}
     for row in _rows(text):
         if len(row) < 3 or not row[1].isdigit():
-            _complain(row, problems)
+            complain(row, problems)
             continue
         gpu = gpus[0] if len(gpus) == 1 else by_uuid.get(row[0])
         if gpu is None:  # a MIG slice has a uuid of its own
@@ -174,7 +177,8 @@ def _rows(text: str) -> List[List[str]]:
     return [[field.strip() for field in line.split(",")] for line in text.splitlines() if line.strip()]
 
 
-def _complain(row: Sequence[str], problems: List[str]) -> None:
+def complain(row: Sequence[str], problems: List[str]) -> None:
+    """Note a line of nvidia-smi that answers nothing, unless a healthy machine prints it."""
     line = ", ".join(row)
     if not line.lower().startswith(_QUIET):
         problem = f"nvidia-smi says: {line[:200]}"

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from ..child import ask, together
 from ..disk import read_text
 from . import cgroup
-from .gpu import find_smi
+from .gpu import complain, find_smi
 
 if TYPE_CHECKING:
     from ...protocol.checks import FabricPort, FileSystem, GpuHealth, Inspected, Interface
@@ -180,7 +180,9 @@ def read_health(text: str, problems: List[str]) -> List[GpuHealth]:
         # What the driver's own program printed here, for the user who runs it.
         root = ElementTree.fromstring(text[max(0, text.find("<nvidia_smi_log")) :])  # noqa: S314
     except ElementTree.ParseError as error:
-        if not problems:
+        if "<" not in text and text.strip():
+            complain([text.strip().splitlines()[0]], problems)
+        elif not problems:
             problems.append(f"nvidia-smi -q -x cannot be read: {error}")
         return []
     return [_health_of(index, gpu) for index, gpu in enumerate(root.findall("gpu"))]

@@ -149,7 +149,7 @@ def _describe(python: str) -> _Base:
     try:
         answer = ask([path, "-c", _QUESTION], 60.0)
     except OSError as error:
-        raise Problem(f"{python} cannot be run: {error.strerror}", "name an interpreter by `python`") from None
+        raise Problem(f"{python} cannot be run: {error.strerror}", "name an interpreter with `python`") from None
     line = next((one for one in answer.out.splitlines() if one.startswith("disttui-python ")), None)
     if line is None:
         said = answer.err.strip().splitlines()
@@ -242,7 +242,7 @@ def _commands(request: EnvironmentRequest, base: _Base, place: str) -> Sequence[
         ]
     if not base.venv:
         cure = f"have root install it (apt install python{base.tag}-venv)"
-        cure += ", or name another interpreter by `python`" if request["inherit"] else ", or install uv as yourself"
+        cure += ", or name another interpreter with `python`" if request["inherit"] else ", or install uv as yourself"
         raise Problem(f"{base.executable} has no venv with pip (Debian's package lacks it)", cure)
     inherited = ["-c", os.path.join(place, "inherited.txt")] if request["inherit"] else []
     return [

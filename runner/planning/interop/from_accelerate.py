@@ -51,6 +51,7 @@ SECTIONS = {
     "fsdp_config": {
         **{f"fsdp_{name}": f"FSDP_{name.upper()}" for name in _FSDP},
         "fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
+        "fsdp_backward_prefetch_policy": "FSDP_BACKWARD_PREFETCH",  # its former name
     },
     "parallelism_config": {f"parallelism_config_{n}": f"PARALLELISM_CONFIG_{n.upper()}" for n in _PARALLELISM},
 }
@@ -227,7 +228,10 @@ class AccelerateReader:
     def _address(self) -> None:
         draft = self._draft
         place, address = self._scalar("main_process_ip")
-        if address and draft.wanted > 1:
+        if draft.wanted > 1 and (address.lower() == "localhost" or address.startswith("127.") or address == "::1"):
+            what = f"{address} means each machine itself: dropped; the first host is where the others meet"
+            draft.ambiguous(place.line, "main_process_ip", what)
+        elif address and draft.wanted > 1:
             draft.hosts = [Machine(address)]
             what = f"{shown(address)} → the first host, where no --host is given"
             if is_ip(address):
@@ -257,10 +261,13 @@ class AccelerateReader:
             self._section(line, key, node)
             return
         text = node.text if isinstance(node, ScalarNode) else ""
-        if key == "mixed_precision":
-            self._precision(line, text)
+        if key in ("mixed_precision", "fp16"):
+            self._precision(line, key, text)
+        elif key == "dynamo_backend":  # now a key of dynamo_config
+            self._section(line, "dynamo_config", MappingNode(node.place, {key: (node.place, node)}))
         elif key == "gpu_ids":
-            self._gpus(line, text)
+            items = node.items if isinstance(node, SequenceNode) else (node,)
+            self._gpus(line, ",".join(one.text for one in items if isinstance(one, ScalarNode)))
         elif key in ("debug", "enable_cpu_affinity"):
             name, value = (DEBUG, "true") if key == "debug" else (CPU_AFFINITY, "1")
             if text.lower() == "true":
@@ -318,12 +325,17 @@ class AccelerateReader:
         else:
             draft.dropped(line, label, "disttui starts the ranks itself")
 
-    def _precision(self, line: int, text: str) -> None:
+    def _precision(self, line: int, key: str, text: str) -> None:
+        if key == "fp16" and "mixed_precision" in self._root.entries:
+            self._draft.dropped(line, key, "mixed_precision counts")
+            return
+        if key == "fp16":  # of the first releases
+            text = "fp16" if text.lower() == "true" else "no"
         if text in ("no", ""):
-            self._draft.dropped(line, "mixed_precision", "the default")
+            self._draft.dropped(line, key, "the default")
         elif text in ("fp16", "bf16", "fp8"):
             self._draft.env[MIXED_PRECISION] = text
-            self._draft.translated(line, "mixed_precision", f"{text} → job.env: {MIXED_PRECISION}")
+            self._draft.translated(line, key, f"{text} → job.env: {MIXED_PRECISION}")
         else:
             self._draft.wrong(line, 1, f"mixed_precision: {shown(text)}", "expected no, fp16, bf16 or fp8")
 

@@ -77,6 +77,7 @@ _LONG = {
     "-A": "account", "-D": "chdir", "-G": "gpus", "-J": "job-name", "-N": "nodes", "-c": "cpus-per-task",
     "-e": "error", "-i": "input", "-n": "ntasks", "-o": "output", "-p": "partition", "-q": "qos", "-t": "time",
     "-w": "nodelist", "-x": "exclude", "-C": "constraint", "-d": "dependency", "-a": "array",
+    "--tasks-per-node": "ntasks-per-node",
 }  # fmt: skip
 _QUEUE = "of Slurm's queue: to run as a job of it, import with --login, the login node"
 _LOGS = "every rank has its own log in launch.run_dir"
@@ -176,7 +177,10 @@ def _directives(text: str, draft: Translation) -> Iterator[_Directive]:
         try:
             words = shlex.split(line[len("#SBATCH") :], comments=True)
         except ValueError:
-            draft.wrong(number, 1, "the quotes do not match", "close them")
+            if line.rstrip().endswith("\\"):
+                draft.wrong(number, 1, "a backslash ends the line", "expected each directive in one line")
+            else:
+                draft.wrong(number, 1, "the quotes do not match", "close them")
             continue
         yield from _options(number, words, draft)
 
@@ -269,8 +273,16 @@ def _number(
 
 def _counts(directives: dict[str, _Directive], draft: Translation, hosts: int) -> _Numbers:
     number = partial(_number, directives, draft)
-    line, nodes = number("nodes", r"(\d+)(?:-\1)?", MOST_HOSTS)
+    line, nodes = number("nodes", r"(\d+)(?:-\d+)?", MOST_HOSTS)
     if nodes is not None:
+        text = directives["nodes"].value
+        most = number("nodes", r"(?:\d+-)?(\d+)", MOST_HOSTS)[1] or nodes
+        if most < nodes:
+            draft.wrong(line, 1, f"nodes: {text}", "expected the smaller number first")
+        if nodes != most:
+            given = 0 if draft.login else len(draft.hosts) or hosts
+            nodes = min(max(nodes, given), most)
+            draft.ambiguous(line, "nodes", f"{text}: as many as Slurm gives, and a profile says one number → {nodes}")
         draft.wanted, draft.wanted_by = nodes, (line, "nodes")
         become = "slurm.nodes" if draft.login else f"{nodes} host{'s' if nodes > 1 else ''}"
         draft.translated(line, "nodes", f"{nodes} → {become}")
@@ -374,6 +386,9 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
     launcher = command.launcher if command else ""
     if command is not None:
         numbers = _nodes_of_command(command, numbers, draft)
+        if draft.login and not numbers.gpus and (gpus := _srun_gpus(command)):
+            draft.slurm["gpus_per_node"] = gpus
+            draft.translated(command.line, "srun", f"{amount(gpus, 'GPU')} on each node → slurm.gpus_per_node")
     if command is None or not launcher:
         _by_tasks(numbers, command, draft)
         return
@@ -407,9 +422,16 @@ def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -
     total, each = _of_mpirun(command)
     if total and each:
         given.append(("mpirun -np", "hosts by mpirun -np", str(-(-total // each))))
+    tasks, on_each = command.srun.get("-n", command.srun.get("--ntasks", "")), command.srun.get("--ntasks-per-node", "")
+    counted = re.fullmatch(r"[1-9]\d{0,6}", tasks) and re.fullmatch(r"[1-9]\d{0,3}", on_each)
+    if counted and not given[0][2][:1].isdigit():
+        given.append(("srun --ntasks", "hosts by srun --ntasks", str(-(-int(tasks) // int(on_each)))))
     for label, key, text in given:
         least, _, most = text.partition("-" if label.startswith("srun") else ":")
         if not re.fullmatch(r"[1-9]\d{0,4}", least):
+            if text and not draft.wanted:
+                what = f"{shown(text)} is not known here → {amount(numbers.nodes, 'host')}, or those of --host"
+                draft.ambiguous(command.line, label, what)
             continue
         if most not in ("", least):
             if not draft.wanted:
@@ -438,6 +460,10 @@ def _given(command: JobLine, numbers: _Numbers) -> tuple[str, str]:
         text = next((value for name, value in options.items() if name.lstrip("-") in script_body.MPI_TOTAL), "")
         return ("mpirun -np", text) if text else ("mpirun", str(numbers.tasks or "gpu"))
     name = {"accelerate": "--num-processes", "deepspeed": "--num-gpus"}.get(launcher, "--nproc-per-node")
+    included = options.get("--include", options.get("-i", "")) if launcher == "deepspeed" else ""
+    listed = {part.count(",") + 1 if ":" in part else 0 for part in included.split("@")}
+    if len(listed) == 1 and 0 not in listed:
+        return f"{launcher} --include", str(*listed)
     unknown = any(map(unknown_names, options)) or re.fullmatch(r"\$\{var:\w+\}", command.value)
     default = "1" if launcher == "torchrun" and not unknown else "gpu"
     return f"{launcher} {name}", options.get(name, default)
@@ -455,9 +481,16 @@ def _of_mpirun(command: JobLine) -> tuple[int, int]:
 
 def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) -> None:
     """One rank for each task, as srun starts them."""
-    tasks = (_srun_tasks(command, numbers, draft) if command and command.srun else None) or numbers.tasks
+    srun = command.srun if command else {}
+    asked = [srun[name] for name in ("--ntasks-per-node", "-n", "--ntasks") if name in srun]
+    own = _srun_tasks(command, numbers, draft) if command and asked else None
+    tasks = own or numbers.tasks
     gpus = (_srun_gpus(command) if command else None) or numbers.gpus or 0
-    if (tasks or 1) > 1 or gpus <= 1:
+    if command and asked and not own:
+        draft.num_processes = tasks if (tasks or 1) > 1 else gpus or None
+        what = str(draft.num_processes or "auto: one for each GPU, or each core")
+        draft.ambiguous(command.line, "num_processes", f"srun: {shown(asked[0])} is not known here → {what}")
+    elif (tasks or 1) > 1 or gpus <= 1:
         draft.num_processes = tasks or gpus or (1 if command else None)
     else:
         if command and command.kind == "command":  # it may start a process for each GPU itself

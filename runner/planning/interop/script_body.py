@@ -16,6 +16,7 @@ from disttui.runner.planning.interop.shell import (
     UnreadScriptError,
     Variables,
     Word,
+    as_written,
     commands,
     only_unknown,
     unknown_names,
@@ -122,9 +123,18 @@ def command_of(given: Sequence[str]) -> JobLine | None:
 
 def _started(words: list[str], found: JobLine) -> JobLine | None:
     """What the words start, behind the programs that start others."""
-    while words and (at := _inner(words, found)):
+    while words and (at := _inner(words := _with_python(words), found)):
         words = words[at:]
     return _program(words, found) if words else None
+
+
+def _with_python(words: list[str]) -> list[str]:
+    """`uv run -m pkg.train` as `uv run python -m pkg.train`."""
+    if _base(words[0]) in _ENVIRONMENTS and words[1:2] == ["run"]:
+        at = next((at for at in range(2, len(words)) if words[at] in ("-m", "--module") or _starts(words, at)), 0)
+        if at and not _starts(words, at):
+            return [*words[:at], "python", "-m", *words[at + 1 :]]
+    return words
 
 
 def _inner(words: list[str], found: JobLine) -> int:
@@ -142,7 +152,15 @@ def _inner(words: list[str], found: JobLine) -> int:
         return 0
     if _CONTAINERS.get(base) and not {"run", "exec", "start"} & {*words}:
         return 0  # docker build -t deepspeed .
-    at = next((at for at in range(1, len(words)) if _starts(words, at) or _base(words[at]) in _INNER), 0)
+    known = base in _WRAPPERS  # of another program a script may be an argument: xtuner train config.py
+    at = next(
+        (
+            at
+            for at in range(1, len(words))
+            if (_starts(words, at) and (known or not words[at].endswith(".py"))) or _base(words[at]) in _INNER
+        ),
+        0,
+    )
     if at and base == "env":
         found.assigned |= {name: value for name, _, value in (word.partition("=") for word in words[1:at]) if value}
     if at and base not in _PLAIN_WRAPPERS:
@@ -291,7 +309,10 @@ def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | 
     found.launcher, found.options = launcher, options
     if launcher == "mpirun":
         return _started(rest, found)  # a program for each rank, or a launcher that starts them on its host
-    found.kind, found.value, found.args = kind, rest[0], tuple(rest[1:])
+    # It takes a script, and starts no program.
+    python = kind == "script" and re.fullmatch(r"python[\d.]*", _base(rest[0]))
+    started = ("unread", " ".join((launcher, *rest)), ()) if python else (kind, rest[0], tuple(rest[1:]))
+    found.kind, found.value, found.args = started
     return found
 
 
@@ -327,6 +348,9 @@ _LAUNCHER_DOES = {
         "local-addr",
     ),
 }
+_READ_WHOLE = re.compile(r"(?:IFS=\S* )?read (?:-r )?-r?d *(?:''|\"\") (?:-r )?(\w+)\b.*", re.DOTALL)
+_READS_ITS_SCRIPT = re.compile(r"(?:^|[\s/])(?:ba)?sh(?: -\w+)* *(?:-s )? *<<[^<]")
+"""A shell whose script stands below it."""
 _MOST_NESTED = 5
 _KINDS = ("module", "script")
 """Of jobs that are surely trainings."""
@@ -399,9 +423,7 @@ class _Body:
                 self._end_block(command.line)
             return
         if first in _OPENS:
-            if not self._open:
-                self._block = (command.line, first, [])
-            self._open.append(_OPENS[first])
+            self._begin_block(command.line, first, [word.source for word in words[1:2]])
             return
         assignments = []
         while words and re.match(r"[A-Za-z_]\w*\+?=", words[0].source):
@@ -414,6 +436,13 @@ class _Body:
                 self._export(command.line, word)
         else:
             self._program(command, words, outer, depth)
+
+    def _begin_block(self, line: int, first: str, names: Sequence[str]) -> None:
+        if not self._open:
+            self._block = (line, first, [])
+        self._open.append(_OPENS[first])
+        for name in names if first in ("for", "select") else ():
+            self._variables.forget(name, f"the `{first}` of line {line} sets it")
 
     def _end_block(self, end: int) -> None:
         line, first, names = self._block
@@ -444,12 +473,15 @@ class _Body:
         name = self._assign(line, word) if "=" in word.source else word.source
         if not self._open:
             self._assigned = [each for each in self._assigned if each != (line, name)]
-            self._steps.append(_Step(line, word.source, name, self._variables.values.get(name, "")))
+            self._steps.append(_Step(line, as_written(word.source), name, self._variables.values.get(name, "")))
 
     def _program(self, command: SimpleCommand, words: list[Word], outer: JobLine, depth: int) -> None:
         line, first, before = command.line, words[0].source, len(self._jobs)
         given = command.words[[word.source in _WITHIN for word in command.words].index(False) :]
         fields = [field for word in given for field in self._variables.fields(word)]
+        if command.text and _READS_ITS_SCRIPT.search(command.source):
+            given = (*given, command.text)
+            fields += ["-c", self._variables.text(command.text)]
         if job := command_of(fields):
             pieces = (piece for word in given for piece in word.pieces)
             job.line, job.names = line, outer.names.union(piece.text for piece in pieces if piece.kind == "name")
@@ -461,10 +493,17 @@ class _Body:
                 self.read(job.value, line, job, depth + 1)
                 if len(self._jobs) == before and job.srun and only_unknown(job.value):
                     self._jobs.append((replace(job, kind="unread", value=" ".join(fields)), len(self._steps)))
-        if self._open or len(self._jobs) > before:
-            return
-        if first in _SETUP or (first == "eval" and "conda" in command.source):
-            self._steps.append(_Step(line, command.source))
+        if not self._open and len(self._jobs) == before:
+            self._prepares(command, words, fields)
+
+    def _prepares(self, command: SimpleCommand, words: list[Word], fields: list[str]) -> None:
+        """Take over a command that starts no job."""
+        line, first = command.line, words[0].source
+        if command.text and (stored := _READ_WHOLE.fullmatch(command.source)):
+            source = f"{stored[1]}={command.text.source}"
+            self._assign(line, Word(source, (Piece("text", f"{stored[1]}="), *command.text.pieces)))
+        elif first in _SETUP or (first == "eval" and "conda" in command.source):
+            self._steps.append(_Step(line, as_written(command.source)))
         elif first == "cd":
             self._folder(line, fields)
         elif first in _OF_THE_SCRIPT:
@@ -589,6 +628,7 @@ class _Body:
             value=values.shown(job.value),
             args=tuple(map(values.shown, args)),
             options={name: values.shown(values.settled(value)) for name, value in job.options.items()},
+            srun={name: values.shown(values.settled(value)) for name, value in job.srun.items()},
         )
         if named:
             draft.translated(line, "srun" if job.srun else "command", f"{shown(made.value)} → job.{made.kind}")
@@ -596,7 +636,7 @@ class _Body:
             draft.unread = (line, '"$@"')
         for name, value in job.assigned.items():
             draft.variable(line, name, values.shown(value))
-        for name, value in job.srun.items():
+        for name, value in made.srun.items():
             self._srun_option(line, name, value)
         for words in job.around:
             self._around(line, words)
@@ -628,7 +668,9 @@ class _Body:
             draft.ambiguous(
                 line, f"srun {name}", f"{shown(self._variables.shown(value))} names hosts: give them by --host"
             )
-        elif name not in ("", "-N", "-n", "--nodes", "--ntasks", "--ntasks-per-node"):
+        elif name not in ("", "-N", "-n", "--nodes", "--ntasks", "--ntasks-per-node") and not (
+            draft.login and name in ("--gpus-per-node", "--gres")
+        ):
             draft.dropped(line, f"srun {shown(name)}", "disttui starts the ranks itself")
 
     def _around(self, line: int, words: tuple[str, ...]) -> None:

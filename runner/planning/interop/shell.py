@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 _SPACE = re.compile(r"(?:[^\S\n]|\\\n)+")
@@ -15,6 +15,7 @@ _BRACED = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(?:\[[@*]\])?(?::?([-=?])(.*))?
 _SUM = re.compile(r"(\w+)(?:([*/+-])(\w+))?")
 _REDIRECTION = re.compile(r"(?:\d*|&)(<<<|<<-?|[<>]&\d|[<>]+[&|]?)")
 _ENDS = re.compile(r";;|&&|\|\||[;&|()\n]")
+_TO_QUOTE = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKET = re.compile(r"[()\\'\"]")
 _BRACE = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"|'[^']*'", re.DOTALL)
 _BRACE_IN_QUOTES = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
@@ -59,18 +60,22 @@ class SimpleCommand:
     line: int
     source: str
     words: tuple[Word, ...]
+    text: Word | None = None
+    """What it reads, where that stands below it: `<<END`."""
 
 
 class _Scanner:
     def __init__(self, text: str) -> None:
         self.text, self.at, self._start = text, 0, 0
-        self._here: list[str] = []
+        self._here: list[Word] = []
         """What ends the texts that begin at the next line."""
+        self._waiting: list[tuple[SimpleCommand, int]] = []
+        """The commands of a line before its texts, each with the number of the text behind it that it reads."""
 
     def commands(self) -> Iterator[SimpleCommand]:
         """Each simple command. Raises UnreadScriptError."""
         text, words, start, stop = self.text, list[Word](), 0, 0
-        line, counted = 1, 0
+        line, counted, texts = 1, 0, 0
         while self.at <= len(text):
             if space := _SPACE.match(text, self.at):
                 self.at = space.end()
@@ -79,11 +84,16 @@ class _Scanner:
             if end or self.at >= len(text):
                 if words:
                     line, counted = line + text.count("\n", counted, start), start
-                    yield SimpleCommand(line, text[start:stop], tuple(words))
-                words = []
+                    found = SimpleCommand(line, text[start:stop], tuple(words))
+                    if self._here:
+                        self._waiting.append((found, len(self._here) if len(self._here) > texts else 0))
+                    else:
+                        yield found
+                words, texts = [], len(self._here)
                 self.at = end.end() if end else self.at + 1
-                if end and end[0] == "\n":
-                    self._skip_texts()
+                if not end or end[0] == "\n":
+                    yield from self._with_texts()
+                    texts = 0
             elif char in "<>&0123456789" and (redirection := _REDIRECTION.match(text, self.at)):
                 self._redirect(redirection)
                 stop = self.at
@@ -112,16 +122,23 @@ class _Scanner:
         if self.at < len(self.text) and not _ENDS.match(self.text, self.at):
             word = self._word()
             if found[1] in ("<<", "<<-"):
-                self._here.append("".join(piece.text for piece in word.pieces))
+                self._here.append(word)
 
-    def _skip_texts(self) -> None:
-        for ending in self._here:
+    def _with_texts(self) -> Iterator[SimpleCommand]:
+        """The commands of a line with the texts that they read, which stand below it."""
+        read = []
+        for word in self._here:
+            ending, lines = "".join(piece.text for piece in word.pieces), list[str]()
             while self.at < len(self.text):
                 end = self._line_end()
                 line, self.at = self.text[self.at : end], end + 1
                 if line.strip() == ending:
                     break
-        self._here = []
+                lines.append(f"{line}\n")
+            read.append(_text_of("".join(lines), plain=any(piece.quoted for piece in word.pieces)))
+        for command, number in self._waiting:
+            yield replace(command, text=read[number - 1]) if number else command
+        self._here, self._waiting = [], []
 
     def _word(self) -> Word:
         start, pieces, text = self.at, list[Piece](), self.text
@@ -142,7 +159,7 @@ class _Scanner:
             elif char == '"':
                 pieces += self._quoted()
             elif char in "$`":
-                pieces.append(self._expansion(quoted=False))
+                pieces += self._expansion(quoted=False)
             elif char == "(" and text[self.at - 1] == "=":
                 begin, self.at = self.at + 1, self._closing(self.at)
                 pieces.append(Piece("array", text[begin : self.at - 1]))
@@ -177,7 +194,7 @@ class _Scanner:
                 pieces.append(Piece("text", kept, quoted=True))
                 self.at += 2
             else:
-                pieces.append(self._expansion(quoted=True))
+                pieces += self._expansion(quoted=True)
         raise self._unclosed(self._start)
 
     def _closing(self, at: int) -> int:
@@ -187,25 +204,30 @@ class _Scanner:
             at = found.end()
             if found[0] == "\\":
                 at += 1
-            elif found[0] in "'\"":
-                at = self._find(found[0], at) + 1
+            elif found[0] == "'":
+                at = self._find("'", at) + 1
+            elif found[0] == '"':
+                quoted = _TO_QUOTE.match(self.text, at)
+                if not quoted:
+                    raise self._unclosed(self._start)
+                at = quoted.end()
             else:
                 depth += 1 if found[0] == "(" else -1
                 if not depth:
                     return at
         raise self._unclosed(self._start)
 
-    def _expansion(self, *, quoted: bool) -> Piece:
+    def _expansion(self, *, quoted: bool) -> list[Piece]:
         text, start = self.text, self.at
         if text[start] == "`":
             self.at = self._find("`", start + 1) + 1
-            return Piece("output", text[start + 1 : self.at - 1], quoted)
+            return [Piece("output", text[start + 1 : self.at - 1], quoted)]
         if text.startswith("$(", start):
             self.at = self._closing(start + 1)
             inside = text[start + 2 : self.at - 1]
             if inside.startswith("(") and inside.endswith(")"):
-                return Piece("sum", inside[1:-1], quoted)
-            return Piece("output", inside, quoted)
+                return [Piece("sum", inside[1:-1], quoted)]
+            return _printed_text(inside, quoted) or [Piece("output", inside, quoted)]
         if text.startswith("${", start):
             depth, deepest = 0, 0
             for brace in (_BRACE_IN_QUOTES if quoted else _BRACE).finditer(text, start):
@@ -218,13 +240,39 @@ class _Scanner:
             self.at = brace.end()
             found = _BRACED.fullmatch(text, start + 2, self.at - 1)
             if found is None or deepest > _DEEPEST:
-                return Piece("output", text[start : self.at], quoted)
-            return Piece("name", found[1], quoted, found[3] if found[2] in ("-", "=") else None)
+                return [Piece("output", text[start : self.at], quoted)]
+            return [Piece("name", found[1], quoted, found[3] if found[2] in ("-", "=") else None)]
         if name := _NAME.match(text, start + 1):
             self.at = name.end()
-            return Piece("name", name[0], quoted)
+            return [Piece("name", name[0], quoted)]
         self.at += 1
-        return Piece("text", "$", quoted)
+        return [Piece("text", "$", quoted)]
+
+
+def _printed_text(command: str, quoted: bool) -> list[Piece]:
+    """What `cat <<END` prints; empty for another command."""
+    if not re.match(r"\s*cat\s*<<", command) or command.count("<<") > 1:
+        return []
+    try:
+        first, *more = commands(command)
+    except (UnreadScriptError, ValueError):
+        return []
+    if more or len(first.words) > 1 or first.text is None:
+        return []
+    *pieces, last = [piece._replace(quoted=quoted) for piece in first.text.pieces]
+    return [*pieces, last._replace(text=last.text.rstrip("\n"))]
+
+
+def _text_of(text: str, *, plain: bool) -> Word:
+    """A text below a command as a word; in a plain one nothing is expanded."""
+    if plain:
+        return Word(text, (Piece("text", text, quoted=True),))
+    # It is expanded like a word in quotes, but its own quotes are only characters.
+    quoted = re.sub(r'(\\*)"', lambda found: f'{found[1]}{chr(92) * (len(found[1]) % 2)}{chr(92)}"', text)
+    try:
+        return _Scanner(f'"{quoted}"')._word()
+    except UnreadScriptError:
+        return Word(text, (Piece("output", text, quoted=True),))
 
 
 def commands(text: str) -> Iterator[SimpleCommand]:
@@ -407,6 +455,11 @@ def only_unknown(text: str) -> str:
 def variable_name(name: str) -> str:
     """The name that a profile's variable has for what is not known."""
     return "ARGS" if name == "@" else name
+
+
+def as_written(text: str) -> str:
+    """A text with references to variables in place of what is not known."""
+    return _UNKNOWN.sub(r"${\1}", text)
 
 
 def unknown_names(text: str) -> list[str]:
