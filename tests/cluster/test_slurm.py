@@ -258,7 +258,8 @@ def test_a_host_without_slurm_is_no_login_node(slurm: Slurm, me: User) -> None:
     profile = _profile(me, {"command": ["true"]}, slurm={"nodes": 2, "options": ["--mem=1G"], "partition": "debug"})
     plan = typed(me, "profile plan", profile)
     assert "#SBATCH --partition=debug\n#SBATCH --mem=1G\n" in plan and "#SBATCH --nodes=2\n" in plan
-    assert "sbatch not found" in typed(me, "profile plan", profile, "--set", "activate=PATH=/nowhere", code=3)
+    refused = typed(me, "profile plan", profile, "--set", "activate=PATH=/nowhere", code=3)
+    assert re.search(r"sbatch.* not found: not a login node of Slurm", refused), refused
 
 
 def test_a_node_that_loses_its_power_is_the_cause(slurm: Slurm, me: User) -> None:
