@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from disttui.runner import __version__, private
 from disttui.runner.user.folders import user_folder
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from textual.binding import Binding
     from textual.dom import DOMNode
     from textual.message_pump import MessagePump
+    from textual.timer import Timer
 
 SWITCH = 0.001
 """Seconds that a thread may hold the interpreter while the event loop waits for it, some ten times per key.
@@ -89,6 +90,16 @@ class TextualInside(App[None]):
 
     environ: Mapping[str, str]
     """The environment of the process."""
+
+    def set_timer(self, *args: Any, **kwargs: Any) -> Timer:
+        """Start a timer that fires once, however late.
+
+        Textual drops a tick that is late, also the only one. Without the timer of a resize, each later resize would
+        wait for it forever.
+        """
+        timer = super().set_timer(*args, **kwargs)
+        timer._skip = False
+        return timer
 
     def keep_copied(self, text: str) -> None:
         """Keep the copied text for Textual's own paste action."""
