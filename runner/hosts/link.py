@@ -343,7 +343,8 @@ def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, p
         return broken
     status = _status(stream)
     said = clean_lines((stream.errors() or heard.decode("utf-8", "replace")).strip())[-600:]
-    if status == 127 or "not found" in said or "No such file" in said:
+    missing = status == 127 or "not found" in said or "No such file" in said
+    if missing and "error while loading shared libraries" not in said:  # it is there, and `ulimit -v` is too low for it
         if "/" in python and (cure := _path_cure(connection, python)):
             return HostError(host, f"{python} does not exist on this host", cure)
         return HostError(
@@ -442,7 +443,8 @@ def _broken_login(connection: Connection, host: str) -> HostError | None:
     elif read:
         flaw = "puts another shell in place of the login shell, as `exec zsh` does, so that no command is run"
     else:
-        flaw = "ends the login shell (exit), puts another program in its place (exec), or waits: no command is run"
+        flaw = "ends the login shell (exit), puts another program in its place (exec), redirects its output, or waits: "
+        flaw += "no command answers"
         flaw += _below(shown)
     cure = "Let it do so in interactive shells only: begin it with `[[ $- == *i* ]] || return` (bash, zsh)."
     return HostError(host, f"{file} {flaw}", cure)

@@ -185,7 +185,7 @@ def test_news_since_the_last_visit_are_shown_once(tmp_path: Path) -> None:
         assert visit(environ) == 0.0
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        await until(pilot, lambda: kit.shows(app, "since 1.0 h ago  ✗ vit-5e20 failed: rank 3: torch.OutOfMemoryError"))
+        await until(pilot, lambda: kit.shows(app, "in the last 1.0 h  ✗ vit-5e20 failed: rank 3: torch.OutOfMem"))
         assert not kit.shows(app, "pair-5e20 failed"), "that was before"
 
     async def again(app: Doors, pilot: Pilot[None]) -> None:

@@ -163,8 +163,9 @@ def test_cure_of_a_misspelt_interpreter(home: Path, shell: str, given: str, cure
         ("exec bash", "puts another shell in place of the login shell"),
         ("read x", "reads the standard input of commands"),
         ("cat", "reads the standard input of commands"),
-        ("cat > /dev/null", "ends the login shell .*, or waits: no command is run"),
-        ("exit", "ends the login shell .*: no command is run"),
+        ("cat > /dev/null", "ends the login shell .*, or waits: no command answers"),
+        ("exit", "ends the login shell .*: no command answers"),
+        ("exec > /dev/null", "redirects its output"),
     ],
 )
 def test_a_login_script_in_the_way_is_named(
@@ -177,6 +178,16 @@ def test_a_login_script_in_the_way_is_named(
         Link(Shelled("sh", noise), "node7")
     assert "~/.bashrc" in caught.value.what and "exec(" not in str(caught.value)
     assert "[[ $- == *i* ]] || return" in caught.value.cure
+
+
+def test_a_python_that_cannot_load_is_not_called_missing(home: Path, tmp_path: Path) -> None:
+    """As where `ulimit -v` in a login script is too low."""
+    said = "python3: error while loading shared libraries: libc.so.6: failed to map segment"
+    (tmp_path / "python3").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 127\n")
+    (tmp_path / "python3").chmod(0o755)
+    with pytest.raises(HostError, match="could not be started with python3: it ended immediately") as caught:
+        Link(Shelled("sh", f"PATH={tmp_path}:$PATH"), "node7")
+    assert said in str(caught.value)
 
 
 def test_a_user_without_a_login_shell_is_named(home: Path) -> None:

@@ -79,7 +79,7 @@ class Curves(Drawn):
         legend = list(self._legend(width))
         rows, room = height - len(legend) - 2, width - LABELS - 1
         if not any(one.curve.values for one in self._runs):
-            return [*legend, line([("  no losses of them are known here", label)])]
+            return [*legend, line([("  no losses recorded", label)])]
         if rows < 2 or room < 8:
             return legend
         places = [one.curve.steps if self.by_step else one.curve.times for one in self._runs]

@@ -62,7 +62,9 @@ def news(runs: Sequence[RunRow], since: float, now: float) -> Content:
     ended.sort(key=lambda row: (LOOKED_AT.index(look(row.state).kind), -(row.ended or 0.0)))
     if not ended:
         return Content()
-    words = [Content.styled(f"since {_when(since, now)}", "$muted")]
+    ago = _when(since, now)
+    known = f"in the last {ago.removesuffix(' ago')}" if ago.endswith(" ago") else f"since {ago}"
+    words = [Content.styled(known, "$muted")]
     for row in ended:
         seen, cause = look(row.state), f": {row.cause}" if row.cause else ""
         words.append(Content.assemble((f"{seen.glyph} ", seen.style), f"{short(row.run)} {row.state}{cause}"))
