@@ -43,6 +43,8 @@ def _type(me: User, lines: list[str]) -> dict[str, tuple[int, str]]:
     newest: dict[str, str] = {}
     ended = {}
     for line in lines:
+        if line.endswith("-o mine.yaml"):  # a file that is there is not replaced
+            (folder / "mine.yaml").unlink()
         typed = _RUN.sub(lambda found: newest[found[1]], line.replace("alice@", "").partition(" && ")[0])
         words = shlex.join([COMMAND, "--ssh-config", str(config)]) + typed.removeprefix("disttui")
         said = subprocess.run(
