@@ -373,7 +373,7 @@ def save(
         if base is None and current is not None and current != text:
             raise InputError(
                 "there is a profile of this name already",
-                "Give another name, or replace it.",
+                "Give another name, or edit that one.",
                 place=f"{library.name}/{name}",
             )
         settled = settle(library.folder, file, base, text, current)

@@ -119,7 +119,7 @@ def save(text: str, path: Path, *, replace: bool, mode: int = 0o664) -> None:
         raise InputError("a profile's file ends in .yaml", f"Write {printable(path.name)}.yaml.", place=name)
     with writing(path):
         if path.exists() and not replace:
-            raise InputError("there is a file already", "Give another name, or replace it.", place=name)
+            raise InputError("there is a file already", "Give another name, or remove that file first.", place=name)
         write(path, text, mode)
 
 
