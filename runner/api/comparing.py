@@ -151,8 +151,8 @@ def _code(kept: Provenance) -> Iterator[tuple[str, str]]:
             yield "untracked", " ".join(code.untracked)
     for host in kept.hosts:
         if host.facts and (found := host.facts.code):
-            yield f"{host.name}: script", (found.script or "")[:12]
-            yield f"{host.name}: folder", (found.folder or "")[:12]
+            yield f"{host.name}: script", found.script or ""
+            yield f"{host.name}: folder", found.folder or ""
 
 
 def _count(diff: str) -> int:

@@ -186,7 +186,7 @@ class _Table:
         if len(line) > LONGEST:
             return None
         line = _RULES.sub("|", line)
-        mark = next((mark for mark in "|,;\t" if mark in line), "")
+        mark = next(filter(line.count, "|,;\t"), "")
         cells = _cells(line, mark)
         names = {canonical(text)[0] for _, _, text in cells if _NAME.fullmatch(text)}
         if 1 < len(names) == len(cells):
