@@ -227,7 +227,7 @@ def test_a_link_that_breaks_during_the_submission_leads_to_no_second_job(
                 jobs.append(submit(known, plan, plan.batch, login, {}))
             if len(jobs) == 1:
                 (me.cluster.shared / f"runs/{run}/0/slurm.json").unlink()
-    assert slurm.jobs() == [jobs[0]] == [jobs[1]] == [jobs[2]]
+    assert [slurm.ask("squeue", "-h", "-n", run, "-o", "%A")] == [jobs[0]] == [jobs[1]] == [jobs[2]]
 
 
 def test_nodes_that_do_not_see_the_run_folder_are_named_as_the_cause(slurm: Slurm, me: User) -> None:

@@ -79,14 +79,15 @@ def test_wait_answers_from_anywhere_and_through_a_cut(user: Callable[..., User])
     assert step.wait(100) == 11
     (me.cluster.shared / "fail").touch()
     assert [end.wait(100), theirs.wait(100)] == [1, 1]
-    for one in (end, theirs):
-        answer = one.stdout.read() if one.stdout else ""
+    answers = [one.stdout.read() if one.stdout else "" for one in (end, theirs)]
+    wait_gone(me.cluster)
+    answers.append(typed(me, "wait", run, "--json", code=1))
+    for answer in answers:
         [found] = json.loads(answer)["runs"]
         assert len(answer) <= 2048 and found["state"] == "failed" and "rank 1 on node2" in found["explain"]["cause"], (
             answer
         )
-        assert found["explain"]["evidence"]["place"] == "job.py:15" and found["explain"]["next"].startswith(
-            "disttui diagnose t-"
-        )
-    wait_gone(me.cluster)
+        assert found["explain"]["next"].startswith("disttui diagnose t-")
+    # The others may have been told the cause by node1 and left before they had reached node2 again.
+    assert found["explain"]["evidence"]["place"] == "job.py:15"
     assert "bad batch" in typed(me, "wait", run, code=1)

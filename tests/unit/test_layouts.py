@@ -59,7 +59,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     recipe = [*RECIPE, "--data", str(text)]
     callspecs = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
     wanted = {spec.params.get("name") for spec in callspecs if spec}
-    worlds: dict[int, dict[str, list[str]]] = {1: {"one": recipe, "one of 2 layers": [*recipe, "--layers", "2"]}}
+    alone = {"one": recipe, "one of 2 layers": [*recipe, "--layers", "2"]}
+    worlds = {1: alone if wanted & LAYOUTS[8].keys() else {"one": recipe}}
     for size, layouts in LAYOUTS.items():
         if chosen := {name: [*recipe, *words.split()] for name, words in layouts.items() if name in wanted}:
             worlds[size] = chosen
