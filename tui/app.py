@@ -183,6 +183,8 @@ class DisttuiApp(Shell):
         self._keys = KeyQueue(self, super().on_event, self._questions.ignores)
         self.router = Router(self, self._keys, environ)
         self.accept_new_host_keys = accept_new_host_keys
+        self.ended = threading.Event()
+        """Set once the app has left the terminal; `at_end` follows."""
         self._quitting = False
         self._first = first
         self._interrupted = -inf
@@ -252,8 +254,8 @@ class DisttuiApp(Shell):
         terminal.register(0, 0)
         terminal.poll()
         self.call_from_thread(self.exit, return_code=0)
-        time.sleep(5.0)
-        os._exit(0)  # there is no terminal to restore, and a driver that writes to it may block forever
+        if not self.ended.wait(5.0):
+            os._exit(0)  # there is no terminal to restore, and a driver that writes to it may block forever
 
     def new_viewer(self) -> Viewer:
         """A viewer to be closed by the caller; call it in a thread worker."""
@@ -414,6 +416,7 @@ def start(
     try:
         app.run()
     finally:
+        app.ended.set()
         for work in app.at_end:
             work()
     return app.return_code or 0

@@ -341,13 +341,16 @@ def _missing_module(state: RunState, cause: RootCause) -> Hint | None:
 
 
 def _missing_program(state: RunState, cause: RootCause) -> Hint | None:
-    """A `command` that is not there, by what the shim or a shell says of it."""
+    """A `command`, or the script of its shell, that is not there, by what the shim or a shell says of it."""
     failure = cause.failure
     said = failure.message.strip().rpartition("\n")[2]
-    found = re.search(r"([^\s:]+): (?:No such file or directory|(?:command )?not found)$", said)
+    found = re.search(r"([^\s:]+): (?:No such file(?: or directory)?|(?:command )?not found)$", said)
     if failure.kind != "exit" or failure.code != 127 or not found or "\\r" in said:
         return None
     name, where = clean(found.group(1)), _where(state, cause, found.group(0))
+    if re.match(r"\w*sh: ", said) and "not found" not in said:
+        place = "" if name.startswith("/") else " in the job's folder"
+        return Hint("file missing", f"{where} has no file {name}{place}: copy it there, or correct `job.command`.")
     cure = "install it, name it with its full path, or set `activate:`"
     return Hint("program missing", f"{where} has no program {name} on its PATH: {cure}.")
 

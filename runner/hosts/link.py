@@ -190,10 +190,15 @@ class Link:
                 "Give this host's newer interpreter as `python:` in the profile.",
             )
         missing = answer.get("missing")
-        for parcel in (node_parcel(), train_parcel()):
-            if isinstance(missing, list) and parcel.kind in missing:
-                packed = parcel.packed
-                self._stream.write(b"%d\n" % len(packed) + packed)
+        try:
+            for parcel in (node_parcel(), train_parcel()):
+                if isinstance(missing, list) and parcel.kind in missing:
+                    packed = parcel.packed
+                    self._stream.write(b"%d\n" % len(packed) + packed)
+        except ConnectionError as error:
+            _status(self._stream)
+            said = clean_lines(self._stream.errors().strip())[-600:]
+            raise LinkLostError(self.host, f"the link broke while starting: {error}" + _below(said)) from None
         return rest
 
     def _send(self, message: Mapping[str, Any], future: Future[Any] | None = None) -> None:

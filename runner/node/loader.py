@@ -75,7 +75,11 @@ def receive(path: str, digest: str, stdin: BinaryIO) -> None:
         raise SystemExit("the node program arrived damaged")
     data = seal(with_bytecode(data, path), digest)
     if not is_whole(path, digest):  # else another host on this disk was faster, and imports from its file
-        place(path, data)
+        try:
+            place(path, data)
+        except OSError as error:
+            said = error.strerror or error
+            raise SystemExit("the node program cannot be stored: %s: %s; make room there" % (path, said))
 
 
 def load() -> None:

@@ -41,6 +41,8 @@ from disttui.runner.untrusted.records import LONGEST, json_object, mapping
 
 _SEEN: Final = "seen.json"
 _ENDS: Final = "ends.json"
+SANDBOX: Final = "sandbox"
+"""The note of a run whose hosts are simulated."""
 
 _KINDS: Sequence[tuple[Any, Sequence[str]]] = (
     (str, ("run", "run_dir", "by", "problem")),
@@ -164,7 +166,7 @@ class KnownRun:
         found: RunStatus = {
             "run": self.run, "by": self.by, "started": self.started, "state": "unknown",
             "hosts": [host.name for host in self.hosts], "nproc": [host.nproc for host in self.hosts],
-            **newest, "name": self.name, "note": "sandbox" if self.sandbox else "",
+            **newest, "name": self.name, "note": SANDBOX if self.sandbox else "",
         }  # fmt: skip
         end = outcome(ends, len(self.hosts), self.problem)
         found.pop("ended", None)

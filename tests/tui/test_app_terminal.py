@@ -204,6 +204,32 @@ def test_a_terminal_that_goes_without_a_signal_ends_the_app(tmp_path: Path) -> N
         shown.child.wait()
 
 
+def test_the_sandbox_ends_after_its_terminal_has_gone(tmp_path: Path) -> None:
+    code = (
+        "import threading, pathlib\nfrom unittest.mock import Mock\n"
+        "from disttui.runner.cli.process import run\nfrom disttui.tui import app\n"
+        "from disttui.tui.wizard import sandbox\n"
+        "lives = [False, True]\nsandbox._lives = lambda link, request: lives.pop()\n"
+        "sandbox.end_with_app('run', 'folder', {0: Mock()})\n"
+        "mounted = app.DisttuiApp.on_mount\n"
+        "def mount(self):\n    mounted(self)\n    self.at_end += [wait_for_guard, sandbox.close, done]\n"
+        "def wait_for_guard():\n"
+        "    [one.join() for one in threading.enumerate() if '_await_hang_up' in one.name]\n"
+        f"def done():\n    pathlib.Path({str(tmp_path / 'done')!r}).touch()\n"
+        "app.DisttuiApp.on_mount = mount\nrun()\n"
+    )
+    shown = Terminal([sys.executable, "-c", code], kit.environ(tmp_path, COLORTERM="truecolor", LANG="C.UTF-8"))
+    try:
+        shown.until(b"profiles")
+        os.close(shown.slave)
+        os.close(shown._master)
+        shown.child.wait(30)
+        assert (tmp_path / "done").exists()
+    finally:
+        shown.child.kill()
+        shown.child.wait()
+
+
 def test_a_thread_that_waits_for_a_dead_host_holds_nobody_up(tmp_path: Path) -> None:
     code = (
         "import time, disttui.tui.startup\n"

@@ -57,6 +57,25 @@ async def test_a_story_that_goes_on_below_its_pane_says_so() -> None:
             assert rows[3].startswith(last) and rows[3].endswith(" …") and "…" not in rows[2]
 
 
+@asynchronous
+async def test_a_story_is_not_cut_within_its_exception() -> None:
+    pane = StoryPane("story")
+    error = "│ RuntimeError: CUDA error: no kernel image is available for execution on the device"
+    pane._lines = [
+        "✗ failed after 0:08: rank 2 on node2 raised RuntimeError", "  the same error: ranks 0, 1 on node1",
+        "  → Install another torch.", "│ Traceback (most recent call last):", error, "│ CUDA kernel errors",
+    ]  # fmt: skip
+    async with text_of(pane, (70, 6)) as (_, text):
+        rows = [row.rstrip() for row in text().splitlines()][1:]
+        assert rows[-2].startswith("│ RuntimeError: CUDA error") and rows[-2].endswith(" …")
+        assert rows[-1] == "│ CUDA kernel errors"
+
+
+def test_every_row_of_a_quoted_line_has_its_margin() -> None:
+    rows = wrapped(["│ RuntimeError: no kernel image"], 20)
+    assert rows == ["│ RuntimeError: no", "│   kernel image"]
+
+
 @pytest.mark.parametrize("height", [2, 3, 4, 5, 7])
 def test_cure_of_a_failure_stays_in_a_small_pane(height: int) -> None:
     pane = StoryPane("story")
@@ -108,10 +127,10 @@ async def test_the_diagnosis_breaks_no_word_of_a_path() -> None:
 
 @pytest.mark.parametrize("width", [10, 20, 60])
 def test_a_broken_line_fits_and_loses_nothing(width: int) -> None:
-    for text in (FRAME, "x" * 200, " " * 40 + "word " * 30, "short", ""):
+    for text in (FRAME, "x" * 200, " " * 40 + "word " * 30, "│ " + "x" * 7 + " y" * 9, "short", ""):
         rows = wrapped([text], width)
         assert max(map(len, rows)) <= width
-        assert "".join("".join(rows).split()) == "".join(text.split())
+        assert "".join("".join(rows).replace("│", "").split()) == "".join(text.replace("│", "").split())
 
 
 def test_where_an_arrow_is_drawn_as_another_character_its_key_is_named_in_words(

@@ -97,6 +97,15 @@ def test_a_command_that_is_not_there_is_a_program_to_install() -> None:
     assert text.startswith("node1, node2 has no program accelerate on its PATH")
 
 
+@pytest.mark.parametrize(
+    "said", ["bash: train.sh: No such file or directory", "sh: 0: cannot open train.sh: No such file"]
+)
+def test_a_script_that_a_shell_cannot_open_is_a_missing_file(said: str) -> None:
+    name, text = hinted(failed({1: {"code": 127, "said": said}}, kind="death"))
+    assert name == "file missing"
+    assert text == "node2 has no file train.sh in the job's folder: copy it there, or correct `job.command`."
+
+
 def test_a_module_that_python_does_not_find_is_named() -> None:
     said = "python: Error while finding module specification for 'a.b' (ModuleNotFoundError: No module named 'a')"
     assert hinted(failed({1: {"code": 1, "said": said}}, kind="death"))[0] == "module missing"

@@ -270,6 +270,17 @@ def test_a_damaged_parcel_is_not_kept(home: Path) -> None:
     assert not list((home / ".cache" / "disttui").glob("*.zip"))
 
 
+def test_a_host_without_room_for_the_node_program_says_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is left of the quota of a home is enough for the probe of its folder.
+    small = ship.loader_line().replace(
+        b"signal.alarm(600)", b"import resource;signal.signal(25, 1);resource.setrlimit(1, (5000, 5000))"
+    )
+    assert small != ship.loader_line()
+    monkeypatch.setattr("disttui.runner.hosts.link.loader_line", lambda: small)
+    with pytest.raises(HostError, match="the node program cannot be stored: .*node-.*: File too large; make room"):
+        Link(LocalConnection("local"), "local", sys.executable).request("probe")
+
+
 def test_an_unknown_request_and_a_failed_one_are_answered(link: Link) -> None:
     with pytest.raises(HostError, match="does not know 'dance'"):
         link.request("dance")  # type: ignore[call-overload]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from disttui.runner.api.ending import stop
 from disttui.runner.api.following import replay
+from disttui.runner.api.listing import refresh
 from disttui.runner.protocol.files import Exit
 from disttui.runner.render.stopping import stopped_lines
 from disttui.runner.runs.registry import KnownHost, KnownRun
@@ -149,3 +151,12 @@ def test_a_stop_of_a_run_that_ended_needs_no_host(tmp_path: Path) -> None:
         mirrored(run, node, {"exit.json": json.dumps({**FINISHED, "t": 1.0})})
     done = stop(viewer(tmp_path), run)
     assert done.complete and stopped_lines(done)[0].startswith("lied-1a2b has finished already at ")
+
+
+def test_a_sandbox_run_whose_hosts_answer_has_no_warning(tmp_path: Path) -> None:
+    body = """
+    if op == "list":
+        yield {"ok": {"runs": [{"run": "lied-1a2b", "node_rank": 0, "step": 1}]}}
+    """
+    run = replace(lied(tmp_path, liar(tmp_path, "n1", body)), sandbox=True)
+    assert refresh(viewer(tmp_path), [run]) == {}

@@ -205,6 +205,6 @@ class DashboardScreen(RunScreen):
         """Report that the run continues."""
         snapshot = self.snapshot
         if snapshot is not None and snapshot.state.result is None and run_word(snapshot.state) != "not seen":
-            self.app.notify(
-                f"{short(snapshot.state.run)} keeps running. To return: disttui attach {short(snapshot.state.run)}"
-            )
+            run = short(snapshot.state.run)
+            lasting = " as long as its sandbox" if self.known and self.known.sandbox else ""
+            self.app.notify(f"{run} keeps running{lasting}. To return: disttui attach {run}")

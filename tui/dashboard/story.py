@@ -146,13 +146,13 @@ class StoryPane(Drawn):
         bold = len(head)
         at = next((at for at, text in enumerate(texts) if text.startswith("  → ")), 0)
         if len(lines) > height and at:
-            cure, after = wrapped(texts[at : at + 1], room), wrapped(texts[at + 1 :], room)
+            cure = wrapped(texts[at : at + 1], room)
             bold = max(1, min(bold, 2, height - len(cure)))
             free = max(0, height - bold - len(cure))
             gap = ["  …"][: free - 1] if free else []
-            lines = [*_cut(head, bold, width), *gap, *cure, *after[max(0, len(after) - free + len(gap)) :]]
+            lines = [*_cut(head, bold, width), *gap, *cure, *_last(texts[at + 1 :], free - len(gap), room)]
         elif len(lines) > height > 3:
-            lines, bold = [*lines[:2], "  …", *lines[-(height - 3) :]], min(bold, 2)
+            lines, bold = [*lines[:2], "  …", *_last(texts, height - 3, room)], min(bold, 2)
         elif len(lines) > height == 3 and self._kind == "failed" and bold < 3:
             # The exception; its first row has the type.
             lines, bold = [*lines[:2], *wrapped(texts[-1:], room)], min(bold, 2)
@@ -164,6 +164,15 @@ class StoryPane(Drawn):
 def _cut(rows: list[str], most: int, width: int) -> list[str]:
     """The first rows, with a sign at the end if some are left out."""
     return rows if len(rows) <= most or most < 1 else [*rows[: most - 1], f"{rows[most - 1][: width - 2]} …"]
+
+
+def _last(texts: list[str], most: int, width: int) -> list[str]:
+    """The last texts that fit into so many rows; of the one before them, its beginning."""
+    rows: list[str] = []
+    for text in reversed(texts):
+        if len(rows) < most:
+            rows = [*_cut(wrapped([text], width), most - len(rows), width), *rows]
+    return rows
 
 
 def story(snapshot: Snapshot) -> tuple[list[str], str]:

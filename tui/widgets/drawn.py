@@ -152,18 +152,21 @@ def _same(old: Strip, new: Strip, *, reverse: bool) -> int:
 
 INDENT = "  "
 """Indentation of continuation lines."""
+QUOTE = "│ "
+"""The margin of quoted output; continuation lines have it as well."""
 
 
 def wrapped(lines: Iterable[str], width: int) -> list[str]:
     """Lines of at most `width` characters, at least 10: broken at a blank, else after a slash, else anywhere."""
     found = []
     for text in lines:
-        rest = text
-        while len(rest) > width:
-            cut = _cut(rest, width)
-            found.append(rest[:cut].rstrip())
+        margin = QUOTE if text.startswith(QUOTE) else ""
+        rest = text[len(margin) :]
+        while len(rest) > width - len(margin):
+            cut = _cut(rest, width - len(margin))
+            found.append(margin + rest[:cut].rstrip())
             rest = INDENT + rest[cut:].lstrip()
-        found.append(rest)
+        found.append(margin + rest)
     return found
 
 

@@ -52,7 +52,8 @@ def close() -> None:
     for link, request in alive:
         link.submit("stop", now=True, reason="user", **request)
     if alive:
-        sys.stderr.write("disttui: stopping the sandbox and its runs\n")
+        with suppress(OSError):  # the terminal may have been closed
+            sys.stderr.write("disttui: stopping the sandbox and its runs\n")
     deadline = time.monotonic() + _PATIENCE
     while alive and time.monotonic() < deadline:
         alive = [(link, request) for link, request in alive if _lives(link, request)]
