@@ -46,6 +46,7 @@ MANIFEST = "code.tree"
 HERE = "this machine"
 _MOST_TEXT = 1 << 20
 """Bytes of a file whose lines are compared."""
+_ON_HOSTS = "Look in the run's folder on its hosts."
 
 
 _Made = TypeVar("_Made")
@@ -204,7 +205,7 @@ def code_file(run: KnownRun, path: str, environ: Mapping[str, str] = os.environ)
         raise InputError(f"{printable(path)} is not a file of the code of {short(run.run)}", "List them by --code.")
     data = content(found[path][1], found[path][0], environ)
     if data is None:
-        raise InputError(f"{printable(path)} is not on this machine any more", "See the run's folder on its hosts.")
+        raise InputError(f"{printable(path)} is not on this machine any more", _ON_HOSTS)
     return data
 
 
@@ -214,7 +215,10 @@ def copy_code(run: KnownRun, to: Path, environ: Mapping[str, str] = os.environ) 
     Raises:
         InputError: The folder exists or cannot be written, or the code is not on this machine.
     """
-    recorded_code(run, environ)
+    try:
+        recorded_code(run, environ)
+    except InputError as error:
+        raise InputError(error.what, _ON_HOSTS) from None
     store = code_store(environ)
     entries = manifest_of(run)[1]
     part = None

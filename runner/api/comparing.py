@@ -196,7 +196,10 @@ def _result(state: RunState, run: KnownRun) -> dict[str, str]:
     if end:
         found["code"] = str(end.get("code"))
         found["seconds"] = f"{float(end.get('t', run.started)) - run.started:.0f}"
-    return found | {name: f"{value:.6g}" for name, value in state.metrics.items() if isinstance(value, int | float)}
+    for name, value in state.metrics.items():
+        if name != "t" and isinstance(value, int | float):  # t is when they were reported
+            found[name] = f"{value:.6g}"
+    return found
 
 
 def _changes(one: KnownRun, other: KnownRun, before: CodeKept | None, after: CodeKept | None) -> list[str]:

@@ -399,6 +399,9 @@ def _put(node: Node, keys: list[str], value: Node, place: SourceLocation) -> Nod
             raise _error(place, f"{quoted(key)} cannot be set inside the single value {quoted(node.text)}")
         node = MappingNode(place)
     at, old = node.entries.get(key, (place, ScalarNode(place, "", plain=True)))
+    if rest and key in ("sync", "environment") and isinstance(old, ScalarNode) and not old.is_null:
+        # A folder or file written as one word, as is a host above.
+        old = MappingNode(old.place, {"from": (old.place, old)})
     return MappingNode(node.place, {**node.entries, key: (at, _put(old, rest, value, place))})
 
 

@@ -191,7 +191,8 @@ class Job(Model):
     """Words before the interpreter, such as [apptainer, exec, img.sif]; `disttui logs` has their output."""
     sync: Sync | None = None
     """A folder of this machine that is sent to all hosts, such as `.`, or a mapping; each run gets a copy of its own,
-    which is its `workdir`. What git tracks and does not ignore is sent; without git, all but the usual leftovers."""
+    which is its `workdir`. What git tracks and does not ignore is sent; without git, or where it ignores all files, all
+    but the usual leftovers."""
     environment: Environment | None = None
     """The packages of the job: a file of this machine such as `requirements.txt`, or a mapping. Each host makes an
     environment from it with `python`, once, and its runs share that."""

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import stat
 import subprocess
 import time
@@ -494,7 +495,11 @@ def _git(folder: Path, *words: str) -> bytes:
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
         what = f"git {words[0]} failed: {printable(said[0][:300])}"
-        raise InputError(what, "Correct this in the repository.", place=str(folder))
+        cure = "Repair the repository, or move its .git away to send the folder without git."
+        if "dubious ownership" in said[0]:
+            owned = shlex.quote(str(_repository(folder)))
+            cure = f"If you trust its owner: git config --global --add safe.directory {owned}"
+        raise InputError(what, cure, place=str(folder))
     return done.stdout
 
 

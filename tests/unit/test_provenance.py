@@ -119,7 +119,7 @@ def test_two_runs_are_compared_by_what_was_kept_of_them(
     secret = "kept-as-a-secret-7q"
     done = command(tmp_path, "run", str(profile), "--set", f"job.env.HF_TOKEN={TOKEN}", KEPT_SECRET=secret)
     assert done.returncode == 0, done.stderr
-    (code / "train.py").write_text(f"print('two')\n# {secret}\n")
+    (code / "train.py").write_text(f"print('two')\nprint('step 1 loss 2.5')\n# {secret}\n")
     [first] = (tmp_path / "disttui" / "runs").iterdir()
     again = ("rerun", first.name, "--set", "job.args=[--fast, yes]", "--when-free")
     done = command(tmp_path, *again, KEPT_SECRET=secret)
@@ -140,9 +140,10 @@ def test_two_runs_are_compared_by_what_was_kept_of_them(
     assert data["runs"] == [first.name, second.name] and data["unknown"] == []
     assert {"key": "job.args", "before": None, "after": "--fast yes"} in data["profile"]
     uncommitted = next(one for one in data["code"] if one["key"] == "uncommitted")
-    assert (uncommitted["before"], uncommitted["after"]) == ("none", "3 changed lines")
+    assert (uncommitted["before"], uncommitted["after"]) == ("none", "4 changed lines")
     assert "++print('two')" in data["changes"] and "++# ***" in data["changes"]
     assert data["versions"] == data["facts"] == []
+    assert {one["key"] for one in data["result"]} - {"seconds"} == {"step", "loss"}
     text = command(tmp_path, "runs", "diff", "--local", first.name, second.name, KEPT_SECRET=secret).stdout
     assert "  job.args  nothing → --fast yes" in text and "the same: versions, facts" in text
     (first / NAME).write_text("{}" * 3)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -78,8 +80,34 @@ def test_a_submodule_that_is_not_checked_out_is_empty(folder: Folder, tmp_path: 
     folder.write("train.py")
     commit(folder.path)
     folder.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "sub")
+    assert folder.names() == [".gitmodules", "sub/x.py", "train.py"], "checked out"
     folder.git("submodule", "deinit", "-f", "sub")
     assert folder.names() == [".gitmodules", "train.py"]
+
+
+def test_a_worktree_of_a_repository_is_carried(folder: Folder) -> None:
+    for name, text in (("train.py", ""), (".gitignore", "*.log")):
+        folder.write(name, text)
+    commit(folder.path)
+    folder.git("worktree", "add", "-q", "-b", "other", "../other")
+    folder.path = folder.path.parent / "other"
+    for name in ("new.py", "a.log"):
+        folder.write(name)
+    assert folder.names() == [".gitignore", "new.py", "train.py"]
+    assert module.git_state(folder.path).branch == "other"
+
+
+@pytest.mark.root
+def test_a_repository_of_another_user_is_named_with_its_cure(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # the user's own git may trust every folder
+    folder.write("sub/train.py")
+    commit(folder.path)
+    os.chown(folder.path, 12345, 12345)
+    with pytest.raises(InputError, match="dubious ownership") as caught:
+        module.collect(Wanted(folder.path / "sub"), folder.store, folder.cache)
+    assert caught.value.cure.endswith(f"git config --global --add safe.directory {folder.path}")
 
 
 def test_a_file_that_vanishes_while_it_is_read_is_not_part_of_the_tree(
@@ -112,6 +140,46 @@ def test_a_folder_that_vanishes_while_it_is_read_is_not_part_of_the_tree(
 
     monkeypatch.setattr(os, "scandir", vanishing)
     assert folder.names() == ["a.py"]
+
+
+def test_a_file_changed_while_it_is_read_is_its_new_version(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, real = folder.write("a.bin", b"1" * 3_000_000), Writer.write
+    versions = [b"2" * 3_000_000]
+
+    def changing(self: Writer, data: bytes) -> None:
+        real(self, data)
+        if versions:
+            path.write_bytes(versions.pop())
+
+    monkeypatch.setattr(Writer, "write", changing)
+    [entry] = folder.collect(most=10**7).entries
+    assert folder.store.read(entry.value, 10**7) == b"2" * 3_000_000
+
+
+@pytest.mark.root
+def test_a_device_is_left_out_by_name(folder: Folder) -> None:
+    os.mknod(folder.path / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    assert omissions(folder.collect()) == {"null": "not a file (a device)"}
+
+
+def test_a_file_of_5_gb_is_carried_and_checked(host: Host) -> None:
+    with (host.folder / "data.bin").open("wb") as sparse:
+        sparse.truncate(5 << 30)
+    host.most = 5 << 30
+    try:
+        assert (host.send("a-1") / "data.bin").stat().st_size == 5 << 30, "its content was checked against its hash"
+    finally:  # pytest keeps what is left
+        shutil.rmtree(host.home)
+        shutil.rmtree(host.store.folder)
+
+
+def test_200_000_files_are_carried(host: Host) -> None:
+    for part in range(200):
+        (host.folder / str(part)).mkdir()
+        for number in range(1000):
+            os.close(os.open(host.folder / f"{part}/{number}", os.O_CREAT | os.O_WRONLY))
+    to = host.send("a-1")
+    assert sum(len(files) for _, _, files in os.walk(to)) == 200_000
 
 
 def test_a_file_that_grows_while_it_is_read_has_an_end(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,11 @@ def test_a_wrong_key_is_an_error_with_its_place(text: str, said: str) -> None:
     assert said in str(caught.value)
 
 
+def test_set_adds_a_key_to_a_folder_in_one_word() -> None:
+    sync = parse(profile("code"), "a.yaml", ("job.sync.max=6GB", "job.sync.include=[data/]")).job.sync
+    assert sync and (sync.source, sync.max, sync.include) == ("code", 6 * 10**9, ("data/",))
+
+
 def test_a_job_with_sync_has_no_workdir() -> None:
     with pytest.raises(ProfileErrors, match="runs in the copy of its folder, remove workdir"):
         parse(profile(".", more="  workdir: ~/x\n"), "x.yaml")
@@ -156,6 +161,9 @@ def test_code_that_is_gone_is_an_error_with_its_cure(folder: Path) -> None:
     with pytest.raises(InputError, match="not on this machine any more") as caught:
         recorded_code(known)
     assert "--latest" in caught.value.cure
+    with pytest.raises(InputError, match="not on this machine any more") as caught:
+        copy_code(known, folder / "copy")
+    assert caught.value.cure == "Look in the run's folder on its hosts.", "there is no --latest of pull"
     with pytest.raises(InputError, match="was not recorded on this machine"):
         recorded_code(replace(known, folder=folder))
 

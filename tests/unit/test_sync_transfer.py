@@ -20,7 +20,7 @@ from disttui.runner.protocol import tree
 from disttui.runner.protocol.objects import Store
 from disttui.runner.protocol.requests import Op
 from disttui.runner.sync import transfer
-from disttui.runner.sync.collect import Wanted, collect
+from disttui.runner.sync.collect import MOST, Wanted, collect
 from disttui.runner.sync.transfer import TreeParcel, send
 from disttui.runner.transport.local import LocalConnection
 from tests.kept import has_been_reached
@@ -39,13 +39,14 @@ class Host:
         self.objects = home / ".cache/disttui/objects"
         self.links: list[Link] = []
         self.told: list[str] = []
+        self.most = MOST
 
     def open(self, node: int = 0) -> Link:
         self.links.append(Link(LocalConnection("local"), "local", sys.executable))
         return self.links[-1]
 
     def send(self, run: str, links: Iterable[Link] | None = None, to: str = "") -> Path:
-        found = collect(Wanted(self.folder), self.store, self.tmp_path / "cache")
+        found = collect(Wanted(self.folder, most=self.most), self.store, self.tmp_path / "cache")
         to = to or f"{RUN_DIR}/{run}/code"
         send(
             TreeParcel(found.sha256, found.manifest, self.store), list(links or [self.open()]), run=run,
