@@ -317,7 +317,7 @@ def test_every_line_of_a_job_script_is_kept_translated_or_reported() -> None:
         "9: MASTER_ADDR: dropped: disttui sets it",
         "10: RUN_ID: ambiguous: it is computed when the job starts; dropped: give its value under job.env",
         "15: if: ambiguous: lines 15 to 17 are not evaluated, and lost; may set MODE, GPUS",
-        "18: cat: ambiguous: not understood, and not run; dropped",
+        "18: cat: ambiguous: note: only this script writes it: create it before the run",
         "25: $MODEL: ambiguous: it is an argument of the script: --set var.MODEL=… gives it",
         "25: $MODE: ambiguous: it depends on the `if` of line 15: --set var.MODE=… gives it, else it is slow",
         '25: "$@": ambiguous: arguments of sbatch',
@@ -555,6 +555,18 @@ STARTS = [
     ("srun uv run --frozen -m torch.distributed.run --nproc-per-node 8 a.py", "torchrun", "a.py"),
     ("srun --ntasks=${GPUS:-16} --ntasks-per-node=${EACH:-8} python a.py", "torchrun", "a.py"),
     ("deepspeed --include localhost:0,1,2,3,4,5,6,7 a.py", "deepspeed", "a.py"),
+    # Programs that run torchrun.
+    ("fabric run --devices=8 --num-nodes=2 a.py --lr 1", "torchrun", "a.py --lr 1"),
+    ("srun lightning run model --accelerator cuda --devices 0,1,2,3,4,5,6,7 --num_nodes 2 a.py", "torchrun", "a.py"),
+    ("colossalai run --nproc_per_node 8 --host h1,h2 --master_addr h1 a.py --x 1", "torchrun", "a.py --x 1"),
+    # Scripts that the job script writes.
+    ("cat > run.sh <<EOF\n#!/bin/bash\ntorchrun --nproc_per_node 8 a.py\nEOF\nchmod +x run.sh\nsrun ./run.sh",
+     "torchrun", "a.py"),
+    ("cat <<'EOF' > $TMP/run.sh\nsource x/bin/activate\ntorchrun --nproc_per_node 8 a.py\nEOF\nsrun bash $TMP/run.sh",
+     "torchrun", "a.py"),
+    ("echo 'torchrun --nproc_per_node 8 a.py' > run.sh\nsrun bash -x run.sh", "torchrun", "a.py"),
+    ("echo export A=1 > r.sh\ncat >> r.sh <<E\ntorchrun --nproc_per_node 8 a.py\nE\nsrun sh r.sh", "torchrun", "a.py"),
+    ("tee r.sh <<E\nexport A=1\nE\nsource r.sh\nsrun torchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
 ]  # fmt: skip
 
 
@@ -567,8 +579,69 @@ def test_any_start_of_a_job_has_its_script_and_processes(line: str, launcher: st
 
 
 @pytest.mark.parametrize(
+    ("line", "launcher", "words"),
+    [
+        ("srun axolotl train c.yml", "accelerate", "axolotl.cli.train c.yml"),
+        ("axolotl train c.yml --num-processes 16", "accelerate", "axolotl.cli.train c.yml"),
+        ("axolotl train c.yml --launcher torchrun -- --nproc_per_node 8", "torchrun", "axolotl.cli.train c.yml"),
+        (
+            "uv run axolotl train c.yml --launcher=accelerate -- --num_processes 16",
+            "accelerate",
+            "axolotl.cli.train c.yml",
+        ),
+        (
+            "FORCE_TORCHRUN=1 NNODES=2 NODE_RANK=$N llamafactory-cli train c.yaml",
+            "torchrun",
+            "llamafactory.launcher c.yaml",
+        ),
+        ("srun python -m llamafactory.cli train c.yaml", "torchrun", "llamafactory.launcher c.yaml"),
+        ("NPROC_PER_NODE=8 NNODES=2 swift pt --model x", "torchrun", "swift.cli.sft --model x"),
+        ("export NPROC_PER_NODE=8\nmegatron sft --model x", "torchrun", "swift.cli._megatron.sft --model x"),
+        ("tune run --nnodes 2 --nproc_per_node 8 my/r.py --config c.yaml", "torchrun", "my.r --config c.yaml"),
+    ],
+)
+def test_programs_that_run_a_launcher_are_its_module(line: str, launcher: str, words: str) -> None:
+    profile, _ = taken(f"{TWO}{line}\n", hosts=("n1", "n2"))
+    assert profile.job.module and [profile.job.module, *profile.job.args] == words.split()
+    assert [host.num_processes for host in profile.hosts] == [8, 8]
+    assert profile.launch.launcher == launcher
+
+
+def test_what_fabrics_command_sets_is_set() -> None:
+    profile, _ = taken(f"{TWO}fabric run --devices 8 --num-nodes 2 --precision bf16-mixed a.py\n", hosts=("n1", "n2"))
+    values = {"CLI_USED": "1", "DEVICES": "8", "NUM_NODES": "2", "PRECISION": "bf16-mixed"}
+    assert profile.job.env == {f"LT_{name}": value for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("line", "cure"),
+    [
+        ("srun composer -n 8 a.py", "Write torchrun --nproc-per-node N SCRIPT"),
+        ("python -m composer.cli.launcher -n 8 a.py", "Write torchrun --nproc-per-node N SCRIPT"),
+        ("litgpt finetune lora --devices 8", "Write torchrun --nproc-per-node N -m litgpt"),
+        ("python -m horovod.runner -np 16 python a.py", "Write mpirun -np N python SCRIPT"),
+        ("ray start --head\npython -m verl.trainer.main_ppo a=b", "Leave this script to sbatch"),
+        ("axolotl train c.yml --cloud x.yml", "Leave --cloud and --sweep out"),
+        ("fabric run --devices auto a.py", "Write torchrun --nproc-per-node N SCRIPT"),
+        ("tune run --nproc_per_node 8 full --config l/8B",
+         "(tune cp full recipe.py; tune cp l/8B config.yaml), and write: "
+         "torchrun --nproc_per_node 8 recipe.py --config config.yaml"),
+        ("srun python -m torchtune._cli.tune run r --config c.yaml", "write: python recipe.py --config c.yaml"),
+        ("colossalai run --nproc_per_node 8 -m x", "Write torchrun --nproc-per-node N SCRIPT"),
+    ],
+)  # fmt: skip
+def test_programs_that_start_ranks_themselves_name_what_to_write(line: str, cure: str) -> None:
+    with pytest.raises(InputError, match=r"^file:5: ") as raised:
+        read_foreign(f"{TWO}{line}\n", "file", "sbatch", ["n1", "n2"])
+    assert cure in str(raised.value)
+
+
+@pytest.mark.parametrize(
     "line",
     [
+        "oumi train -c c.yaml", "echo 'torchrun a.py\\n' > r.sh\nsrun sh r.sh",
+        "cat > r.sh <<E\ntorchrun a.py\nE\nsed s/a/b/ r.sh > r.sh\nsrun sh r.sh", "cat > r.sh <<E\nsh r.sh\nE\nsh r.sh",
+        "cat > job <<E\n#SBATCH -N4\nsrun torchrun a.py\nE\nsbatch job",
         "srun ./launch.sh", "srun bash launch.sh --x", "./launch.sh", "srun $CMD", 'srun bash -c "$CMD"',
         "srun litgpt pretrain pythia", "srun fairseq-train data", "srun tune run --nproc_per_node 8 recipe",
         "composer a.py", "horovodrun -np 16 python a.py", "jsrun -n 16 python a.py", "pdsh -w n1,n2 torchrun a.py",
@@ -579,7 +652,9 @@ def test_any_start_of_a_job_has_its_script_and_processes(line: str, launcher: st
     ],
 )  # fmt: skip
 def test_a_start_that_is_not_understood_is_refused(line: str) -> None:
-    with pytest.raises(InputError, match=r"not known what|no command that starts|not known whether"):
+    with pytest.raises(
+        InputError, match=r"not known what|no command that starts|not known whether|itself|names of its own"
+    ):
         read_foreign(f"{TWO}{line}\n", "file", "sbatch", ["n1", "n2"])
     given = read_foreign(f"{TWO}{line}\n", "file", "sbatch", ["n1", "n2"], script="b.py")
     assert parse(given.text, "imported.yaml").hosts[0].num_processes == 8

@@ -52,6 +52,16 @@ class Imported:
     """The hosts that the file does not name; marked lines take their place, and the profile cannot be used yet."""
 
 
+class Unread(NamedTuple):
+    """A start of a job that is not understood."""
+
+    line: int = 0
+    words: str = ""
+    """With why, where `cure` is known."""
+    cure: str = ""
+    """What to write in its place."""
+
+
 @dataclass
 class Translation:
     """A profile that is being built from the file `source`."""
@@ -82,8 +92,8 @@ class Translation:
     env: dict[str, str] = field(default_factory=dict)
     launch: dict[str, object] = field(default_factory=dict)
     container: dict[str, object] = field(default_factory=dict)
-    unread: tuple[int, str] = (0, "")
-    """The line and the words of a start of the job that is not understood."""
+    unread: Unread = field(default_factory=Unread)
+    """A start of the job that is not understood."""
     job_script: bool = False
     """Whether the file is one of Slurm, so that a login node may be given in place of hosts."""
     login: str = ""
@@ -207,12 +217,15 @@ def _settle_job(draft: Translation, script: str | None) -> None:
             draft.job.pop(kind, None)
         draft.job = {"script": script, **draft.job}
     elif draft.job_script and not any(kind in draft.job for kind in kinds):
-        line, words = draft.unread
-        what = f"it is not known what {words} starts" if line else "no command that starts a job is understood in it"
+        line, words, cure = draft.unread
+        what = f"it is not known what {words} starts" if not cure else words
+        what = what if line else "no command that starts a job is understood in it"
         broken = next((note for note in draft.notes if note.key == "…"), None)
         if broken and not line:
             line, what = broken.line, f"{what}: {broken.what}"
-        cure = "Name the script by --script, or write its start with srun, torchrun, accelerate launch or python."
+        cure = (
+            cure or "Name the script by --script, or write its start with srun, torchrun, accelerate launch or python."
+        )
         raise InputError(what, cure, place=f"{draft.source}:{line}" if line else draft.source)
     elif not any(kind in draft.job for kind in kinds):
         draft.job = {"script": SCRIPT, **draft.job}

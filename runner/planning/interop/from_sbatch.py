@@ -15,7 +15,7 @@ from disttui.runner.errors import InputError
 from disttui.runner.formatting import amount
 from disttui.runner.hosts.discovery import flaw_of, spread
 from disttui.runner.planning.interop import script_body
-from disttui.runner.planning.interop.draft import Machine, Translation, count, shown
+from disttui.runner.planning.interop.draft import Machine, Translation, Unread, count, shown
 from disttui.runner.planning.interop.script_body import JobLine
 from disttui.runner.planning.interop.shell import unknown_names
 from disttui.runner.profile.fields import slug
@@ -495,7 +495,7 @@ def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) ->
     else:
         if command and command.kind == "command":  # it may start a process for each GPU itself
             draft.job.pop("command")
-            draft.unread = (command.line, shown(" ".join((command.value, *command.args))))
+            draft.unread = Unread(command.line, shown(" ".join((command.value, *command.args))))
         draft.num_processes = gpus
         what = f"one task on each host, with {gpus} GPUs → {gpus}, one for each GPU; write 1 if one process uses all"
         draft.ambiguous(command.line if command else 0, "num_processes", what)

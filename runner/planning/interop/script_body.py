@@ -8,8 +8,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from disttui.runner.planning.interop import from_accelerate
-from disttui.runner.planning.interop.draft import Translation, shown
+from disttui.runner.planning.interop import from_accelerate, front_ends
+from disttui.runner.planning.interop.draft import Translation, Unread, shown
 from disttui.runner.planning.interop.shell import (
     Piece,
     SimpleCommand,
@@ -65,6 +65,7 @@ _PROGRAMS = {
     **dict.fromkeys(("deepspeed", "ds"), "deepspeed"),
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra"), "mpirun"),
 }
+_SHELLS = ("bash", "sh")
 _PLAIN_WRAPPERS = ("exec", "time", "command", "nohup", "nice", "ionice", "stdbuf", "unbuffer", "env", "timeout", "tini")
 """Start the next program as it is."""
 _CONTAINERS = {
@@ -79,8 +80,8 @@ _WRAPPERS = {*_PLAIN_WRAPPERS, *_CONTAINERS, *_ENVIRONMENTS, *_AROUND}
 _INNER = {"env", "nohup", "timeout", *_ENVIRONMENTS, *_AROUND}
 """Those that a container is given to start."""
 _OTHER_LAUNCHERS = {
-    *("horovodrun", "jsrun", "aprun", "flux", "ibrun", "lrun", "tune", "composer", "colossalai", "torchx", "ray"),
-    *("xpmem", "bagua", "xla_dist", "fabric", "lightning", "runai", "sky", "pdsh", "clush", "parallel", "xargs", "ssh"),
+    *("jsrun", "aprun", "flux", "ibrun", "lrun", "tune", "colossalai", "torchx", "lightning", "fabric", "xargs", "ssh"),
+    *("xpmem", "bagua", "xla_dist", "runai", "sky", "pdsh", "clush", "parallel"),
 }
 """Start processes in a way of their own."""
 _PREPARES = {
@@ -114,11 +115,20 @@ class JobLine:
     """script, module, command, shell: `value` is a script of its own, or unread: `value` starts the job unseen."""
     value: str = ""
     args: tuple[str, ...] = ()
+    known: Mapping[str, str] = field(default_factory=dict)
+    """The script's variables."""
+    why: str = ""
+    """Of an unread line: why it is not translated, and what to write in its place."""
+    cure: str = ""
 
 
-def command_of(given: Sequence[str]) -> JobLine | None:
-    """The job that a command starts, or has a shell start; None: it starts none."""
-    return _started(list(given), JobLine())
+def command_of(given: Sequence[str], known: Mapping[str, str]) -> JobLine | None:
+    """The job that a command starts, or has a shell start; None: it starts none.
+
+    Args:
+        known: The script's variables.
+    """
+    return _started(list(given), JobLine(known=known))
 
 
 def _started(words: list[str], found: JobLine) -> JobLine | None:
@@ -173,7 +183,11 @@ def _starts(words: Sequence[str], at: int) -> bool:
     if words[at - 1 if at else 0] in ("--python", "-p", "--entrypoint"):
         return False
     base = _base(words[at])
-    known = base in ("python", "python3", "bash", "sh", *_PROGRAMS) or base.startswith("python3.")
+    known = (
+        front_ends.starts_ranks(words[at : at + 3])
+        or base in ("python", "python3", *_SHELLS, *_PROGRAMS)
+        or base.startswith("python3.")
+    )
     return known or base.endswith(".py") or words[at : at + 2] == ["accelerate", "launch"]
 
 
@@ -208,18 +222,31 @@ def _program(words: list[str], found: JobLine) -> JobLine | None:
     if base == "eval":
         found.kind, found.value = "shell", " ".join(rest)
         return found
-    if base in ("bash", "sh"):
+    if base in _SHELLS:
         return _shell(words, found)
     if base == "accelerate" and rest[:1] == ["launch"]:
         return _launcher("accelerate", rest[1:], found)
     if launcher := _PROGRAMS.get(base):
         return _launcher(launcher, rest, found)
+    if front_ends.starts_ranks(words):
+        return _behind(words, found)
     if base in ("python", "python3") or base.startswith("python3."):
         return _python(first, rest, found)
     if base.endswith(".py"):
         found.kind, found.value, found.args = "script", first, tuple(rest)
         return found
     return _other(words, found)
+
+
+def _behind(words: list[str], found: JobLine) -> JobLine | None:
+    """A program of a library that runs a launcher, or starts ranks itself."""
+    behind = front_ends.behind(words, {**found.known, **found.assigned})
+    if not behind.words:
+        found.kind, found.value, found.why, found.cure = "unread", " ".join(words), behind.why, behind.cure
+        return found
+    kept = {name: value for name, value in found.assigned.items() if name not in behind.taken}
+    found.assigned = {**kept, **behind.env}
+    return _program(behind.words, found)
 
 
 def _other(words: list[str], found: JobLine) -> JobLine | None:
@@ -259,6 +286,9 @@ def _python(first: str, rest: list[str], found: JobLine) -> JobLine | None:
     if rest[:1] == ["-m"] and len(rest) > 1:
         if launcher := _MODULES.get(rest[1]):
             return _launcher(launcher, rest[2:], found)
+        program = front_ends.as_program(rest[1]) or rest[1]
+        if front_ends.starts_ranks([program, *rest[2:]]) and program != "litgpt":
+            return _behind([program, *rest[2:]], found)
         if rest[1] in _OTHER_LAUNCHERS:
             return _other(rest[1:], found)
         if rest[1] in _PREPARES:
@@ -399,6 +429,8 @@ class _Body:
         """Of what is not evaluated: its line, its first word, and the variables that it may set."""
         self._last = 0
         """The last line of the script."""
+        self._files: dict[str, str] = {}
+        """The files that the script writes from a text of its own."""
 
     def read(self, text: str, above: int, outer: JobLine, depth: int = 0) -> None:
         """Take over the commands of a script, or of one inside a word of line `above`."""
@@ -482,11 +514,15 @@ class _Body:
         if command.text and _READS_ITS_SCRIPT.search(command.source):
             given = (*given, command.text)
             fields += ["-c", self._variables.text(command.text)]
-        if job := command_of(fields):
+        if job := command_of(fields, self._variables.values):
             pieces = (piece for word in given for piece in word.pieces)
             job.line, job.names = line, outer.names.union(piece.text for piece in pieces if piece.kind == "name")
             job.srun, job.assigned = outer.srun | job.srun, outer.assigned | job.assigned
             job.around = [*outer.around, *job.around]
+            if depth < _MOST_NESTED and (text := self._written(job)):
+                self.read(text, line, job, depth + 1)
+                if len(self._jobs) > before:
+                    return
             if job.kind != "shell":
                 self._jobs.append((job, len(self._steps)))
             elif depth < _MOST_NESTED and not (first == "eval" and "conda" in command.source[:60]):
@@ -496,12 +532,46 @@ class _Body:
         if not self._open and len(self._jobs) == before:
             self._prepares(command, words, fields)
 
+    def _written(self, job: JobLine) -> str:
+        """The script that a start names, where this script has written it; else empty."""
+        words = [word for word in job.value.split(" ") if not word.startswith("-")]
+        if job.kind != "unread" or job.why or not words:
+            return ""
+        at = 1 if _base(words[0]) in _SHELLS and len(words) > 1 else 0
+        return self._files.get(words[at].removeprefix("./"), "")
+
+    def _writes(self, command: SimpleCommand, words: list[Word], fields: list[str]) -> bool:
+        """Keep what a command writes into a file; False where it writes none, or what it writes is not known."""
+        first, target = words[0].source, command.writes
+        if first == "tee" and len(words) > 1:
+            target = words[-1]
+        if target is None or (name := self._variables.text(target).removeprefix("./")) == "/dev/null":
+            return False
+        text = None
+        if first in ("cat", "tee") and command.text:
+            text = self._variables.text(command.text)
+        elif first == "echo" and len(fields) > 1 and fields[1][:1] != "-" and "\\" not in command.source:
+            text = " ".join(fields[1:])
+        before = self._files.pop(name, "")
+        if text is None or self._open:
+            return False
+        self._files[name] = f"{before}\n{text}" if command.appends else text
+        what = "only this script writes it: create it before the run, if the job reads it"
+        self._draft.ambiguous(command.line, first, f"{shown(self._variables.shown(name))}: {what}")
+        return True
+
     def _prepares(self, command: SimpleCommand, words: list[Word], fields: list[str]) -> None:
         """Take over a command that starts no job."""
         line, first = command.line, words[0].source
         if command.text and (stored := _READ_WHOLE.fullmatch(command.source)):
             source = f"{stored[1]}={command.text.source}"
             self._assign(line, Word(source, (Piece("text", f"{stored[1]}="), *command.text.pieces)))
+        elif self._writes(command, words, fields):
+            return
+        elif (
+            first in ("source", ".") and len(fields) > 1 and (text := self._files.pop(fields[1].removeprefix("./"), ""))
+        ):
+            self.read(text, line, JobLine(), 1)
         elif first in _SETUP or (first == "eval" and "conda" in command.source):
             self._steps.append(_Step(line, as_written(command.source)))
         elif first == "cd":
@@ -514,6 +584,8 @@ class _Body:
             self._draft.dropped(line, first, "it takes out what the script has, and no profile has")
         else:
             self._draft.ambiguous(line, shown(first), "not understood, and not run; dropped")
+            if _base(first) not in _PREPARES and not self._open:
+                self._draft.unread = Unread(line, shown(self._variables.shown(" ".join(fields))))
 
     def _folder(self, line: int, fields: list[str]) -> None:
         where = fields[1] if len(fields) > 1 else "~"
@@ -531,14 +603,22 @@ class _Body:
         if self._jobs:
             # What starts ranks comes before what only prepares.
             job, best = max(
-                self._jobs, key=lambda each: (bool(each[0].launcher), bool(each[0].srun), each[0].kind in _KINDS)
+                self._jobs,
+                key=lambda each: (
+                    bool(each[0].launcher),
+                    bool(each[0].why),
+                    bool(each[0].srun),
+                    each[0].kind in _KINDS,
+                ),
             )
             for other, _ in self._jobs:
                 if other is not job:
                     what = "another command: a profile starts one; dropped"
                     self._draft.ambiguous(other.line, shown(self._variables.shown(other.value)), what)
             if job.kind == "unread":
-                self._draft.unread = (job.line, shown(self._variables.shown(job.value)))
+                names = self._variables
+                words, cure = shown(names.shown(job.value)), names.shown(job.cure)
+                self._draft.unread = Unread(job.line, f"{words}: {job.why}" if job.why else words, cure)
                 job = None
             else:
                 job = self._job(job)
@@ -633,7 +713,7 @@ class _Body:
         if named:
             draft.translated(line, "srun" if job.srun else "command", f"{shown(made.value)} → job.{made.kind}")
         else:
-            draft.unread = (line, '"$@"')
+            draft.unread = Unread(line, '"$@"')
         for name, value in job.assigned.items():
             draft.variable(line, name, values.shown(value))
         for name, value in made.srun.items():
@@ -729,6 +809,7 @@ class _Body:
         elif plain in ("hostfile", "H", "host", "machinefile", "f", "include", "i", "exclude", "e") and launcher in (
             "deepspeed",
             "mpirun",
+            "torchrun",  # behind colossalai run
         ):
             draft.ambiguous(line, label, f"{shown(value)} names hosts: give them by --host, or import a hostfile")
         elif plain == "cpu" and launcher == "accelerate":

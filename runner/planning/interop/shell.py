@@ -62,6 +62,9 @@ class SimpleCommand:
     words: tuple[Word, ...]
     text: Word | None = None
     """What it reads, where that stands below it: `<<END`."""
+    writes: Word | None = None
+    """The file that its output goes to: `> FILE`, or `>> FILE`."""
+    appends: bool = False
 
 
 class _Scanner:
@@ -71,6 +74,9 @@ class _Scanner:
         """What ends the texts that begin at the next line."""
         self._waiting: list[tuple[SimpleCommand, int]] = []
         """The commands of a line before its texts, each with the number of the text behind it that it reads."""
+        self._writes: Word | None = None
+        """The file that the output of the newest command goes to."""
+        self._appends = False
 
     def commands(self) -> Iterator[SimpleCommand]:
         """Each simple command. Raises UnreadScriptError."""
@@ -84,12 +90,12 @@ class _Scanner:
             if end or self.at >= len(text):
                 if words:
                     line, counted = line + text.count("\n", counted, start), start
-                    found = SimpleCommand(line, text[start:stop], tuple(words))
+                    found = SimpleCommand(line, text[start:stop], tuple(words), None, self._writes, self._appends)
                     if self._here:
                         self._waiting.append((found, len(self._here) if len(self._here) > texts else 0))
                     else:
                         yield found
-                words, texts = [], len(self._here)
+                words, texts, self._writes = [], len(self._here), None
                 self.at = end.end() if end else self.at + 1
                 if not end or end[0] == "\n":
                     yield from self._with_texts()
@@ -123,6 +129,8 @@ class _Scanner:
             word = self._word()
             if found[1] in ("<<", "<<-"):
                 self._here.append(word)
+            elif found[0] in (">", "1>", ">|", ">>", "1>>"):
+                self._writes, self._appends = word, found[1] == ">>"
 
     def _with_texts(self) -> Iterator[SimpleCommand]:
         """The commands of a line with the texts that they read, which stand below it."""
