@@ -58,7 +58,7 @@ def list_(hosts: tuple[str, ...]) -> None:
 def add(hosts: tuple[str, ...], gpus: str | None, until: str, note: str) -> None:
     """Reserve GPUs or whole hosts.
 
-    Runs of others cannot start there until then, unless they use --ignore-leases; your own are. Without --gpus, the
+    Runs of others cannot start there until then, unless they use --ignore-leases; your own can. Without --gpus, the
     whole host. All hosts are leased, or none: exit code 3 when another user has one.
     """
     chosen, seconds = _gpus(gpus), _seconds(until, time.time())

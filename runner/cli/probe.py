@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -14,7 +15,8 @@ from click.shell_completion import CompletionItem
 import disttui
 from disttui.runner.cli.app import open_app
 from disttui.runner.cli.options import complete_hosts, complete_profiles, emit, emit_line, example, viewing, wants_json
-from disttui.runner.errors import DisttuiError
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.text import quote
 
 
 @click.command(epilog=example("disttui probe local box1 alice@box2:2222"))
@@ -26,6 +28,9 @@ def probe(hosts: tuple[str, ...]) -> None:
     """
     from disttui.runner.render.probe import render_probe
 
+    for name in hosts:
+        if Path(name).is_file():
+            raise InputError(f"{name}: this is a file, not a host", f"For a profile: disttui check {quote(name)}")
     with viewing() as viewer:
         results = disttui.probe(viewer, hosts)
     failed = any(isinstance(found, DisttuiError) for _, found in results)
@@ -55,7 +60,8 @@ def top(hosts: tuple[str, ...], once: bool) -> None:
         raise SystemExit(_print_once(hosts))
     if wants_json():
         _print_lines(hosts)
-    open_app("Without one: disttui top --once", ("top", (hosts,)))
+    named = "".join(f" {quote(name)}" for name in hosts)
+    open_app(f"Without one: disttui top{named} --once", ("top", (hosts,)))
 
 
 def _print_once(names: tuple[str, ...]) -> int:

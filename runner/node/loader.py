@@ -79,7 +79,7 @@ def receive(path: str, digest: str, stdin: BinaryIO) -> None:
             place(path, data)
         except OSError as error:
             said = error.strerror or error
-            raise SystemExit("the node program cannot be stored: %s: %s; make room there" % (path, said))
+            raise SystemExit("the node program cannot be stored: %s: %s; make room there" % (path, said)) from None
 
 
 def load() -> None:

@@ -78,6 +78,8 @@ def find(name_or_path: str, environ: Mapping[str, str] = os.environ) -> Path:
         raise InputError("-: a profile is not read from standard input", "Save it in a file.")
     if there == "folder" and name_or_path:
         raise InputError(f"{shown}: this is a folder", "Name a profile in it.")
+    if path.is_symlink():
+        raise InputError(f"{shown}: a link to something that does not exist: {printable(str(path.readlink()))}")
     first, _, rest = name_or_path.partition("/")
     library = next((each for each in libraries(environ) if rest and each.name == first), None)
     if library and library.url and not library.folder.is_dir():

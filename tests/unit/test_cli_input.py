@@ -62,6 +62,9 @@ WRONG = [
     ("pss", "No such command 'pss'. Did you mean 'ps'?"),
     ("trian.py", "trian.py: file not found"),
     ("runs replay nope", "no run 'nope' is known here\n  → See all: disttui ps."),
+    ("top a b", "the app needs a terminal, and standard input is not one\n  → Without one: disttui top a b --once"),
+    ("probe bad.yaml", "bad.yaml: this is a file, not a host\n  → For a profile: disttui check bad.yaml"),
+    ("run dangling.yaml", "dangling.yaml: a link to something that does not exist: gone"),
     ("bda.yaml", "profile 'bda.yaml' not found\n  → Did you mean bad.yaml?"),
 ]
 
@@ -70,6 +73,7 @@ WRONG = [
 def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(PROFILE)
     (tmp_path / "train.py").touch()
+    (tmp_path / "dangling.yaml").symlink_to("gone")
     os.mkfifo(tmp_path / "pipe")
     os.mkfifo(tmp_path / "pipe.yaml")
     env = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}

@@ -277,7 +277,7 @@ def test_a_host_without_room_for_the_node_program_says_so(home: Path, monkeypatc
     )
     assert small != ship.loader_line()
     monkeypatch.setattr("disttui.runner.hosts.link.loader_line", lambda: small)
-    with pytest.raises(HostError, match="the node program cannot be stored: .*node-.*: File too large; make room"):
+    with pytest.raises(HostError, match=r"the node program cannot be stored: .*node-.*: File too large; make room"):
         Link(LocalConnection("local"), "local", sys.executable).request("probe")
 
 

@@ -24,9 +24,8 @@ def put(stream: TextIO, text: str) -> None:
     except OSError as error:
         _give_up(stream)
         if stream is not sys.stderr:
-            put(
-                sys.stderr, f"disttui: {stream.name} cannot be written: {error.strerror}; further output is discarded\n"
-            )
+            why = f"standard output cannot be written: {error.strerror}; further output is discarded"
+            put(sys.stderr, f"disttui: {why}\n")
 
 
 def check_reader(stream: TextIO) -> None:
