@@ -84,7 +84,7 @@ def stop(now: bool, yes: bool, runs: tuple[str, ...], mine: bool, **where: Any) 
 @YES
 @runs_options
 def forget(here: bool, yes: bool, runs: tuple[str, ...], mine: bool, **where: Any) -> None:
-    """Remove runs with their logs and checkpoints, on their hosts and here.
+    """Remove runs, their logs and checkpoints, on their hosts and here.
 
     RUN is an id, the name of a sweep, @latest or @failed. An active run is not removed.
     """

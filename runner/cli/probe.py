@@ -29,7 +29,7 @@ def probe(hosts: tuple[str, ...]) -> None:
     from disttui.runner.render.probe import render_probe
 
     for name in hosts:
-        if Path(name).is_file():
+        if name.endswith((".yaml", ".yml")) and Path(name).is_file():
             raise InputError(f"{name}: this is a file, not a host", f"For a profile: disttui check {quote(name)}")
     with viewing() as viewer:
         results = disttui.probe(viewer, hosts)
