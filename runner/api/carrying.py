@@ -84,6 +84,8 @@ class RunCode:
     git: GitState
     recorded: bool = False
     """Whether it is that of an earlier run, whatever the folder has now."""
+    new: tuple[tuple[str, int], ...] = ()
+    """Names and bytes of objects that this machine's store did not have before."""
 
 
 def collect_code(
@@ -111,8 +113,9 @@ def collect_code(
         found = collect(wanted, code_store(environ), user_folder("cache", environ) / "sync", tell)
     _check_script(profile, found)
     return RunCode(
-        found.folder, found.sha256, found.manifest, len(found.entries), found.size, found.omitted, git.result()
-    )
+        found.folder, found.sha256, found.manifest, len(found.entries), found.size, found.omitted, git.result(),
+        new=found.new,
+    )  # fmt: skip
 
 
 def recorded_code(run: KnownRun, environ: Mapping[str, str] = os.environ) -> RunCode:
@@ -275,7 +278,7 @@ def carry(
         DisttuiError: A host cannot be given it.
     """
     assert profile.job.sync is not None
-    parcel = TreeParcel(code.sha256, code.manifest, code_store(environ))
+    parcel = TreeParcel(code.sha256, code.manifest, code_store(environ), new=code.new)
     folder = profile.job.sync.folder(run.run_dir, run.run)
     yield from stepwise(
         lambda tell: send(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
     from disttui.runner.cli.signals import Signals
     from disttui.runner.profile.schema import Profile
     from disttui.runner.user.config import Settings
+
+
+_BYTES = re.compile(r"[0-9]\w?B of [0-9.]+\w?B")
+"""Progress in bytes."""
 
 
 def run_profile(
@@ -199,9 +206,12 @@ def say_secrets(profile: Profile, say: Callable[[str], None]) -> None:
 
 def host_words(profile: Profile, say: Callable[[str], None]) -> Callable[[int, str, str], None]:
     """Return a callback for `prepare` that prints the progress of each host."""
+    from disttui.runner.cli.render.live import PLAIN_EVERY
     from disttui.runner.profile.problems import printable
 
     shown: dict[int, str] = {}
+    counted: dict[int, float] = {}
+    """When bytes of a host were last printed: the app shows them twice a second, which would bury all other lines."""
 
     def news(node: int, kind: str, note: str) -> None:
         host = profile.hosts[node]
@@ -210,6 +220,11 @@ def host_words(profile: Profile, say: Callable[[str], None]) -> Callable[[int, s
         elif kind == "probing" and host.activate:
             say(f"{host.name}: running its activate line: {printable(host.activate)}")
         elif (words := disttui.HostStep(node, kind, note).words) and shown.get(node) != words:
+            if _BYTES.search(words):
+                now = time.monotonic()
+                if now - counted.get(node, -math.inf) < PLAIN_EVERY:
+                    return
+                counted[node] = now
             shown[node] = words
             say(f"{host.name}: {words}")
 

@@ -221,6 +221,8 @@ class Writer:
     def __init__(self, store: Store, parts: str, name: str, offset: int) -> None:
         self._store, self._name = store, name
         self._seen = hashlib.sha256()
+        self.new = False
+        """Whether the store had no such object before; known once it is done."""
         self._earlier = _earlier(parts, name) if name else []
         self._path = os.path.join(parts, "%s.%s" % (name or "new", os.urandom(8).hex()))
         self._file: Optional[BinaryIO] = None
@@ -259,6 +261,7 @@ class Writer:
             for path in (self._path, *self._earlier):
                 _remove(path)
             raise DamagedError(self._name)
+        self.new = not os.path.lexists(self._store._path(found))
         self._store._place(self._path, found)
         if self._store._brief:
             self._store._written.add(found)

@@ -77,10 +77,10 @@ def decode(data: bytes) -> Tuple[Entry, ...]:
 
 def flaw(path: bytes) -> str:
     """Say why a tree cannot have a file of this path; empty where it can."""
-    parts = path.split(b"/")
-    if len(path) > _LONGEST or max(map(len, parts)) > _LONGEST_NAME:
+    if len(path) > _LONGEST_NAME and (len(path) > _LONGEST or max(map(len, path.split(b"/"))) > _LONGEST_NAME):
         return "the name is too long"
-    if b"\0" in path or any(part in (b"", b".", b"..") for part in parts):
+    parts = b"/%s/" % path
+    if b"\0" in path or b"//" in parts or b"/./" in parts or b"/../" in parts:
         return "not a relative path"
     return ""
 

@@ -169,6 +169,8 @@ class Collected:
     manifest: bytes
     entries: tuple[tree.Entry, ...]
     omitted: tuple[Omitted, ...] = ()
+    new: tuple[tuple[str, int], ...] = ()
+    """Names and bytes of objects that the store did not have before: hosts lack them as well, most likely."""
 
     @property
     def size(self) -> int:
@@ -232,6 +234,7 @@ class _Collector:
         self._unread: list[bytes] = []
         """Files whose content is not known, in the first pass over all."""
         self._reading = False
+        self._new: dict[str, int] = {}
         self._store = store
         self._folder = os.fsencode(wanted.folder)
         name = hashlib.sha256(self._folder + os.fsencode(f"/{wanted.only}" * bool(wanted.only))).hexdigest()[:32]
@@ -243,6 +246,8 @@ class _Collector:
         self._exclude = Patterns([*wanted.exclude, *([] if wanted.only else ignored(wanted.folder))])
         self._omitted: dict[str, Omitted] = {}
         self._real: dict[bytes, bool] = {}
+        self._listed_as: dict[bytes, os.stat_result] = {}
+        """What the listing has seen of each file, until that is used."""
 
     def collect(self) -> Collected:
         listed = self._few(list(self._listed()))
@@ -257,7 +262,8 @@ class _Collector:
         if not self._store.has(name, len(manifest)):
             self._store.add(manifest)
             self._store.prune({name, *tree.objects(entries)})
-        return Collected(self._wanted.folder, name, manifest, entries, tuple(self._omitted.values()))
+        new = tuple(self._new.items())
+        return Collected(self._wanted.folder, name, manifest, entries, tuple(self._omitted.values()), new)
 
     def _read_unread(self) -> list[tree.Entry | None]:
         """The entries of files that are not known, read side by side: that is hashing and writing, not Python."""
@@ -309,6 +315,7 @@ class _Collector:
                     continue
                 if not stat.S_ISDIR(seen.st_mode):
                     found.add(path)
+                    self._listed_as[path] = seen
                 elif os.path.lexists(os.path.join(full, b".git")):
                     todo.append(path + b"/")
                 else:
@@ -349,7 +356,7 @@ class _Collector:
         full = b"%s/%s" % (self._folder, path)
         name = os.fsdecode(path)
         try:
-            seen = os.lstat(full)
+            seen = self._listed_as.pop(path, None) or os.lstat(full)
         except (FileNotFoundError, NotADirectoryError):
             return None  # deleted a moment ago
         included = bool(self._wanted.only) or self._include.matching_any_part(name) is not None
@@ -442,7 +449,10 @@ class _Collector:
             after = os.fstat(descriptor)
             if _status(before) != _status(after) or size != after.st_size:
                 return None
-            return _Known(_status(after), writer.done(), secret), after
+            known = _Known(_status(after), writer.done(), secret)
+            if writer.new:
+                self._new[known.sha256] = size
+            return known, after
 
     def _progress(self, size: int) -> None:
         if not self._reading:

@@ -7,6 +7,7 @@ that reaches no other one gets them from here as well.
 from __future__ import annotations
 
 import datetime
+import math
 import threading
 import time
 import zlib
@@ -83,6 +84,14 @@ class TreeParcel:
     store: Store
     here: bool = True
     """False: the store has the manifest alone, a host has the rest."""
+    new: tuple[tuple[str, int], ...] = ()
+    """Names and bytes of objects that hosts lack most likely: if they are small, they are sent without asking."""
+
+    @cached_property
+    def beginning(self) -> list[_Sent]:
+        """What a host gets that does not know the tree: its manifest, and after an edit all that it lacks."""
+        likely = self.new if len(self.manifest) + sum(size for _, size in self.new) < _WORTH else ()
+        return [_Sent(name, size, 0) for name, size in ((self.tree, len(self.manifest)), *likely)]
 
     @cached_property
     def objects(self) -> list[tuple[str, int]]:
@@ -283,8 +292,8 @@ class _Sender:
         """What other hosts need to get it from this one."""
         self.answer: TreeAnswer | None = None
         """What the host has said last, while that is so."""
-        self.lacking = 0
-        """Bytes."""
+        self.lacking = 0.0
+        """Bytes; infinite for a host that does not know the tree."""
 
     def ask(self) -> TreeAnswer | DisttuiError:
         """What the host lacks."""
@@ -310,15 +319,14 @@ class _Sender:
         """Whether the host has all, as far as it has said."""
         return bool(self.answer and self.answer["placed"])
 
-    def rank(self) -> tuple[bool, int]:
+    def rank(self) -> tuple[bool, float]:
         """Its place in the order in which hosts get it."""
         return not self.placed, self.lacking
 
     def _note(self, answer: TreeAnswer) -> None:
         self.answer = answer
-        self.lacking = sum(one.size - one.offset for one in self._lacking(answer))
-        if not answer["placed"] and not answer["manifest"]:
-            self.lacking += sum(size for _, size in self._parcel.objects)
+        known = answer["placed"] or answer["manifest"]
+        self.lacking = sum(one.size - one.offset for one in self._lacking(answer)) if known else math.inf
 
     def offer(self) -> LeaderPlace | None:
         """Have the host serve others; returns where, None if it cannot."""
@@ -428,7 +436,7 @@ class _Sender:
         if answer["placed"]:
             return []
         if not answer["manifest"]:
-            return [_Sent(self._parcel.tree, len(self._parcel.manifest), 0)]
+            return self._parcel.beginning
         objects, found = self._parcel.objects, []
         for first, many in answer["missing"]:
             for index, (name, size) in enumerate(objects[first : first + many], first):

@@ -42,8 +42,8 @@ def synced(folder: Path, base: Path, links: list[Link], run: str, store: str = "
     kept = Store(str(base / store))
     found = collect(Wanted(folder, most=1 << 40), kept, base / "cache")
     send(
-        TreeParcel(found.sha256, found.manifest, kept), links, run=run, run_dir="~/runs", to=f"~/runs/{run}/code",
-        reopen=lambda node: links[node], tell=lambda *_: None,
+        TreeParcel(found.sha256, found.manifest, kept, new=found.new), links, run=run, run_dir="~/runs",
+        to=f"~/runs/{run}/code", reopen=lambda node: links[node], tell=lambda *_: None,
     )  # fmt: skip
     return time.perf_counter() - begun
 

@@ -61,7 +61,7 @@ class Hosts:
 
     def parcel(self) -> TreeParcel:
         found = collect(Wanted(self.folder), self.store, self._host.tmp_path / "cache")
-        return TreeParcel(found.sha256, found.manifest, self.store)
+        return TreeParcel(found.sha256, found.manifest, self.store, new=found.new)
 
     def send(self, run: str, nodes: Sequence[int]) -> list[Path]:
         """Send the folder; returns the copies."""
@@ -128,6 +128,10 @@ def test_little_is_sent_to_all_from_the_viewer(hosts: Hosts, sent: list[transfer
     (hosts.folder / "a.py").write_text("edited")
     hosts.send("a-2", range(2))
     assert sorted(one.size for one in sent)[:2] == [6, 6] and len(sent) == 4, "an edit of it twice"
+    sent.clear()
+    (hosts.folder / "a.bin").write_bytes(os.urandom(1_000_000))
+    hosts.send("a-3", range(2))
+    assert len(sent) == 2, "and one of the large file once"
 
 
 def test_what_had_arrived_is_not_fetched_again(hosts: Hosts) -> None:

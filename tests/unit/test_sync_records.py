@@ -26,6 +26,7 @@ from disttui.runner.api.carrying import (
     stepwise,
 )
 from disttui.runner.api.rerunning import again
+from disttui.runner.cli.running import host_words
 from disttui.runner.errors import InputError
 from disttui.runner.hosts.survey import Tell, probe_request
 from disttui.runner.profile.effects import effect_lines
@@ -209,6 +210,15 @@ def test_reading_a_folder_reports_progress_and_ends_with_the_listener(
 
     with pytest.raises(CancelledError):
         collect_code(read, tell=left)
+
+
+def test_progress_in_bytes_does_not_bury_other_lines(folder: Path) -> None:
+    lines: list[str] = []
+    news = host_words(load(folder / "mine.yaml"), lines.append)
+    said = ["reading: 1.2GB of 5.4GB", "the link broke: connecting again"]
+    for note in (*said, "1 of 2 files, 9B of 1MB, 1B/s, 9 s left"):
+        news(0, "sending", note)
+    assert [line.partition(" code: ")[2] for line in lines] == said
 
 
 def test_work_whose_caller_has_left_ends_at_its_next_report() -> None:

@@ -49,8 +49,8 @@ class Host:
         found = collect(Wanted(self.folder, most=self.most), self.store, self.tmp_path / "cache")
         to = to or f"{RUN_DIR}/{run}/code"
         send(
-            TreeParcel(found.sha256, found.manifest, self.store), list(links or [self.open()]), run=run,
-            run_dir=RUN_DIR, to=to, reopen=self.open, tell=lambda node, kind, note: self.told.append(note),
+            TreeParcel(found.sha256, found.manifest, self.store, new=found.new), list(links or [self.open()]),
+            run=run, run_dir=RUN_DIR, to=to, reopen=self.open, tell=lambda node, kind, note: self.told.append(note),
         )  # fmt: skip
         return Path(to).expanduser()
 
@@ -90,13 +90,13 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[transfer._Sent]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The requests that were sent."""
     found: list[str] = []
-    real = Link.submit
+    real = Link._begin
 
-    def noted(self: Link, op: Op, **arguments: Any) -> Future[Any]:
+    def noted(self: Link, op: Op, *arguments: Any) -> tuple[int, Future[Any]]:
         found.append(op)
-        return real(self, op, **arguments)
+        return real(self, op, *arguments)
 
-    monkeypatch.setattr(Link, "submit", noted)
+    monkeypatch.setattr(Link, "_begin", noted)
     return found
 
 
@@ -123,6 +123,18 @@ def test_an_unchanged_tree_costs_one_request(host: Host, sent: list[transfer._Se
     asked.clear()
     assert (host.send("a-2") / "a.py").read_text() == "1"
     assert sent == [] and asked == ["sync"]
+
+
+def test_an_edit_costs_two_requests(host: Host, sent: list[transfer._Sent], asked: list[str]) -> None:
+    (host.folder / "a.py").write_text("1")
+    (host.folder / "b.bin").write_bytes(os.urandom(1_000_000))
+    host.send("a-1")
+    assert asked == ["sync", "put", "put"], "so much is sent only where it is missing"
+    asked.clear()
+    sent.clear()
+    (host.folder / "a.py").write_text("edited")
+    assert (host.send("a-2") / "a.py").read_text() == "edited"
+    assert asked == ["sync", "put"] and len(sent) == 2
 
 
 def test_an_edit_sends_one_object_and_changes_no_other_run(host: Host, sent: list[transfer._Sent]) -> None:
