@@ -22,8 +22,8 @@ from disttui.runner.runs.registry import KnownRun
 from disttui.runner.text import LineMaker
 from disttui.runner.transport import Stream
 
-UNREACHED = 255
-"""The exit code of a host on which the command could not be run, as that of ssh."""
+UNKNOWN = 255
+"""The exit code of a command that was killed, as that of ssh."""
 _SILENCE = 0.5
 
 
@@ -55,6 +55,7 @@ class ExecEnded:
 
     host: str
     code: int
+    """1 where it could not be run."""
     error: DisttuiError | None = None
     """Why it could not be run there."""
 
@@ -122,7 +123,7 @@ def open_shell(viewer: Viewer, place: ExecPlace) -> int:
     connection = viewer.connector(place.ssh_config).connect(host.endpoint)
     try:
         code = connection.attend(f"exec {shell_word(python)} -I -X utf8 {node_parcel().remote_path} shell {word}")
-        return UNREACHED if code is None else code
+        return UNKNOWN if code is None else code
     except ConnectionError as error:
         raise HostError(host.name, f"the connection was lost: {error}", "Open it again.") from None
     finally:
@@ -157,10 +158,10 @@ def _run(
         finally:
             connection.close()
     except DisttuiError as error:
-        heard.put(ExecEnded(name, UNREACHED, error))
+        heard.put(ExecEnded(name, 1, error))
     except (OSError, ConnectionError) as error:
         lost = HostError(name, f"the connection was lost: {error}", "The command may still be running there.")
-        heard.put(ExecEnded(name, UNREACHED, lost))
+        heard.put(ExecEnded(name, 1, lost))
 
 
 def _folder(path: str) -> str:
@@ -172,4 +173,4 @@ def _code(stream: Stream) -> int:
     deadline = time.monotonic() + 2
     while (code := stream.exit_status()) is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    return UNREACHED if code is None else code
+    return UNKNOWN if code is None else code

@@ -49,7 +49,7 @@ def exec_(ctx: click.Context, targets: tuple[str, ...], trust_profile: bool) -> 
 
     Every line is printed with its host. A PROFILE's command runs in its working folder, after its `activate`; a RUN is
     one that is known here. One word after -- is a line for sh, several are passed unchanged. The exit code is the
-    highest of all hosts, 255 where a host cannot be reached. Ctrl-C kills the command everywhere.
+    highest of all hosts; a host that cannot be reached counts as 1. Ctrl-C kills the command everywhere.
     """
     from disttui.runner.api.executing import ExecEnded, execute
 

@@ -32,7 +32,7 @@ def test_the_exit_code_is_the_highest(user: Make) -> None:
     config = me.cluster.ssh_config
     config.write_text(config.read_text() + "  ConnectTimeout 1\n")
     lines = [
-        json.loads(line) for line in typed(me, "exec", "--json", "node1", "node2", "--", "true", code=255).splitlines()
+        json.loads(line) for line in typed(me, "exec", "--json", "node1", "node2", "--", "true", code=1).splitlines()
     ]
     assert {"host": "node1", "exit": 0} in lines
     assert [line["error"]["host"] for line in lines if "error" in line] == ["node2"]
