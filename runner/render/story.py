@@ -37,6 +37,17 @@ _JUST = 10.0
 """Seconds since a rank entered a collective in which it did not stand still, where the run continued later."""
 
 
+def is_lost(state: RunState) -> bool:
+    """Whether no host will report how the run ended."""
+    return state.result is None and all(host.link in ("ended", "gone") for host in state.hosts)
+
+
+def lost_words(state: RunState) -> str:
+    """Why a run is lost."""
+    gone = ", ".join(clean(host.name) for host in state.hosts if host.link == "gone")
+    return f"its run folder on {gone} is gone" if gone else "its supervisors died unexpectedly"
+
+
 def ending(
     state: RunState, elapsed: float, folder: Path, launcher_tails: Mapping[str, str], attempts: int = _SHOWN
 ) -> list[str]:
@@ -50,15 +61,10 @@ def ending(
     where = [*(f"  {line}" for line in earlier(state, attempts)), f"logs: {folder}"]
     if state.problem:
         return [f"✗ {short(state.run)} could not be started: {clean_lines(state.problem)}", *where]
-    if result is None and all(host.link in ("ended", "gone") for host in state.hosts):
-        gone = ", ".join(host.name for host in state.hosts if host.link == "gone")
-        if gone:
-            return [
-                f"✗ {short(state.run)} is lost: its run folder on {gone} is gone; its ranks there were ended",
-                *where,
-            ]
+    if is_lost(state):
         cure = f"disttui stop {short(state.run)} ends any remaining processes"
-        return [f"✗ {short(state.run)} is lost: its supervisors died unexpectedly; {cure}", *where]
+        then = "its ranks there were ended" if any(host.link == "gone" for host in state.hosts) else cure
+        return [f"✗ {short(state.run)} is lost: {lost_words(state)}; {then}", *where]
     if result is None:
         return ["detached; the run continues", *where, *left_lines(state.run)]
     kind = result.get("state", "ended")

@@ -186,3 +186,24 @@ def test_a_run_started_when_its_viewer_says_so(tmp_path: Path) -> None:
     [row] = json.loads(command(tmp_path, "ps", "--local", "--json").stdout)
     shown = json.loads(command(tmp_path, "runs", "show", "--local", "--json", run.run).stdout)
     assert row["started"] == shown["started"]
+
+
+def test_a_run_removed_on_its_hosts_is_lost_for_every_command(tmp_path: Path) -> None:
+    """`runs show` and `diagnose` said that it is running; diagnose printed "[Errno 2]" as well."""
+    body = """
+    if op == "list":
+        yield {"ok": {"runs": []}}
+    if op == "mirror":
+        yield {"event": {"caught_up": True}}
+        yield {"ok": {}}
+    if op == "stacks":
+        yield {"error": {"what": "[Errno 2] No such file or directory: '/x'", "cure": ""}}
+    """
+    run = lied(tmp_path, liar(tmp_path, "n1", body), liar(tmp_path, "n2", body))
+    words = "✗ lied-1a2b is lost: its run folder on n1, n2 is gone"
+    shown = command(tmp_path, "runs", "show", run.run)
+    assert words in shown.stdout and ", lost\n" in shown.stdout
+    assert json.loads(command(tmp_path, "runs", "show", "--json", run.run).stdout)["state"] == "lost"
+    told = command(tmp_path, "diagnose", run.run)
+    assert words in told.stdout and "Errno" not in told.stderr
+    assert json.loads(command(tmp_path, "diagnose", "--json", run.run).stdout)["state"] == "lost"
