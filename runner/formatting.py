@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -28,6 +29,32 @@ def figure(value: Any) -> str | None:
     """A metric with four digits; the text of one that is not finite, such as nan; else None."""
     known = number(value)
     return f"{known:.4g}" if known is not None else value if value in NOT_FINITE else None
+
+
+_SIGNALS = {
+    "SIGKILL": "killed, by the kernel's out-of-memory killer or by kill -9",
+    "SIGSEGV": "invalid memory access in native code",
+    "SIGABRT": "native code gave up (an assertion, or NCCL's watchdog)",
+    "SIGBUS": "bus error: a full /dev/shm does that to DataLoader workers",
+    "SIGTERM": "asked to end by something outside disttui",
+    "SIGILL": "illegal instruction: a library built for another CPU",
+    "SIGFPE": "arithmetic error in native code",
+}
+
+
+def code_words(code: Any) -> str:
+    """The text for an exit code or signal: `exit code 3`, `SIGKILL (…)`."""
+    if not isinstance(code, int):
+        return "an unknown exit code"
+    if code >= 0:
+        signals = {128 + signal.Signals[name]: f"{name} ({meaning})" for name, meaning in _SIGNALS.items()}
+        return f"exit code {code}{f', as shells report {signals[code]}' if code in signals else ''}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+    meaning = _SIGNALS.get(name)
+    return f"{name} ({meaning})" if meaning else name
 
 
 def duration(seconds: float) -> str:

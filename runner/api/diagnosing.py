@@ -18,7 +18,7 @@ from disttui.runner.paths import inside
 from disttui.runner.protocol.files import RankStacks
 from disttui.runner.protocol.regular import read_regular
 from disttui.runner.runs.registry import KnownRun, mirror_of
-from disttui.runner.runs.remote import Reached, missing, sync
+from disttui.runner.runs.remote import Reached, RunRemovedError, missing, removed, sync, without_folders
 from disttui.runner.runs.replay import replay
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean_lines
@@ -59,8 +59,11 @@ def diagnose(viewer: Viewer, run: KnownRun, words: Callable[[Diagnosed], str] | 
             # Before anything else: a rank that hangs now may continue in a moment.
             ranks = _ask(run, reached, warnings)
             warnings += map(str, sync(run, folder, reached).values())
+            problems = {} if ranks else removed(run, reached, list(reached.links))
+            gone = {run.hosts[node].name for node, error in problems.items() if isinstance(error, RunRemovedError)}
+            warnings = [one for one in warnings if one.partition(": ")[0] not in gone]
             # Another viewer of this machine has locked the mirror then, and updates it.
-            state = replay(run, folder if nodes else run.folder).state
+            state = without_folders(replay(run, folder if nodes else run.folder).state, problems)
     asked = bool(ranks) and state.result is None
     found = Diagnosed(run, state, tuple(ranks if asked else standings(state)), asked, tuple(warnings))
     if asked and words:

@@ -18,11 +18,10 @@ from disttui.runner.runs import remote
 from disttui.runner.runs.contents import EventLine
 from disttui.runner.runs.following import Following, Wishes
 from disttui.runner.runs.registry import KnownRun, mirror_of, refuse_sandbox
-from disttui.runner.runs.remote import REACH, Beginning, fill_all, missing, sync
+from disttui.runner.runs.remote import REACH, Beginning, fill_all, missing, removed, sync, without_folders
 from disttui.runner.runs.replay import Replay
 from disttui.runner.runs.replay import replay as fold_mirror
 from disttui.runner.runs.store import HostStore, host_folder
-from disttui.runner.runs.summary import summaries
 from disttui.runner.text import clean
 
 if TYPE_CHECKING:
@@ -105,10 +104,12 @@ def replay(viewer: Viewer, run: KnownRun, *, local: bool = False) -> Replay:
     """
     with mirror_of(run) as folder:
         incomplete = not (local or run.gone or run.problem) and missing(run, folder)
-        lacking = _complete(viewer, run, folder, LIMIT) if incomplete else []
+        lacking = _complete(viewer, run, folder, LIMIT) if incomplete else {}
         # Another viewer of this machine has locked the mirror and updates it: use its files, without the hosts.
         found = fold_mirror(run, folder if incomplete else run.folder)
-    return replace(found, warnings=(*(f"{why}; only the records here are used" for why in lacking), *found.warnings))
+    warnings = [f"{clean(error.sentence)}; only the records here are used" for error in lacking.values()]
+    state = without_folders(found.state, lacking)
+    return replace(found, state=state, warnings=(*warnings, *found.warnings))
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ def complete(viewer: Viewer, run: KnownRun, tell: Callable[[float], object]) -> 
     while not run.problem:
         with mirror_of(run) as folder:
             if folder == run.folder:
-                return _complete(viewer, run, folder, None, tell)
+                return [clean(error.sentence) for error in _complete(viewer, run, folder, None, tell).values()]
         # Another viewer of this machine has locked the mirror and updates it.
         if not run.summary().get("ended") or not missing(run, run.folder):
             break
@@ -226,20 +227,13 @@ def _complete(
     folder: Path,
     limit: float | None,
     tell: Callable[[float], object] | None = None,
-) -> list[str]:
+) -> dict[int, DisttuiError]:
     nodes = missing(run, folder)
     if not nodes:
-        return []
+        return {}
     if tell is not None:
         tell(0.0)
     with viewer.reach(run, nodes, limit) as reached:
         problems = {**reached.errors, **sync(run, folder, reached, tell)}
         silent = [node for node in missing(run, folder) if node not in problems]
-        listed = reached.ask("list", silent, **run.request())
-    lacking = {node: error.sentence for node, error in problems.items()}
-    for node, answer in listed.items():
-        if isinstance(answer, DisttuiError):
-            lacking[node] = answer.sentence
-        elif not any(one.get("node_rank", node) == node for one in summaries(answer)):
-            lacking[node] = f"{run.hosts[node].name}: the run has been removed there"
-    return [clean(lacking[node]) for node in sorted(lacking)]
+        return dict(sorted({**problems, **removed(run, reached, silent)}.items()))

@@ -250,12 +250,25 @@ def completion(shell: str) -> None:
     emit({"script": script}, script)
 
 
+_MEANT = {"runs list": "ps", "profile list": "library list"}
+
+
 class _Ordered(click.Group):
     """Lists its commands in the order of their use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names."""
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the command that is not in this group."""
+        typed = f"{self.name} {args[0]}"
+        meant = _MEANT.get(typed, args[0])
+        if args[0] not in self.commands and meant.split(" ")[0] in cli.commands:
+            raise click.UsageError(f"'{typed}' is 'disttui {meant}'.", ctx)
+        return super().resolve_command(ctx, args)
 
 
 @cli.group(

@@ -84,9 +84,9 @@ def stop(now: bool, yes: bool, runs: tuple[str, ...], mine: bool, **where: Any) 
 @YES
 @runs_options
 def forget(here: bool, yes: bool, runs: tuple[str, ...], mine: bool, **where: Any) -> None:
-    """Remove runs, their logs and checkpoints, on their hosts and here.
+    """Remove runs with their logs and checkpoints.
 
-    RUN is an id, the name of a sweep, @latest or @failed. An active run is not removed.
+    On their hosts and here. RUN is an id, the name of a sweep, @latest or @failed. An active run is not removed.
     """
     from disttui.runner.render.stopping import forgotten
     from disttui.runner.runs.registry import is_known

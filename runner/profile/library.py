@@ -78,7 +78,7 @@ def find(name_or_path: str, environ: Mapping[str, str] = os.environ) -> Path:
         raise InputError("-: a profile is not read from standard input", "Save it in a file.")
     if there == "folder" and name_or_path:
         raise InputError(f"{shown}: this is a folder", "Name a profile in it.")
-    if path.is_symlink():
+    if there == "link":
         raise InputError(f"{shown}: a link to something that does not exist: {printable(str(path.readlink()))}")
     first, _, rest = name_or_path.partition("/")
     library = next((each for each in libraries(environ) if rest and each.name == first), None)
@@ -357,9 +357,10 @@ def _files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
         return []
 
 
-def _what_is(path: Path) -> Literal["file", "folder", ""]:
+def _what_is(path: Path) -> Literal["file", "folder", "link", ""]:
+    """What a path leads to; "link": a symbolic link that leads nowhere."""
     try:
-        return "folder" if path.is_dir() else "file" if path.exists() else ""
+        return "folder" if path.is_dir() else "file" if path.exists() else "link" if path.is_symlink() else ""
     except (OSError, ValueError):
         return ""
 

@@ -13,7 +13,7 @@ from disttui.runner.diagnose.hang import sentences, stacks
 from disttui.runner.diagnose.hints import hint
 from disttui.runner.formatting import duration, when
 from disttui.runner.ids import short
-from disttui.runner.render.story import earlier, ending, root_words
+from disttui.runner.render.story import earlier, ending, is_lost, root_words
 from disttui.runner.render.waiting import explain, is_failed
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
@@ -22,7 +22,7 @@ from disttui.runner.text import clean
 def diagnosis_text(found: Diagnosed) -> str:
     """Where every rank is, or why the run has ended, as text."""
     run, state, ranks = found.run, found.state, found.ranks
-    if state.result is not None:
+    if state.result is not None or is_lost(state):
         return "\n".join([*ending(state, state.elapsed, run.folder, {}, len(state.attempts)), *told_before(run.folder)])
     silent = [one.silent for one in ranks if one.silent is not None]
     last = f", last progress {duration(min(silent))} ago" if silent else ""
@@ -43,7 +43,7 @@ def diagnosis_data(found: Diagnosed) -> dict[str, object]:
     look = ended(found.run, state, found.run.folder)
     return {
         "run": found.run.run,
-        "state": state.result.get("state", "running") if state.result else "running",
+        "state": state.result.get("state", "running") if state.result else "lost" if is_lost(state) else "running",
         "attempt": state.attempt,
         "causes": [cause_data(state, cause) for cause in causes(state)],
         "sentences": sentences(found.ranks),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -12,7 +11,7 @@ from disttui.runner.diagnose.doubts import doubts, straggler_sentence
 from disttui.runner.diagnose.frames import fold_traceback, frames, own
 from disttui.runner.diagnose.hang import collective, rank_words, sentences, standings
 from disttui.runner.diagnose.hints import hint
-from disttui.runner.formatting import amount, duration, figure, gibibytes, number, when
+from disttui.runner.formatting import amount, code_words, duration, figure, gibibytes, number, when
 from disttui.runner.ids import short
 from disttui.runner.protocol.events import Death, Event, Held, LeftProcess, Unhandled
 from disttui.runner.protocol.files import LauncherPart
@@ -28,32 +27,6 @@ from disttui.runner.render.status import (
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean, clean_lines, set_apart
 
-SIGNAL_MEANINGS = {
-    "SIGKILL": "killed, by the kernel's out-of-memory killer or by kill -9",
-    "SIGSEGV": "invalid memory access in native code",
-    "SIGABRT": "native code gave up (an assertion, or NCCL's watchdog)",
-    "SIGBUS": "bus error: a full /dev/shm does that to DataLoader workers",
-    "SIGTERM": "asked to end by something outside disttui",
-    "SIGILL": "illegal instruction: a library built for another CPU",
-    "SIGFPE": "arithmetic error in native code",
-}
-
-
-def code_words(code: Any) -> str:
-    """The text for an exit code or signal: `exit code 3`, `SIGKILL (…)`."""
-    if not isinstance(code, int):
-        return "an unknown exit code"
-    if code >= 0:
-        signals = {128 + signal.Signals[name]: f"{name} ({meaning})" for name, meaning in SIGNAL_MEANINGS.items()}
-        return f"exit code {code}{f', as shells report {signals[code]}' if code in signals else ''}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
-    meaning = SIGNAL_MEANINGS.get(name)
-    return f"{name} ({meaning})" if meaning else name
-
-
 _SHOWN = 5
 """The most entries that are shown of a long list."""
 _LONGEST = 300
@@ -62,6 +35,17 @@ _SHORTLY = 120.0
 """The most seconds from the end of a stall to the end of the run for which the stall may be the cause."""
 _JUST = 10.0
 """Seconds since a rank entered a collective in which it did not stand still, where the run continued later."""
+
+
+def is_lost(state: RunState) -> bool:
+    """Whether no host will report how the run ended."""
+    return state.result is None and all(host.link in ("ended", "gone") for host in state.hosts)
+
+
+def lost_words(state: RunState) -> str:
+    """Why a run is lost."""
+    gone = ", ".join(clean(host.name) for host in state.hosts if host.link == "gone")
+    return f"its run folder on {gone} is gone" if gone else "its supervisors died unexpectedly"
 
 
 def ending(
@@ -77,15 +61,10 @@ def ending(
     where = [*(f"  {line}" for line in earlier(state, attempts)), f"logs: {folder}"]
     if state.problem:
         return [f"✗ {short(state.run)} could not be started: {clean_lines(state.problem)}", *where]
-    if result is None and all(host.link in ("ended", "gone") for host in state.hosts):
-        gone = ", ".join(host.name for host in state.hosts if host.link == "gone")
-        if gone:
-            return [
-                f"✗ {short(state.run)} is lost: its run folder on {gone} is gone; its ranks there were ended",
-                *where,
-            ]
+    if is_lost(state):
         cure = f"disttui stop {short(state.run)} ends any remaining processes"
-        return [f"✗ {short(state.run)} is lost: its supervisors died unexpectedly; {cure}", *where]
+        then = "its ranks there were ended" if any(host.link == "gone" for host in state.hosts) else cure
+        return [f"✗ {short(state.run)} is lost: {lost_words(state)}; {then}", *where]
     if result is None:
         return ["detached; the run continues", *where, *left_lines(state.run)]
     kind = result.get("state", "ended")

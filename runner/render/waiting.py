@@ -17,7 +17,7 @@ from disttui.runner.ids import short
 from disttui.runner.protocol.events import QUEUED_FOR, queued_for
 from disttui.runner.protocol.slurm import LIVING, WAITING, Queued
 from disttui.runner.render.status import GLYPHS, stall_words
-from disttui.runner.render.story import attempt_words
+from disttui.runner.render.story import attempt_words, lost_words
 from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.state import RunState
@@ -193,7 +193,7 @@ def _cause(one: Waited) -> str:
     if state.problem:
         return clean(state.problem)
     if state.result is None and one.met == "end":
-        return "its supervisors died unexpectedly"
+        return lost_words(state)
     if state.result is not None and state.result.get("state") in ("failed", "lost"):
         return clean(attempt_words(state, state.attempt))
     if state.result is None and (stall := state.hosts[0].story.stall) is not None:

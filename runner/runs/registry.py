@@ -164,9 +164,9 @@ class KnownRun:
             key=lambda one: (bool(answers) and one is seen, one.get("attempt", 0), one.get("step", -1), one is seen),
         )
         found: RunStatus = {
-            "run": self.run, "by": self.by, "started": self.started, "state": "unknown",
+            "run": self.run, "by": self.by, "state": "unknown",
             "hosts": [host.name for host in self.hosts], "nproc": [host.nproc for host in self.hosts],
-            **newest, "name": self.name, "note": SANDBOX if self.sandbox else "",
+            **newest, "started": self.started, "name": self.name, "note": SANDBOX if self.sandbox else "",
         }  # fmt: skip
         end = outcome(ends, len(self.hosts), self.problem)
         found.pop("ended", None)

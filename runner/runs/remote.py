@@ -20,7 +20,10 @@ from disttui.runner.hosts.survey import CONNECTS, HostsError, Tell, open_link
 from disttui.runner.protocol.limits import READ_LIMIT
 from disttui.runner.protocol.requests import Op
 from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.runs.state import RunState
+from disttui.runner.runs.state import link as set_link
 from disttui.runner.runs.store import HostStore, held, host_folder
+from disttui.runner.runs.summary import summaries
 from disttui.runner.text import clean
 from disttui.runner.transport import Connector
 from disttui.runner.transport.base import Gate
@@ -158,6 +161,29 @@ def sync(
         copies[node] = _Copy(run, node, HostStore(host_folder(folder, node)), link, arrived)
     deadline = time.monotonic() + REACH
     return {node: problem for node, copy in copies.items() if (problem := copy.finish(deadline, tell is not None))}
+
+
+def removed(run: KnownRun, reached: Reached, nodes: Sequence[int]) -> dict[int, DisttuiError]:
+    """Of these nodes, those whose host no longer has the run, or could not be asked, with the reason."""
+    found: dict[int, DisttuiError] = {}
+    for node, answer in reached.ask("list", list(nodes), **run.request()).items():
+        if isinstance(answer, DisttuiError):
+            found[node] = answer
+        elif not any(one.get("node_rank", node) == node for one in summaries(answer)):
+            found[node] = RunRemovedError(run.hosts[node].name, "the run has been removed there")
+    return found
+
+
+class RunRemovedError(HostError):
+    """A host no longer has the folder of a run."""
+
+
+def without_folders(state: RunState, problems: Mapping[int, DisttuiError]) -> RunState:
+    """A run whose folder is gone where a problem says so."""
+    for node, problem in problems.items():
+        if isinstance(problem, RunRemovedError):
+            state = set_link(state, node, "gone")
+    return state
 
 
 class _Copy:

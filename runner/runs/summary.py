@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict, cast, get_args
 
-from disttui.runner.formatting import number
+from disttui.runner.formatting import code_words, number
 from disttui.runner.protocol.cause import Cause
 from disttui.runner.protocol.events import State
 from disttui.runner.protocol.files import Exit
@@ -105,9 +105,18 @@ def summary_of(fields: Mapping[str, Any]) -> Summary | None:
 def cause_text(summary: Mapping[str, object]) -> str:
     """Why a run failed, as `rank 3: ValueError: no such token`; empty if that is not known."""
     cause = decode(Cause, summary.get("cause") or {})
-    words = ": ".join(filter(None, (cause.get("type"), cause.get("message")))) or cause.get("kind", "")
-    rank = cause.get("rank")
-    return clean(words if rank is None else f"rank {rank}: {words}")
+    kind, code, rank, node = cause.get("kind", ""), cause.get("code"), cause.get("rank"), cause.get("node")
+    who = "" if rank is None else f"rank {rank}"
+    names = summary.get("hosts")
+    if kind in ("exit", "signal") and code is not None:
+        who = f"{who} ended with {code_words(code)}".strip()
+        kind = ""
+    elif (
+        kind in ("host lost", "supervisor lost") and isinstance(names, list) and node is not None and node < len(names)
+    ):
+        who, kind = f"{kind}: {names[node]}", ""
+    words = ": ".join(filter(None, (cause.get("type"), cause.get("message")))) or kind
+    return clean(": ".join(filter(None, (who, words))))
 
 
 def end_of(summary: Summary) -> Exit | None:

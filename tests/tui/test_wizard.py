@@ -428,6 +428,22 @@ async def test_footer_follows_whether_the_run_can_start(tmp_path: Path, monkeypa
         await until(pilot, lambda: "enter launch" in screen_text(pilot.app))
 
 
+@asynchronous
+async def test_an_undecided_plan_says_why_and_offers_no_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+    profile = tmp_path / "mine.yaml"
+    profile.write_text("disttui: 1\nhosts: [gpu1, down, silent]\njob: {builtin: bytegpt}\n")
+    async with wizard(tmp_path, profile=profile) as (pilot, opened):
+        await until(pilot, lambda: opened._at == 4 and len(states(opened)) == 3)
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: opened._at == 2 and "not decided yet" in screen_text(pilot.app))
+        await until(pilot, lambda: "✗ down cannot be used: see step 2" in screen_text(pilot.app))
+        assert "silent has not answered yet" in screen_text(pilot.app)
+        assert "← less" not in screen_text(pilot.app) and "edit host" not in screen_text(pilot.app)
+
+
 def _interpreters(name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads((FACTS / f"{name}.json").read_text())["interpreters"]
     return found

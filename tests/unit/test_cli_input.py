@@ -60,11 +60,15 @@ WRONG = [
     ("show 2node-7f3a", "'show' is now 'disttui runs show'."),
     ("queue", "'queue' is now 'disttui lease queue'."),
     ("pss", "No such command 'pss'. Did you mean 'ps'?"),
+    ("runs list", "'runs list' is 'disttui ps'."),
+    ("runs stop x", "'runs stop' is 'disttui stop'."),
+    ("runs shwo", "No such command 'shwo'. Did you mean 'show'?"),
     ("trian.py", "trian.py: file not found"),
     ("runs replay nope", "no run 'nope' is known here\n  → See all: disttui ps."),
     ("top a b", "the app needs a terminal, and standard input is not one\n  → Without one: disttui top a b --once"),
     ("probe bad.yaml", "bad.yaml: this is a file, not a host\n  → For a profile: disttui check bad.yaml"),
     ("run dangling.yaml", "dangling.yaml: a link to something that does not exist: gone"),
+    ("run " + "n" * 300, "profile 'nnn"),
     ("bda.yaml", "profile 'bda.yaml' not found\n  → Did you mean bad.yaml?"),
 ]
 

@@ -13,10 +13,12 @@ import pytest
 from disttui.runner.api.ending import stop
 from disttui.runner.api.following import replay
 from disttui.runner.api.listing import refresh
+from disttui.runner.formatting import code_words
 from disttui.runner.protocol.files import Exit
 from disttui.runner.render.stopping import stopped_lines
 from disttui.runner.runs.registry import KnownHost, KnownRun
 from disttui.runner.runs.state import outcome
+from disttui.runner.runs.summary import cause_text
 from tests.unit.history_kit import command, kept, lines, mirrored
 from tests.unit.liar_kit import liar, lied, viewer
 
@@ -160,3 +162,48 @@ def test_a_sandbox_run_whose_hosts_answer_has_no_warning(tmp_path: Path) -> None
     """
     run = replace(lied(tmp_path, liar(tmp_path, "n1", body)), sandbox=True)
     assert refresh(viewer(tmp_path), [run]) == {}
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ({"kind": "exception", "type": "ValueError", "message": "no such token"}, "rank 1: ValueError: no such token"),
+        ({"kind": "exit", "code": 3, "message": ""}, "rank 1 ended with exit code 3"),
+        ({"kind": "signal", "code": -9, "message": "x"}, f"rank 1 ended with {code_words(-9)}: x"),
+        ({"kind": "host lost", "rank": None, "node": 1}, "host lost: b"),
+        ({"kind": "join", "rank": None, "message": "b did not join"}, "b did not join"),
+    ],
+)
+def test_lists_say_in_words_why_a_run_failed(cause: dict[str, Any], words: str) -> None:
+    assert cause_text({"hosts": ["a", "b"], "cause": {"node": 0, "rank": 1, **cause}}) == words
+
+
+def test_a_run_started_when_its_viewer_says_so(tmp_path: Path) -> None:
+    """`ps` and `runs show` gave moments that differed by milliseconds."""
+    run = kept(tmp_path)
+    mirrored(run, 0, {"spec.json": json.dumps({"disttui": 1, "run": run.run, "node_rank": 0, "started": 5.0})})
+    assert run.summary()["started"] == run.started
+    [row] = json.loads(command(tmp_path, "ps", "--local", "--json").stdout)
+    shown = json.loads(command(tmp_path, "runs", "show", "--local", "--json", run.run).stdout)
+    assert row["started"] == shown["started"]
+
+
+def test_a_run_removed_on_its_hosts_is_lost_for_every_command(tmp_path: Path) -> None:
+    """`runs show` and `diagnose` said that it is running; diagnose printed "[Errno 2]" as well."""
+    body = """
+    if op == "list":
+        yield {"ok": {"runs": []}}
+    if op == "mirror":
+        yield {"event": {"caught_up": True}}
+        yield {"ok": {}}
+    if op == "stacks":
+        yield {"error": {"what": "[Errno 2] No such file or directory: '/x'", "cure": ""}}
+    """
+    run = lied(tmp_path, liar(tmp_path, "n1", body), liar(tmp_path, "n2", body))
+    words = "✗ lied-1a2b is lost: its run folder on n1, n2 is gone"
+    shown = command(tmp_path, "runs", "show", run.run)
+    assert words in shown.stdout and ", lost\n" in shown.stdout
+    assert json.loads(command(tmp_path, "runs", "show", "--json", run.run).stdout)["state"] == "lost"
+    told = command(tmp_path, "diagnose", run.run)
+    assert words in told.stdout and "Errno" not in told.stderr
+    assert json.loads(command(tmp_path, "diagnose", "--json", run.run).stdout)["state"] == "lost"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from disttui.runner.cli.render.live import TextPrinter
-from disttui.runner.formatting import amount, count, duration, gibibytes, when
+from disttui.runner.formatting import amount, code_words, count, duration, gibibytes, when
 from disttui.runner.protocol.events import Death, Error, Stall
 from disttui.runner.protocol.slurm import Queued
 from disttui.runner.render.status import eta, host_words, progress, status_line
-from disttui.runner.render.story import code_words, describe, ending
+from disttui.runner.render.story import describe, ending
 from disttui.runner.render.waiting import stage, waits_for
 from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.contents import EventLine, read_content

@@ -57,6 +57,11 @@ class ValueTable(Table, inherit_bindings=False):
         def control(self) -> ValueTable:
             return self.table
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer changes only where there is a row."""
+        changes = action in ("change", "decided", "digit", "edit")
+        return super().check_action("open" if changes else action, parameters)
+
     def action_change(self, by: int) -> None:
         self._want(by)
 
@@ -224,7 +229,10 @@ class ProcessesStep(Step):
         planned = self.view.planned
         notes = self.query_one(StepNotes)
         if planned is None:
-            notes.tell("not decided yet", *(Point(one, "$state-failed", "✗ ") for one in self.draft.problems))
+            hosts = self.view.of_hosts()
+            problems = [*self.draft.problems, *(f"{one.name} cannot be used: see step 2" for one in hosts if one.error)]
+            missing = [f"{one.name} has not answered yet" for one in hosts if one.pending]
+            notes.tell("not decided yet", *(Point(one, "$state-failed", "✗ ") for one in problems), *missing)
             return
         warnings = len(planned.recommendation.warnings)
         errors = [_error(one) for one in planned.findings if one.level == "error"]

@@ -52,7 +52,8 @@ def _explain(row: Row) -> Explain | None:
     if row.get("state") not in ("failed", "lost") and not problem:
         return None
     cure = str(row.get("cure") or "") or None
-    return {"cause": problem or cause_text(row) or None, "cure": cure, "evidence": None, "next": f"disttui wait {run}"}
+    cause = problem or cause_text(row) or None
+    return {"cause": cause, "cure": cure, "evidence": None, "next": f"disttui diagnose {run}"}
 
 
 def _note(row: Row) -> str:
