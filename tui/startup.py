@@ -21,6 +21,8 @@ from disttui.runner.user.folders import user_folder
 # Textual reads this when it is imported. A frame comes one to two periods after the one before: at Textual's 60 Hz, a
 # key that follows a line of the log waits for up to 33 ms (99 %: 74 ms).
 os.environ.setdefault("TEXTUAL_FPS", "120")
+# No key here needs kitty's keyboard protocol, which a program that is killed would leave switched on.
+os.environ.setdefault("TEXTUAL_DISABLE_KITTY_KEY", "1")
 
 from textual._context import active_message_pump
 from textual.app import App, ScreenStackError

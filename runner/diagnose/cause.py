@@ -15,6 +15,13 @@ from disttui.runner.runs.state import Attempt, HostState, RunState
 
 _OUTCOME = re.compile(r"^(?:ended with exit code \d+|killed by [\w ]+)(?:: )?")
 """What a host puts before a program's own words, which the code says as well."""
+_CARRIED = re.compile(
+    r"\s*(?:Caught [\w.]+ in [^\n]{1,100}\.\nOriginal Traceback \(most recent call last\):"
+    r"|-- Process \d+ terminated with the following error:\nTraceback \(most recent call last\):"
+    r"|ray::[^\n]{1,300})\n"
+)
+"""Before the traceback of another process, in the message of what tells of it: torch's DataLoader, mp.spawn, Ray."""
+_RAISED = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -142,12 +149,9 @@ def _of_host(host: HostState, attempt: Attempt, offset: float) -> Iterable[Failu
         code = death.get("code") if death else None
         failed = partial(Failure, node=host.node, host=host.name, rank=rank, code=code, at=at - offset)
         if error:
-            yield failed(
-                kind="exception",
-                type=error.get("type") or "",
-                message=error.get("message") or "",
-                traceback=error.get("traceback") or "",
-            )
+            traceback = error.get("traceback") or ""
+            kind, message = _raised(error.get("type") or "", error.get("message") or "", traceback)
+            yield failed(kind="exception", type=kind, message=message, traceback=traceback)
         elif death:
             yield failed(
                 kind="signal" if code is not None and code < 0 else "exit",
@@ -159,17 +163,29 @@ def _of_host(host: HostState, attempt: Attempt, offset: float) -> Iterable[Failu
             )
 
 
+def _raised(kind: str, message: str, traceback: str) -> tuple[str, str]:
+    """The type and the message of an exception; of one that carries another process's, those of that."""
+    if not _CARRIED.match(message):
+        return kind, message
+    lines = (traceback or message).rstrip().split("\n")
+    last = max((index for index, line in enumerate(lines) if line.lstrip().startswith('File "')), default=len(lines))
+    start = next((index for index in range(last, len(lines)) if lines[index][:1] not in ("", " ")), len(lines))
+    found = _RAISED.fullmatch("\n".join(lines[start:]))
+    return (found[1], found[2] or "") if found else (kind, message)
+
+
 def _as_failure(state: RunState, cause: wire.Cause) -> Failure:
     node, kind, message = cause.get("node", 0), cause.get("kind", ""), cause.get("message", "")
     if kind in ("exit", "signal"):
         message = _OUTCOME.sub("", message)
     node = node if 0 <= node < len(state.hosts) else 0
+    raised, message = _raised(cause.get("type", ""), message, "")
     return Failure(
         node=node,
         host=state.hosts[node].name,
         rank=cause.get("rank"),
         kind=kind,
-        type=cause.get("type", ""),
+        type=raised,
         message=message,
         code=cause.get("code"),
         at=float(cause.get("at", 0.0)),

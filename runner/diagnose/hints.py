@@ -371,6 +371,10 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     path = clean(next((group for group in found.groups() if group), "")) if found else ""
     where = _where(state, cause, path or "No such file or directory")
     lack = "do not have" if ", " in where else "does not have"
+    if path and "/" not in path and "in _execute_child" in failure.traceback:
+        # Python names the folder in the same way, where that is missing.
+        cure = "install the program, or set `activate:`; if it is the folder to start it in, create it"
+        return Hint("program missing", f"{where} {lack} {path}, with which a program was to be started: {cure}.")
     if path and _WRITES.search(failure.traceback[-2000:]):
         folder = path.rpartition("/")[0] or "."
         cure = f"create {folder} first (os.makedirs), or name a folder that every host has"

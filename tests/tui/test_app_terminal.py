@@ -93,6 +93,7 @@ def terminal(command: Sequence[str], folder: Path, **more: str) -> Iterator[Term
 
 def _restored(shown: Terminal) -> None:
     assert LEFT in shown.seen
+    assert not re.search(rb"\x1b\[>\d*u", shown.seen), "no key needs kitty's protocol"
     assert shown.seen.rfind(LEFT) > shown.seen.rfind(b"\x1b[?1049h")
     assert b"\x1b[?25h" in shown.seen[shown.seen.rfind(LEFT) - 200 :], "the cursor is shown again"
     assert termios.tcgetattr(shown.slave)[3] == shown.before[3], "the terminal echoes again"

@@ -180,6 +180,39 @@ RICH = """╭──── Traceback (most recent call last) ────╮
 ╰───────────────────────────────────────────╯
 ValueError: bad
 """
+LOGURU = """2026-01-02 03:04:05.678 | ERROR    | __main__:<module>:20 - An error has been caught in function '<module>':
+Traceback (most recent call last):
+
+> File "/w/a.py", line 20, in <module>
+    f()
+    └ <function f at 0x7f>
+
+  File "/w/a.py", line 3, in f
+    raise ValueError(x)
+                     └ 'bad'
+
+ValueError: bad
+"""
+IPYTHON = """---------------------------------------------------------------------------
+ValueError                                Traceback (most recent call last)
+File /w/a.py:20
+     18 x = 'bad'
+---> 20 f()
+
+File /w/a.py:3, in f()
+      1 def f():
+----> 3     raise ValueError('bad')
+
+ValueError: bad
+"""
+AFTERWARDS = """huggingface/tokenizers: The current process just got forked, after parallelism has already been used.
+To disable this warning, you can either:
+\t- Avoid using `tokenizers` before the fork if possible
+\t- Explicitly set the environment variable TOKENIZERS_PARALLELISM=(true | false)
+wandb: Find logs at: ./wandb/run-1/logs
+/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 2 leaked
+  warnings.warn('resource_tracker: There appear to be %d '
+"""
 BY_TORCHRUN = """W1120 12:00:00.100 12 torch/distributed/elastic/multiprocessing/api.py:897] Sending SIGTERM
 E1120 12:00:01.100 12 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 1
 Traceback (most recent call last):
@@ -217,6 +250,14 @@ IGNORED = f"Exception ignored in: <function X.__del__ at 0x7f>\n{BAD.replace('ba
          ("ValueError", "bad")),
         (f"step 1\n{RICH}", ("ValueError", "bad")),
         (f"step 1\n{RICH}" + "step 2\n" * 20, None),
+        (f"step 1\n{RICH}{_TORCH}\n", ("ValueError", "bad")),
+        (f"step 1\n{LOGURU}", ("ValueError", "bad")),
+        (f"step 1\n{IPYTHON}", ("ValueError", "bad")),
+        (f"step 1\n{IPYTHON}" + "step 2\n" * 20, None),
+        (f"{BAD}{AFTERWARDS}", ("ValueError", "bad")),
+        (f"{BAD}" + "wandb: Run history:\n" * 30, ("ValueError", "bad")),
+        ("".join(f"(Worker pid=9, ip=10.0.0.1) {line}\n" for line in BAD.splitlines()), ("ValueError", "bad")),
+        (BAD.replace("bad", "keys:" + "\n\tmissing: a" * 20), ("ValueError", "keys:" + "\n\tmissing: a" * 20)),
         ('step 1\n  File "/w/a.py", line 2\n    f(\n     ^\nSyntaxError: \'(\' was never closed\n',
          ("SyntaxError", "'(' was never closed")),
         (f"{BAD.replace('ValueError: bad', 'ImportError: ')}A module of NumPy\n", ("ImportError", "A module of NumPy")),

@@ -59,6 +59,39 @@ def test_consequences_are_folded_under_the_cause_in_any_order() -> None:
         assert [one.rank for one in cause.consequences] == [0, 2]
 
 
+_IN_WORKER = """  File "/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", line 308, in _worker_loop
+    data = fetcher.fetch(index)
+  File "/w/data.py", line 7, in __getitem__
+    raise FileNotFoundError(2, "No such file or directory", "/data/a.bin")
+FileNotFoundError: [Errno 2] No such file or directory: '/data/a.bin'
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "head"),
+    [
+        ("FileNotFoundError", "Caught FileNotFoundError in DataLoader worker process 0.\nOriginal {}"),
+        ("RuntimeError", "Caught FileNotFoundError in replica 1 on device 1.\nOriginal {}"),
+        ("RuntimeError", "Caught FileNotFoundError in pin memory thread for device 0.\nOriginal {}"),
+        (
+            "torch.multiprocessing.spawn.ProcessRaisedException",
+            "\n\n-- Process 0 terminated with the following error:\n{}",
+        ),
+        ("ray.exceptions.RayTaskError(FileNotFoundError)", "ray::train() (pid=12, ip=10.0.0.1)\n"),
+    ],
+)
+def test_an_exception_of_another_process_is_the_cause(kind: str, head: str) -> None:
+    first = "Traceback (most recent call last):\n"
+    message = head.format(first) + _IN_WORKER
+    above = f'{first}  File "/w/train.py", line 20, in <module>\n    main()\n'
+    for text in (f"{above}{kind}: {message}", ""):
+        state = seen((0, error(0, 1.0, type=kind, message=message, traceback=text)))
+        words = "raised FileNotFoundError: [Errno 2] No such file or directory: '/data/a.bin'"
+        assert attempt_words(state, 1) == f"rank 0 on node1 {words}"
+    cut = error(0, 1.0, type=kind, message=message[: message.index("FileNotFoundError: ")])
+    assert attempt_words(seen((0, cut)), 1).startswith(f"rank 0 on node1 raised {kind}: ")
+
+
 def test_clocks_are_corrected() -> None:
     fast = (0, {"e": "clock", "node": 1, "offset": 100.0})
     assert blamed(seen(fast, (0, error(0, 50.0)), (1, error(1, 149.0)))) == 1

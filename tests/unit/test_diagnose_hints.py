@@ -270,6 +270,15 @@ def test_what_other_hosts_have_is_not_claimed() -> None:
     assert hinted(failed({1: error, 0: other}))[1].startswith("node2 has no module wandbx")
 
 
+def test_a_program_that_the_script_starts_is_no_file_to_copy() -> None:
+    message = "[Errno 2] No such file or directory: 'nvcc'"
+    trace = (
+        '  File "/usr/lib/python3.11/subprocess.py", line 1953, in _execute_child\n    raise child_exception_type(\n'
+    )
+    name, text = hinted(failed({1: {"type": "FileNotFoundError", "message": message, "traceback": trace}}))
+    assert name == "program missing" and "install the program" in text and "copy" not in text
+
+
 @pytest.mark.parametrize("line", ["with open(path, 'w') as f:", 'open(path, mode="a")', "torch.save(model, path)"])
 def test_a_file_that_was_to_be_written_needs_its_folder(line: str) -> None:
     message = "[Errno 2] No such file or directory: 'out/result.json'"

@@ -223,7 +223,7 @@ def test_a_hostfile_gives_each_host_its_processes() -> None:
         *(("box1", 6), ("box2", 8), ("box3", 8), ("box4", 3))
     ]
     assert "3: box2: dropped: max_slots=9 has no counterpart" in said
-    assert "4: box1: ambiguous: a further line of this host: 4 + 2 slots" in said
+    assert "4: box1: ambiguous: given again: 4 + 2 slots" in said
 
 
 def test_a_deepspeed_file_is_handed_to_the_script_and_its_batch_says_how_many_processes() -> None:
@@ -783,6 +783,9 @@ def test_what_stands_around_a_job_is_taken_over_or_named() -> None:
         ("cpn-[10-11]-[01,03] slots=1\n", "cpn-10-01:1 cpn-10-03:1 cpn-11-01:1 cpn-11-03:1"),
         ("n[1-2],m1 slots=2\n", "n1:2 n2:2 m1:2"),
         ("n[08-10] slots=1\n", "n08:1 n09:1 n10:1"),
+        ("n[1-2],n[2-3] slots=1\n", "n1:1 n2:2 n3:1"),
+        ("rack[1-2]-n[01-02].x slots=1\n", "rack1-n01.x:1 rack1-n02.x:1 rack2-n01.x:1 rack2-n02.x:1"),
+        ("n[0-3/2,7]:2222 slots=1\n", "n0:2222:1 n2:2222:1 n7:2222:1"),
         ("n[0-4/2] slots=1\n", "n0:1 n2:1 n4:1"),
     ],
 )
@@ -799,6 +802,9 @@ def test_hostfiles_of_all_kinds_are_counted(text: str, hosts: str) -> None:
         ("n[1-4]!n2 slots=1\n", r"'n\[1-4\]!n2' is not a list of hosts"),
         ("n1 slots=4x\n", "n1: slots=4x"),
         ("n1 4\n", "n1: 4"),
+        ("n1=4\n", "n1=4, write it like"),
+        ("n1*4\n", r"n1\*4, write it like"),
+        ("n[1-2]*4\n", r"\*4, write it like"),
         ("n1 n1 n2 n2\n", "n1: n1"),
         ("n[1-4]^n2 slots=1\n", r"'n\[1-4\]\^n2' is not a list of hosts"),
         ("rank 0=n1 slot=0\n", "a line of a rankfile"),

@@ -29,10 +29,24 @@ _BY_TORCHRUN = re.compile(
     r"[IWEF]\d{4} \d\d:|(?:WARNING|ERROR|INFO):torch\.distributed\.|\[\d{4}-\d\d-\d\d [\d:,]{8,12}\] "
 )
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-_EXCEPTION = re.compile(r"([A-Za-z_][\w.]*)(?::\s(.*))?$", re.DOTALL)
+_EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:\(\w+\))?)(?::\s(.*))?$", re.DOTALL)
 # torch puts [rank0]: in front of every line of an uncaught exception once a process group is up; torchrun --tee
-# [default0]: and mpirun --tag-output [1,0]<stderr>: in front of every line.
-_PREFIX = re.compile(r"^(?:\[(?:rank|default)\d{1,6}\]: ?|\[\d{1,6},\d{1,6}\]<std(?:err|out)>: ?)+")
+# [default0]:, mpirun --tag-output [1,0]<stderr>: and Ray (Worker pid=9) in front of every line.
+_PREFIX = re.compile(
+    r"^(?:\[(?:rank|default)\d{1,6}\]: ?|\[\d{1,6},\d{1,6}\]<std(?:err|out)>: ?"
+    r"|\(\w{1,60} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) ?)+"
+)
+# What libraries print as Python ends, after its last exception.
+_AFTERWARDS = re.compile(
+    r"wandb:|.{1,400}resource_tracker\.py:\d{1,6}: |\s+warnings\.warn\(.?resource_tracker"
+    r"|huggingface/tokenizers: The current|To disable this warning, you can either:"
+    r"|\t- (?:Avoid using `tokenizers`|Explicitly set the environment variable TOKENIZERS)"
+)
+# IPython's report: its first line, and a frame.
+_BY_IPYTHON = re.compile(r"([A-Za-z_][\w.]{0,200}) {2,}Traceback \(most recent call last\)$")
+_FRAME_OF_IPYTHON = re.compile(r"File (.{1,400}):(\d{1,7})(?:, in (.{1,200}))?$")
+# loguru marks the frame that has caught the exception.
+_CAUGHT_HERE = re.compile(r'^> (?=File ")', re.MULTILINE)
 # libstdc++'s text before it aborts. After it comes torch's C++ stack, or the Python stacks that faulthandler prints.
 _TERMINATED = re.compile(
     r"^terminate called (?:(without an active exception)|after throwing an instance of '([^'\n]+)')"
@@ -172,15 +186,18 @@ def _first_own(found: Iterable[Words]) -> Words | None:
 
 def _last(text: str) -> Words | None:
     """The exception that a text ends with."""
-    lines = [line.rstrip() for line in text.split("\n")]
+    lines = [line.rstrip() for line in _CAUGHT_HERE.sub("  ", text).split("\n")]
     plain = [_PREFIX.sub("", line) for line in lines]
+    while plain and (not plain[-1] or _AFTERWARDS.match(plain[-1])):
+        lines.pop()
+        plain.pop()
     groups = [index for index, line in enumerate(plain) if _GROUP.match(line) and line.startswith("  +")]
     starts = [index for index, line in enumerate(plain) if line == _FIRST]
     if groups and (not starts or starts[-1] < groups[-1]):
         return _in_group(plain[groups[-1] :])
     starts = starts or [index for index, line in enumerate(plain) if _NOT_COMPILED.match(line)][-1:]
     if not starts:
-        return _in_rich_box(lines)
+        return _in_rich_box(lines) or _by_ipython(plain)
     start = starts.pop()
     frames = next((index for index in range(start + 1, len(plain)) if plain[index][:1] not in ("", " ")), None)
     if frames is None:
@@ -192,7 +209,9 @@ def _last(text: str) -> Words | None:
     while not plain[end - 1]:
         end -= 1
     found = _EXCEPTION.match("\n".join(plain[frames:end]))
-    if not found or end - frames > _LONGEST_MESSAGE or any(line and line[0] != "[" for line in lines[end:]):
+    # A message may show a traceback of its own, or list what is missing, indented.
+    length = sum(line[:1] not in ("", " ", "\t") for line in plain[frames:end])
+    if not found or length > _LONGEST_MESSAGE or any(line and line[0] != "[" for line in lines[end:]):
         return None
     while starts and _leads_on(plain[:start]):
         start = starts.pop()
@@ -201,7 +220,7 @@ def _last(text: str) -> Words | None:
 
 def _in_rich_box(lines: list[str]) -> Words | None:
     """The exception below a traceback that rich has drawn."""
-    texts = [line for line in lines if line]
+    texts = [line for line in lines if line and not line.startswith(("[rank", "[W"))]
     ends = [index for index, line in enumerate(texts) if line.startswith("╰─")]
     start = next((index for index in reversed(range(len(texts))) if _BOX.match(texts[index])), None)
     if start is None or not ends or ends[-1] < start or "Traceback" not in texts[start]:
@@ -213,6 +232,21 @@ def _in_rich_box(lines: list[str]) -> Words | None:
     places = (_FRAME_IN_BOX.fullmatch(line[1].strip()) for line in inside if line)
     frames = [f'  File "{place[1]}", line {place[2]}, in {place[3]}' for place in places if place]
     return {"type": found[1], "message": found[2] or "", "traceback": "\n".join([_FIRST, *frames, found[0]])}
+
+
+def _by_ipython(lines: list[str]) -> Words | None:
+    """The exception of IPython's report, which shows the source around each frame."""
+    start = max((index for index, line in enumerate(lines) if _BY_IPYTHON.match(line)), default=None)
+    begun = _BY_IPYTHON.match(lines[start]) if start is not None else None
+    if start is None or begun is None:
+        return None
+    last = max((index for index, line in enumerate(lines) if line.startswith(begun[1])), default=start)
+    found = _EXCEPTION.match("\n".join(lines[last:]))
+    if last == start or not found or len(lines) - last > _LONGEST_MESSAGE:
+        return None
+    places = (_FRAME_OF_IPYTHON.match(line) for line in lines[start:last])
+    frames = [f'  File "{place[1]}", line {place[2]}, in {place[3] or "<module>"}' for place in places if place]
+    return {"type": found[1], "message": found[2] or "", "traceback": "\n".join([_FIRST, *frames, *lines[last:]])}
 
 
 def _in_group(lines: list[str]) -> Words | None:

@@ -29,8 +29,10 @@ _NUMBER = (
     r"|[-+]?(?:nan|inf(?:inity)?)\b"
 )
 _WORD = r"[\w./()%-]{0,40}"
+# 2.5 → 2.3 are two values, 2.31×10⁻² is another one.
+_WHOLE = r"(?!\s?(?:-{1,2}>|=>|→|➜|⟶)\s?[-+\d.]|\s?[×x·]\s?10)"
 # 0:12:34 is a time, 8x a size: only these units are known. M is a million; m is minutes, which are not accepted.
-_END = r"(?!\.?\d|[:-]\d)"
+_END = rf"(?!\.?\d|[:-]\d){_WHOLE}"
 _UNIT = r"\s?((?-i:[kKM])(?![A-Za-z])|ms\b|s\b|%)?(?![A-Za-z])"
 # 3 hours, 2 days, 1:00:00 and 5 min are not numbers; 90 s is one.
 _NO_TIME = r"(?!\s?(?:(?-i:[wdhm])|wks?|weeks?|days?|hrs?|hours?|mins?|minutes?)\b(?!\s?[:=(]))"
@@ -44,14 +46,14 @@ _PAIR = re.compile(
 # The same without a sign between, for unambiguous names: Step 100, Epoch [1/10], iter 7 loss 2.3.
 _SPACED = re.compile(
     rf"(?<![\w./-])(global step|step|iteration|iter|update"
-    rf"|epoch|lr|norm|acc|accuracy|ms/batch)(?:\s{{1,12}}\[?|\[)\s{{0,12}}({_NUMBER})"
+    rf"|epoch|lr|norm|acc|accuracy|ms/batch)(?:\s{{1,12}}[#\[]?|\[)\s{{0,12}}({_NUMBER})"
     rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
     re.IGNORECASE,
 )
 # A loss without a sign between, with the words in front of it: ctc loss 0.4 is a part, batch avg loss 0.6 the whole.
 _SPACED_LOSS = re.compile(
     rf"(?<![\w./-])((?:[A-Za-z][\w()]{{0,20}} ){{0,3}}(?:[a-z]{{1,12}}_)?)loss(?: is)?\s{{1,12}}({_NUMBER})"
-    r"(?![\w.])(?!\s?[:=])",
+    rf"(?![\w.])(?!\s?[:=]){_WHOLE}",
     re.IGNORECASE,
 )
 _DECIMAL_BEHIND = re.compile(r" \d{1,20}\.\d")
@@ -130,22 +132,40 @@ _SPLITS = re.compile(
 _RUN_TABLE = re.compile(r"\s{1,8}train_loss\s{2,60}=\s")
 # The result of a validation, by which ImageNet's scripts end it:  *   Acc@1 0.125 Acc@5 0.484
 _RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGNORECASE)
+# Python's 1_000 for 1,000
+_UNDERSCORES = re.compile(r"(?<![\w.])\d{1,3}(?:_\d{3}){1,4}(?![\w.])")
+# The first of several values in brackets: loss=[2.5, 2.3]
+_OF_SEVERAL = re.compile(r"\s?,\s?[-+\d.]")
+# By clu's writer, behind absl's mark: [250] accuracy=0.75, loss=2.3
+_AT_STEP = re.compile(r"[IWEF]\d{4} .{0,80}\.py:\d{1,6}\] \[(\d{1,12})\] \w{1,40}=")
+# Objects inside an object, by what they hold: {'train': {'loss': 2.3}, 'val': {'loss': 2.9}}
+_GROUP = re.compile(
+    r"""['"](train|training|val|valid|validation|eval|evaluation|test|loss|losses)['"]\s?:\s?\{([^{}]{0,1000})\}""",
+    re.IGNORECASE,
+)
+_KEY = re.compile(r"""(['"])([\w./ -]{1,60})(?=['"]\s{0,4}:)""")
 # A line of a validation: its loss is not the training loss, its counter not a step. A logger may write a time, a level
 # or a rank in front; a loss in front is that of the training.
 _VALIDATION = re.compile(
     r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s?:"
     r"|(?:(?!loss).){0,120}(?<![\w./-])(?:(?:val|valid|validation|validating|eval|evaluation|evaluating|test set)"
-    r"(?: results?)?(?:\s?[]|)]|\s(?:epoch|step|iter)\b"
+    r"(?: results?| metrics)?(?:\s?[]|)]|\s(?:epoch|step|iter)\b| \(step"
     r"|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s)"
-    r"|[(\[]test[)\]]|test: \[|cv batch|valid on '|validation loss at)",
+    r"|[(\[]test[)\]]|test: \[|\btest (?:epoch|step|iter)\b|cv batch|valid on '|validation loss at)"
+    # The function that logs (loguru), the event of structlog, and a pair that says it.
+    r"|.{0,120}(?:\| [\w.<>]{1,80}:(?!\w{0,40}train)(?:\w{0,30}_)?"
+    r"(?:val|validate|validation|eval|evaluate|evaluation|evaluator)(?:_\w{1,30})?:\d{1,6} - "
+    r"|\[(?:debug|info|warning) {0,8}\] {1,4}(?:val(?!ue)|eval)[a-z]{0,9}\b(?!=)"
+    r"|\b(?:event|msg|message|phase|split|mode|stage|subset)=['\"]?"
+    r"(?:val|valid|validation|eval|evaluation|evaluate|test)\b)",
     re.IGNORECASE,
 )
 # The same said by an object, at its top: {"event": "eval", "metrics": {"loss": 1.5}}, {"eval": {"loss": 1.5}}.
 _VALIDATES = re.compile(
     r"""[^{]{0,200}\{[^{}]{0,400}['"](?:(?:event|phase|split|mode|stage|subset)['"]\s{0,4}:\s{0,4}['"]test|"""
-    r"""(?:event|phase|split|mode|stage|subset|type|kind)['"]\s{0,4}:\s{0,4}"""
+    r"""(?:event|phase|split|mode|stage|subset|type|kind|msg|message)['"]\s{0,4}:\s{0,4}"""
     r"""['"](?:val|valid|validation|eval|evaluation|evaluate))"""
-    r"""(?:_(?:end|epoch|epoch_end|step|metrics|results?))?['"]"""
+    r"""(?:_(?:end|epoch|epoch_end|step|metrics|results?)|\b[^'"{}]{0,100})?['"]"""
     r"""|[^{]{0,200}\{(?:['"](?:step|global_step|epoch)['"]:\s?\d[^,]{0,20},\s?){0,3}"""
     r"""['"](?:val|valid|validation|eval|evaluation|test)['"]:\s?\{""",
     re.IGNORECASE,
@@ -154,7 +174,8 @@ _VALIDATES = re.compile(
 _EVALUATED = re.compile(r"\W{0,4}epoch (\d{1,6}):\s{1,4}\{['\"]", re.IGNORECASE)
 # A number as Python shows it inside a tensor or an array: tensor(2.5, device='cuda:0'), np.float64(2.5)
 _WRAPPED = re.compile(
-    r"\b(?:tensor|(?:np|numpy)\.[a-z]{3,7}\d{0,3})\(\[?([-+\d.e]{1,25}|[-+]?nan|[-+]?inf)\]?(?:, [^()]{0,120})?\)",
+    r"\b(?:tensor|(?:Device)?Array|(?:np|numpy|jnp|mx)\.[a-z]{3,7}\d{0,3})"
+    r"\(\[?([-+\d.e]{1,25}|[-+]?nan|[-+]?inf)\]?(?:, (?=[a-z_])[^()]{0,120})?\)",
     re.IGNORECASE,
 )
 # Pairs in brackets: step 10 (loss=2.5, acc=0.3)
@@ -165,7 +186,11 @@ _SETTINGS = re.compile(r".{0,120}\b(?:Namespace|\w{0,40}(?:Args|Arguments|Config
 _ONE_COMMA = re.compile(r"[-+]?\d{1,3},\d{3}")
 _POINT_FOR_COMMA = re.compile(r"\d{1,3}\.\d{3}")
 # step 10: {'loss': 0.5}
-_STEP_OF_OBJECT = re.compile(r"[^{]{0,100}\b(?:step|iter|iteration):? (\d{1,12})\b[^{]{0,20}\{['\"]", re.IGNORECASE)
+_STEP_OF_OBJECT = re.compile(
+    r"[^{]{0,100}\b(?:step|iter|iteration):? (\d{1,12})\b[^{]{0,20}\{['\"]"
+    r"|.{0,400}['\"](?:message|msg|event)['\"]\s?:\s?['\"][^'\"]{0,100}?\b(?:step|iter|iteration)[:=]? ?(\d{1,12})\b",
+    re.IGNORECASE,
+)
 # A line of a source file, as loggers print it: train.py:42, __main__:train:42; trainer:42 behind a time or a level.
 _SOURCE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|rs)$", re.IGNORECASE)
 _LOGGED = re.compile(r"\d:\d\d|\b(?:DEBUG|INFO|WARNING|ERROR)\b")
@@ -178,7 +203,7 @@ _QUOTED = re.compile(
 _NAMES = {
     "loss": "loss", "train_loss": "loss", "training_loss": "loss", "lm_loss": "loss", "total_loss": "loss",
     "loss_train": "loss", "train_loss_step": "loss", "reduced_train_loss": "loss", "loss_train_total": "loss",
-    "step_loss": "loss", "train_ce_loss": "loss", "train_crossentropyloss": "loss",
+    "losses_total_loss": "loss", "step_loss": "loss", "train_ce_loss": "loss", "train_crossentropyloss": "loss",
     "val_loss": "val_loss", "eval_loss": "val_loss", "valid_loss": "val_loss", "validation_loss": "val_loss",
     "loss_val": "val_loss", "loss_valid": "val_loss", "loss_validation": "val_loss", "loss_eval": "val_loss",
     "val_loss_epoch": "val_loss", "valid_loss_epoch": "val_loss", "validation_loss_epoch": "val_loss",
@@ -188,9 +213,10 @@ _NAMES = {
     "step": "step", "global_step": "step", "iter": "step", "iteration": "step", "num_updates": "step", "update": "step",
     "n_updates": "step", "train_num_updates": "step", "valid_num_updates": "step", "trainer_global_step": "step",
     "train_global_step": "step", "global_step_max_steps": "step", "current_steps": "step",
+    "train/step": "step",
     "epoch": "epoch", "train_epoch": "epoch",
     "step_time": "step_time", "time_per_step": "step_time", "iter_time": "step_time", "dt": "step_time",
-    "ms/batch": "step_time", "batch_time": "step_time",
+    "iter_time_(s)": "step_time", "ms/batch": "step_time", "batch_time": "step_time",
     "elapsed_time_per_iteration": "step_time", "train_step_timing_in_s": "step_time",
     "steps/s": "steps_per_s", "steps/sec": "steps_per_s", "it/s": "steps_per_s", "iter/s": "steps_per_s",
     "steps_per_sec": "steps_per_s", "steps_per_second": "steps_per_s", "iterations/s": "steps_per_s",
@@ -226,7 +252,8 @@ def recognise(line: str) -> Optional[Record]:
     """The metrics in one line, None where it holds none."""
     if len(line) > LONGEST:
         return None
-    line = _WRAPPED.sub(r"\1", line)
+    line = _UNDERSCORES.sub(lambda found: found.group().replace("_", ""), _WRAPPED.sub(r"\1", line))
+    line = _GROUP.sub(_ungrouped, line)
     result = _RESULT.match(line)
     if result:
         return {"val_acc1": _value(result.group(1))}
@@ -248,6 +275,17 @@ def recognise(line: str) -> Optional[Record]:
     return found if trained or tells or part else None
 
 
+def _ungrouped(group: "re.Match[str]") -> str:
+    """The pairs of an object inside another, each with what the object holds in its name."""
+    of = group.group(1).lower()
+    if of in ("loss", "losses"):
+        return _KEY.sub(lambda key: f"{key.group()}_loss", group.group(2))
+    if of.startswith("train"):
+        return group.group(2)
+    kind = "test" if of == "test" else "val"
+    return _KEY.sub(lambda key: f"{key.group(1)}{kind}_{key.group(2)}", group.group(2))
+
+
 def _whole_line(line: str) -> Optional[Record]:
     """Every value of a line under its name; None for a summary."""
     found: Record = {}
@@ -263,7 +301,7 @@ def _whole_line(line: str) -> Optional[Record]:
         put(found, *match.groups())
     above = _STEP_OF_OBJECT.match(line)
     if above and found:
-        put(found, "step", above.group(1))
+        put(found, "step", above.group(1) or above.group(2))
     if "train_runtime" in found:
         return None  # Trainer's summary: its loss is the mean over the whole training
     evaluated = _EVALUATED.match(line) if found.keys() - {"step", "steps"} else None
@@ -304,6 +342,9 @@ def _unquoted(found: Record, line: str) -> None:
         name, number, total = match.groups()
         put(found, name, number, total, "ms" if name.lower() == "ms/batch" else None)
     for match in _PAIR.finditer(line):
+        several = "[" in match.group() and bool(_OF_SEVERAL.match(line, match.end()))
+        if several and canonical(match.group(1))[0].endswith("loss"):
+            continue
         if not _is_source(line, match) and not (in_epoch and match.start() <= in_epoch.start() < match.end()):
             put(found, *match.groups())
     if "train_time" in found and "epoch" in found:
@@ -371,6 +412,9 @@ def _count(found: Record, line: str) -> "Optional[re.Match[str]]":
         counted = counter.search(line)
         if counted:
             put(found, "step", *counted.groups())
+    marked = _AT_STEP.match(line)
+    if marked:
+        put(found, "step", marked.group(1))
     at = _LOSS_AT.search(line)
     if at:
         put(found, "step", at.group(1))
@@ -436,6 +480,8 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
     # Seconds since 1970, in 2001: a number under such a name that is not smaller is a time of day, and no duration
     if name in _CLOCKS and not isinstance(value, str) and value >= 1e9:
         return
+    if name == "step" and isinstance(value, float) and value.is_integer():
+        value = int(value)  # 1e3
     factor = _FACTORS.get(unit or unit_of_name)
     if factor is not None and not isinstance(value, str):
         value = round(value * factor, 9)

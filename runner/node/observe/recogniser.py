@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from typing import List, Optional, Tuple
 
@@ -34,7 +35,7 @@ _HEADED = re.compile(r"(\d{1,6})\|(\d{1,12})\|")
 _COLUMNS = re.compile(r"\s{1,12}Epoch\s{1,12}GPU_mem((?:\s{1,12}[\w-]{1,20}){1,12})\s*$")
 _ROW = re.compile(r"\s{1,12}(\d{1,6})/(\d{1,6})\s{1,12}[\d.]{1,12}[GM]((?:\s{1,12}[\d.]{1,12}){1,12})$")
 _TRAINING = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
-_NOT_TRAINING = re.compile(r"val|test|eval|predict|sanity", re.IGNORECASE)
+_NOT_TRAINING = re.compile(r"val(?!ue)|test|eval|predict|sanity", re.IGNORECASE)
 # Lightning's title, which names neither the first nor the last epoch.
 _UNCOUNTED_EPOCH = re.compile(r"epoch (\d{1,6})$", re.IGNORECASE)
 _OF_EPOCHS = re.compile(r"(?:\w{1,20} )?epochs?$", re.IGNORECASE)
@@ -212,8 +213,13 @@ def _cells(line: str, mark: str) -> List[Tuple[int, int, str]]:
     """Begin, end and text of the cells of a line."""
     if not mark:
         return [(*one.span(), one.group()) for one in re.finditer(r"\S+", line)]
+    if mark != "|" and '"' in line:
+        try:
+            return [(0, 0, text.strip()) for row in csv.reader([line], delimiter=mark) for text in row]
+        except csv.Error:  # a NUL, or a line end within a value
+            return []
     texts = line.strip().strip(mark).split(mark) if mark == "|" else line.split(mark)
-    return [(0, 0, text.strip()) for text in texts]
+    return [(0, 0, text.strip().strip("*`")) for text in texts]
 
 
 def _is_drawn(line: str) -> bool:
@@ -239,11 +245,18 @@ _LONE_ITERATION = re.compile(r"(?!.*\bstep:? \d).{0,200}\biter(?:ation)?:? \d", 
 # OLMo and Composer write a step, and its values below it: [step=10/739328,epoch=0], [batch=10/4800]:
 _ABOVE = re.compile(r"\[(?:step|batch)=(\d{1,12})(?:/(\d{1,12}))?(?:,[^\]]{0,80})?\]:?\s*$")
 # Colours and cursor moves; titles and links (OSC), whose addresses hold names and numbers of their own.
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)")
+_ESCAPES = re.compile(
+    r"\x1b\[[0-9;:?]{0,40}[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>78]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)"
+)
 
 
-# What a launcher writes before a rank's lines: [rank0]: by torch, [default0]: by torchrun, [1,0]<stdout>: by mpirun.
-_RANK = re.compile(r"^\[(?:rank|default|\d{1,6},)\s?\d{1,6}\](?:<std(?:out|err)>)?:\s?", re.IGNORECASE)
+# What a launcher writes before a rank's lines: [rank0]: by torch, [default0]: by torchrun, [1,0]<stdout>: by mpirun,
+# (TaskRunner pid=9) by Ray.
+_RANK = re.compile(
+    r"^(?:\[(?:rank|default|\d{1,6},)\s?\d{1,6}\](?:<std(?:out|err)>)?:\s?"
+    r"|\(\w{1,60} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) )",
+    re.IGNORECASE,
+)
 # The lines of a report of JSON over several lines, in which an object holds others.
 _OPENS = re.compile(r"\s{0,40}(?:\"[^\"]{1,60}\"\s?:\s?)?\{\s*$")
 _CLOSES = re.compile(r"\s{0,40}\},?\s*$")
@@ -252,7 +265,7 @@ _INSIDE = re.compile(r"\s{0,40}[\"\[\]]")
 
 # The first cell of a table is a number.
 _ROW_OF_TABLE = re.compile(
-    rb"(?:\[(?:rank|default|\d{1,6},)\s?\d{1,6}\](?:<std(?:out|err)>)?:\s?)?(?:\xe2\x94[\x82\x83\x86]|[|\s]){0,40}\d{1,12}(?:\.\d{0,12})?[\s,;|\xe2]"
+    rb"(?:\[(?:rank|default|\d{1,6},)\s?\d{1,6}\](?:<std(?:out|err)>)?:\s?)?(?:\xe2\x94[\x82\x83\x86]|[|\s*`\"]){0,40}\d{1,12}(?:\.\d{0,12})?[\s,;|\xe2*`\"]"
 )
 
 

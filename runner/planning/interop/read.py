@@ -22,6 +22,8 @@ _MOST_PROBLEMS = 50
 
 
 _IS_LIMIT = re.compile(r"max[_-]?slots=\d+", re.IGNORECASE)
+_COUNT_BEHIND = re.compile(r".+[=*]\d{1,6}")
+"""A count in a form that no launcher here reads: n1=4, n1*4."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "ip6-localhost", "localhost.localdomain")
 
 
@@ -34,6 +36,9 @@ def read(text: str, draft: Translation) -> None:
         if line.host.lower() == "rank" and any("=" in word for word in line.rest[:2]):
             draft.wrong(line.number, 1, "a line of a rankfile", "expected a hostfile, with lines like: node1 slots=4")
             return
+        if _COUNT_BEHIND.fullmatch(line.host):
+            draft.wrong(line.number, 1, shown(line.host), "write it like: node1 slots=4")
+            continue
         try:
             names = spread(line.host)
         except InputError as error:
@@ -66,7 +71,7 @@ def _add(draft: Translation, line: HostLine, name: str, counts: dict[str, int | 
         return
     counts[name] = total or None
     if again:
-        what = f"a further line of this host: {before} + {slots or 1} slots"
+        what = f"given again: {before} + {slots or 1} slots"
         draft.ambiguous(line.number, shown(name), f"{what} → num_processes: {total}")
     elif slots is None:
         what = "no slots are given → num_processes: auto, one for each GPU or core (MPI: one process)"
