@@ -20,7 +20,7 @@ _CARRIED = re.compile(
     r"|-- Process \d+ terminated with the following error:\nTraceback \(most recent call last\):"
     r"|ray::[^\n]{1,300})\n"
 )
-"""Before the traceback of another process, in the message of what tells of it: torch's DataLoader, mp.spawn, Ray."""
+"""The line before another process's traceback in an exception of torch's DataLoader, mp.spawn or Ray."""
 _RAISED = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?", re.DOTALL)
 
 
