@@ -173,7 +173,9 @@ def test_a_rank_of_bytegpt_is_stopped(user: Callable[..., User]) -> None:
     [pid] = [event["pid"] for event in events if event["e"] == "rank"]
     for _ in range(3):
         seen = _diagnose(me)
-        assert re.search(r", and keeps? working\b", seen) and not re.search(r"slow or broken|ranks 0-2 wait", seen), seen
+        assert re.search(r", and keeps? working\b", seen) and not re.search(r"slow or broken|ranks 0-2 wait", seen), (
+            seen
+        )
     me.cluster[1].run(f"kill -STOP {pid}", check=True)
     # Where the signal comes between the two hops of gloo's ring, one of them is through and waits in the next already.
     ahead = r"rank ([02]) waits in \w+ #\d+.*; rank [02] has not entered it: it (?:is|has been) in \w+"

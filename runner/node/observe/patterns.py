@@ -29,8 +29,8 @@ _NUMBER = (
     r"|[-+]?(?:nan|inf(?:inity)?)\b"
 )
 _WORD = r"[\w./()%-]{0,40}"
-# 2.5 → 2.3 are two values, 2.31×10⁻² is another one.
-_WHOLE = r"(?!\s?(?:-{1,2}>|=>|→|➜|⟶)\s?[-+\d.]|\s?[×x·]\s?10)"
+# 2.5 → 2.3 are two values, and 2.31 × 10 to some power is another one.
+_WHOLE = r"(?!\s?(?:-{1,2}>|=>|→|\u279c|\u27f6)\s?[-+\d.]|\s?[×x·]\s?10)"
 # 0:12:34 is a time, 8x a size: only these units are known. M is a million; m is minutes, which are not accepted.
 _END = rf"(?!\.?\d|[:-]\d){_WHOLE}"
 _UNIT = r"\s?((?-i:[kKM])(?![A-Za-z])|ms\b|s\b|%)?(?![A-Za-z])"
