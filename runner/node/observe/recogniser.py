@@ -213,7 +213,7 @@ def _cells(line: str, mark: str) -> List[Tuple[int, int, str]]:
     """Begin, end and text of the cells of a line."""
     if not mark:
         return [(*one.span(), one.group()) for one in re.finditer(r"\S+", line)]
-    if mark != "|" and '"' in line:
+    if '"' in line and mark != "|":
         try:
             return [(0, 0, text.strip()) for row in csv.reader([line], delimiter=mark) for text in row]
         except csv.Error:  # a NUL, or a line end within a value
