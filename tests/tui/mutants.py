@@ -11,22 +11,24 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from disttui.runner.hosts.load import load_of
 from disttui.runner.runs.watch import HostNow
 from disttui.runner.untrusted.records import message
 from disttui.tui.app import DisttuiApp
 from disttui.tui.dashboard.run_screen import RunScreen
+from disttui.tui.home.screen import HomeScreen
 from disttui.tui.load.feed import TopChanged
 from tests.tui import top_kit
 from tests.tui.shelf_kit import Silent, at_home, environ
@@ -35,6 +37,8 @@ from tests.unit import test_hostile_mirror as mirrors
 
 SECONDS = 10
 """Processor time that one look may take."""
+SIZES = ((80, 24), (160, 48))
+_REPLAY_KEYS, _RUN_KEYS = ("end", "z", "home", "e", "tab", "l"), ("z", "tab", "l", "d")
 _NUMBERS = (
     b"0", b"-1", b"1e308", b"-1.7e308", b"5e-324", b"1e999", b"1e30", b"1E+19", b"1e-19", b"NaN", b"-Infinity",
     b"9" * 400, b"9223372036854775807", b"0.5",
@@ -99,53 +103,71 @@ async def _open(pilot: Pilot[None], *keys: str) -> None:
     await pilot.pause()
 
 
-async def looks(base: Path, told: Sequence[bytes], size: tuple[int, int]) -> None:
-    """Home, the run's replay, its dashboard, and `top` of hosts that tell this."""
+async def looks(base: Path, each: Iterable[Sequence[bytes]], size: tuple[int, int], dice: random.Random) -> None:
+    """Home, the run's replay, its dashboard, and `top`, for every mirror in turn.
+
+    Args:
+        each: Writes a mirror, and gives what the hosts of `top` tell then.
+    """
     app = DisttuiApp(environ(base, XDG_DATA_HOME=str(base), TEXTUAL_ANIMATIONS="none"))
     async with app.run_test(size=size) as pilot:
         home = app.screen
-        with a_look():
-            await at_home(pilot)
-            await pilot.press("1", "d")
-        for open_it, keys in (
-            (app.router.open_replay, ("end", "z", "z", "home", "e", "e", "tab", "l")),
-            (app.router.open_run, ("z", "z", "tab", "l", "d")),
-        ):
+        assert isinstance(home, HomeScreen)
+        await pilot.press("d")
+        for told in each:
             with a_look():
-                open_it(mirrors.RUN)
-                await pilot.pause()
-                await _open(pilot, *keys)
-                while app.screen is not home:
-                    app.pop_screen()
+                home.read(anew=True)
+                await app.workers.wait_for_complete()
+                await at_home(pilot)
+                await pilot.press("1")
+            for open_it, keys in ((app.router.open_replay, _REPLAY_KEYS), (app.router.open_run, _RUN_KEYS)):
+                with a_look():
+                    open_it(mirrors.RUN)
                     await pilot.pause()
-        with a_look():
-            await app.push_screen(top_kit.MadeUpTop())
-            loads = [load_of(message(one) or {}) for one in told]
-            hosts = tuple(HostNow(f"h{at}", "seen", one, mirrors.T) for at, one in enumerate(loads) if one)
-            for moment in (0, 1):
-                app.screen.post_message(TopChanged(hosts, mirrors.T + moment))
-                await pilot.pause()
-            for key in ("down", "enter", "tab", "s", "escape"):
-                await pilot.press(key)
+                    await _open(pilot, *dice.sample(keys, 3))
+                    await _back(pilot, home)
+            with a_look():
+                await app.push_screen(top_kit.MadeUpTop())
+                loads = [load_of(message(one) or {}) for one in told]
+                hosts = tuple(HostNow(f"h{at}", "seen", one, mirrors.T) for at, one in enumerate(loads) if one)
+                for moment in (0, 1):
+                    app.screen.post_message(TopChanged(hosts, mirrors.T + moment))
+                    await pilot.pause()
+                for key in ("down", "enter", "tab", "s", "escape"):
+                    await pilot.press(key)
+                await _back(pilot, home)
+
+
+async def _back(pilot: Pilot[None], home: Screen[None]) -> None:
+    while pilot.app.screen is not home:
+        pilot.app.pop_screen()
+        await pilot.pause()
+    pilot.app.clear_notifications()
+
+
+def damages(base: Path, seeds: Iterable[int]) -> Iterator[list[bytes]]:
+    """Write the mirror of each seed; gives what three hosts tell."""
+    for seed in seeds:
+        print("seed", seed, flush=True)
+        dice = random.Random(seed)
+        shutil.rmtree(base / "disttui", ignore_errors=True)
+        spoil(base, dice)
+        record = json.dumps(top_kit.record(0, 2, mirrors.T)).encode()
+        yield [mutated(record, dice) for _ in range(3)]
 
 
 def main(first: int, count: int) -> None:
     """Look at the damages of these seeds."""
-    for seed in range(first, first + count):
-        print("seed", seed, flush=True)
-        dice = random.Random(seed)
-        with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
-            base = Path(folder)
-            spoil(base, dice)
-            for name in ("HOME", "XDG_DATA_HOME"):
-                patched.setenv(name, folder)
-            with (
-                patch("disttui.tui.home.screen.ask_hosts", lambda *_: {}),
-                patch("disttui.tui.home.screen.TopFeed", Silent),
-            ):
-                record = json.dumps(top_kit.record(0, 2, mirrors.T)).encode()
-                told = [mutated(record, dice) for _ in range(3)]
-                asyncio.run(looks(base, told, dice.choice([(80, 24), (160, 48)])))
+    seeds = range(first, first + count)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        base = Path(folder)
+        for name in ("HOME", "XDG_DATA_HOME"):
+            patched.setenv(name, folder)
+        patched.setattr("disttui.tui.home.screen.ask_hosts", lambda *_: {})
+        patched.setattr("disttui.tui.home.screen.TopFeed", Silent)
+        for at, size in enumerate(SIZES):
+            asyncio.run(looks(base, damages(base, seeds[at :: len(SIZES)]), size, random.Random(first)))
+        for _ in damages(base, seeds):
             for words in mirrors.COMMANDS:
                 with a_look():
                     said = mirrors.typed(words, patched)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -26,9 +27,8 @@ def _look_at(first: int, count: int) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", range(0, 50, 10))
-def test_no_look_at_a_damaged_mirror_ends(first: int) -> None:
-    _look_at(first, 10)
+def test_no_look_at_any_of_50_damaged_mirrors_ends() -> None:
+    _look_at(0, 50)
 
 
 @pytest.mark.timeout(1800)
@@ -60,4 +60,4 @@ def test_one_number_ends_no_screen(tmp_path: Path, name: str, text: bytes) -> No
         patch("disttui.tui.home.screen.ask_hosts", lambda *_: {}),
         patch("disttui.tui.home.screen.TopFeed", Silent),
     ):
-        asyncio.run(mutants.looks(tmp_path, [text], (100, 30)))
+        asyncio.run(mutants.looks(tmp_path, [[text]], (100, 30), random.Random(0)))

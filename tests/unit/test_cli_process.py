@@ -239,8 +239,9 @@ def test_a_closed_terminal_gives_back_what_a_lease_of_several_hosts_has_taken(
             f"disttui: 1\nhosts: [local, {{name: silent, host: 127.0.0.1, port: {port}}}]\njob: {{command: [x]}}\n"
         )
         with subprocess.Popen(
-            [DISTTUI, "lease", "add", "two.yaml"], cwd=tmp_path, env=env, text=True, stderr=subprocess.PIPE
-        ) as child:
+            [DISTTUI, "lease", "add", "two.yaml"], cwd=tmp_path, env=env, text=True, stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509 - under nohup it is ignored
+        ) as child:  # fmt: skip
             door.settimeout(60)
             taken, _ = door.accept()
             assert len([*leases_of_the_tests.iterdir()]) == 1  # the hosts are leased one after the other
