@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -61,10 +61,12 @@ class SimpleCommand:
     source: str
     words: tuple[Word, ...]
     text: Word | None = None
-    """What it reads, where that stands below it: `<<END`."""
+    """What it reads, where the script has it: `<<END`, `<<< TEXT`."""
     writes: Word | None = None
     """The file that its output goes to: `> FILE`, or `>> FILE`."""
     appends: bool = False
+    end: str = ""
+    """What ends it, such as `|`; `(` behind the name of a function."""
 
 
 class _Scanner:
@@ -77,6 +79,8 @@ class _Scanner:
         self._writes: Word | None = None
         """The file that the output of the newest command goes to."""
         self._appends = False
+        self._given: Word | None = None
+        """What the newest command reads, by `<<<`."""
 
     def commands(self) -> Iterator[SimpleCommand]:
         """Each simple command. Raises UnreadScriptError."""
@@ -90,12 +94,15 @@ class _Scanner:
             if end or self.at >= len(text):
                 if words:
                     line, counted = line + text.count("\n", counted, start), start
-                    found = SimpleCommand(line, text[start:stop], tuple(words), None, self._writes, self._appends)
+                    ends = end[0] if end else ""
+                    found = SimpleCommand(
+                        line, text[start:stop], tuple(words), self._given, self._writes, self._appends, ends
+                    )
                     if self._here:
                         self._waiting.append((found, len(self._here) if len(self._here) > texts else 0))
                     else:
                         yield found
-                words, texts, self._writes = [], len(self._here), None
+                words, texts, self._writes, self._given = [], len(self._here), None, None
                 self.at = end.end() if end else self.at + 1
                 if not end or end[0] == "\n":
                     yield from self._with_texts()
@@ -129,6 +136,8 @@ class _Scanner:
             word = self._word()
             if found[1] in ("<<", "<<-"):
                 self._here.append(word)
+            elif found[1] == "<<<":
+                self._given = word
             elif found[0] in (">", "1>", ">|", ">>", "1>>"):
                 self._writes, self._appends = word, found[1] == ">>"
 
@@ -324,7 +333,9 @@ class Variables:
             self._assign_array(name, array.text, self.arrays.get(name, ()) if added else ())
         elif is_printed(word):
             self.forget(name, "it is computed when the job starts")
-        elif any(piece.kind == "name" and piece.text.isdigit() for piece in word.pieces):
+        elif any(
+            piece.kind == "name" and piece.text.isdigit() and piece.text not in self.values for piece in word.pieces
+        ):
             self.forget(name, "it is an argument of the script")
             one, *more = [piece for piece in word.pieces if piece.kind != "text" or piece.text]
             if one.default is not None and not more:
@@ -360,6 +371,14 @@ class Variables:
         if before and not _UNKNOWN.search(before) and not re.search(r"[{}\n]", before):
             self.defaults[name] = before
         self.why[name] = why
+
+    def give(self, arguments: Sequence[str] | None) -> None:
+        """Take over the arguments of a function that begins; None: they are not known."""
+        for number in range(len(self.arrays.pop("@", ()))):
+            self.values.pop(str(number + 1), None)
+        if arguments is not None:
+            self.values |= {str(number): value for number, value in enumerate(arguments, 1)}
+            self.arrays["@"] = tuple(arguments)
 
     def text(self, word: Word) -> str:
         """A word's value, undivided."""
@@ -446,6 +465,27 @@ class Variables:
         one, other = map(int, numbers)
         results: Mapping[str, int] = {"": one, "*": one * other, "+": one + other, "-": one - other}
         return str(one // other if found[2] == "/" and other else results.get(found[2] or "", 0))
+
+
+_PRINTS = re.compile(r"%([%sb])|\\([nt\\\"'])")
+_TOLD = {"n": "\n", "t": "\t"}
+
+
+def formatted(form: str, given: Sequence[str]) -> str | None:
+    """What `printf` prints of texts; None where it formats something else, or it is too long."""
+    rest = list(given)
+    if re.search(r"[%\\]", _PRINTS.sub("", form)) or len(form) * (len(rest) + 1) > _LARGEST:
+        return None
+
+    def part(found: re.Match[str]) -> str:
+        if found[2]:
+            return _TOLD.get(found[2], found[2])
+        return "%" if found[1] == "%" else rest.pop(0) if rest else ""
+
+    parts = [_PRINTS.sub(part, form)]
+    while rest and len(rest) < len(given):
+        parts.append(_PRINTS.sub(part, form))
+    return "".join(parts)
 
 
 def is_printed(word: Word) -> bool:
