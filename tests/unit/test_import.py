@@ -608,6 +608,30 @@ def test_a_function_that_is_called_twice_starts_one_job() -> None:
     assert "f: ambiguous: another command" in notes and "g: ambiguous: a function that is not called here" in notes
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '[ -n "$X" ] && S=b.py',
+        "[[ $X == 1 && $Y == 2 ]] && S=b.py",
+        "(( SLURM_NNODES > 1 )) && S=b.py",
+        "test -f x && T=1 && S=b.py",
+        "grep -q x y || S=b.py",
+        "[ -f x ] && { T=1; { true; }; S=b.py; }",
+    ],
+)
+def test_what_is_set_under_a_condition_is_not_known(line: str) -> None:
+    text = f"{TWO}S=a.py\n{line}\nsrun torchrun --nproc_per_node 8 $S\n"
+    profile, told = taken(text, hosts=("n1", "n2"))
+    assert profile.job.script == "a.py" and "$S: ambiguous: " in told
+    assert taken(text, hosts=("n1", "n2"), S="b.py")[0].job.script == "b.py"
+
+
+@pytest.mark.parametrize("line", ["cd /w && S=b.py", "mkdir -p x && { T=1; S=b.py; }", "[ -f x ] || exit 1\nS=b.py"])
+def test_what_is_set_behind_a_step_is_known(line: str) -> None:
+    profile, _ = taken(f"{TWO}S=a.py\n{line}\nsrun torchrun --nproc_per_node 8 $S\n", hosts=("n1", "n2"))
+    assert profile.job.script == "b.py"
+
+
 def test_a_number_of_nodes_that_only_slurm_knows_is_told() -> None:
     text = "#!/bin/sh\nsrun torchrun --nnodes $SLURM_NNODES --nproc-per-node 8 a.py\n"
     told = notes(read_foreign(text, "file", login="l"))

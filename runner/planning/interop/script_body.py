@@ -351,8 +351,9 @@ def _is_script(word: str) -> bool:
     return word.endswith(".py") or word in ("-m", "--module")
 
 
-_OPENS = {"if": "fi", "for": "done", "while": "done", "until": "done", "select": "done", "case": "esac"}
+_OPENS = {"if": "fi", "for": "done", "while": "done", "until": "done", "select": "done", "case": "esac", "{": "}"}
 _WITHIN = ("then", "do", "else", "elif", "!", "{")
+_TESTS = ("[", "[[", "test", "command", "which", "type", "grep")
 _SETUP = ("source", ".", "module", "ml", "conda", "mamba", "micromamba", "spack", "ulimit", "umask")
 """What prepares the environment of the job, as `activate` does."""
 _OF_THE_SCRIPT = {
@@ -442,6 +443,10 @@ class _Body:
         """What the command before prints into this one."""
         self._printed: str | None = None
         """What this command prints into the next one."""
+        self._asks = False
+        """Whether the next command of a chain depends on what this one asks."""
+        self._asked = False
+        """Whether this command depends on one before."""
 
     def read(self, text: str, above: int, outer: JobLine, depth: int = 0) -> None:
         """Take over the commands of a script, or of one inside a word of line `above`."""
@@ -504,15 +509,20 @@ class _Body:
     def _command(self, command: SimpleCommand, outer: JobLine, depth: int) -> None:
         self._input, self._printed = self._printed, None
         words = list(command.words)
+        self._asked = command.after == "||" or (command.after == "&&" and self._asks)
+        self._asks = self._asked or command.end == ")" or any(word.source in _TESTS for word in words[:2])
         while words and words[0].source in _WITHIN:
-            words.pop(0)
-        if not words or words[0].source == "}":
+            if words.pop(0).source == "{" and (self._asked or self._open[-1:] == ["}"]):
+                self._begin_block(command.line, "{", ())
+        if not words:
             return
         first = words[0].source
         if self._open and first == self._open[-1]:
             self._open.pop()
             if not self._open:
                 self._end_block(command.line)
+            return
+        if first == "}":
             return
         if first in _OPENS:
             self._begin_block(command.line, first, [word.source for word in words[1:2]])
@@ -570,6 +580,9 @@ class _Body:
         if self._open:
             self._variables.forget(name, f"it is set in the block of line {self._block[0]}")
             self._block[2].append(name)
+            return name
+        if self._asked:
+            self._variables.forget(name, f"line {line} sets it under a condition")
             return name
         first, *rest = word.pieces
         skipped = len(name) + 1 + added

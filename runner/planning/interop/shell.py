@@ -67,6 +67,8 @@ class SimpleCommand:
     appends: bool = False
     end: str = ""
     """What ends it, such as `|`; `(` behind the name of a function."""
+    after: str = ""
+    """`&&` or `||` in front of it."""
 
 
 class _Scanner:
@@ -84,7 +86,7 @@ class _Scanner:
 
     def commands(self) -> Iterator[SimpleCommand]:
         """Each simple command. Raises UnreadScriptError."""
-        text, words, start, stop = self.text, list[Word](), 0, 0
+        text, words, start, stop, after = self.text, list[Word](), 0, 0, ""
         line, counted, texts = 1, 0, 0
         while self.at <= len(text):
             if space := _SPACE.match(text, self.at):
@@ -96,12 +98,14 @@ class _Scanner:
                     line, counted = line + text.count("\n", counted, start), start
                     ends = end[0] if end else ""
                     found = SimpleCommand(
-                        line, text[start:stop], tuple(words), self._given, self._writes, self._appends, ends
+                        line, text[start:stop], tuple(words), self._given, self._writes, self._appends, ends, after
                     )
                     if self._here:
                         self._waiting.append((found, len(self._here) if len(self._here) > texts else 0))
                     else:
                         yield found
+                if words or (end and end[0] in ("&&", "||")):
+                    after = end[0] if end and end[0] in ("&&", "||") else ""
                 words, texts, self._writes, self._given = [], len(self._here), None, None
                 self.at = end.end() if end else self.at + 1
                 if not end or end[0] == "\n":
