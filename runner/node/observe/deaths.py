@@ -235,7 +235,7 @@ def _unmarked(lines: list[str]) -> list[str]:
     after = next((at for at in range(start, len(plain)) if plain[at] and not alike.match(plain[at])), len(plain))
     rest = lines[after:]
     kept = [alike.sub("", line, count=1) for line in plain[:after]]
-    # A few last words of the same logger are no part of it; a program that went on has not ended by it.
+    # The same logger may print a few more lines; other output shows that the program continued.
     farewell = len(rest) <= _LONGEST_MESSAGE and all(
         not line or line[0] == "[" or begins_alike.match(line) for line in rest
     )

@@ -21,7 +21,7 @@ _APP_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
 # GPU 0: NVIDIA A100 (UUID: GPU-5…), and below it   MIG 3g.40gb     Device  0: (UUID: MIG-a…)
 _CARD = re.compile(r"GPU \d{1,4}:.{0,200}\(UUID: (\S{1,80})\)")
 _SLICE = re.compile(r"\s{1,8}MIG (\S{1,40})\s{1,20}Device\s{1,8}\d{1,4}: \(UUID: (\S{1,100})\)")
-# What stands in place of a number.
+# How a missing number is written.
 _NO_NUMBER = ("[", "ERR!", "N/A", "Unknown")
 # Messages of healthy machines: none of them is a problem.
 _QUIET = ("no running processes found", "no running compute processes found", "no devices were found")

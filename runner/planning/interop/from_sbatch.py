@@ -137,7 +137,7 @@ def read(text: str, draft: Translation, hosts: int) -> None:
     cpus = directives.get("cpus-per-task")
     if draft.login:
         _take_counts(numbers, cpus, draft)
-    # Else sbatch may be told it where it is typed.
+    # Otherwise the command line of sbatch may give it.
     nodes = numbers.nodes if draft.wanted or draft.hosts or hosts else None
     known = {
         **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes),

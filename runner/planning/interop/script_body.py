@@ -460,7 +460,7 @@ class _Body:
             self._draft.ambiguous(above or line, "…", what)
 
     def _outside_functions(self, given: Iterator[SimpleCommand]) -> Iterator[SimpleCommand]:
-        """The commands that are no part of a function; those of functions are kept."""
+        """The commands outside functions; those inside are stored for the call."""
         name, line, depth, body = "", 0, 0, list[SimpleCommand]()
         try:
             for command in given:
@@ -529,7 +529,7 @@ class _Body:
             if first in ("if", "while", "until"):
                 before = len(self._jobs)
                 self._command(replace(command, words=tuple(words[1:])), outer, depth)
-                # What is only asked whether it succeeds is no job, unless it starts ranks.
+                # A condition may start ranks, but a plain program in it only checks something.
                 self._jobs[before:] = [job for job in self._jobs[before:] if job[0].launcher or job[0].srun]
         else:
             self._run(command, words, outer, depth)
@@ -661,8 +661,8 @@ class _Body:
             return formatted(fields[1], fields[2:])
         if first == "echo" and len(fields) > 1:
             if fields[1] == "-e":
-                told = formatted(" ".join(fields[2:]).replace("%", "%%"), ())
-                return None if told is None else f"{told}\n"
+                printed = formatted(" ".join(fields[2:]).replace("%", "%%"), ())
+                return None if printed is None else f"{printed}\n"
             if fields[1][:1] != "-" and "\\" not in command.source:
                 return " ".join(fields[1:])
         return None

@@ -472,7 +472,7 @@ class Variables:
 
 
 _PRINTS = re.compile(r"%([%sb])|\\([nt\\\"'])")
-_TOLD = {"n": "\n", "t": "\t"}
+_ESCAPED = {"n": "\n", "t": "\t"}
 
 
 def formatted(form: str, given: Sequence[str]) -> str | None:
@@ -483,7 +483,7 @@ def formatted(form: str, given: Sequence[str]) -> str | None:
 
     def part(found: re.Match[str]) -> str:
         if found[2]:
-            return _TOLD.get(found[2], found[2])
+            return _ESCAPED.get(found[2], found[2])
         return "%" if found[1] == "%" else rest.pop(0) if rest else ""
 
     parts = [_PRINTS.sub(part, form)]
