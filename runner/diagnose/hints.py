@@ -272,6 +272,16 @@ _KNOWN = _table(
             "A process that the script starts itself on {host} was ended by {1}: SIGKILL comes mostly from the kernel, "
             "for want of memory, SIGBUS from a full /dev/shm; else native code crashed (env PYTHONFAULTHANDLER=1).",
         ),
+        "job's memory limit": (
+            r"oom[-_ ]kill event|OOM Killed|Exceeded job memory limit",
+            "Slurm ended a process on {host} at the memory limit of the job: ask for more (`slurm.options: [--mem=0]` "
+            "is all of a node), or use fewer DataLoader workers.",
+        ),
+        "job's time limit": (
+            r"DUE TO TIME LIMIT",
+            "Slurm ended the job on {host} at its time limit: set `slurm.time`, and let the script resume "
+            "(`launch.resume_args`).",
+        ),
         "Ray's memory": (
             r"node running low on memory|ray\.exceptions\.OutOfMemoryError",
             "Ray ended a task since the memory of {host} was nearly full: use fewer workers or smaller batches; "

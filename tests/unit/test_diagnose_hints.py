@@ -288,6 +288,12 @@ MESSAGES = [
     ),
     ("[Errno 28] No space left on device: '/dev/shm/pymp-x'", "out of memory: shared", "--shm-size"),
     ("[Errno 12] Cannot allocate memory", "out of memory: allocation", "node2"),
+    ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=1.0.", "job's memory limit", "--mem=0"),
+    (
+        "slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT 2024-05-01T12:00:00 DUE TO TIME LIMIT ***",
+        "job's time limit",
+        "slurm.time",
+    ),
     ("Task was killed due to the node running low on memory.", "Ray's memory", "RAY_memory_usage_threshold"),
     ("The actor died unexpectedly before finishing this task.", "Ray's worker", "session_latest"),
     ("Some NCCL operations have failed or timed out.", "collective timed out", "disttui diagnose"),
