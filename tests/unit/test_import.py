@@ -583,6 +583,7 @@ STARTS = [
      "torchrun", "a.py --x 1"),
     ("log() { echo $*; }\nf() { srun torchrun --nproc_per_node 8 a.py $1; }\ng() { log x; f $1; }\nlog a\ng 3\nlog b",
      "torchrun", "a.py 3"),
+    ('set -- a.py --x 1\nset -- "$@" --y\nsrun torchrun --nproc_per_node 8 "$@"', "torchrun", "a.py --x 1 --y"),
     ("f() { torchrun --nproc_per_node 8 a.py; }\nexport -f f\nsrun bash -c f", "torchrun", "a.py"),
     ("main() { srun torchrun --nproc_per_node 8 a.py; }\ntime main", "torchrun", "a.py"),
 ]  # fmt: skip
@@ -601,6 +602,12 @@ def test_a_script_with_line_ends_of_windows_is_read_and_told() -> None:
     profile, notes = taken(text, hosts=("n1", "n2"))
     assert profile.job.script == "a.py" and profile.hosts[0].num_processes == 8
     assert "line ends: ambiguous: those of Windows" in notes
+
+
+def test_arguments_that_grow_or_shift_forever_stay_cheap() -> None:
+    for lines in ("set -- '' ''\n" + 'set -- "$@" "$@"\n' * 60, "set -- " + "a " * 9000 + "\n" + "shift\n" * 9000):
+        profile, _ = taken(f"{TWO}{lines}srun torchrun --nproc_per_node 8 a.py\n", hosts=("n1", "n2"))
+        assert profile.job.script == "a.py"
 
 
 def test_a_function_that_is_called_twice_starts_one_job() -> None:

@@ -553,11 +553,19 @@ class _Body:
         elif first in self._functions:
             self._call(command.line, first, words[1:], outer, depth)
         else:
-            if first == "shift":
-                known = self._arguments if len(words) == 1 and not self._open else None
-                self._arguments = None if known is None else known[1:]
-                self._variables.give(self._arguments)
+            if first == "shift" or [word.source for word in words[:2]] == ["set", "--"]:
+                self._set_arguments(words)
             self._program(command, words, outer, depth)
+
+    def _set_arguments(self, words: Sequence[Word]) -> None:
+        """What `shift` and `set -- WORDS` make of the arguments."""
+        if self._open or self._asked or ("@" not in self._variables.arrays and words[0].source == "shift"):
+            self._arguments = None
+        elif words[0].source == "set":
+            self._arguments = [field for word in words[2:] for field in self._variables.fields(word)]
+        else:
+            self._arguments = self._arguments[1:] if self._arguments and len(words) == 1 else None
+        self._variables.give(self._arguments)
 
     def _begin_block(self, line: int, first: str, names: Sequence[str]) -> None:
         if not self._open:

@@ -380,7 +380,8 @@ class Variables:
         """Take over the arguments of a function that begins; None: they are not known."""
         for number in range(len(self.arrays.pop("@", ()))):
             self.values.pop(str(number + 1), None)
-        if arguments is not None:
+        self.size += len(arguments or ())
+        if arguments is not None and self.size <= _LARGEST:
             self.values |= {str(number): value for number, value in enumerate(arguments, 1)}
             self.arrays["@"] = tuple(arguments)
 
@@ -393,7 +394,7 @@ class Variables:
         found, current = list[str](), None
         for piece in word.pieces:
             if piece.kind == "name" and piece.text in self.arrays:
-                self.size += sum(map(len, self.arrays[piece.text]))
+                self.size += sum(len(word) + 1 for word in self.arrays[piece.text])
                 if self.size <= _LARGEST:
                     first, *rest = self.arrays[piece.text] or ("",)
                     *whole, last = [f"{current or ''}{first}", *rest]
