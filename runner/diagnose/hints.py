@@ -31,9 +31,16 @@ def _table(rows: dict[str, tuple[str, str]]) -> list[tuple[str, re.Pattern[str],
 _KNOWN = _table(
     {
         "mismatched collectives": (
-            r"Detected mismatch between collectives|Mismatched collective detected|collective mismatch error",
+            r"Detected mismatch between collectives|Mismatched collective detected|collective mismatch error"
+            r"|op\.preamble\.length <= op\.nbytes",
             "The ranks call different collectives, or with different shapes. Look for a branch that only some ranks "
             "take; `disttui diagnose` names the calls while the run hangs.",
+        ),
+        "models differ": (
+            r"DDP expects same model across all ranks|appears not to match sizes of the same param"
+            r"|parameters? of inconsistent shape",
+            "The ranks have built different models, {host} among them: look for a size, vocabulary or option that "
+            "depends on the rank or on files of the host.",
         ),
         "one GPU twice": (
             r"Duplicate GPU detected|invalid device ordinal",
@@ -70,6 +77,27 @@ _KNOWN = _table(
             r"|CUDNN_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)",
             "A GPU of {host} had no memory left for a library, mostly since torch holds all of it or another program "
             "uses the GPU. Use a smaller batch, and look at it with `nvidia-smi`.",
+        ),
+        "CUDA library of another version": (
+            r"cuDNN version incompatibility|SUBLIBRARY_VERSION_MISMATCH|with link time reference"
+            r"|undefined symbol: (?:nccl|cudnn|cublas|cusparse|cusolver|__nv)\w*",
+            "torch on {host} was given a CUDA library of another version than its own: take the folder of CUDA or "
+            "cuDNN from LD_LIBRARY_PATH (and `module load cuda` from `activate:`), or reinstall torch with its "
+            "nvidia-* packages.",
+        ),
+        "GPU library": (
+            r"\b(?:CUBLAS|CUDNN|CUFFT|CUSOLVER|CUSPARSE|HIPBLAS|MIOPEN)_(?:STATUS_[A-Z_]+|[A-Z]+_(?:ERROR|FAILED))"
+            r"|unable to find an engine"
+            r"|Unable to find a valid cuDNN algorithm|MIOpen Error",
+            "A GPU library failed on {host}: mostly an index or a shape out of range in an earlier call, a full GPU, "
+            "or a library of another version in LD_LIBRARY_PATH. Run again with env CUDA_LAUNCH_BLOCKING=1, and once "
+            "with a smaller batch.",
+        ),
+        "forked CUDA": (
+            r"Cannot re-initialize (?:CUDA|HIP|XPU) in forked subprocess|CUDA error: initialization error",
+            "On {host} a process was forked from one that had used the GPU: start it with the method spawn "
+            "(multiprocessing_context='spawn' of DataLoader), and leave tensors of the GPU out of Dataset and "
+            "collate_fn.",
         ),
         "NVSwitch": (
             r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|Error 802\b",
@@ -113,18 +141,28 @@ _KNOWN = _table(
             "CUDA_LAUNCH_BLOCKING=1 to see which call.",
         ),
         "driver too old": (
-            r"driver on your system is too old|driver version is insufficient",
+            r"driver on your system is too old|driver version is insufficient|PTX was compiled with an unsupported",
             "The NVIDIA driver of {host} is older than this torch needs: update the driver, or install a torch built "
             "for an older CUDA.",
         ),
         "no kernel for this GPU": (
-            r"no kernel image is available for execution",
+            r"no kernel image is available for execution|device kernel image is invalid|invalid device function",
             "This torch was not built for the GPU of {host}: install a torch whose CUDA build has its architecture.",
+        ),
+        "GPU too old": (
+            r"only supports? Ampere|(?:bfloat16|bf16)[^\n]{0,60}(?:only supported on|not supported on)"
+            r"|doesn't support bf16",
+            "The GPU of {host} is older than bf16 or FlashAttention need (Ampere): use fp16, and "
+            "attn_implementation='sdpa'.",
         ),
         "CUDA libraries missing": (
             r"(lib(?:cu|nccl|nv|torch_cuda|cudnn)[\w.+-]*\.so[\w.]*): cannot open shared object file",
             "{host} lacks {1}: torch and its CUDA libraries do not fit together. Reinstall torch there, or load the "
             "module that brings CUDA (`activate:`).",
+        ),
+        "library missing": (
+            r"([\w.+-]{1,80}\.so[\w.]{0,20}): cannot open shared object file",
+            "{host} lacks {1}: install the system's package that has it, or load its module (`activate:`).",
         ),
         "torch's end": (
             r"std::terminate: without an active exception",
@@ -147,6 +185,12 @@ _KNOWN = _table(
             "A system call of NCCL failed on {host}: /dev/shm too small, a network interface that the others cannot "
             "reach, or a limit. Run again with env NCCL_DEBUG=INFO; its log names the call.",
         ),
+        "NCCL error": (
+            r"unhandled cuda error|ncclUnhandledCudaError|ncclInternalError|ncclInvalid(?:Usage|Argument)"
+            r"|NCCL error[^\n]{0,200}(?:internal error|invalid (?:usage|argument))|NCCL Error \d",
+            "NCCL failed on {host}: two ranks on one GPU, no memory left on it, or a driver that does not fit. Run "
+            "again with env NCCL_DEBUG=INFO; its line WARN names the call.",
+        ),
         "gloo interface": (
             r"connectFullMesh failed|Unable to resolve hostname to a \(local\) address"
             r"|Using the loopback address as fallback",
@@ -168,8 +212,24 @@ _KNOWN = _table(
             "A process of {host} may not open more files: raise `ulimit -n` (in `activate:`), or call "
             "torch.multiprocessing.set_sharing_strategy('file_system').",
         ),
+        "certificate": (
+            r"CERTIFICATE_VERIFY_FAILED|self[- ]signed certificate",
+            "{host} does not know the certificate of that address, mostly since a proxy replaces it: name its file in "
+            "`job.env` as REQUESTS_CA_BUNDLE and SSL_CERT_FILE.",
+        ),
+        "too many requests": (
+            r"\b429 Client Error|Too Many Requests",
+            "The server takes no more requests from {host}: let one rank download, or copy the files beforehand; a "
+            "token allows more.",
+        ),
+        "not in the cache": (
+            r"outgoing traffic has been disabled|offline mode is enabled",
+            "{host} may not download (HF_HUB_OFFLINE), and its cache lacks that: fill it with `hf download`, or set "
+            "HF_HOME to a folder that all hosts share.",
+        ),
         "download": (
-            r"<urlopen error|Max retries exceeded with url|couldn't connect to 'https?://",
+            r"<urlopen error|Max retries exceeded with url|couldn't connect to 'https?://"
+            r"|HTTPS?ConnectionPool[^\n]{0,200}timed out",
             "The script downloads, but {host} does not reach that address. Copy the files to the hosts beforehand, or "
             "set HTTPS_PROXY in `job.env`.",
         ),
@@ -179,13 +239,16 @@ _KNOWN = _table(
             "{host} cannot resolve a name. Use an IP address, or correct its DNS or /etc/hosts.",
         ),
         "joining timed out": (
-            r"waiting for clients\. ?\d+/\d+ clients joined|client socket has timed out after"
+            r"client socket has failed to connect to any|connection to the C10d store has failed"
+            r"|RendezvousTimeoutError|waiting for clients\. ?\d+/\d+ clients joined|client socket has timed out after"
             r"|Timed out after \d+ seconds waiting for clients|DistStoreError.*timeout|wait timeout after \d+ ?ms",
             "Not all ranks reached the rendezvous in time: a rank that ended or hangs before init_process_group, or a "
             "firewall between the hosts.",
         ),
         "collective timed out": (
-            r"Watchdog caught collective operation timeout|Timed out waiting \d+ ?ms for (?:recv|send) operation",
+            r"Watchdog caught collective operation timeout|Some NCCL operations have failed or timed out"
+            r"|NCCL communicator was aborted|reached monitoredBarrier, but received errors"
+            r"|Timed out waiting \d+ ?ms for (?:recv|send) operation",
             "A rank did not reach a collective in time. `disttui diagnose` names the rank and its line while the run "
             "hangs.",
         ),
@@ -204,6 +267,140 @@ _KNOWN = _table(
             "A CUDA kernel was given bad data, often a label or token beyond the last class. Run again with env "
             "CUDA_LAUNCH_BLOCKING=1 to see which call.",
         ),
+        "spawned process": (
+            r"process \d{1,9} terminated with signal (SIG\w{1,10})",
+            "A process that the script starts itself on {host} was ended by {1}: SIGKILL comes mostly from the kernel, "
+            "for want of memory, SIGBUS from a full /dev/shm; else native code crashed (env PYTHONFAULTHANDLER=1).",
+        ),
+        "job's memory limit": (
+            r"oom[-_ ]kill event|OOM Killed|Exceeded job memory limit",
+            "Slurm ended a process on {host} at the memory limit of the job: ask for more (`slurm.options: [--mem=0]` "
+            "is all of a node), or use fewer DataLoader workers.",
+        ),
+        "job's time limit": (
+            r"DUE TO TIME LIMIT",
+            "Slurm ended the job on {host} at its time limit: set `slurm.time`, and let the script resume "
+            "(`launch.resume_args`).",
+        ),
+        "Ray's memory": (
+            r"node running low on memory|ray\.exceptions\.OutOfMemoryError",
+            "Ray ended a task since the memory of {host} was nearly full: use fewer workers or smaller batches; "
+            "RAY_memory_usage_threshold sets the limit.",
+        ),
+        "Ray's worker": (
+            r"ActorDiedError|RayActorError|WorkerCrashedError|The actor (?:died|is dead)",
+            "A process of Ray has ended; its own log on {host} says why: /tmp/ray/session_latest/logs/worker-*.err.",
+        ),
+        "no process group": (
+            r"Default process group has not been initialized",
+            "A rank on {host} used torch.distributed before init_process_group: call it first, once, in every rank.",
+        ),
+        "process group twice": (
+            r"initialize the default process group twice",
+            "The script on {host} calls init_process_group twice: Accelerate, Trainer, Lightning and DeepSpeed call it "
+            "themselves; ask torch.distributed.is_initialized() before.",
+        ),
+        "no rank in the environment": (
+            r"environment variable (?:RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT) expected"
+            r"|KeyError: '(?:RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)'",
+            "A process on {host} has no variable that the launcher gives to ranks: it was started in another way, or "
+            "its environment was cleared (sudo, ssh, env -i).",
+        ),
+        "two devices": (
+            r"Expected all tensors to be on the same device",
+            "A rank on {host} mixes tensors of two devices: call torch.cuda.set_device(LOCAL_RANK) first, and move "
+            "model and data to that device.",
+        ),
+        "variable ready twice": (
+            r"Expected to mark a variable ready only once",
+            "On {host} a parameter got its gradient twice in one step: with activation checkpointing set "
+            "use_reentrant=False, or give DistributedDataParallel static_graph=True.",
+        ),
+        "device of a checkpoint": (
+            r"Attempting to deserialize object on (?:a )?CUDA device",
+            "The checkpoint was saved on a GPU that a rank on {host} does not have: torch.load(…, map_location='cpu').",
+        ),
+        "weights only": (
+            r"Weights only load failed",
+            "torch on {host} reads only tensors from a file, since 2.6: torch.load(…, weights_only=False) for a file "
+            "that you trust, or torch.serialization.add_safe_globals.",
+        ),
+        "damaged file": (
+            r"failed finding central directory|PytorchStreamReader failed|HeaderTooLarge|MetadataIncompleteBuffer"
+            r"|InvalidHeaderDeserialization|Ran out of input|invalid load key, 'v'",
+            "A file on {host} is cut short or damaged, or holds only the address of one (`git lfs pull`): copy it "
+            "again, or go back to an earlier checkpoint.",
+        ),
+        "checkpoint of another model": (
+            r"Error\(s\) in loading state_dict",
+            "The checkpoint on {host} is of another model than the script builds; names with `module.` in front come "
+            "from DistributedDataParallel: save model.module.state_dict().",
+        ),
+        "main guard": (
+            r"before the current process has finished its bootstrapping phase",
+            "A process on {host} imports the script as it begins, and would start others: put what the script does "
+            "behind `if __name__ == '__main__':`.",
+        ),
+        "pickle": (
+            r"Can't (?:pickle|get) local object|cannot pickle '",
+            "A process on {host} starts another with the method spawn, and gives it what cannot be pickled: use "
+            "functions and classes of a module's top level, and open files in the worker.",
+        ),
+        "flash_attn missing": (
+            r"flash_attn seems to be not installed",
+            "The Python of {host} has no flash_attn: `pip install flash-attn --no-build-isolation` there, or "
+            "attn_implementation='sdpa'.",
+        ),
+        "CUDA toolkit of another version": (
+            r"does not match the version torch was compiled with|mismatches the version that was used to compile",
+            "The CUDA toolkit of {host} is of another version than the one of its torch: load the same one "
+            "(`activate: module load cuda/…`, CUDA_HOME), or install a torch built for it.",
+        ),
+        "build tools": (
+            r"Failed to find C compiler|CUDA_HOME environment variable is not set|Ninja is required to load"
+            r"|Error building extension|Cannot find a working triton|Python\.h: No such file",
+            "{host} lacks what compiling needs, as the lines above say: a C compiler (gcc), Python's headers, ninja, "
+            "or the CUDA toolkit (CUDA_HOME). Install it there, or load its module (`activate:`).",
+        ),
+        "Triton's shared memory": (
+            r"out of resource: shared memory",
+            "A kernel of Triton needs more memory inside the GPU than that of {host} has: use smaller blocks, fewer "
+            "num_stages, or another kernel.",
+        ),
+        "not finite": (
+            r"loss scale already at minimum|returned nan values in its|probability tensor contains either",
+            "The training on {host} no longer has finite numbers: a smaller learning rate, clipped gradients, or bf16 "
+            "for fp16. `disttui runs metrics RUN` shows the steps before.",
+        ),
+        "batch sizes": (
+            r"Check batch related parameters",
+            "DeepSpeed's batch sizes on {host} do not fit the number of ranks: train_batch_size is "
+            "train_micro_batch_size_per_gpu × gradient_accumulation_steps × ranks; leave one of them out.",
+        ),
+        "NumPy of another version": (
+            r"compiled using NumPy 1|numpy\.core\.multiarray failed to import|Numpy is not available"
+            r"|numpy\.dtype size changed|_ARRAY_API not found|compiled against ABI version|removed in the NumPy 2"
+            r"|module 'numpy' has no attribute",
+            "A package on {host} was made for another NumPy: update the package, or install an older NumPy "
+            "(`pip install 'numpy<2'`, for np.bool and np.int 'numpy<1.24').",
+        ),
+        "encoding": (
+            r"'ascii' codec can't (?:de|en)code",
+            "Python on {host} reads and writes ASCII: set LANG: C.UTF-8 or PYTHONUTF8: \"1\" in `job.env`.",
+        ),
+        "locked file": (
+            r"unable to lock file|database is locked",
+            "A file on {host} is locked by another process, or its network file system has no locks: a file for each "
+            "rank, or env HDF5_USE_FILE_LOCKING=FALSE where all only read.",
+        ),
+        "input and output": (
+            r"Errno 5\]|Input/output error|disk I/O error",
+            "A disk or network file system of {host} fails: `dmesg` there says which.",
+        ),
+        "wandb login": (
+            r"api_key not configured",
+            "wandb on {host} has no login: `env: {WANDB_API_KEY: ${env:WANDB_API_KEY}}`, or WANDB_MODE: offline.",
+        ),
         "Windows line ends": (
             r"\^M: bad interpreter|\\r['’]?: (?:No such file|command not found)|\$'\\r'",
             "A script on {host} has the line ends of Windows: `sed -i 's/\\r$//' FILE`, and in git `*.sh text eol=lf` "
@@ -220,9 +417,14 @@ _KNOWN = _table(
             "A file system of {host} cannot be written: name another folder, or look at `dmesg` where it was writable.",
         ),
         "network file system": (
-            r"Stale file handle|Errno 116\b",
-            "A network file system of {host} has lost the file: it was replaced or removed on its server. Start again, "
-            "or remount it.",
+            r"Stale file handle|Errno 116\b|Transport endpoint is not connected",
+            "A network file system of {host} has lost the file: it was replaced or removed on its server, or the mount "
+            "broke. Start again, or remount it.",
+        ),
+        "no such model": (
+            r"RepositoryNotFoundError|Repository Not Found for url|is not a valid model identifier",
+            "Hugging Face has no model or data set of that name, or hides it from {host}: correct the name, or give a "
+            "token that may read it (`env: {HF_TOKEN: ${env:HF_TOKEN}}`).",
         ),
         "gated model": (
             r"gated repo|GatedRepoError|401 Client Error[^\n]*huggingface",
@@ -230,7 +432,8 @@ _KNOWN = _table(
             "token by `env: {HF_TOKEN: ${env:HF_TOKEN}}`.",
         ),
         "binary of another system": (
-            r"version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found|undefined symbol: _ZN\w+|cannot execute binary file",
+            r"version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found|undefined symbol: \w+|cannot execute binary file"
+            r"|operator torchvision::\w+ does not exist",
             "A program or compiled package on {host} was built for another system or another torch: build or install "
             "it there, against the torch that is used.",
         ),
@@ -272,7 +475,9 @@ def _known(state: RunState, cause: RootCause) -> Hint | None:
 
 _NO_CUDA = re.compile(r"Torch not compiled with CUDA enabled|no attribute '_cuda_setDevice'")
 _NO_NCCL = re.compile(r"Distributed package doesn't have NCCL built in")
-_NO_DRIVER = re.compile(r"Found no NVIDIA driver on your system|No CUDA GPUs are available")
+_NO_DRIVER = re.compile(
+    r"Found no NVIDIA driver on your system|No (?:CUDA|HIP) GPUs are available|CUDA driver initialization failed"
+)
 _DEVICE_IDS = re.compile(r"DistributedDataParallel device_ids .*got device_ids .*device\(type='cpu'\)", re.DOTALL)
 
 
@@ -330,6 +535,7 @@ def _missing_module(state: RunState, cause: RootCause) -> Hint | None:
         found = _MISSING_MODULE.search(failure.message.rstrip().rpartition("\n")[2])
     else:
         failed = failure.type.rpartition(".")[2] in ("ModuleNotFoundError", "ImportError")
+        failed = failed or failure.message.startswith("Failed to import ")  # by transformers
         found = _MISSING_MODULE.search(_words(failure)) if failed else None
     if not found:
         return None
@@ -400,7 +606,7 @@ def _words(failure: Failure) -> str:
 
 
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
-_CUDA = re.compile(r"(?:CUDA|HIP|XPU) (?:error: )?out of memory", re.IGNORECASE)
+_CUDA = re.compile(r"(?:CUDA|HIP|XPU)(?: error:|\]:)? out of memory", re.IGNORECASE)
 _CUDA_FIELDS = {
     "wanted": re.compile(rf"Tried to allocate {_SIZE}"),
     "total": re.compile(rf"(?:total capaci?ty of {_SIZE}|{_SIZE} total capacity)"),
@@ -412,10 +618,12 @@ _CUDA_FIELDS = {
 _ALLOCATOR = re.compile(
     r"DefaultCPUAllocator: (?:can't|not enough) .*?(?:allocate|tried to allocate) (\d+) bytes", re.DOTALL
 )
+_NO_MEMORY = re.compile(r"\[Errno 12\]|std::bad_alloc|fork: Cannot allocate memory")
 _NUMPY = re.compile(rf"Unable to allocate {_SIZE} for an array")
 _SHARED = re.compile(
     r"out of shared memory|insufficient shared memory|unable to (?:open|allocate|mmap|resize) .*shared memory"
-    r"|/torch_\d+.*No space|/dev/shm/nccl|Error while creating shared memory segment",
+    r"|/torch_\d+.*No space|No space left on device: ['\"]?/dev/shm|/dev/shm/nccl"
+    r"|Error while creating shared memory segment",
     re.IGNORECASE,
 )
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -430,7 +638,7 @@ def _memory(state: RunState, cause: RootCause) -> Hint | None:
     failure = cause.failure
     text, host = _words(failure), clean(failure.host)
     shared = _SHARED.search(text)
-    if shared or failure.code == -signal.SIGBUS:
+    if shared or _signal_of(failure) == signal.SIGBUS:
         cure = "Make /dev/shm larger (in Docker: --shm-size or --ipc=host), or use fewer DataLoader workers."
         sure = "Shared" if shared else "Probably shared"
         return Hint("out of memory: shared", f"{sure} memory (/dev/shm) is full on {host}. {cure}")
@@ -441,14 +649,37 @@ def _memory(state: RunState, cause: RootCause) -> Hint | None:
         size = gibibytes(float(wanted.group(1)))
     elif array := _NUMPY.search(text):
         size = f"{array.group(1)} {array.group(2)}"
-    elif failure.type.rpartition(".")[2] == "MemoryError":
+    elif failure.type.rpartition(".")[2] == "MemoryError" or _NO_MEMORY.search(text):
         size = "what the job asked for"
     if size:
         return Hint("out of memory: allocation", f"{host} does not have enough memory to allocate {size}. {_LESS}")
-    if failure.code != -signal.SIGKILL or failure.ended_by_us:
+    if _signal_of(failure) != signal.SIGKILL or failure.ended_by_us:
         return None
     killed = _killed(failure, state.hosts[failure.node].telemetry)
     return Hint("out of memory: host", f"{killed[:1].upper()}{killed[1:]}. {_LESS_ON_HOST}") if killed else None
+
+
+def _signal_of(failure: Failure) -> int:
+    """The signal that ended a rank, or the program that its shell ran (exit code 128 and more); 0: none did."""
+    code = failure.code or 0
+    return -code if code < 0 else max(0, code - 128)
+
+
+_CRASHES = {
+    signal.SIGSEGV: "used memory that is not its own",
+    signal.SIGABRT: "gave up; its log says why",
+    signal.SIGFPE: "divided by zero",
+    signal.SIGILL: "was built for a newer processor",
+}
+
+
+def _crash(state: RunState, cause: RootCause) -> Hint | None:
+    """Native code that a signal ended, where nothing else tells why."""
+    what = next((text for number, text in _CRASHES.items() if number == _signal_of(cause.failure)), None)
+    if what is None:
+        return None
+    cure = "run again with env PYTHONFAULTHANDLER=1 to see in which call"
+    return Hint("native crash", f"Native code on {clean(cause.failure.host)} {what}: {cure}.")
 
 
 def _gpu_memory(text: str) -> Hint:
@@ -493,6 +724,6 @@ def _size(pattern: re.Pattern[str], text: str) -> float | None:
 
 
 _KINDS: tuple[Callable[[RunState, RootCause], Hint | None], ...] = (
-    _memory, _uneven, _world, _no_gpu, _missing_module, _missing_program, _missing_file, _known,
+    _memory, _uneven, _world, _no_gpu, _missing_module, _missing_program, _missing_file, _known, _crash,
 )  # fmt: skip
 """The first that finds something counts."""

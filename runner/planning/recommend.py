@@ -264,6 +264,8 @@ def _backend(profile: Profile, facts: Sequence[HostFacts], shares: Sequence[Shar
         _, python, _ = find_python(profile, host, found)
         if not found.gpus and not host.gpus and python and python.rocm and not profile.enclosed:
             return "gloo", f"gloo: the torch of {host.name} is built for ROCm, but no GPU was found"
+        if not found.gpus and python and "+xpu" in (python.torch or "") and not profile.enclosed:
+            return "gloo", f"gloo: the torch of {host.name} is built for Intel's GPUs, which are not looked for"
         if not offered_gpus(host, found, share):
             why = "has no free GPU" if found.gpus else "has no GPU"
             why = "has no GPU left in your quota" if free_gpus(found) else why

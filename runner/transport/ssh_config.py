@@ -14,6 +14,7 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from hashlib import sha1
 from pathlib import Path
 
@@ -87,9 +88,9 @@ class NamedHosts:
 
 def _names(words: list[str]) -> list[str]:
     """The names on a Host line, without its patterns."""
-    if any(word.startswith("!") for word in words):
-        return []
-    return [_readable(word) for word in words if not set(word) & set("*?")]
+    denied = [word[1:].replace("[", "[[]") for word in words if word.startswith("!")]
+    names = [word for word in words if not word.startswith("!") and not set(word) & set("*?")]
+    return [_readable(name) for name in names if not any(fnmatchcase(name, pattern) for pattern in denied)]
 
 
 def _readable(word: str) -> str:

@@ -231,6 +231,25 @@ ECHO = BAD.replace("ValueError: bad", "RuntimeError: Connection closed by peer")
 IGNORED = f"Exception ignored in: <function X.__del__ at 0x7f>\n{BAD.replace('bad', 'at the end')}"
 
 
+MARKS = [
+    "2024-05-01 12:00:0{},123 ERROR ",
+    "[2024-05-01 12:00:0{},123] [ERROR] [launch.py:12:main] ",
+    "E0501 12:00:0{}.123456 140 train.py:12] ",
+    "2024-05-01T12:00:0{}.123Z stderr F ",
+    "May 01 12:00:0{} node1 python[123]: ",
+    "ERROR:root:",
+    "(worker 3) ",
+    "ray::IDLE ",
+    "worker-1  | ",
+    "12: ",
+    "node1: [rank3]: ",
+]
+
+
+def marked(mark: str) -> str:
+    return "step 1\n" + "".join(f"{mark.format(at % 10)}{line}\n" for at, line in enumerate(BAD.splitlines()))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -257,6 +276,11 @@ IGNORED = f"Exception ignored in: <function X.__del__ at 0x7f>\n{BAD.replace('ba
         (f"{BAD}{AFTERWARDS}", ("ValueError", "bad")),
         (f"{BAD}" + "wandb: Run history:\n" * 30, ("ValueError", "bad")),
         ("".join(f"(Worker pid=9, ip=10.0.0.1) {line}\n" for line in BAD.splitlines()), ("ValueError", "bad")),
+        *((marked(mark), ("ValueError", "bad")) for mark in MARKS),
+        *((f"step 1\n{mark.format(1)}{BAD}", ("ValueError", "bad")) for mark in MARKS),
+        (marked("2024-05-01 12:00:0{} ERROR ") + "2024-05-01 12:00:09 INFO the end\n", ("ValueError", "bad")),
+        (marked("2024-05-01 12:00:0{} ERROR ") + "2024-05-01 12:00:09 INFO step\n" * 20, None),
+        (marked("ERROR:root:") + "step 5\n", None),
         (BAD.replace("bad", "keys:" + "\n\tmissing: a" * 20), ("ValueError", "keys:" + "\n\tmissing: a" * 20)),
         ('step 1\n  File "/w/a.py", line 2\n    f(\n     ^\nSyntaxError: \'(\' was never closed\n',
          ("SyntaxError", "'(' was never closed")),

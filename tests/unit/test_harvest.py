@@ -81,6 +81,11 @@ SEQUENCES = [
     (["Epoch 1 | iter 40 step 20 | loss train: 6.1, val: n/a | iter time: 200.0 ms (step)",
       "iter 40: val loss 6.00, val time: 174.08 ms",
       "Epoch 1 | iter 41 step 20 | loss train: 6.0, val: n/a | iter time: 200.0 ms"], [20, 20, 20]),
+    # A counter without a name, once it has counted: it may be that of the ranks.
+    ([f"[{at}/100] loss 0.5" for at in (10, 20, 100, 10)], [None, 20, 100, 110]),
+    ([f"INFO: {at}/100 | train loss: 0.5" for at in (10, 20)], [None, 20]),
+    (["[1/2] loss 0.5", "[1/2] loss 0.4"], [None, None]),
+    ([f"Epoch [{at}/100] loss 0.5" for at in (10, 20)], [None, None]),
     (["iter 40: loss 6.00, time 174.08ms", "iter 41: loss 6.00, time 174.08ms"], [40, 41]),
 ]  # fmt: skip
 

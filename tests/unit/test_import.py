@@ -567,6 +567,25 @@ STARTS = [
     ("echo 'torchrun --nproc_per_node 8 a.py' > run.sh\nsrun bash -x run.sh", "torchrun", "a.py"),
     ("echo export A=1 > r.sh\ncat >> r.sh <<E\ntorchrun --nproc_per_node 8 a.py\nE\nsrun sh r.sh", "torchrun", "a.py"),
     ("tee r.sh <<E\nexport A=1\nE\nsource r.sh\nsrun torchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
+    # Scripts, and where they come from.
+    ("printf '#!/bin/bash\\n%s a.py\\n' 'torchrun --nproc_per_node 8' > r.sh\nsrun bash r.sh", "torchrun", "a.py"),
+    ("echo -e 'set -e\\ntorchrun --nproc_per_node 8 a.py' > r.sh\nsrun bash r.sh", "torchrun", "a.py"),
+    ("cat <<E | tee r.sh\ntorchrun --nproc_per_node 8 a.py\nE\nsrun bash r.sh", "torchrun", "a.py"),
+    ("echo 'torchrun --nproc_per_node 8 a.py' | srun bash", "torchrun", "a.py"),
+    ("srun bash <<< 'torchrun --nproc_per_node 8 a.py'", "torchrun", "a.py"),
+    ("{ srun torchrun --nproc_per_node 8 a.py; } 2>&1 | tee log", "torchrun", "a.py"),
+    ("if ! srun torchrun --nproc_per_node 8 a.py; then exit 1; fi", "torchrun", "a.py"),
+    ("if python check.py; then echo yes; fi\nsrun torchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
+    # Functions.
+    ("train() { srun torchrun --nproc_per_node 8 a.py; }\ntrain", "torchrun", "a.py"),
+    ("function train {\n srun torchrun --nproc_per_node 8 a.py --x $1 ${2:-5}\n}\ntrain 1", "torchrun", "a.py --x 1 5"),
+    ("run()\n{\n local s=$1\n shift\n srun torchrun --nproc_per_node 8 $s \"$@\"\n}\nrun a.py --x 1",
+     "torchrun", "a.py --x 1"),
+    ("log() { echo $*; }\nf() { srun torchrun --nproc_per_node 8 a.py $1; }\ng() { log x; f $1; }\nlog a\ng 3\nlog b",
+     "torchrun", "a.py 3"),
+    ('set -- a.py --x 1\nset -- "$@" --y\nsrun torchrun --nproc_per_node 8 "$@"', "torchrun", "a.py --x 1 --y"),
+    ("f() { torchrun --nproc_per_node 8 a.py; }\nexport -f f\nsrun bash -c f", "torchrun", "a.py"),
+    ("main() { srun torchrun --nproc_per_node 8 a.py; }\ntime main", "torchrun", "a.py"),
 ]  # fmt: skip
 
 
@@ -576,6 +595,54 @@ def test_any_start_of_a_job_has_its_script_and_processes(line: str, launcher: st
     assert profile.job.script and [profile.job.script, *profile.job.args] == words.split()
     assert [host.num_processes for host in profile.hosts] == [8, 8]
     assert profile.launch.launcher == launcher
+
+
+def test_a_script_with_line_ends_of_windows_is_read_and_told() -> None:
+    text = f"{TWO}srun torchrun \\\n  --nproc_per_node 8 a.py\n".replace("\n", "\r\n")
+    profile, notes = taken(text, hosts=("n1", "n2"))
+    assert profile.job.script == "a.py" and profile.hosts[0].num_processes == 8
+    assert "line ends: ambiguous: those of Windows" in notes
+
+
+def test_arguments_that_grow_or_shift_forever_stay_cheap() -> None:
+    for lines in ("set -- '' ''\n" + 'set -- "$@" "$@"\n' * 60, "set -- " + "a " * 9000 + "\n" + "shift\n" * 9000):
+        profile, _ = taken(f"{TWO}{lines}srun torchrun --nproc_per_node 8 a.py\n", hosts=("n1", "n2"))
+        assert profile.job.script == "a.py"
+
+
+def test_a_function_that_is_called_twice_starts_one_job() -> None:
+    _, notes = taken(f"{TWO}f() {{ srun torchrun a.py $1; }}\ng() {{ b; }}\nf 1\nf 2\n", hosts=("n1", "n2"))
+    assert "f: ambiguous: another command" in notes and "g: ambiguous: a function that is not called here" in notes
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '[ -n "$X" ] && S=b.py',
+        "[[ $X == 1 && $Y == 2 ]] && S=b.py",
+        "(( SLURM_NNODES > 1 )) && S=b.py",
+        "test -f x && T=1 && S=b.py",
+        "grep -q x y || S=b.py",
+        "[ -f x ] && { T=1; { true; }; S=b.py; }",
+    ],
+)
+def test_what_is_set_under_a_condition_is_not_known(line: str) -> None:
+    text = f"{TWO}S=a.py\n{line}\nsrun torchrun --nproc_per_node 8 $S\n"
+    profile, told = taken(text, hosts=("n1", "n2"))
+    assert profile.job.script == "a.py" and "$S: ambiguous: " in told
+    assert taken(text, hosts=("n1", "n2"), S="b.py")[0].job.script == "b.py"
+
+
+@pytest.mark.parametrize("line", ["cd /w && S=b.py", "mkdir -p x && { T=1; S=b.py; }", "[ -f x ] || exit 1\nS=b.py"])
+def test_what_is_set_behind_a_step_is_known(line: str) -> None:
+    profile, _ = taken(f"{TWO}S=a.py\n{line}\nsrun torchrun --nproc_per_node 8 $S\n", hosts=("n1", "n2"))
+    assert profile.job.script == "b.py"
+
+
+def test_a_number_of_nodes_that_only_slurm_knows_is_told() -> None:
+    text = "#!/bin/sh\nsrun torchrun --nnodes $SLURM_NNODES --nproc-per-node 8 a.py\n"
+    told = notes(read_foreign(text, "file", login="l"))
+    assert "torchrun --nnodes: ambiguous: " in told and "is not known here → 1 host" in told
 
 
 @pytest.mark.parametrize(

@@ -306,6 +306,13 @@ def rocm(name: str = "cpu_desk") -> HostFacts:
     )
 
 
+def test_torch_for_intels_gpus_is_named() -> None:
+    host = facts("cpu_desk")
+    found = replace(host, interpreters=tuple(replace(one, torch="2.8.0+xpu", cuda=None) for one in host.interpreters))
+    why = planned(found).recommendation.reasons["backend"]
+    assert why == "gloo: the torch of node1 is built for Intel's GPUs, which are not looked for"
+
+
 def test_torch_for_rocm_without_a_gpu_says_so_once() -> None:
     it = planned(rocm())
     assert it.recommendation.reasons["backend"] == "gloo: the torch of node1 is built for ROCm, but no GPU was found"

@@ -227,6 +227,17 @@ def test_memory_that_is_not_reported_is_unknown(said: str) -> None:
     ]
 
 
+def test_a_name_with_commas_moves_no_number() -> None:
+    problems: list[str] = []
+    (one,) = gpu.parse_gpus("0, GPU-a, NVIDIA GB200, 186GB, HBM3e, 189471, 4, [N/A], 570.1.1, 10.0", problems)
+    assert (one["name"], one["memory_total"], one["memory_used"]) == (
+        "NVIDIA GB200, 186GB, HBM3e",
+        189471 << 20,
+        4 << 20,
+    )
+    assert (one["driver"], one["compute_capability"], problems) == ("570.1.1", "10.0", [])
+
+
 ROCM = {
     "card0": {"Unique ID": "0xa", "Card Series": "AMD Instinct MI250X", "VRAM Total Memory (B)": "68702699520",
               "VRAM Total Used Memory (B)": "10960896", "GPU use (%)": "7", "GFX Version": "gfx90a"},

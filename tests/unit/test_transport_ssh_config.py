@@ -13,7 +13,7 @@ from disttui.runner.errors import HostError, InputError
 from disttui.runner.hosts.discovery import ssh_hosts
 from disttui.runner.profile.fields import user_part
 from disttui.runner.profile.sections import parse_host
-from disttui.runner.transport.ssh_config import hop_address, resolve, split, ssh_home
+from disttui.runner.transport.ssh_config import NamedHosts, hop_address, resolve, split, ssh_home
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
 
@@ -127,6 +127,12 @@ def test_paths_of_known_hosts_with_spaces(tmp_path: Path) -> None:
     home = ssh_home()
     found = resolve(Address("a"), str(file)).user_known_hosts
     assert found == (f"{folder}/known hosts", f"{folder}/second", f"{tmp_path}/missing", f"{home}/missing2")
+
+
+def test_a_negated_name_hides_only_what_it_matches(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text("Host gpu1 gpu2 cpu1 !cpu* !gpu[2] w*\n  HostName 10.0.0.1\n")
+    assert NamedHosts(str(file)).hosts == {"gpu1": "10.0.0.1", "gpu2": "10.0.0.1"}
 
 
 def test_include_inside_a_block_ends_with_it(tmp_path: Path) -> None:

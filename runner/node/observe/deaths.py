@@ -38,7 +38,7 @@ _PREFIX = re.compile(
 )
 # What libraries print as Python ends, after its last exception.
 _AFTERWARDS = re.compile(
-    r"wandb:|.{1,400}resource_tracker\.py:\d{1,6}: |\s+warnings\.warn\(.?resource_tracker"
+    r"wandb:|\[W(?:\d{4})? [^\]]{1,200}\] |.{1,400}resource_tracker\.py:\d{1,6}: |\s+warnings\.warn\(.?resource_tracker"
     r"|huggingface/tokenizers: The current|To disable this warning, you can either:"
     r"|\t- (?:Avoid using `tokenizers`|Explicitly set the environment variable TOKENIZERS)"
 )
@@ -76,6 +76,7 @@ _GROUP = re.compile(r"\s*\+ Exception Group Traceback \(most recent call last\):
 _OF_A_GROUP = re.compile(r"ExceptionGroup: .{0,400} \(\d+ sub-exceptions?\)$")
 _MEMBER = re.compile(r"\s*\+[-+]+(?: (?:\d+|\.\.\.) -+)?$")
 _LONGEST = 2000
+_LONGEST_MARK = 200
 _TAIL = 64 * 1024
 """Bytes of a log that are searched."""
 _STACKS = re.compile(r"Exception raised from|Fatal Python error|frame #")
@@ -186,7 +187,7 @@ def _first_own(found: Iterable[Words]) -> Words | None:
 
 def _last(text: str) -> Words | None:
     """The exception that a text ends with."""
-    lines = [line.rstrip() for line in _CAUGHT_HERE.sub("  ", text).split("\n")]
+    lines = _unmarked([line.rstrip() for line in _CAUGHT_HERE.sub("  ", text).split("\n")])
     plain = [_PREFIX.sub("", line) for line in lines]
     while plain and (not plain[-1] or _AFTERWARDS.match(plain[-1])):
         lines.pop()
@@ -216,6 +217,29 @@ def _last(text: str) -> Words | None:
     while starts and _leads_on(plain[:start]):
         start = starts.pop()
     return {"type": found[1], "message": found[2] or "", "traceback": "\n".join(plain[start:end])}
+
+
+def _unmarked(lines: list[str]) -> list[str]:
+    """The lines, without what a logger, a launcher or a container wrote before each one of the last traceback."""
+    start = max((at for at, line in enumerate(lines) if _PREFIX.sub("", line).endswith(_FIRST)), default=None)
+    mark = "" if start is None else _PREFIX.sub("", lines[start])[: -len(_FIRST)]
+    if start is None or not mark.strip(" |+") or "Exception Group" in mark or len(mark) > _LONGEST_MARK:
+        return lines
+    # The time and other numbers differ from line to line.
+    alike, begins_alike = (
+        re.compile(r"\d{1,20}".join(map(re.escape, re.split(r"\d{1,20}", one)))) for one in (mark, mark.split()[0])
+    )
+    plain = [_PREFIX.sub("", line) for line in lines]
+    if not alike.match("".join(plain[start + 1 : start + 2])):
+        return [*lines[:start], _FIRST, *lines[start + 1 :]]  # all of it is one text of the logger
+    after = next((at for at in range(start, len(plain)) if plain[at] and not alike.match(plain[at])), len(plain))
+    rest = lines[after:]
+    kept = [alike.sub("", line, count=1) for line in plain[:after]]
+    # The same logger may print a few more lines; other output shows that the program continued.
+    farewell = len(rest) <= _LONGEST_MESSAGE and all(
+        not line or line[0] == "[" or begins_alike.match(line) for line in rest
+    )
+    return kept if farewell else lines
 
 
 def _in_rich_box(lines: list[str]) -> Words | None:

@@ -45,7 +45,7 @@ _PAIR = re.compile(
 )
 # The same without a sign between, for unambiguous names: Step 100, Epoch [1/10], iter 7 loss 2.3.
 _SPACED = re.compile(
-    rf"(?<![\w./-])(global step|step|iteration|iter|update"
+    rf"(?<![\w./-])(global step|step|iteration|iter|itr|it(?=\s{{1,4}}\d{{1,12}}\s?[:,|/])|update"
     rf"|epoch|lr|norm|acc|accuracy|ms/batch)(?:\s{{1,12}}[#\[]?|\[)\s{{0,12}}({_NUMBER})"
     rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
     re.IGNORECASE,
@@ -211,6 +211,7 @@ _NAMES = {
     "lr": "lr", "learning_rate": "lr",
     "grad_norm": "grad_norm", "gradient_norm": "grad_norm", "gnorm": "grad_norm", "norm": "grad_norm",
     "step": "step", "global_step": "step", "iter": "step", "iteration": "step", "num_updates": "step", "update": "step",
+    "it": "step", "itr": "step", "completed_step": "step",
     "n_updates": "step", "train_num_updates": "step", "valid_num_updates": "step", "trainer_global_step": "step",
     "train_global_step": "step", "global_step_max_steps": "step", "current_steps": "step",
     "train/step": "step",
@@ -236,6 +237,8 @@ _CLOCKS = frozenset([
 ])  # fmt: skip
 # Times that a script guesses, in whatever units and language: remaining: 2 Tage
 _LEFT = re.compile(r"(?:^|_)(?:eta|remaining|left)(?:_|$)")
+# What a logger writes in front: INFO: [10/100]
+_LEVELS = frozenset(["info", "debug", "warning", "error"])
 # Characters before a name that are not a part of it.
 _BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
 # Values that have decimal places.
@@ -470,7 +473,7 @@ def by_pattern(match: "re.Match[str]") -> Record:
 def put(found: Record, name: str, number: str, total: Optional[str] = None, unit: Optional[str] = None) -> None:
     """Note one value under its canonical name; the first of a line counts."""
     name, unit_of_name = canonical(name)
-    if _LEFT.search(name):
+    if _LEFT.search(name) or name in _LEVELS:
         return  # "1 day, 2:33:44" would be a 1
     if _ONE_COMMA.fullmatch(number) and (name.endswith("loss") or name in _DECIMALS):
         return

@@ -242,6 +242,11 @@ def _title(head: str) -> str:
 # Iterations are parts of a step (litgpt): Epoch 1 | iter 100 step 25 | …, iter 40: val loss 6.00
 _BOTH = re.compile(r"\biter(?:ation)?:? \d{1,12},? .{0,40}\bstep:? \d", re.IGNORECASE)
 _LONE_ITERATION = re.compile(r"(?!.*\bstep:? \d).{0,200}\biter(?:ation)?:? \d", re.IGNORECASE)
+# A counter that nothing names: [10/100] loss 0.5, 20/100 | loss: 0.4. It may be that of the ranks, or a date.
+_BARE = re.compile(
+    r"(?:^|[\s:])\[?\s{0,8}(\d{1,12})\s?/\s{0,8}(\d{1,12})\]?\s{0,4}[|,:-]?\s{0,4}(?:train(?:ing)?[_ ])?loss\b",
+    re.IGNORECASE,
+)
 # OLMo and Composer write a step, and its values below it: [step=10/739328,epoch=0], [batch=10/4800]:
 _ABOVE = re.compile(r"\[(?:step|batch)=(\d{1,12})(?:/(\d{1,12}))?(?:,[^\]]{0,80})?\]:?\s*$")
 # Colours and cursor moves; titles and links (OSC), whose addresses hold names and numbers of their own.
@@ -307,6 +312,8 @@ class Recogniser:
         """Whether a line had an iteration and a step: then a lone iteration is not a step."""
         self._above: Record = {}
         """The step of the values below it."""
+        self._bare: Optional[Tuple[int, int, int]] = None
+        """A counter without a name: its number, its total, and the steps of its epochs before."""
         self._newest: Optional[Value] = None
         """The newest step."""
         self._lay_in_share = False
@@ -345,6 +352,8 @@ class Recogniser:
         elif self._logs_loss and "loss" in record:
             # An evaluation's mean over other batches (nanoGPT: "step 250: train loss 2.41, val loss 2.50").
             record["eval_train_loss"] = record.pop("loss")
+        if "step" not in record and "epoch" not in record and self._bars.step is None:
+            self._count_bare(record, text)
         if "step" in record:
             self._count_on(record, text)
         elif self._bars.step is not None:
@@ -352,6 +361,21 @@ class Recogniser:
             record["step"] = self._bars.step if ahead is None else ahead
         self._newest = record.get("step", self._newest)
         return record
+
+    def _count_bare(self, record: Record, text: str) -> None:
+        """Take a counter that nothing names for the step, once it has been seen to count."""
+        counter = _BARE.search(text)
+        if counter is None:
+            return
+        number, total = int(counter.group(1)), int(counter.group(2))
+        before, self._bare = self._bare, (number, total, 0)
+        if before is None or before[1] != total or number > total or number == before[0]:
+            return
+        earlier = before[2] + (total if number < before[0] else 0)
+        self._bare = number, total, earlier
+        record["step"] = earlier + number
+        if not earlier:
+            record["steps"] = total
 
     def _is_reported(self, text: str) -> bool:
         """Whether a line stands inside an object of a report, whose numbers are those of another epoch (timm)."""

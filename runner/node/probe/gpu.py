@@ -21,6 +21,8 @@ _APP_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
 # GPU 0: NVIDIA A100 (UUID: GPU-5…), and below it   MIG 3g.40gb     Device  0: (UUID: MIG-a…)
 _CARD = re.compile(r"GPU \d{1,4}:.{0,200}\(UUID: (\S{1,80})\)")
 _SLICE = re.compile(r"\s{1,8}MIG (\S{1,40})\s{1,20}Device\s{1,8}\d{1,4}: \(UUID: (\S{1,100})\)")
+# How a missing number is written.
+_NO_NUMBER = ("[", "ERR!", "N/A", "Unknown")
 # Messages of healthy machines: none of them is a problem.
 _QUIET = ("no running processes found", "no running compute processes found", "no devices were found")
 
@@ -64,13 +66,16 @@ def find_smi() -> Optional[str]:
 
 def has_device() -> bool:
     """Whether an NVIDIA driver is loaded and visible from here."""
-    return any(os.path.exists(path) for path in ("/dev/nvidiactl", "/proc/driver/nvidia/version"))
+    paths = ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/nvhost-gpu")  # the last one: Jetson
+    return any(os.path.exists(path) for path in paths)
 
 
 def parse_gpus(text: str, problems: List[str]) -> List[Gpu]:
     """Read the answer to --query-gpu (FIELDS, then perhaps compute_cap; csv, noheader, nounits)."""
     gpus: List[Gpu] = []
     for row in _rows(text):
+        while len(row) > len(FIELDS) and number(row[3]) is None and not row[3].startswith(_NO_NUMBER):
+            row[2:4] = [f"{row[2]}, {row[3]}"]  # a name may hold commas
         if len(row) < len(FIELDS) or not row[0].isdigit():
             complain(row, problems)
             continue

@@ -122,6 +122,9 @@ def read(text: str, draft: Translation, hosts: int) -> None:
         hosts: How many are given beside the file.
     """
     draft.job_script = True
+    if "\r\n" in text:
+        text = text.replace("\r\n", "\n")
+        draft.ambiguous(1, "line ends", "those of Windows, with which sbatch and bash refuse the script: read without")
     _refuse_others(text, draft)
     directives: dict[str, _Directive] = {}
     for one in _directives(text, draft):
@@ -134,9 +137,11 @@ def read(text: str, draft: Translation, hosts: int) -> None:
     cpus = directives.get("cpus-per-task")
     if draft.login:
         _take_counts(numbers, cpus, draft)
+    # Otherwise the command line of sbatch may give it.
+    nodes = numbers.nodes if draft.wanted or draft.hosts or hosts else None
     known = {
-        **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), numbers.nodes),
-        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), numbers.nodes * (numbers.tasks or 1)),
+        **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes),
+        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), nodes and nodes * (numbers.tasks or 1)),
         **dict.fromkeys(("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), numbers.tasks),
         **dict.fromkeys(("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), numbers.gpus),
         "SLURM_CPUS_PER_TASK": cpus.value if cpus else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from disttui.runner.planning.interop.shell import (
     Word,
     as_written,
     commands,
+    formatted,
     only_unknown,
     unknown_names,
     variable_name,
@@ -351,7 +352,8 @@ def _is_script(word: str) -> bool:
 
 
 _OPENS = {"if": "fi", "for": "done", "while": "done", "until": "done", "select": "done", "case": "esac", "{": "}"}
-_WITHIN = ("then", "do", "else", "elif", "!")
+_WITHIN = ("then", "do", "else", "elif", "!", "{")
+_TESTS = ("[", "[[", "test", "command", "which", "type", "grep")
 _SETUP = ("source", ".", "module", "ml", "conda", "mamba", "micromamba", "spack", "ulimit", "umask")
 """What prepares the environment of the job, as `activate` does."""
 _OF_THE_SCRIPT = {
@@ -379,8 +381,8 @@ _LAUNCHER_DOES = {
     ),
 }
 _READ_WHOLE = re.compile(r"(?:IFS=\S* )?read (?:-r )?-r?d *(?:''|\"\") (?:-r )?(\w+)\b.*", re.DOTALL)
-_READS_ITS_SCRIPT = re.compile(r"(?:^|[\s/])(?:ba)?sh(?: -\w+)* *(?:-s )? *<<[^<]")
-"""A shell whose script stands below it."""
+_READS_ITS_SCRIPT = re.compile(r"(?:^|[\s/])(?:ba)?sh(?: -\w+)* *(?:-s )? *<<")
+"""A shell whose script is what it reads."""
 _MOST_NESTED = 5
 _KINDS = ("module", "script")
 """Of jobs that are surely trainings."""
@@ -431,21 +433,87 @@ class _Body:
         """The last line of the script."""
         self._files: dict[str, str] = {}
         """The files that the script writes from a text of its own."""
+        self._functions: dict[str, tuple[int, list[SimpleCommand]]] = {}
+        """Name → the line of a function, and its commands."""
+        self._called: dict[str, bool] = {}
+        """The functions that were called, and whether they start a job."""
+        self._arguments: list[str] | None = None
+        """Those of the function that runs."""
+        self._input: str | None = None
+        """What the command before prints into this one."""
+        self._printed: str | None = None
+        """What this command prints into the next one."""
+        self._asks = False
+        """Whether the next command of a chain depends on what this one asks."""
+        self._asked = False
+        """Whether this command depends on one before."""
 
     def read(self, text: str, above: int, outer: JobLine, depth: int = 0) -> None:
         """Take over the commands of a script, or of one inside a word of line `above`."""
         self._last = max(self._last, above or len(text.splitlines()))
         try:
-            for command in commands(text):
-                self._command(replace(command, line=above) if above else command, outer, depth)
+            given = (replace(command, line=above) if above else command for command in commands(text))
+            for command in self._outside_functions(given):
+                self._command(command, outer, depth)
         except UnreadScriptError as error:
             line, what = error.args
             self._draft.ambiguous(above or line, "…", what)
 
+    def _outside_functions(self, given: Iterator[SimpleCommand]) -> Iterator[SimpleCommand]:
+        """The commands outside functions; those inside are stored for the call."""
+        name, line, depth, body = "", 0, 0, list[SimpleCommand]()
+        try:
+            for command in given:
+                sources = [word.source for word in command.words]
+                if not depth:
+                    begun = sources[1:2] if sources[0] == "function" else sources if command.end == "(" else []
+                    if len(begun) == 1:
+                        name, line = begun[0], command.line
+                        sources = sources[2:]
+                        if not sources:
+                            continue
+                    if not name or sources[0] != "{":
+                        name = ""
+                        yield command
+                        continue
+                opens = next((at for at, source in enumerate(sources) if source not in _WITHIN), len(sources))
+                depth += sources[:opens].count("{") - (sources[0] == "}")
+                if depth:
+                    body.append(replace(command, words=command.words[-len(sources) :]))
+                else:
+                    self._functions[name] = line, body
+                    name, body = "", []
+        except UnreadScriptError:
+            yield from body
+            raise
+        yield from body
+
+    def _call(self, line: int, name: str, words: Sequence[Word], outer: JobLine, depth: int) -> None:
+        """Read the commands of a function, where it is called first."""
+        if name in self._called or depth >= _MOST_NESTED:
+            if self._called.get(name):
+                self._draft.ambiguous(line, shown(name), "another command: a profile starts one; dropped")
+            else:
+                self._draft.dropped(line, shown(name), "a function, read where it is called first")
+            return
+        self._called[name] = False
+        before, jobs = self._arguments, len(self._jobs)
+        self._arguments = [field for word in words for field in self._variables.fields(word)]
+        self._variables.give(self._arguments)
+        for command in self._functions[name][1]:
+            self._command(command, outer, depth + 1)
+        self._arguments = before
+        self._variables.give(before)
+        self._called[name] = len(self._jobs) > jobs
+
     def _command(self, command: SimpleCommand, outer: JobLine, depth: int) -> None:
+        self._input, self._printed = self._printed, None
         words = list(command.words)
+        self._asked = command.after == "||" or (command.after == "&&" and self._asks)
+        self._asks = self._asked or command.end == ")" or any(word.source in _TESTS for word in words[:2])
         while words and words[0].source in _WITHIN:
-            words.pop(0)
+            if words.pop(0).source == "{" and (self._asked or self._open[-1:] == ["}"]):
+                self._begin_block(command.line, "{", ())
         if not words:
             return
         first = words[0].source
@@ -454,20 +522,50 @@ class _Body:
             if not self._open:
                 self._end_block(command.line)
             return
+        if first == "}":
+            return
         if first in _OPENS:
             self._begin_block(command.line, first, [word.source for word in words[1:2]])
-            return
+            if first in ("if", "while", "until"):
+                before = len(self._jobs)
+                self._command(replace(command, words=tuple(words[1:])), outer, depth)
+                # A condition may start ranks, but a plain program in it only checks something.
+                self._jobs[before:] = [job for job in self._jobs[before:] if job[0].launcher or job[0].srun]
+        else:
+            self._run(command, words, outer, depth)
+
+    def _run(self, command: SimpleCommand, words: list[Word], outer: JobLine, depth: int) -> None:
+        """A command that opens or closes no block: assignments, or what a program, a function or the shell does."""
         assignments = []
         while words and re.match(r"[A-Za-z_]\w*\+?=", words[0].source):
             assignments.append(words.pop(0))
+        first = words[0].source if words else ""
         if not words:
             for word in assignments:
                 self._assign(command.line, word)
         elif first in ("export", "declare", "typeset", "readonly"):
             for word in words[1:]:
                 self._export(command.line, word)
+        elif first == "local":
+            for word in words[1:]:
+                if "=" in word.source:
+                    self._assign(command.line, word)
+        elif first in self._functions:
+            self._call(command.line, first, words[1:], outer, depth)
         else:
+            if first == "shift" or [word.source for word in words[:2]] == ["set", "--"]:
+                self._set_arguments(words)
             self._program(command, words, outer, depth)
+
+    def _set_arguments(self, words: Sequence[Word]) -> None:
+        """What `shift` and `set -- WORDS` make of the arguments."""
+        if self._open or self._asked or ("@" not in self._variables.arrays and words[0].source == "shift"):
+            self._arguments = None
+        elif words[0].source == "set":
+            self._arguments = [field for word in words[2:] for field in self._variables.fields(word)]
+        else:
+            self._arguments = self._arguments[1:] if self._arguments and len(words) == 1 else None
+        self._variables.give(self._arguments)
 
     def _begin_block(self, line: int, first: str, names: Sequence[str]) -> None:
         if not self._open:
@@ -490,6 +588,9 @@ class _Body:
         if self._open:
             self._variables.forget(name, f"it is set in the block of line {self._block[0]}")
             self._block[2].append(name)
+            return name
+        if self._asked:
+            self._variables.forget(name, f"line {line} sets it under a condition")
             return name
         first, *rest = word.pieces
         skipped = len(name) + 1 + added
@@ -514,6 +615,10 @@ class _Body:
         if command.text and _READS_ITS_SCRIPT.search(command.source):
             given = (*given, command.text)
             fields += ["-c", self._variables.text(command.text)]
+        elif self._input and _READS_ITS_SCRIPT.search(f"{command.source} <<"):
+            fields += ["-c", self._input]
+        if command.end == "|":
+            self._printed = self._prints(command, words[0].source, fields)
         if job := command_of(fields, self._variables.values):
             pieces = (piece for word in given for piece in word.pieces)
             job.line, job.names = line, outer.names.union(piece.text for piece in pieces if piece.kind == "name")
@@ -547,11 +652,7 @@ class _Body:
             target = words[-1]
         if target is None or (name := self._variables.text(target).removeprefix("./")) == "/dev/null":
             return False
-        text = None
-        if first in ("cat", "tee") and command.text:
-            text = self._variables.text(command.text)
-        elif first == "echo" and len(fields) > 1 and fields[1][:1] != "-" and "\\" not in command.source:
-            text = " ".join(fields[1:])
+        text = self._prints(command, first, fields)
         before = self._files.pop(name, "")
         if text is None or self._open:
             return False
@@ -559,6 +660,20 @@ class _Body:
         what = "only this script writes it: create it before the run, if the job reads it"
         self._draft.ambiguous(command.line, first, f"{shown(self._variables.shown(name))}: {what}")
         return True
+
+    def _prints(self, command: SimpleCommand, first: str, fields: list[str]) -> str | None:
+        """What a command prints; None where that is not known."""
+        if first == "tee" or (first == "cat" and len(fields) == 1):
+            return self._variables.text(command.text) if command.text else self._input
+        if first == "printf" and len(fields) > 1:
+            return formatted(fields[1], fields[2:])
+        if first == "echo" and len(fields) > 1:
+            if fields[1] == "-e":
+                printed = formatted(" ".join(fields[2:]).replace("%", "%%"), ())
+                return None if printed is None else f"{printed}\n"
+            if fields[1][:1] != "-" and "\\" not in command.source:
+                return " ".join(fields[1:])
+        return None
 
     def _prepares(self, command: SimpleCommand, words: list[Word], fields: list[str]) -> None:
         """Take over a command that starts no job."""
@@ -599,6 +714,7 @@ class _Body:
         """Put the job together, with what stands before it."""
         if self._open:
             self._end_block(self._last)
+        self._take_uncalled()
         best, job = len(self._steps), None
         if self._jobs:
             # What starts ranks comes before what only prepares.
@@ -637,6 +753,14 @@ class _Body:
                 self._draft.translated(step.line, shown(step.source), "→ activate")
         self._draft.activate = " && ".join(dict.fromkeys(setup))
         return job
+
+    def _take_uncalled(self) -> None:
+        """The functions that nothing here calls: the job is in one of them, or they are lost."""
+        for name, (line, body) in self._functions.items():
+            if name not in self._called and not self._jobs:
+                self._call(line, name, (), JobLine(), 0)
+            elif name not in self._called and body:
+                self._draft.ambiguous(line, shown(name), "a function that is not called here; dropped")
 
     def _used(self, job: JobLine | None) -> set[str]:
         """The names whose values are in the job's command, at any depth."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -61,10 +61,14 @@ class SimpleCommand:
     source: str
     words: tuple[Word, ...]
     text: Word | None = None
-    """What it reads, where that stands below it: `<<END`."""
+    """What it reads, where the script has it: `<<END`, `<<< TEXT`."""
     writes: Word | None = None
     """The file that its output goes to: `> FILE`, or `>> FILE`."""
     appends: bool = False
+    end: str = ""
+    """What ends it, such as `|`; `(` behind the name of a function."""
+    after: str = ""
+    """`&&` or `||` in front of it."""
 
 
 class _Scanner:
@@ -77,10 +81,12 @@ class _Scanner:
         self._writes: Word | None = None
         """The file that the output of the newest command goes to."""
         self._appends = False
+        self._given: Word | None = None
+        """What the newest command reads, by `<<<`."""
 
     def commands(self) -> Iterator[SimpleCommand]:
         """Each simple command. Raises UnreadScriptError."""
-        text, words, start, stop = self.text, list[Word](), 0, 0
+        text, words, start, stop, after = self.text, list[Word](), 0, 0, ""
         line, counted, texts = 1, 0, 0
         while self.at <= len(text):
             if space := _SPACE.match(text, self.at):
@@ -90,12 +96,17 @@ class _Scanner:
             if end or self.at >= len(text):
                 if words:
                     line, counted = line + text.count("\n", counted, start), start
-                    found = SimpleCommand(line, text[start:stop], tuple(words), None, self._writes, self._appends)
+                    ends = end[0] if end else ""
+                    found = SimpleCommand(
+                        line, text[start:stop], tuple(words), self._given, self._writes, self._appends, ends, after
+                    )
                     if self._here:
                         self._waiting.append((found, len(self._here) if len(self._here) > texts else 0))
                     else:
                         yield found
-                words, texts, self._writes = [], len(self._here), None
+                if words or (end and end[0] in ("&&", "||")):
+                    after = end[0] if end and end[0] in ("&&", "||") else ""
+                words, texts, self._writes, self._given = [], len(self._here), None, None
                 self.at = end.end() if end else self.at + 1
                 if not end or end[0] == "\n":
                     yield from self._with_texts()
@@ -129,6 +140,8 @@ class _Scanner:
             word = self._word()
             if found[1] in ("<<", "<<-"):
                 self._here.append(word)
+            elif found[1] == "<<<":
+                self._given = word
             elif found[0] in (">", "1>", ">|", ">>", "1>>"):
                 self._writes, self._appends = word, found[1] == ">>"
 
@@ -324,7 +337,9 @@ class Variables:
             self._assign_array(name, array.text, self.arrays.get(name, ()) if added else ())
         elif is_printed(word):
             self.forget(name, "it is computed when the job starts")
-        elif any(piece.kind == "name" and piece.text.isdigit() for piece in word.pieces):
+        elif any(
+            piece.kind == "name" and piece.text.isdigit() and piece.text not in self.values for piece in word.pieces
+        ):
             self.forget(name, "it is an argument of the script")
             one, *more = [piece for piece in word.pieces if piece.kind != "text" or piece.text]
             if one.default is not None and not more:
@@ -361,6 +376,15 @@ class Variables:
             self.defaults[name] = before
         self.why[name] = why
 
+    def give(self, arguments: Sequence[str] | None) -> None:
+        """Take over the arguments of a function that begins; None: they are not known."""
+        for number in range(len(self.arrays.pop("@", ()))):
+            self.values.pop(str(number + 1), None)
+        self.size += len(arguments or ())
+        if arguments is not None and self.size <= _LARGEST:
+            self.values |= {str(number): value for number, value in enumerate(arguments, 1)}
+            self.arrays["@"] = tuple(arguments)
+
     def text(self, word: Word) -> str:
         """A word's value, undivided."""
         return "".join(self._of(piece) for piece in word.pieces)
@@ -370,7 +394,7 @@ class Variables:
         found, current = list[str](), None
         for piece in word.pieces:
             if piece.kind == "name" and piece.text in self.arrays:
-                self.size += sum(map(len, self.arrays[piece.text]))
+                self.size += sum(len(word) + 1 for word in self.arrays[piece.text])
                 if self.size <= _LARGEST:
                     first, *rest = self.arrays[piece.text] or ("",)
                     *whole, last = [f"{current or ''}{first}", *rest]
@@ -446,6 +470,27 @@ class Variables:
         one, other = map(int, numbers)
         results: Mapping[str, int] = {"": one, "*": one * other, "+": one + other, "-": one - other}
         return str(one // other if found[2] == "/" and other else results.get(found[2] or "", 0))
+
+
+_PRINTS = re.compile(r"%([%sb])|\\([nt\\\"'])")
+_ESCAPED = {"n": "\n", "t": "\t"}
+
+
+def formatted(form: str, given: Sequence[str]) -> str | None:
+    """What `printf` prints of texts; None where it formats something else, or it is too long."""
+    rest = list(given)
+    if re.search(r"[%\\]", _PRINTS.sub("", form)) or len(form) * (len(rest) + 1) > _LARGEST:
+        return None
+
+    def part(found: re.Match[str]) -> str:
+        if found[2]:
+            return _ESCAPED.get(found[2], found[2])
+        return "%" if found[1] == "%" else rest.pop(0) if rest else ""
+
+    parts = [_PRINTS.sub(part, form)]
+    while rest and len(rest) < len(given):
+        parts.append(_PRINTS.sub(part, form))
+    return "".join(parts)
 
 
 def is_printed(word: Word) -> bool:
