@@ -50,7 +50,8 @@ class DisttuiError(Exception):
         return ": ".join(part for part in (self.place, self.host, self.reason) if part)
 
     def __str__(self) -> str:
-        return f"{self.sentence}\n  → {self.cure}" if self.cure else self.sentence
+        cure = self.cure.replace("\n", "\n    ")
+        return f"{self.sentence}\n  → {cure}" if cure else self.sentence
 
 
 class InputError(DisttuiError):

@@ -22,7 +22,7 @@ from disttui.runner.paths import inside
 from disttui.runner.protocol import files
 from disttui.runner.protocol.summary import disk_use
 from disttui.runner.runs.registry import KnownRun, folder_of, known_runs, mirror_of, refuse_sandbox, run_names
-from disttui.runner.runs.remote import Reached, reach_hosts, sync
+from disttui.runner.runs.remote import Reached, RunRemovedError, reach_hosts, removed, sync
 from disttui.runner.runs.state import outcome
 from disttui.runner.runs.summary import Summary, summaries
 from disttui.runner.text import clean
@@ -195,6 +195,7 @@ class _Stop:
         self._tell = tell
         self._sent: dict[int, Future[Any]] = {}
         self._before = False
+        self._removed = False
         self._ends: dict[int, Exit] = {}
         self._broken: set[int] = set()
         self._refused: set[int] = set()
@@ -231,7 +232,13 @@ class _Stop:
         answers = self.reached.answers(self._sent)
         problems = {node: answer for node, answer in answers.items() if isinstance(answer, DisttuiError)}
         if len(problems) == len(answers):
-            raise next(iter(problems.values()))
+            gone = removed(self.run, self.reached, list(problems))
+            if len(gone) < len(names) or not all(isinstance(one, RunRemovedError) for one in gone.values()):
+                raise next(iter(problems.values()))
+            for error in gone.values():
+                self._tell(self.run, problem_of(error.host, error))
+            self._before = self._removed = True
+            return
         for node, problem in problems.items():
             self._tell(self.run, problem_of(names[node], problem, f"; {problem.cure}" if problem.cure else ""))
         # A supervisor that does not respond refuses the stop, and its run continues.
@@ -288,7 +295,7 @@ class _Stop:
             self._ends |= _look_again(self._viewer, run, unknown)
         known = {**{node: read_exit(end) for node, end in run.ends().items()}, **self._ends}
         led = known[0]["unconfirmed"] if 0 in known else None
-        doubtful = self._refused | set(range(len(run.hosts)) if led is None else led)
+        doubtful = self._refused | set(led if led is not None else () if self._removed else range(len(run.hosts)))
         open_ = sorted(doubtful - known.keys())
         ends = {node: to_store(end) for node, end in self._ends.items() if end["state"]}
         run.note_ends(ends, open_)

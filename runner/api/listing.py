@@ -143,7 +143,8 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, Run
         elif place_of_host(run.hosts[0]) in failed:
             rows[run.run]["note"] = f"not refreshed: {_short(failed[place_of_host(run.hosts[0])])}"
         else:
-            rows[run.run] |= {"state": "gone", "note": f"{run.hosts[0].name} no longer has this run"}
+            run.note_removed([node for node, host in enumerate(run.hosts) if place_of_host(host) not in failed])
+            rows[run.run] = run.summary()
 
 
 def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict[str, RunStatus]) -> list[DisttuiError]:

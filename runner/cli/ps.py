@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from shutil import get_terminal_size
 
 import click
@@ -81,5 +82,6 @@ def ps(
         rows = rows[:limit]
         warn([f"{amount(more, 'more run')}: add --after {rows[-1]['run']}"])
     nothing = not rows and (hosts or after or wanted != disttui.RunFilter())
-    emit(runs_data(rows), "no runs match" if nothing else render_runs(rows, get_terminal_size().columns))
+    width = get_terminal_size().columns if sys.stdout.isatty() else None
+    emit(runs_data(rows), "no runs match" if nothing else render_runs(rows, width))
     raise SystemExit(3 if listed.silent else 0)

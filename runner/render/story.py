@@ -24,6 +24,7 @@ from disttui.runner.render.status import (
     ungrouped,
     ungrouped_words,
 )
+from disttui.runner.runs.registry import removed_words
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean, clean_lines, set_apart
 
@@ -44,8 +45,8 @@ def is_lost(state: RunState) -> bool:
 
 def lost_words(state: RunState) -> str:
     """Why a run is lost."""
-    gone = ", ".join(clean(host.name) for host in state.hosts if host.link == "gone")
-    return f"its run folder on {gone} is gone" if gone else "its supervisors died unexpectedly"
+    gone = [host.name for host in state.hosts if host.link == "gone"]
+    return removed_words(gone) if gone else "its supervisors died unexpectedly"
 
 
 def ending(

@@ -153,6 +153,7 @@ class KnownRun:
         seen = answers[min(answers)] if answers else self._seen()
         if answers and seen:
             self.note_seen(seen)
+            self.note_removed(())
         try:
             read = summarize(str(self.folder / "0"), lambda: None) or {}
         except (OSError, ValueError, TypeError, AttributeError, OverflowError):
@@ -174,6 +175,8 @@ class KnownRun:
             found |= {"state": end.get("state", "lost"), "ended": end.get("t", self.started)}
         elif self.gone:
             found["state"] = "lost"
+        elif names := self._removed():
+            found |= {"state": "lost", "note": removed_words(names)}
         elif any(one.get("state") == "stopped" for one in ends.values()):
             found["state"] = "stopping"
         if found["state"] in ("stopping", "stopped") and (names := self.unconfirmed(ends)):
@@ -220,6 +223,17 @@ class KnownRun:
                 private.replace(self.folder / _ENDS, json.dumps(new))
         return ends
 
+    def note_removed(self, nodes: Sequence[int]) -> None:
+        """Store that no host has it any more: the node ranks whose host has said so; none: a host has it."""
+        noted = read_object(self.folder / _ENDS) or {}
+        if noted.get("removed", []) != list(nodes):
+            with suppress(OSError):
+                private.replace(self.folder / _ENDS, json.dumps({**noted, "removed": list(nodes)}))
+
+    def _removed(self) -> list[str]:
+        noted = (read_object(self.folder / _ENDS) or {}).get("removed")
+        return [host.name for node, host in enumerate(self.hosts) if isinstance(noted, list) and node in noted]
+
     def _seen(self) -> Summary | None:
         # A host's data must not decide which run this is.
         answered = read_object(self.folder / _SEEN)
@@ -229,6 +243,11 @@ class KnownRun:
         """Store the summary that a host has just answered."""
         with suppress(OSError):
             private.replace(self.folder / _SEEN, json.dumps(dict(summary)))
+
+
+def removed_words(hosts: Sequence[str]) -> str:
+    """What is known of a run whose folder is gone on hosts."""
+    return f"its run folder on {', '.join(map(clean, hosts))} is gone"
 
 
 def whoami() -> str:

@@ -171,6 +171,8 @@ def removed(run: KnownRun, reached: Reached, nodes: Sequence[int]) -> dict[int, 
             found[node] = answer
         elif not any(one.get("node_rank", node) == node for one in summaries(answer)):
             found[node] = RunRemovedError(run.hosts[node].name, "the run has been removed there")
+    if len(found) == len(run.hosts) and all(isinstance(one, RunRemovedError) for one in found.values()):
+        run.note_removed(sorted(found))
     return found
 
 

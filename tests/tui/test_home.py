@@ -488,6 +488,16 @@ def test_the_loss_of_the_details_is_that_of_the_row_and_says_whose_it_is(tmp_pat
     kit.play(tmp_path, look)
 
 
+def test_a_loss_of_zero_reads_as_in_the_list_of_runs(tmp_path: Path) -> None:
+    kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=900, step=1, loss=0.0)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: kit.shows(app, "pair-7f3a"))
+        assert "0.000" not in screen_text(app)
+
+    kit.play(tmp_path, look)
+
+
 def test_details_of_a_run_show_its_loss_over_time_and_the_cause_of_its_failure(tmp_path: Path) -> None:
     folder = kit.add_run(tmp_path, "pair-5e20", {"ada": 1}, ago=900, heard=100, end="failed", step=1, loss=4.0)
     metrics = [{"t": 1, "step": step, "loss": 4.0 - step / 100} for step in range(300)]

@@ -13,6 +13,7 @@ import pytest
 from disttui.runner.api.ending import stop
 from disttui.runner.api.following import replay
 from disttui.runner.api.listing import refresh
+from disttui.runner.cli.render.runs import render_runs
 from disttui.runner.formatting import code_words
 from disttui.runner.protocol.files import Exit
 from disttui.runner.render.stopping import stopped_lines
@@ -207,3 +208,34 @@ def test_a_run_removed_on_its_hosts_is_lost_for_every_command(tmp_path: Path) ->
     told = command(tmp_path, "diagnose", run.run)
     assert words in told.stdout and "Errno" not in told.stderr
     assert json.loads(command(tmp_path, "diagnose", "--json", run.run).stdout)["state"] == "lost"
+    row, local = (json.loads(command(tmp_path, "ps", "--json", *more).stdout)[0] for more in ((), ("--local",)))
+    assert row == local and (row["state"], row["note"]) == ("lost", "its run folder on n1, n2 is gone")
+
+
+def test_a_stop_of_a_run_removed_on_its_hosts_is_done(tmp_path: Path) -> None:
+    body = """
+    if op == "list":
+        yield {"ok": {"runs": []}}
+    if op == "stop":
+        yield {"error": {"what": "no run found at /x", "cure": "look for it with disttui ps"}}
+    """
+    run = lied(tmp_path, liar(tmp_path, "n1", body), liar(tmp_path, "n2", body))
+    stopped = command(tmp_path, "stop", run.run)
+    assert stopped.returncode == 0 and "lied-1a2b is not running: nothing to stop" in stopped.stdout
+    assert "n2: the run has been removed there" in stopped.stdout
+    assert run.summary()["state"] == "lost"
+
+
+def test_a_run_that_a_host_has_again_is_not_lost(tmp_path: Path) -> None:
+    run = lied(tmp_path, away("n1"), away("n2"))
+    run.note_removed([0, 1])
+    assert run.summary()["state"] == "lost"
+    assert run.summary({0: {"run": run.run, "node_rank": 0, "state": "running"}})["state"] == "running"
+
+
+def test_a_piped_list_of_runs_names_all_hosts(tmp_path: Path) -> None:
+    names = [f"host{node}.long.example.org" for node in range(9)]
+    row = {"run": "a-1a2b", "state": "running", "hosts": names, "note": "y" * 200}
+    whole = render_runs([row], None)
+    assert ", ".join(names) in whole and "y" * 200 in whole
+    assert "and 6 mor…" in render_runs([row], 80)

@@ -462,7 +462,7 @@ def _step(row: RunRow) -> str:
 def _loss(value: float | str | None) -> str:
     if value is None or isinstance(value, str):
         return value or ""
-    return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 10_000 else f"{value:.2e}"
+    return "0" if value == 0 else f"{value:.3f}" if 0.001 <= abs(value) < 10_000 else f"{value:.2e}"
 
 
 def _span(seconds: float) -> str:

@@ -16,17 +16,23 @@ Row = Mapping[str, object]
 """A run's summary (docs/formats.md), with `note`."""
 
 
-def render_runs(rows: Sequence[Row], width: int = 80) -> str:
-    """The table of summaries; a row's note follows it and is cut where it does not fit."""
+def render_runs(rows: Sequence[Row], width: int | None = 80) -> str:
+    """The table of summaries; a row's note follows it and is cut where it does not fit.
+
+    Args:
+        width: None: nothing is cut, and all hosts are named.
+    """
     if not rows:
         return "no runs. Start one: disttui run PROFILE"
+    columns = [*_COLUMNS, ("hosts", "<", _all_hosts if width is None else _hosts)]
     ids = [clean(str(row.get("run"))) for row in rows]
-    cells = [(short(run, ids), *(cell(row) for _, _, cell in _COLUMNS)) for row, run in zip(rows, ids, strict=True)]
-    head = [("id", "<"), *((title, side) for title, side, _ in _COLUMNS)]
-    room = max(width, *map(len, table(head, cells).split("\n")))
+    cells = [(short(run, ids), *(cell(row) for _, _, cell in columns)) for row, run in zip(rows, ids, strict=True)]
+    head = [("id", "<"), *((title, side) for title, side, _ in columns)]
+    room = max(width or 0, *map(len, table(head, cells).split("\n")))
     noted = [(*one, f"({note})" if (note := _note(row)) else "") for one, row in zip(cells, rows, strict=True)]
     lost = [(one[0], str(row["dropped"])) for one, row in zip(cells, rows, strict=True) if row.get("dropped")]
-    lines = [fit(table([*head, ("", "<")], noted), room)]
+    text = table([*head, ("", "<")], noted)
+    lines = [text if width is None else fit(text, room)]
     return "\n".join([*lines, *(f"{run}: {dropped_words(run, why)}" for run, why in lost)])
 
 
@@ -77,11 +83,17 @@ def _step(row: Row) -> str:
     return "-" if step is None else f"{step:,.0f}" + (f"/{steps:,.0f}" if steps else "")
 
 
-def _hosts(row: Row) -> str:
+def _names(row: Row) -> list[str]:
     hosts = row.get("hosts")
-    if not isinstance(hosts, list):
-        return "-"
-    names = [clean(str(host)) for host in hosts]
+    return [clean(str(host)) for host in hosts] if isinstance(hosts, list) else ["-"]
+
+
+def _all_hosts(row: Row) -> str:
+    return ", ".join(_names(row))
+
+
+def _hosts(row: Row) -> str:
+    names = _names(row)
     return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
@@ -92,6 +104,5 @@ _COLUMNS: Sequence[tuple[str, str, Callable[[Row], str]]] = (
     ("age", ">", _age),
     ("step", ">", _step),
     ("loss", ">", lambda row: figure(row.get("loss")) or "-"),
-    ("hosts", "<", _hosts),
 )
-"""The columns after the id, which is as short as the table allows: title, side, cell."""
+"""The columns between the id, which is as short as the table allows, and the hosts: title, side, cell."""
