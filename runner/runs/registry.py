@@ -246,7 +246,7 @@ class KnownRun:
 
 
 def removed_words(hosts: Sequence[str]) -> str:
-    """What is known of a run whose folder is gone on hosts."""
+    """Why a run is lost whose folder was removed on hosts."""
     return f"its run folder on {', '.join(map(clean, hosts))} is gone"
 
 

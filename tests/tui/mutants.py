@@ -16,12 +16,13 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.worker import WorkerCancelled
 
 from disttui.runner.hosts.load import load_of
 from disttui.runner.runs.watch import HostNow
@@ -117,7 +118,10 @@ async def looks(base: Path, each: Iterable[Sequence[bytes]], size: tuple[int, in
         for told in each:
             with a_look():
                 home.read(anew=True)
-                await app.workers.wait_for_complete()
+                while app.workers:
+                    with suppress(WorkerCancelled):  # by a later reading
+                        await app.workers.wait_for_complete()
+                    await pilot.pause()
                 await at_home(pilot)
                 await pilot.press("1")
             for open_it, keys in ((app.router.open_replay, _REPLAY_KEYS), (app.router.open_run, _RUN_KEYS)):
