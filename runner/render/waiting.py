@@ -12,11 +12,11 @@ from disttui.runner.diagnose.doubts import doubts
 from disttui.runner.diagnose.hang import sentences, standings
 from disttui.runner.diagnose.hints import hint
 from disttui.runner.errors import DisttuiError
-from disttui.runner.formatting import figure, number
+from disttui.runner.formatting import duration, figure, number
 from disttui.runner.ids import short
-from disttui.runner.protocol.events import QUEUED_FOR, queued_for
+from disttui.runner.protocol.events import QUEUED_FOR, queued_for, silence, stall_text
 from disttui.runner.protocol.slurm import LIVING, WAITING, Queued
-from disttui.runner.render.status import GLYPHS, stall_words
+from disttui.runner.render.status import GLYPHS
 from disttui.runner.render.story import attempt_words, lost_words
 from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.registry import KnownRun
@@ -197,7 +197,9 @@ def _cause(one: Waited) -> str:
     if state.result is not None and state.result.get("state") in ("failed", "lost"):
         return clean(attempt_words(state, state.attempt))
     if state.result is None and (stall := state.hosts[0].story.stall) is not None:
-        return clean("; ".join([stall_words(stall), *sentences(standings(state))]))
+        seen = state.hosts[0].telemetry  # by the same clock as the event
+        lasted = duration(silence(stall) + max(0.0, seen["t"] - stall["t"] if seen else 0.0))
+        return clean("; ".join([stall_text(stall, lasted), *sentences(standings(state))]))
     alarms = [f"{host.name}: {text}" for host in state.hosts for text in host.story.alarms]
     return clean("; ".join([*alarms, *doubts(state)]) or waits_for(state))
 

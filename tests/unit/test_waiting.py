@@ -167,6 +167,15 @@ def test_run_that_could_not_be_started_has_ended(tmp_path: Path) -> None:
     assert "cause: port 29500 is in use" in waited_text([(run, found)])
 
 
+def test_a_stall_is_as_old_as_the_host_says_last(tmp_path: Path) -> None:
+    stall = {"t": 33.0, "e": "stall", "attempt": 1, "silent": {"0": 31.0}, "steps": True}
+    state = fold(running(step=1), 0, "events.jsonl", stall)
+    words = "cause: no rank has made a step for {}"
+    assert words.format("0:31") in waited_text([(kept(tmp_path), Waited(kept(tmp_path), state, "stall", 0))])
+    state = fold(state, 0, "telemetry.jsonl", {"t": 187.0, "cpu": 1.0, "ranks": {}})
+    assert words.format("3:05") in waited_text([(kept(tmp_path), Waited(kept(tmp_path), state, "stall", 0))])
+
+
 def test_answer_has_at_most_two_kilobytes(tmp_path: Path) -> None:
     run = kept(tmp_path)
     state = fold(
