@@ -189,6 +189,21 @@ def test_a_run_started_when_its_viewer_says_so(tmp_path: Path) -> None:
     assert row["started"] == shown["started"]
 
 
+def test_the_story_has_the_step_of_a_run_without_a_known_last_one(tmp_path: Path) -> None:
+    """`ps` had it, `runs show` and the first line of `attach` had not."""
+    run = kept(tmp_path)
+    mirrored(run, 0, {
+        "spec.json": json.dumps({"disttui": 1, "run": run.run, "node_rank": 0, "started": 5.0}),
+        "events.jsonl": lines({"t": 10, "e": "launch", "attempt": 1}),
+        "attempt-1/rank-0.metrics.jsonl": lines({"t": 11.0, "step": 1240, "loss": 0.09853}),
+        "exit.json": json.dumps({**FINISHED, "t": 12.0}),
+    })  # fmt: skip
+    listed = command(tmp_path, "ps", "--local").stdout
+    assert "1,240" in listed and "0.09853" in listed
+    assert ", step 1,240, loss 0.09853" in command(tmp_path, "runs", "show", "--local", run.run).stdout
+    assert ", step 1,240, loss 0.09853" in command(tmp_path, "attach", run.run).stderr
+
+
 def test_a_run_removed_on_its_hosts_is_lost_for_every_command(tmp_path: Path) -> None:
     """`runs show` and `diagnose` said that it is running; diagnose printed "[Errno 2]" as well."""
     body = """
