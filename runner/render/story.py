@@ -24,7 +24,7 @@ from disttui.runner.render.status import (
     ungrouped,
     ungrouped_words,
 )
-from disttui.runner.runs.registry import removed_words
+from disttui.runner.runs.registry import KnownRun, removed_words
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean, clean_lines, set_apart
 
@@ -41,6 +41,13 @@ _JUST = 10.0
 def is_lost(state: RunState) -> bool:
     """Whether no host will report how the run ended."""
     return state.result is None and all(host.link in ("ended", "gone") for host in state.hosts)
+
+
+def recorded_word(run: KnownRun, state: RunState) -> str:
+    """The state of a run in a word, as `ps` says it, where `state` is what was recorded of it."""
+    if state.result is not None:
+        return clean(state.result.get("state", "ended"))
+    return "lost" if is_lost(state) else run.summary()["state"]
 
 
 def lost_words(state: RunState) -> str:
@@ -84,7 +91,8 @@ def closing(state: RunState, elapsed: float, attempts: int = _SHOWN) -> list[str
         return [_trained(state, elapsed), *before, *(f"! {word}" for word in _doubts(state))]
     if kind == "stopped":
         why = [*(f"  {line}" for line in stall_lines(state)), *(f"! {word}" for word in _alone(state))]
-        return [f"■ {short(state.run)} stopped after {duration(elapsed)}{_at_step(state)}", *why, *_left(state), *before]
+        stopped = f"■ {short(state.run)} stopped after {duration(elapsed)}{_at_step(state)}"
+        return [stopped, *why, *_left(state), *before]
     cause = find(state)
     if cause is None:
         failed = f"✗ {short(state.run)} {kind} after {duration(elapsed)}{_at_step(state)}: no cause was reported"

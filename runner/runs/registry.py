@@ -41,6 +41,7 @@ from disttui.runner.untrusted.records import LONGEST, json_object, mapping
 
 _SEEN: Final = "seen.json"
 _ENDS: Final = "ends.json"
+_MIRRORED: Final = ("0/events.jsonl", "0/telemetry.jsonl", "0/exit.json")
 SANDBOX: Final = "sandbox"
 """The note of a run whose hosts are simulated."""
 
@@ -160,9 +161,10 @@ class KnownRun:
             read = {}
         mirrored = summary_of({**read, "run": self.run}) or Summary()
         stored = [mirrored, seen] if seen else [mirrored]
+        later = seen if bool(answers) or self._changed(_SEEN) >= self._changed(*_MIRRORED) else mirrored
         newest = max(
             stored,
-            key=lambda one: (bool(answers) and one is seen, one.get("attempt", 0), one.get("step", -1), one is seen),
+            key=lambda one: (bool(answers) and one is seen, one.get("attempt", 0), one.get("step", -1), one is later),
         )
         found: RunStatus = {
             "run": self.run, "by": self.by, "state": "unknown",
@@ -172,7 +174,12 @@ class KnownRun:
         end = outcome(ends, len(self.hosts), self.problem)
         found.pop("ended", None)
         if end:
-            found |= {"state": end.get("state", "lost"), "ended": end.get("t", self.started)}
+            found |= {"state": end.get("state", "lost"), "ended": end.get("t", self.started), "alive": False}
+            # A host may have been asked before the end.
+            found.pop("silent", None)
+            found.pop("cause", None)
+            ended = summary_of({"run": self.run, "cause": end.get("cause")}) or {}
+            found |= {"cause": ended["cause"]} if "cause" in ended else {}
         elif self.gone:
             found["state"] = "lost"
         elif names := self._removed():
@@ -244,6 +251,14 @@ class KnownRun:
         # A host's data must not decide which run this is.
         answered = read_object(self.folder / _SEEN)
         return summary_of({**answered, "run": self.run}) if answered else None
+
+    def _changed(self, *names: str) -> float:
+        """When the newest of these files was written; 0 without any."""
+        times = [0.0]
+        for name in names:
+            with suppress(OSError):
+                times.append(inside(self.folder, name).stat().st_mtime)
+        return max(times)
 
     def note_seen(self, summary: Mapping[str, Any]) -> None:
         """Store the summary that a host has just answered."""

@@ -352,7 +352,7 @@ def _run_details(
         lines.append(("note", row.note))
     if silent and not row.over:
         lines.append(("no reply", Content.styled(silent, "$state-unseen")))
-    if row.problem:
+    if row.problem and row.problem != row.cause:
         lines.append(("problem", Content.styled(row.problem, "$state-failed")))
     return lines
 
