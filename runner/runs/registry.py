@@ -384,7 +384,11 @@ def _locked(handle: int) -> bool:
 def known_runs(environ: Mapping[str, str]) -> tuple[list[KnownRun], list[str]]:
     """Every run with a readable run.json here, newest first, and the problems of the others."""
     runs, problems = [], []
-    for name in run_names(environ):
+    try:
+        names = _names(mirrors_folder(environ))
+    except OSError as error:
+        return [], [f"cannot list the runs in {mirrors_folder(environ)}: {error.strerror}"]
+    for name in names:
         try:
             runs.append(load_run(inside(mirrors_folder(environ), name)))
         except InputError as error:
@@ -395,17 +399,29 @@ def known_runs(environ: Mapping[str, str]) -> tuple[list[KnownRun], list[str]]:
 def run_names(environ: Mapping[str, str]) -> list[str]:
     """The ids of all runs that have a folder here."""
     try:
-        folders = [path for path in mirrors_folder(environ).iterdir() if RUN.fullmatch(path.name)]
-        found = [path.name for path in folders if os.path.lexists(path / "run.json")]
+        return _names(mirrors_folder(environ))
     except OSError:
         return []
-    return sorted(found)
+
+
+def _names(mirrors: Path) -> list[str]:
+    """The same in this folder, those included whose folder may not be read. Raises OSError."""
+    try:
+        folders = [path for path in mirrors.iterdir() if RUN.fullmatch(path.name)]
+    except FileNotFoundError:
+        return []
+    return sorted(path.name for path in folders if os.path.lexists(path / "run.json") or not os.access(path, os.X_OK))
 
 
 def load_run(folder: Path) -> KnownRun:
     """Read a run's run.json. Raises InputError when it is missing, broken or of a newer disttui."""
     path = folder / "run.json"
-    data = read_object(path)
+    try:
+        data = json_object(read_regular(path, LONGEST))
+    except FileNotFoundError:
+        data = None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", _anew(folder.name), place=f"{path}") from None
     if data is None:
         raise InputError("missing or damaged", _anew(folder.name), place=f"{path}")
     refuse_newer(data, f"{path}")
