@@ -12,7 +12,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -338,11 +338,19 @@ def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:
 
 @contextmanager
 def mirror_of(run: KnownRun) -> Iterator[Path]:
-    """The folder to mirror a run into: its own, or a temporary one while another viewer of this machine uses that."""
-    private.make_folder(run.folder)
-    with os.fdopen(regular(run.folder / ".viewer", os.O_RDWR | os.O_CREAT)) as lock:
-        held = _locked(lock.fileno())
-        passing, handle = _passing_mirror(run.folder.parent.parent / "mirrors", make=not held)
+    """The folder to mirror a run into: its own, or a temporary one while another viewer of this machine uses that.
+
+    Raises InputError where it cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            private.make_folder(run.folder)
+            lock = stack.enter_context(os.fdopen(regular(run.folder / ".viewer", os.O_RDWR | os.O_CREAT)))
+            held = _locked(lock.fileno())
+            passing, handle = _passing_mirror(run.folder.parent.parent / "mirrors", make=not held)
+        except OSError as error:
+            where = error.filename or run.folder
+            raise InputError(f"cannot write {where}: {error.strerror}", _elsewhere(error)) from None
         if passing is None:
             yield run.folder
             return

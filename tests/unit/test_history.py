@@ -101,6 +101,16 @@ def test_what_may_not_be_read_is_not_left_out(tmp_path: Path, place: str, words:
     assert words.format(runs) in done.stderr and done.returncode == 0, done.stderr
 
 
+def test_a_run_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    """It was a traceback; so it was on a disk that is mounted read-only."""
+    made = kept(tmp_path)
+    (made.folder / ".viewer").mkdir()
+    for words in (["runs", "show", "--local"], ["diagnose"], ["logs"], ["wait"], ["attach"]):
+        done = command(tmp_path, *words, made.run)
+        assert done.returncode == 2 and f"cannot write {made.folder / '.viewer'}: " in done.stderr, words
+        assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("content", ["{", '{"disttui": 2, "hosts": "unheard of"}'])
 def test_what_cannot_be_read_can_be_removed_here(tmp_path: Path, content: str) -> None:
     made, good = kept(tmp_path), kept(tmp_path, "two-7b00")
