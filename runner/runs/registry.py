@@ -405,9 +405,10 @@ def known_runs(environ: Mapping[str, str]) -> tuple[list[KnownRun], list[str]]:
 
 
 def run_names(environ: Mapping[str, str]) -> list[str]:
-    """The ids of all runs that have a folder here."""
+    """The ids of all runs that have a readable folder here."""
+    mirrors = mirrors_folder(environ)
     try:
-        return _names(mirrors_folder(environ))
+        return [name for name in _names(mirrors) if os.access(inside(mirrors, name), os.X_OK)]
     except OSError:
         return []
 

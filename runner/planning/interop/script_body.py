@@ -405,7 +405,7 @@ _LONGEST_XARGS = 100_000
 """Characters that become the words of one command."""
 _SSH_VALUED = frozenset("-" + letter for letter in "BbcDEeFIiJLlmOoPpRSWw")
 """Options of ssh that take the next word as their value."""
-_COST_OF_ALIASES = 16
+_COST_OF_ALIASES = 64
 """Characters of a value that cost as much as one that is read as a command."""
 _BY_LOOP = "the number of hosts in the `for`"
 _READS_ITS_SCRIPT = re.compile(r"(?:^|[\s/])(?:ba)?sh(?: -\w+)* *(?:-s )? *<<")
@@ -642,7 +642,7 @@ class _Body:
     def _expand(
         self, line: int, alias: str, before: list[str], words: Sequence[Word], outer: JobLine, depth: int
     ) -> None:
-        """Read what an alias stands for, once, as bash does."""
+        """Read the text of an alias, which is not expanded again within it, as in bash."""
         text = self._aliases.pop(alias)
         if self._variables.has_room(len(text) * _COST_OF_ALIASES):
             self.read(" ".join((*before, text, *(word.source for word in words))), line, outer, depth + 1)

@@ -136,7 +136,7 @@ class _Scanner:
                 stop = self.at
 
     def _calculated(self) -> int:
-        """The end of `((N = N + 1))`, which is not run in a shell of its own; 0: something else stands here."""
+        """The end of `((N = N + 1))`, which no subshell runs; 0 if it is not one."""
         if not self.text.startswith("((", self.at) or self.text[self.at - 1 : self.at] == "(":
             return 0
         closing = self._closing(self.at)
