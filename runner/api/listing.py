@@ -142,7 +142,7 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, Run
                 rows[run.run]["note"] = f"{', '.join(silent)} not reached"
         elif place_of_host(run.hosts[0]) in failed:
             rows[run.run]["note"] = f"not refreshed: {_short(failed[place_of_host(run.hosts[0])])}"
-        else:
+        elif run.heard:
             run.note_removed([node for node, host in enumerate(run.hosts) if place_of_host(host) not in failed])
             rows[run.run] = run.summary()
 

@@ -32,8 +32,12 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
     if not isinstance(spec, dict):
         return None
     attempt = 0  # the newest that was started; the folder exists earlier, when the launcher is warmed up
+    stalled = False
     for line in ends(os.path.join(folder, "events.jsonl")):
-        if line.get("e") in ("attempt", "launch", "verdict"):
+        if line.get("e") == "stall":
+            stalled = not line.get("over")
+        elif line.get("e") in ("attempt", "launch", "verdict"):
+            stalled = stalled and line["e"] != "attempt"
             number: Any = line.get("attempt")
             attempt = max(attempt, number) if is_whole(number, 1 << 31) else attempt
     end = _end(folder)
@@ -42,7 +46,8 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
     end = end or (None if lives else _end(folder))
     metrics = newest_metrics(os.path.join(folder, "attempt-%d" % attempt)) if attempt else {}
     profile, started = spec.get("profile"), spec.get("started")
-    state = _state(folder, end, lives, attempt, bool(spec.get("queue")))
+    going = "stalled" if stalled else "running" if attempt else "queued" if spec.get("queue") else "joining"
+    state = _state(folder, end, lives, going)
     sane = isinstance(started, (int, float)) and abs(started) < 1e12
     return {
         "run": spec.get("run"),
@@ -101,14 +106,14 @@ def _cause(end: dict[str, object]) -> dict[str, object] | None:
     return {**cause, "message": str(cause.get("message") or "")[:500]} if isinstance(cause, dict) else None
 
 
-def _state(folder: str, end: dict[str, object] | None, lives: bool | None, attempt: int, queued: bool) -> str:
+def _state(folder: str, end: dict[str, object] | None, lives: bool | None, going: str) -> str:
     if end:
         return str(end.get("state"))
     if lives is False:
         return "lost"
     if os.path.exists(os.path.join(folder, "stop")):
         return "stopping"
-    return "running" if attempt else "queued" if queued else "joining"
+    return going
 
 
 def _began(folder: str, queued: bool) -> float | None:

@@ -223,6 +223,12 @@ class KnownRun:
                 private.replace(self.folder / _ENDS, json.dumps(new))
         return ends
 
+    @property
+    def heard(self) -> bool:
+        """Whether a host has reported it before: while a run is starting, its hosts do not have it yet."""
+        mirrored = (inside(self.folder, str(node)) / "spec.json" for node in range(len(self.hosts)))
+        return self._seen() is not None or any(path.exists() for path in mirrored)
+
     def note_removed(self, nodes: Sequence[int]) -> None:
         """Store that no host has it any more: the node ranks whose host has said so; none: a host has it."""
         noted = read_object(self.folder / _ENDS) or {}

@@ -164,13 +164,15 @@ def sync(
 
 
 def removed(run: KnownRun, reached: Reached, nodes: Sequence[int]) -> dict[int, DisttuiError]:
-    """Of these nodes, those whose host no longer has the run, or could not be asked, with the reason."""
+    """Of these nodes, those whose host does not have the run, or could not be asked, with the reason."""
     found: dict[int, DisttuiError] = {}
     for node, answer in reached.ask("list", list(nodes), **run.request()).items():
         if isinstance(answer, DisttuiError):
             found[node] = answer
         elif not any(one.get("node_rank", node) == node for one in summaries(answer)):
-            found[node] = RunRemovedError(run.hosts[node].name, "the run has been removed there")
+            name = run.hosts[node].name
+            gone = RunRemovedError(name, "the run has been removed there")
+            found[node] = gone if run.heard else HostError(name, "the run has not been started there yet")
     if len(found) == len(run.hosts) and all(isinstance(one, RunRemovedError) for one in found.values()):
         run.note_removed(sorted(found))
     return found

@@ -230,6 +230,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 _USER = "sandbox"
+_PREFIX = "disttui-sandbox-"
 _SAFE = re.compile(r"[^\w.-]")
 _CONFIG = """\
 Host {name}
@@ -269,15 +270,16 @@ class Sandbox:
     """
 
     def __init__(self, names: Sequence[str], folder: Path | None = None) -> None:
-        self._private = Path(tempfile.mkdtemp(prefix="disttui-sandbox-"))
+        _remove_killed()
+        self._private = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self.config = self._private / "config"
         root = folder if folder is not None else self._private / "homes"
         self.homes = {}
         self._servers: list[LoopbackServer] = []
         try:
-            self._build(list(dict.fromkeys(names)), root)
-            self._held = os.open(self.config, os.O_RDONLY | os.O_CLOEXEC)
+            self._held = os.open(self.config, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             private.lock(self._held, 0.0)
+            self._build(list(dict.fromkeys(names)), root)
         except BaseException:
             self.close()
             raise
@@ -322,6 +324,16 @@ class Sandbox:
             known += f"[127.0.0.1]:{server.port} {host_key.get_name()} {host_key.get_base64()}\n"
         self.config.write_text(config + _COMMON)
         (self._private / "known_hosts").write_text(known)
+
+
+def _remove_killed() -> None:
+    """Remove the folders of this user's sandboxes whose process was killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            # One that is being built has locked its configuration before writing it.
+            written = folder.lstat().st_uid == os.getuid() and (folder / "config").lstat().st_size
+            if written and not private.in_use(folder / "config"):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _new_key(path: Path) -> Ed25519Key:

@@ -1,7 +1,8 @@
-"""Mirrors and hosts of `top` that a seed has damaged, looked at in all ways: `python -m tests.tui.mutants FIRST COUNT`.
+"""Mirrors and hosts of `top` that a seed has damaged, looked at in all ways.
 
-It ends with the traceback of the first look that raises, and by a signal in one that takes longer than SECONDS; at the
-end it prints the most memory that it has had, in MiB.
+`python -m tests.tui.mutants FIRST COUNT SCREENS`: COUNT of them, each on so many of the three screens behind home. It
+ends with the traceback of the first look that raises, and by a signal in one that takes longer than SECONDS; at the end
+it prints the most memory that it has had, in MiB.
 """
 
 from __future__ import annotations
@@ -104,11 +105,14 @@ async def _open(pilot: Pilot[None], *keys: str) -> None:
     await pilot.pause()
 
 
-async def looks(base: Path, each: Iterable[Sequence[bytes]], size: tuple[int, int], dice: random.Random) -> None:
+async def looks(
+    base: Path, each: Iterable[Sequence[bytes]], size: tuple[int, int], dice: random.Random, screens: int = 3
+) -> None:
     """Home, the run's replay, its dashboard, and `top`, for every mirror in turn.
 
     Args:
         each: Writes a mirror, and gives what the hosts of `top` tell then.
+        screens: How many of the three screens behind home are opened for a mirror.
     """
     app = DisttuiApp(environ(base, XDG_DATA_HOME=str(base), TEXTUAL_ANIMATIONS="none"))
     async with app.run_test(size=size) as pilot:
@@ -124,12 +128,20 @@ async def looks(base: Path, each: Iterable[Sequence[bytes]], size: tuple[int, in
                     await pilot.pause()
                 await at_home(pilot)
                 await pilot.press("1")
-            for open_it, keys in ((app.router.open_replay, _REPLAY_KEYS), (app.router.open_run, _RUN_KEYS)):
+            chosen = dice.sample(("replay", "run", "top"), screens)
+            for name, open_it, keys in (
+                ("replay", app.router.open_replay, _REPLAY_KEYS),
+                ("run", app.router.open_run, _RUN_KEYS),
+            ):
+                if name not in chosen:
+                    continue
                 with a_look():
                     open_it(mirrors.RUN)
                     await pilot.pause()
                     await _open(pilot, *dice.sample(keys, 3))
                     await _back(pilot, home)
+            if "top" not in chosen:
+                continue
             with a_look():
                 await app.push_screen(top_kit.MadeUpTop())
                 loads = [load_of(message(one) or {}) for one in told]
@@ -160,7 +172,7 @@ def damages(base: Path, seeds: Iterable[int]) -> Iterator[list[bytes]]:
         yield [mutated(record, dice) for _ in range(3)]
 
 
-def main(first: int, count: int) -> None:
+def main(first: int, count: int, screens: int) -> None:
     """Look at the damages of these seeds."""
     seeds = range(first, first + count)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
@@ -170,7 +182,7 @@ def main(first: int, count: int) -> None:
         patched.setattr("disttui.tui.home.screen.ask_hosts", lambda *_: {})
         patched.setattr("disttui.tui.home.screen.TopFeed", Silent)
         for at, size in enumerate(SIZES):
-            asyncio.run(looks(base, damages(base, seeds[at :: len(SIZES)]), size, random.Random(first)))
+            asyncio.run(looks(base, damages(base, seeds[at :: len(SIZES)]), size, random.Random(first), screens))
         for _ in damages(base, seeds):
             for words in mirrors.COMMANDS:
                 with a_look():
@@ -181,6 +193,6 @@ def main(first: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, sys.argv[1:]))
     sys.stdout.flush()
     os._exit(0)

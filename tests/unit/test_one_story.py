@@ -17,9 +17,11 @@ from disttui.runner.cli.render.runs import render_runs
 from disttui.runner.formatting import code_words
 from disttui.runner.protocol.files import Exit
 from disttui.runner.render.stopping import stopped_lines
+from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.registry import KnownHost, KnownRun
 from disttui.runner.runs.state import outcome
 from disttui.runner.runs.summary import cause_text
+from disttui.tui.inventory import read_inventory
 from tests.unit.history_kit import command, kept, lines, mirrored
 from tests.unit.liar_kit import liar, lied, viewer
 
@@ -201,6 +203,7 @@ def test_a_run_removed_on_its_hosts_is_lost_for_every_command(tmp_path: Path) ->
         yield {"error": {"what": "[Errno 2] No such file or directory: '/x'", "cure": ""}}
     """
     run = lied(tmp_path, liar(tmp_path, "n1", body), liar(tmp_path, "n2", body))
+    run.note_seen(RUNNING)
     words = "✗ lied-1a2b is lost: its run folder on n1, n2 is gone"
     shown = command(tmp_path, "runs", "show", run.run)
     assert words in shown.stdout and ", lost\n" in shown.stdout
@@ -212,18 +215,51 @@ def test_a_run_removed_on_its_hosts_is_lost_for_every_command(tmp_path: Path) ->
     assert row == local and (row["state"], row["note"]) == ("lost", "its run folder on n1, n2 is gone")
 
 
-def test_a_stop_of_a_run_removed_on_its_hosts_is_done(tmp_path: Path) -> None:
-    body = """
+NO_RUN = """
     if op == "list":
         yield {"ok": {"runs": []}}
-    if op == "stop":
-        yield {"error": {"what": "no run found at /x", "cure": "look for it with disttui ps"}}
-    """
-    run = lied(tmp_path, liar(tmp_path, "n1", body), liar(tmp_path, "n2", body))
+    if op == "mirror":
+        yield {"event": {"caught_up": True}}
+        yield {"ok": {}}
+    yield {"error": {"what": "no run found at /x", "cure": "look for it with disttui ps"}}
+"""
+RUNNING = {"run": "lied-1a2b", "node_rank": 0, "state": "running"}
+
+
+def test_a_stop_of_a_run_removed_on_its_hosts_is_done(tmp_path: Path) -> None:
+    run = lied(tmp_path, liar(tmp_path, "n1", NO_RUN), liar(tmp_path, "n2", NO_RUN))
+    run.note_seen(RUNNING)
     stopped = command(tmp_path, "stop", run.run)
     assert stopped.returncode == 0 and "lied-1a2b is not running: nothing to stop" in stopped.stdout
     assert "n2: the run has been removed there" in stopped.stdout
     assert run.summary()["state"] == "lost"
+
+
+def test_a_run_that_is_still_starting_is_not_lost(tmp_path: Path) -> None:
+    """While its code is being sent, no host has it: a stop must not report success, as the start continues."""
+    run = lied(tmp_path, liar(tmp_path, "n1", NO_RUN), liar(tmp_path, "n2", NO_RUN))
+    stopped = command(tmp_path, "stop", run.run)
+    assert stopped.returncode == 3 and "no run found" in stopped.stderr
+    for words in (["ps"], ["ps", "--local"], ["runs", "show"], ["diagnose"]):
+        name = [] if words[0] == "ps" else [run.run]
+        told = command(tmp_path, *words, "--json", *name)
+        assert '"lost"' not in told.stdout and "gone" not in told.stdout, words
+    assert run.summary()["state"] == "unknown"
+
+
+def test_a_run_that_stands_still_is_stalled_for_every_command(tmp_path: Path) -> None:
+    """`ps` and `diagnose` said that it is running, `wait` and the status line that it has stalled."""
+    run = lied(tmp_path, away("n1"))
+    stall = {"t": 3.0, "e": "stall", "attempt": 1, "since": 2.0, "pace": 1.0, "silent": {"0": 60.0}}
+    begun = {"t": 2.0, "e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": 1}
+    spec = {"disttui": 1, "run": run.run, "node_rank": 0, "started": run.started}
+    mirrored(run, 0, {"spec.json": json.dumps(spec), "events.jsonl": lines(begun, stall)})
+    assert run.summary()["state"] == run_word(replay(viewer(tmp_path), run, local=True).state) == "stalled"
+    assert read_inventory({"XDG_DATA_HOME": str(tmp_path)}, 3.0).runs[0].state == "stalled"
+    for later in ({**stall, "over": True}, {**begun, "attempt": 2}):
+        mirrored(run, 0, {"events.jsonl": lines(begun, stall, later)})
+        assert run.summary()["state"] == "running"
+        assert run_word(replay(viewer(tmp_path), run, local=True).state) != "stalled"
 
 
 def test_a_run_that_a_host_has_again_is_not_lost(tmp_path: Path) -> None:

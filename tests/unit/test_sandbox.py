@@ -7,7 +7,9 @@ import os
 import resource
 import socket
 import struct
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -183,6 +185,18 @@ def test_nothing_is_left() -> None:
     wait_for(lambda: not alive(pid))
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", address)) != 0
+
+
+def test_the_folder_of_a_killed_sandbox_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    program = "import os; from disttui.runner.transport.sandbox import Sandbox as S; S(['a']); os.kill(os.getpid(), 9)"
+    (tmp_path / "disttui-sandbox-begun").mkdir()
+    with Sandbox(["a"]) as lives:
+        subprocess.run([sys.executable, "-c", program], check=False)
+        assert len(list(tmp_path.iterdir())) == 3
+        Sandbox(["b"]).close()
+        assert {path.name for path in tmp_path.iterdir()} == {"disttui-sandbox-begun", lives.config.parent.name}
 
 
 def test_homes_in_a_folder_of_the_caller_stay(tmp_path: Path) -> None:
