@@ -118,7 +118,7 @@ def page() -> str:
         lines.append("")
     lines += ["## Variables that every rank gets", "", *_variables(OF_RANKS), ""]
     lines += [
-        "Ranks also get torchrun's variables and those that `disttui profile plan` shows.",
+        "Also torchrun's variables and others that `disttui profile plan` shows.",
         "", "## Variables of disttui itself", "",
     ]  # fmt: skip
     lines += _variables(OF_DISTTUI)

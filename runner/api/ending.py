@@ -71,7 +71,7 @@ class StopResult:
 def stop(
     viewer: Viewer, run: KnownRun, *, now: bool = False, tell: Callable[[HostNotice | StopAsked], object] = ignore
 ) -> StopResult:
-    """Stop a run from any machine that reaches one of its hosts, and wait for its end.
+    """Stop a run by any of its hosts, and wait for its end.
 
     A run whose supervisors were killed is settled.
 

@@ -281,7 +281,7 @@ class Tested(NamedTuple):
 
 
 def try_notify(viewer: Viewer, profile: Profile) -> list[Tested]:
-    """Send a notification from every host to every place that profile and config name.
+    """Send a notification from every host to every configured place.
 
     Raises:
         InputError: They name none, or a reference has no value.

@@ -115,7 +115,7 @@ class Profile(Model):
     description: f.Prose = ""
     """For people."""
     num_processes: f.Processes = None
-    """Processes per host, as torchrun's --nproc-per-node; auto: one per GPU, or per core."""
+    """Processes per host, as --nproc-per-node; auto: one per GPU, or per core."""
     python: f.Python = None
     """Interpreter on the hosts; auto: the first with torch of the login's python3, Conda's environments, and .venv,
     venv and env in `workdir` and the home folder."""
@@ -124,8 +124,8 @@ class Profile(Model):
     env: Mapping[f.EnvName, f.EnvValue] = {}
     """Variables of every rank; the job's and a host's override them."""
     transport: f.Transport | None = None
-    """ssh: log in by the ssh program, with its Kerberos, hardware keys and open ControlMasters; default: as your config
-    says, else builtin."""
+    """ssh: the ssh program, with its Kerberos, hardware keys and open ControlMasters; default: your config's, else
+    builtin."""
     hosts: tuple[Host, ...]
     """The machines; the first is node rank 0."""
     job: Job
@@ -133,25 +133,25 @@ class Profile(Model):
     data: Annotated[tuple[Data, ...], f.few(MOST_DATA)] = ()
     """Files that every host has before the ranks start, each copied once."""
     container: Container | None = None
-    """Run in a container on every host; the interpreter is `python`, or the image's python3."""
+    """Run in a container on every host."""
     launch: Launch = Launch()
     """How it is started, watched and ended."""
     slurm: Annotated[Slurm | None, Field(validate_default=True)] = None
     """Run as a job of Slurm; `hosts` is its login node."""
     parallel: Parallel = Parallel()
-    """How the built-in job's model is spread over the ranks."""
+    """How the built-in job's model is spread."""
     precision: Annotated[Precision, f.one_of("auto", "fp32", "bf16", "fp16")] = "auto"
     """For the built-in job and Accelerate's launchers; auto: bf16 if all GPUs have it, else fp32."""
     metrics: Metrics = Metrics()
     """How to read a log of your own form."""
     on_end: OnEnd = OnEnd()
-    """What the machine that started a run does at its end, once a disttui there sees it; each gets a summary as JSON,
-    and 10 s."""
+    """What the machine that started a run does at its end, once a disttui there sees it; each gets a JSON summary, and
+    10 s."""
     watch: Watch = Watch()
     """What to look for while a run trains, and what to do then."""
     notify: Notify = Notify()
-    """Where the hosts send that the run has started, ended, failed or stalled; `notifications` in your config is the
-    default for all your runs."""
+    """Where the hosts send that the run has started, ended, failed or stalled; default: `notifications` in your
+    config."""
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
     _template: dict[str, Any] = PrivateAttr(default_factory=dict)

@@ -66,7 +66,7 @@ class Host(Model):
     gpus: f.Gpus = None
     """Indices of GPUs to use, [] for none; auto: free ones."""
     quota: f.Quota | None = None
-    """Most GPUs, and most runs on its CPUs, that one user may have at a time; default: all."""
+    """Most GPUs, and most CPU runs, of one user at a time; default: all."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
     """Variables of its ranks, over the job's and profile's."""
     python: f.Python = None
@@ -78,7 +78,7 @@ class Host(Model):
     address: f.Ip = None
     """IP address for the other hosts; auto: tried out."""
     interface: f.Interface = None
-    """Network interface of NCCL and gloo; auto: the one that routes to the master."""
+    """Network interface of NCCL and gloo; auto: the route to the master."""
 
     @property
     def endpoint(self) -> Address:
@@ -119,12 +119,12 @@ class Sync(Model):
     source: Annotated[f.LocalFolder, Field(alias="from")] = "."
     """Folder on this machine."""
     to: f.Folder | None = None
-    """Folder on the hosts in which each run gets its own; default: in the run's folder."""
+    """Folder on the hosts for each run's copy; default: in the run's folder."""
     exclude: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
     """What to leave out, as in .gitignore without `!`, such as [data/, "*.bin"]; the folder's .disttuiignore may list
     more, one per line."""
     include: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
-    """What to send although it is large, looks like a secret, or is left out without git; same form."""
+    """What to send although it is large, looks like a secret, or is left out without git."""
     max: f.FileSize = 100 * 10**6
     """Larger files are left out."""
 
@@ -155,8 +155,8 @@ class Environment(Model):
     inherit: f.Flag = False
     """Also use packages of the host's `python`, such as torch; only with a requirements file."""
     wheels: f.LocalFolder | None = None
-    """Folder of this machine with wheels to use in place of a package index; default: hosts that reach no index get
-    what this machine downloads."""
+    """Folder of this machine with wheels in place of a package index; default: hosts that reach no index get what this
+    machine downloads."""
 
     @model_validator(mode="before")
     @classmethod
@@ -180,8 +180,8 @@ class Job(Model):
     workdir: f.Folder = "~"
     """The job's folder on the hosts."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
-    """Variables of every rank, over the profile's; secrets as `${env:NAME}`, `${file:~/.token}` or `${cmd:pass show x}`
-    ([security](security.md#secrets))."""
+    """Variables of every rank, over the profile's; [secrets](security.md#secrets): `${env:NAME}`, `${file:~/.token}`,
+    `${cmd:pass show x}`."""
     outputs: Annotated[tuple[f.Below, ...], f.few(MOST_OUTPUTS)] = ()
     """Paths below `workdir`, such as [out/], that `disttui runs pull` also copies."""
     wrap: tuple[f.Word, ...] = ()
@@ -190,11 +190,11 @@ class Job(Model):
     """Folder of this machine to send, such as `.`, or a mapping; each run gets its own copy, as its `workdir`. What git
     tracks and does not ignore is sent; without git, or if it ignores all files, all but usual leftovers."""
     environment: Environment | None = None
-    """Packages: a file of this machine, such as `requirements.txt`, or a mapping. Each host installs them once with
-    `python`; runs share them."""
+    """Packages: a file of this machine, such as `requirements.txt`, or a mapping; each host installs them once, with
+    `python`."""
     setup: Annotated[tuple[f.Prose, ...], f.few(MOST_COMMANDS)] = ()
-    """Commands for bash, such as [make], run in `workdir` before the ranks start: once per host, and again when they,
-    the code of `sync` or the environment change; `disttui logs` has their output."""
+    """Commands for bash, such as [make], run in `workdir` before the ranks: once per host, and again when they, the
+    code of `sync` or the environment change; `disttui logs` has their output."""
 
     @property
     def target(self) -> Target:
@@ -242,24 +242,23 @@ class Launch(Model):
     host_timeout: f.SomeSeconds = 60.0
     """Silence after which a host is lost."""
     rejoin_timeout: f.Seconds = 0.0
-    """With restarts left: how long to wait for a lost host, from when it must have ended its ranks; 0: not at all."""
+    """With restarts left: how long to wait for a lost host, after it must have ended its ranks."""
     restarts: Annotated[int, whole(0, 1000)] = 0
-    """Further attempts after a failure. None follows an attempt that ended within a minute without showing that it
-    trains (a metric, a process group or a log that grows for some seconds), unless a host was lost; none follows two
-    attempts with the same error at the same logged step, if the second wrote no file to the job's or checkpoint
-    folder."""
+    """Further attempts after a failure. None follows one that ended within a minute without showing that it trains (a
+    metric, a process group or some seconds of growing log), unless a host was lost; nor two with the same error at the
+    same logged step, if the second wrote no file to the job's or checkpoint folder."""
     resume_args: tuple[f.Word, ...] = ()
     """Added to the job's arguments from the second attempt on, such as [--init_from=resume]; by `rerun --resume` from
     the first."""
     grace: f.Seconds = 10.0
     """Time for ranks to end before they are killed."""
     instrument: f.Flag = True
-    """Whether ranks report errors and stacks; false: only their output is followed."""
+    """Whether ranks report errors and stacks, besides output."""
     preload: tuple[f.Module, ...] = ()
-    """Modules that each host imports once before it forks its ranks, such as [torch, torch._dynamo]
+    """Modules to import once per host before forking its ranks, such as [torch, torch._dynamo]
     ([conditions](launchers.md#one-import-for-the-ranks-of-a-host))."""
     allow_differences: f.Flag = False
-    """Whether the job's code may differ between hosts, as `--allow-differences`."""
+    """Whether the job's code may differ between hosts."""
     run_dir: f.RunDir = RUN_DIR
     """Folder on the hosts for logs and checkpoints."""
     log_limit: f.LogSize = None
@@ -289,7 +288,7 @@ class Parallel(Model):
     pp: f.Size = None
     """Stages of consecutive layers (pipeline parallel); auto: 1."""
     sync_interval: Annotated[int, whole(1, 1_000_000)] = 1
-    """With ddp: steps each rank trains alone before weights are averaged (local SGD); 1: none."""
+    """With ddp: steps between averages of weights (local SGD); 1: none."""
     compress: Annotated[Compress, f.one_of("none", "bf16", "fp16", "powersgd")] = "none"
     """With ddp: form of sent gradients; powersgd needs numpy, sends least, changes the loss most."""
 
@@ -320,7 +319,7 @@ class Container(Model):
     runtime: Annotated[Runtime, f.one_of(*get_args(Runtime))]
     """Needed on every host."""
     mounts: tuple[Annotated[f.Word, AfterValidator(_mount)], ...] = ()
-    """Folders of the hosts, such as [~/data, /scratch:/data:ro], besides the run's folder and `workdir`."""
+    """Folders of the hosts, such as [~/data, /scratch:/data:ro]."""
     options: tuple[f.Word, ...] = ()
     """Options of the runtime, such as [--memory=64g]."""
 
@@ -387,9 +386,9 @@ class OnEnd(Model):
     """What is done where a run was started from, when it has ended; both get its summary as JSON."""
 
     command: tuple[f.Word, ...] = ()
-    """Program and arguments; gets the summary on standard input."""
+    """Program and arguments, with the summary on standard input."""
     webhook: f.Url | None = None
-    """Web address that the summary is posted to."""
+    """Web address to post the summary to."""
 
 
 class Notify(Model):
@@ -404,7 +403,7 @@ class Notify(Model):
     ntfy: f.Address | None = None
     """Topic, such as https://ntfy.sh/my-topic."""
     email: f.MailAddress | None = None
-    """Server, login and receiver: `smtps://me:${env:MAIL_PASSWORD}@mail.example.org/me@example.org`."""
+    """Server, login, receiver: `smtps://me:${env:MAIL_PASSWORD}@mail.example.org/me@example.org`."""
     events: Annotated[tuple[NotifyEvent, ...], f.few(len(get_args(NotifyEvent)))] = ()
     """Which of started (from the queue), ended, failed, stalled, recovered and alarm; default: all."""
 
@@ -413,8 +412,8 @@ class WatchNonFinite(Model):
     """A loss or a gradient norm that is not finite, two or five records in a row."""
 
     do: Annotated[Action, f.one_of(*get_args(Action))] = "notify"
-    """notify, stacks (store where every rank is), snapshot (SIGUSR1 to ranks that handle it; the built-in job then
-    writes a checkpoint), stop, restart, rollback (restart from a checkpoint before the trouble)."""
+    """notify, stacks (store where every rank is), snapshot (SIGUSR1 to ranks that handle it; the built-in job writes a
+    checkpoint), stop, restart, rollback (restart from a checkpoint before the trouble)."""
 
 
 class WatchEvent(Model):
