@@ -44,7 +44,7 @@ def known_runs(viewer: Viewer) -> tuple[list[KnownRun], list[str]]:
 
 
 def find_run(viewer: Viewer, text: str) -> KnownRun:
-    """The run with this id or its beginning, or the only one of `select_runs`.
+    """The run with this id or its beginning, or the only one that `select_runs` finds.
 
     Raises:
         InputError: There is no such run, which lists similar ids, or there are several.
