@@ -32,12 +32,14 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
     if not isinstance(spec, dict):
         return None
     attempt = 0  # the newest that was started; the folder exists earlier, when the launcher is warmed up
-    stalled = False
+    going = ""  # what the newest attempt does, other than run
     for line in ends(os.path.join(folder, "events.jsonl")):
         if line.get("e") == "stall":
-            stalled = not line.get("over")
+            going = "stalled" if not line.get("over") else "" if going == "stalled" else going
+        elif line.get("e") in ("stopping", "failed"):
+            going = "stopping" if line["e"] == "stopping" else "restarting"
         elif line.get("e") in ("attempt", "launch", "verdict"):
-            stalled = stalled and line["e"] != "attempt"
+            going = "" if line["e"] == "attempt" else going
             number: Any = line.get("attempt")
             attempt = max(attempt, number) if is_whole(number, 1 << 31) else attempt
     end = _end(folder)
@@ -46,7 +48,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
     end = end or (None if lives else _end(folder))
     metrics = newest_metrics(os.path.join(folder, "attempt-%d" % attempt)) if attempt else {}
     profile, started = spec.get("profile"), spec.get("started")
-    going = "stalled" if stalled else "running" if attempt else "queued" if spec.get("queue") else "joining"
+    going = going or ("running" if attempt else "queued" if spec.get("queue") else "joining")
     state = _state(folder, end, lives, going)
     sane = isinstance(started, (int, float)) and abs(started) < 1e12
     return {

@@ -13,9 +13,8 @@ from disttui.runner.diagnose.hang import sentences, stacks
 from disttui.runner.diagnose.hints import hint
 from disttui.runner.formatting import duration, when
 from disttui.runner.ids import short
-from disttui.runner.render.story import earlier, ending, is_lost, root_words
-from disttui.runner.render.waiting import explain, is_failed
-from disttui.runner.runs.condition import run_word
+from disttui.runner.render.story import earlier, ending, is_lost, recorded_word, root_words
+from disttui.runner.render.waiting import explain, is_failed, waits_for
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
 
@@ -27,8 +26,11 @@ def diagnosis_text(found: Diagnosed) -> str:
         return "\n".join([*ending(state, state.elapsed, run.folder, {}, len(state.attempts)), *told_before(run.folder)])
     silent = [one.silent for one in ranks if one.silent is not None]
     last = f", last progress {duration(min(silent))} ago" if silent else ""
-    lines = [f"{short(run.run)} is {_going(state)}: attempt {max(1, state.attempt)}{last}"]
-    if not ranks:
+    word = recorded_word(run, state)
+    attempt = f": attempt {state.attempt}" if state.attempt else ""
+    lines = [f"{short(run.run)} is {word}{attempt}{last}" if word != "unknown" else f"{short(run.run)}: state unknown"]
+    lines += [waits] if (waits := waits_for(state)) else []
+    if not ranks and not waits:
         lines.append("no rank could be asked: none has started yet, or its host is unreachable")
     lines += sentences(ranks)
     lines += slow_lines(state)
@@ -44,7 +46,7 @@ def diagnosis_data(found: Diagnosed) -> dict[str, object]:
     look = ended(found.run, state, found.run.folder)
     return {
         "run": found.run.run,
-        "state": state.result.get("state", "running") if state.result else _going(state),
+        "state": recorded_word(found.run, state),
         "attempt": state.attempt,
         "causes": [cause_data(state, cause) for cause in causes(state)],
         "sentences": sentences(found.ranks),
@@ -53,10 +55,6 @@ def diagnosis_data(found: Diagnosed) -> dict[str, object]:
         "ranks": {str(one.rank): {**one.answer, "host": one.host} for one in found.ranks},
         "explain": explain(look) if state.result and is_failed(look) else None,
     }
-
-
-def _going(state: RunState) -> str:
-    return "lost" if is_lost(state) else "stalled" if run_word(state) == "stalled" else "running"
 
 
 def told_before(folder: Path) -> list[str]:

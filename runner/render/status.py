@@ -140,24 +140,26 @@ def status_line(state: RunState, elapsed: float, width: int, lag: str = "") -> s
     On a narrow terminal the bar gets shorter, hosts are counted, and then the loss's rank and metrics are left out.
     """
     room = max(0, width - 1)
-    done, whose = progress(state), loss_of(state)
-    left = eta(state)
+    whose, left = loss_of(state), eta(state)
     clock = duration(elapsed) if left is None else f"eta {duration(left)}"
     attempt = [f"attempt {state.attempt}"] if state.attempt > 1 else []
     marks = [*(f"▲ {clause}" for clause in doubts(state)), *([lag] if lag else [])]
     line = ""
     for bar, most, counted in _FORMS:
         metrics = metric_words(state.metrics, whose if bar else "")[:most]
-        parts = [*_progress_words(state, done, bar), *metrics, clock, *attempt, *marks]
+        parts = [*progress_words(state, bar), *metrics, clock, *attempt, *marks]
         line = clean("  ".join([*parts, host_words(state, counted=counted)]))
         if len(line) <= room:
             return line
     return line[: room - 1] + "…" if room else ""
 
 
-def _progress_words(state: RunState, done: tuple[float, float] | None, bar: int) -> list[str]:
+def progress_words(state: RunState, bar: int = 0) -> list[str]:
+    """`step 1,240/5,000`, behind a bar of so many cells; of a run whose last step is not known `step 1,240`."""
+    done = progress(state)
     if done is None:
-        return [f"step {state.metrics['step']}"] if state.metrics.get("step") is not None else []
+        step = number(state.metrics.get("step"))
+        return [] if step is None else [f"step {step:,.0f}"]
     step, steps = done
     share = min(1.0, step / steps)
     shown = [f"{_bar(share, bar)} {share * 100:3.0f} %"] if bar else []

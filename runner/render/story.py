@@ -24,7 +24,7 @@ from disttui.runner.render.status import (
     ungrouped,
     ungrouped_words,
 )
-from disttui.runner.runs.registry import removed_words
+from disttui.runner.runs.registry import KnownRun, removed_words
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean, clean_lines, set_apart
 
@@ -43,6 +43,13 @@ def is_lost(state: RunState) -> bool:
     return state.result is None and all(host.link in ("ended", "gone") for host in state.hosts)
 
 
+def recorded_word(run: KnownRun, state: RunState) -> str:
+    """The state of a run in a word, as `ps` says it, where `state` is what was recorded of it."""
+    if state.result is not None:
+        return clean(state.result.get("state", "ended"))
+    return "lost" if is_lost(state) else run.summary()["state"]
+
+
 def lost_words(state: RunState) -> str:
     """Why a run is lost."""
     gone = [host.name for host in state.hosts if host.link == "gone"]
@@ -58,28 +65,39 @@ def ending(
         launcher_tails: Host → the last lines that torchrun itself printed, for launches that failed before a rank.
         attempts: For how many attempts before the newest to add the cause of their failure.
     """
+    lines = [*closing(state, elapsed, attempts), f"logs: {folder}"]
+    if state.problem or is_lost(state):
+        return lines
+    if state.result is None:
+        return [*lines, *left_lines(state.run)]
+    cause = None if state.result.get("state") in ("finished", "stopped") else find(state)
+    return [*lines, *_detail(cause.failure, launcher_tails)] if cause else lines
+
+
+def closing(state: RunState, elapsed: float, attempts: int = _SHOWN) -> list[str]:
+    """How a run ended, without where its logs are and without the exception."""
     result = state.result
-    where = [*(f"  {line}" for line in earlier(state, attempts)), f"logs: {folder}"]
+    before = [f"  {line}" for line in earlier(state, attempts)]
     if state.problem:
-        return [f"✗ {short(state.run)} could not be started: {clean_lines(state.problem)}", *where]
+        return [f"✗ {short(state.run)} could not be started: {clean_lines(state.problem)}", *before]
     if is_lost(state):
         cure = f"disttui stop {short(state.run)} ends any remaining processes"
         then = "its ranks there were ended" if any(host.link == "gone" for host in state.hosts) else cure
-        return [f"✗ {short(state.run)} is lost: {lost_words(state)}; {then}", *where]
+        return [f"✗ {short(state.run)} is lost: {lost_words(state)}; {then}", *before]
     if result is None:
-        return ["detached; the run continues", *where, *left_lines(state.run)]
+        return ["detached; the run continues", *before]
     kind = result.get("state", "ended")
     if kind == "finished":
-        return [_trained(state, elapsed), *where[:-1], *(f"! {word}" for word in _doubts(state)), where[-1]]
+        return [_trained(state, elapsed), *before, *(f"! {word}" for word in _doubts(state))]
     if kind == "stopped":
         why = [*(f"  {line}" for line in stall_lines(state)), *(f"! {word}" for word in _alone(state))]
-        return [f"■ {short(state.run)} stopped after {duration(elapsed)}{_at_step(state)}", *why, *_left(state), *where]
+        stopped = f"■ {short(state.run)} stopped after {duration(elapsed)}{_at_step(state)}"
+        return [stopped, *why, *_left(state), *before]
     cause = find(state)
     if cause is None:
         failed = f"✗ {short(state.run)} {kind} after {duration(elapsed)}{_at_step(state)}: no cause was reported"
-        return [failed, *_left(state), *where]
-    lines = [*_failed(state, cause, elapsed), *_left(state), *where]
-    return [*lines, *_detail(cause.failure, launcher_tails)]
+        return [failed, *_left(state), *before]
+    return [*_failed(state, cause, elapsed), *_left(state), *before]
 
 
 def left_lines(run: str) -> list[str]:

@@ -17,7 +17,7 @@ from disttui.runner.ids import short
 from disttui.runner.protocol.events import QUEUED_FOR, queued_for, silence, stall_text
 from disttui.runner.protocol.slurm import LIVING, WAITING, Queued
 from disttui.runner.render.status import GLYPHS
-from disttui.runner.render.story import attempt_words, lost_words
+from disttui.runner.render.story import attempt_words, closing, lost_words
 from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.state import RunState
@@ -177,15 +177,19 @@ def waited_data(found: Found, code: int) -> dict[str, object]:
 def _head(run: KnownRun, one: Waited | DisttuiError) -> str:
     if isinstance(one, DisttuiError):
         return clean(f"✗ {short(run.run)}: {one.sentence}")
-    state, metrics = one.state, one.state.metrics
-    word = "lost" if one.met == "end" and state.result is None else run_word(state)
-    step, steps, loss = number(metrics.get("step")), number(metrics.get("steps")), figure(metrics.get("loss"))
-    words = [f"{GLYPHS.get(word, '◌')} {short(run.run)} {word}"]
-    if step is not None:
-        words.append(f"step {step:.0f}" + (f" of {steps:.0f}" if steps else ""))
-    words += [f"loss {loss}"] if loss is not None else []
-    words += [] if one.met == "end" else [f"met {one.met}" if one.met else "still waiting"]
-    return clean(", ".join(words))
+    if one.met == "end":
+        return clean(closing(one.state, one.state.elapsed)[0])
+    word = run_word(one.state)
+    met = f"met {one.met}" if one.met else "still waiting"
+    return clean(", ".join([f"{GLYPHS.get(word, '◌')} {short(run.run)} {word}", *_figures(one.state), met]))
+
+
+def _figures(state: RunState) -> list[str]:
+    """`step 41 of 300` and `loss 1.5`, where they are known."""
+    step, steps, loss = (state.metrics.get(name) for name in ("step", "steps", "loss"))
+    at, most, value = number(step), number(steps), figure(loss)
+    words = [] if at is None else [f"step {at:.0f}" + (f" of {most:.0f}" if most else "")]
+    return words if value is None else [*words, f"loss {value}"]
 
 
 def _cause(one: Waited) -> str:
@@ -200,6 +204,8 @@ def _cause(one: Waited) -> str:
         seen = state.hosts[0].telemetry  # by the same clock as the event
         lasted = duration(silence(stall) + max(0.0, seen["t"] - stall["t"] if seen else 0.0))
         return clean("; ".join([stall_text(stall, lasted), *sentences(standings(state))]))
+    if state.result is not None:
+        return clean("; ".join(doubts(state)))
     alarms = [f"{host.name}: {text}" for host in state.hosts for text in host.story.alarms]
     return clean("; ".join([*alarms, *doubts(state)]) or waits_for(state))
 
@@ -225,13 +231,14 @@ def _next(one: Waited) -> str:
 
 def _details(one: Waited) -> list[str]:
     lines = []
-    seen = one.evidence
-    if cause := _cause(one):
+    seen, state = one.evidence, one.state
+    if one.met == "end":
+        figures = _figures(state)
+        lines += [*map(clean, closing(state, state.elapsed)[1:]), *([f"  {', '.join(figures)}"] if figures else [])]
+    if (one.met != "end" or is_failed(one)) and (cause := _cause(one)):
         lines.append(f"  cause: {cause}")
     if seen and seen.place:
         lines.append(f"  at: {seen.place}")
-    if known := _hint(one):
-        lines.append(f"  hint: {known}")
     if seen and seen.lines:
         who = "launcher" if seen.rank is None else f"rank {seen.rank}"
         lines += [f"  log of {who} on {seen.host}:", *(f"    {line}" for line in seen.lines)]

@@ -22,6 +22,8 @@ def run_word(state: RunState) -> str:
         return "queued"
     if state.attempt == 0:
         return "connecting" if links == {"connecting"} else "joining"
+    if _regroups(state):
+        return "restarting"
     attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
     if any(attempt and attempt.stopping for attempt in attempts):
         return "stopping"
@@ -42,13 +44,19 @@ def host_word(host: HostState, state: RunState) -> str:
     if newest is None:
         return "queued" if state.waits else "joining" if host.node not in leader.joined else "joined"
     if newest.stopping is not None:
-        return "stopping"
+        return "restarting" if _regroups(state) else "stopping"
     if any(attempt == state.attempt for attempt, _ in host.series):
         return "running"
     if len(newest.ranks) < host.nproc and len(newest.groups) < host.nproc:
         return "starting ranks"
     up = all(rank in newest.groups or has_loaded(host, newest, rank) for rank in newest.ranks)
     return "running" if up else "loading"
+
+
+def _regroups(state: RunState) -> bool:
+    """Whether the newest attempt has failed and another one follows, once all hosts are back."""
+    newest = state.hosts[0].story.attempts.get(state.attempt)
+    return newest is not None and newest.cause is not None
 
 
 def has_loaded(host: HostState, attempt: Attempt, rank: int) -> bool:

@@ -12,7 +12,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +41,7 @@ from disttui.runner.untrusted.records import LONGEST, json_object, mapping
 
 _SEEN: Final = "seen.json"
 _ENDS: Final = "ends.json"
+_MIRRORED: Final = ("0/events.jsonl", "0/telemetry.jsonl", "0/exit.json")
 SANDBOX: Final = "sandbox"
 """The note of a run whose hosts are simulated."""
 
@@ -160,9 +161,10 @@ class KnownRun:
             read = {}
         mirrored = summary_of({**read, "run": self.run}) or Summary()
         stored = [mirrored, seen] if seen else [mirrored]
+        later = seen if bool(answers) or self._changed(_SEEN) >= self._changed(*_MIRRORED) else mirrored
         newest = max(
             stored,
-            key=lambda one: (bool(answers) and one is seen, one.get("attempt", 0), one.get("step", -1), one is seen),
+            key=lambda one: (bool(answers) and one is seen, one.get("attempt", 0), one.get("step", -1), one is later),
         )
         found: RunStatus = {
             "run": self.run, "by": self.by, "state": "unknown",
@@ -172,7 +174,12 @@ class KnownRun:
         end = outcome(ends, len(self.hosts), self.problem)
         found.pop("ended", None)
         if end:
-            found |= {"state": end.get("state", "lost"), "ended": end.get("t", self.started)}
+            found |= {"state": end.get("state", "lost"), "ended": end.get("t", self.started), "alive": False}
+            # A host may have been asked before the end.
+            found.pop("silent", None)
+            found.pop("cause", None)
+            ended = summary_of({"run": self.run, "cause": end.get("cause")}) or {}
+            found |= {"cause": ended["cause"]} if "cause" in ended else {}
         elif self.gone:
             found["state"] = "lost"
         elif names := self._removed():
@@ -244,6 +251,14 @@ class KnownRun:
         # A host's data must not decide which run this is.
         answered = read_object(self.folder / _SEEN)
         return summary_of({**answered, "run": self.run}) if answered else None
+
+    def _changed(self, *names: str) -> float:
+        """When the newest of these files was written; 0 without any."""
+        times = [0.0]
+        for name in names:
+            with suppress(OSError):
+                times.append(inside(self.folder, name).stat().st_mtime)
+        return max(times)
 
     def note_seen(self, summary: Mapping[str, Any]) -> None:
         """Store the summary that a host has just answered."""
@@ -323,11 +338,19 @@ def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:
 
 @contextmanager
 def mirror_of(run: KnownRun) -> Iterator[Path]:
-    """The folder to mirror a run into: its own, or a temporary one while another viewer of this machine uses that."""
-    private.make_folder(run.folder)
-    with os.fdopen(regular(run.folder / ".viewer", os.O_RDWR | os.O_CREAT)) as lock:
-        held = _locked(lock.fileno())
-        passing, handle = _passing_mirror(run.folder.parent.parent / "mirrors", make=not held)
+    """The folder to mirror a run into: its own, or a temporary one while another viewer of this machine uses that.
+
+    Raises InputError where it cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            private.make_folder(run.folder)
+            lock = stack.enter_context(os.fdopen(regular(run.folder / ".viewer", os.O_RDWR | os.O_CREAT)))
+            held = _locked(lock.fileno())
+            passing, handle = _passing_mirror(run.folder.parent.parent / "mirrors", make=not held)
+        except OSError as error:
+            where = error.filename or run.folder
+            raise InputError(f"cannot write {where}: {error.strerror}", _elsewhere(error)) from None
         if passing is None:
             yield run.folder
             return
@@ -369,7 +392,11 @@ def _locked(handle: int) -> bool:
 def known_runs(environ: Mapping[str, str]) -> tuple[list[KnownRun], list[str]]:
     """Every run with a readable run.json here, newest first, and the problems of the others."""
     runs, problems = [], []
-    for name in run_names(environ):
+    try:
+        names = _names(mirrors_folder(environ))
+    except OSError as error:
+        return [], [f"cannot list the runs in {mirrors_folder(environ)}: {error.strerror}"]
+    for name in names:
         try:
             runs.append(load_run(inside(mirrors_folder(environ), name)))
         except InputError as error:
@@ -380,17 +407,29 @@ def known_runs(environ: Mapping[str, str]) -> tuple[list[KnownRun], list[str]]:
 def run_names(environ: Mapping[str, str]) -> list[str]:
     """The ids of all runs that have a folder here."""
     try:
-        folders = [path for path in mirrors_folder(environ).iterdir() if RUN.fullmatch(path.name)]
-        found = [path.name for path in folders if os.path.lexists(path / "run.json")]
+        return _names(mirrors_folder(environ))
     except OSError:
         return []
-    return sorted(found)
+
+
+def _names(mirrors: Path) -> list[str]:
+    """The same in this folder, those included whose folder may not be read. Raises OSError."""
+    try:
+        folders = [path for path in mirrors.iterdir() if RUN.fullmatch(path.name)]
+    except FileNotFoundError:
+        return []
+    return sorted(path.name for path in folders if os.path.lexists(path / "run.json") or not os.access(path, os.X_OK))
 
 
 def load_run(folder: Path) -> KnownRun:
     """Read a run's run.json. Raises InputError when it is missing, broken or of a newer disttui."""
     path = folder / "run.json"
-    data = read_object(path)
+    try:
+        data = json_object(read_regular(path, LONGEST))
+    except FileNotFoundError:
+        data = None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", _anew(folder.name), place=f"{path}") from None
     if data is None:
         raise InputError("missing or damaged", _anew(folder.name), place=f"{path}")
     refuse_newer(data, f"{path}")

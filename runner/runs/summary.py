@@ -21,7 +21,10 @@ MOST_HOSTS = 1024
 _MOST_RUNS = 10_000
 _NAME, _SENTENCE = 255, 2000
 """The most characters of a name, and of a problem."""
-STATES = ("queued", "joining", "running", "stalled", "stopping", "finished", "failed", "stopped", "lost", "unknown")
+STATES = (
+    "queued", "joining", "running", "stalled", "restarting", "stopping",
+    "finished", "failed", "stopped", "lost", "unknown",
+)  # fmt: skip
 _TEXTS = {
     "name": _NAME, "by": _NAME, "problem": _SENTENCE, "cure": _SENTENCE, "job": _NAME, "waits": _SENTENCE,
     "start": _NAME, "dropped": _SENTENCE,

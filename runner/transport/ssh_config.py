@@ -88,9 +88,11 @@ class NamedHosts:
 
 def _names(words: list[str]) -> list[str]:
     """The names on a Host line, without its patterns."""
-    denied = [word[1:].replace("[", "[[]") for word in words if word.startswith("!")]
+    denied = {word[1:] for word in words if word.startswith("!")}
+    patterns = [word.replace("[", "[[]") for word in denied if set(word) & set("*?")]
     names = [word for word in words if not word.startswith("!") and not set(word) & set("*?")]
-    return [_readable(name) for name in names if not any(fnmatchcase(name, pattern) for pattern in denied)]
+    kept = (name for name in names if name not in denied)
+    return [_readable(name) for name in kept if not any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def _readable(word: str) -> str:

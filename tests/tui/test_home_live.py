@@ -15,6 +15,7 @@ import pytest
 from textual.pilot import Pilot
 
 from disttui.runner.errors import HostError
+from disttui.runner.formatting import figure
 from disttui.runner.runs.summary import summary_of
 from disttui.tui.home import rows
 from disttui.tui.home.screen import HomeScreen, visit
@@ -57,6 +58,13 @@ def test_time_left_follows_the_latest_pace(tmp_path: Path) -> None:
     inventory = read_inventory(kit.environ(tmp_path), kit.NOW)
     (row,) = rows.runs(inventory, kit.NOW)
     assert "".join(part[0] for part in row.cells[-1]) == "50 % ━━─── 16:40 left"
+
+
+@pytest.mark.parametrize("loss", [0.0123456, 12345.678, 9.87654e-5])
+def test_a_loss_reads_as_in_the_list_of_runs(tmp_path: Path, loss: float) -> None:
+    kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=900, step=1, loss=loss)
+    (row,) = rows.runs(read_inventory(kit.environ(tmp_path), kit.NOW), kit.NOW)
+    assert [(figure(loss), "")] in row.cells
 
 
 def test_impossible_losses_and_moments_are_drawn(tmp_path: Path) -> None:

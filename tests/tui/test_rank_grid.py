@@ -294,6 +294,19 @@ def test_many_hosts_out_of_sight_are_counted() -> None:
     assert lines[3:] == ["  A lost connection does not stop the run; its state is unknown until the link is back."]
 
 
+def test_a_run_between_two_attempts_is_restarting() -> None:
+    """It was called stopping for as long as a lost host was waited for, perhaps for minutes."""
+    state = running(2, 1).state
+    for node in (0, 1):
+        state = fold(state, node, "events.jsonl", {"t": 4.0, "e": "stopping", "attempt": 1, "reason": "failure"})
+    assert (run_word(state), words(state)) == ("stopping", ["stopping"] * 2)
+    failed = {"t": 5.0, "e": "failed", "attempt": 1, "cause": {"kind": "host lost", "node": 1}}
+    state = fold(state, 0, "events.jsonl", failed)
+    assert (run_word(state), words(state)) == ("restarting", ["restarting"] * 2)
+    again = {"t": 6.0, "e": "attempt", "attempt": 2, "master": "m", "port": 1, "world_size": 2}
+    assert run_word(fold(state, 0, "events.jsonl", again)) == "starting"
+
+
 def test_a_run_whose_ranks_are_all_up_is_running_before_its_first_step() -> None:
     state = begin("run-1", ("a",), (2,))
     go = {"t": 1.0, "e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": 2}

@@ -127,6 +127,9 @@ def run(nproc: int, first: int, world: int, port: int, server: socket.socket | N
 
     signal.signal(signal.SIGTERM, on_term)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    blind_until = os.environ.get("STUB_BLIND_UNTIL")
+    while blind_until and not stopped and not Path(blind_until).exists():
+        time.sleep(0.01)  # who dies here stays a zombie
     while any(rank.poll() is None for rank in ranks):
         bad = [rank for rank in ranks if rank.poll()]
         if bad and not stopped:

@@ -12,6 +12,7 @@ import pytest
 from disttui.runner.diagnose.frames import frames
 from disttui.runner.node.observe import deaths
 from disttui.runner.node.rank import run_main
+from tests.counting import counted
 
 _TORCH = "[W1120 12:00:00.1 ProcessGroup.cpp:1] Warning: destroy_process_group() was not called"
 
@@ -314,6 +315,23 @@ def test_torchs_prefix_is_taken_off_and_its_last_warnings_are_no_part_of_it() ->
     ],
 )
 def test_what_is_no_end(text: str) -> None:
+    assert deaths.at_end(text) is None
+
+
+def test_a_log_full_of_tracebacks_is_not_read_anew_for_each() -> None:
+    first, failed = "Traceback (most recent call last):\n", "torch.distributed.elastic.multiprocessing.errors."
+    numbers = []
+    for times in (450, 1800):
+        with counted() as calls:
+            assert deaths.at_end(f"{first * times}{first}{failed}ChildFailedError: x") is None
+        numbers.append(calls.number)
+    assert numbers[1] < 6 * numbers[0]
+
+
+def test_a_mark_of_many_digits_is_compared_once() -> None:
+    # What tries each way to part the digits needs years: pytest's own limit ends it.
+    digits = "1" * 190
+    text = f"{digits}! Traceback (most recent call last):\n{digits}x\nValueError: boom\n"
     assert deaths.at_end(text) is None
 
 

@@ -102,9 +102,9 @@ ctypes.CDLL(None).syscall(exit_this_thread, 0)
     assert death["at"] < stopping["t"]
 
 
-def test_a_rank_that_somebody_terminates(cluster: Make) -> None:
+def test_a_rank_that_somebody_terminates(cluster: Make, tmp_path: Path) -> None:
     """Nothing tells it from one that its launcher ends; it was the first all the same."""
-    run = cluster(ECHO + SLEEP, [1, 1], env={"STUB_LINGER": "1"})
+    run = cluster(ECHO + SLEEP, [1, 1], env={"STUB_LINGER": "1", "STUB_BLIND_UNTIL": str(tmp_path / "echo")})
     run.start()
     run.wait_ranks()
     os.kill(run.wait_event(1, "rank")["pid"], signal.SIGTERM)

@@ -262,6 +262,7 @@ def test_a_counter_of_each_epoch_counts_on() -> None:
     [
         ("Epoch: [3][ 10/200]\tTime 0.1 (0.2)\tLoss 6.9 (7.0)", {"step": 610}),
         ("Epoch: [1][ 10/200]\tTime 0.1 (0.2)\tLoss 6.9 (7.0)", {"step": 10}),
+        ("Epoch [3][50/7330]\tlr: 1.978e-03, eta: 1 day, 1:11:50, time: 1.031, loss: 1.8", {"step": 14710}),
         ("Epoch [3/5], Step [100/600], Loss: 0.5", {"step": 1300, "steps": 3000}),
         ("| epoch   3 |   200/ 1000 batches | loss  7.63", {"step": 2200}),
         ("Epoch 3/5:  50%|█████     | 4/8 [00:01<00:10,  2.00it/s, loss=1]", {"step": 20, "steps": 40}),

@@ -76,6 +76,41 @@ def test_a_damaged_run_json_is_one_clear_line(tmp_path: Path, content: str) -> N
     assert not runs and len(problems) == 1 and "run.json" in problems[0]
 
 
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("", "cannot list the runs in {}: Permission denied"),
+        ("two-7f3a", "{}/two-7f3a/run.json: cannot be read: Permission denied"),
+        ("two-7f3a/run.json", "{}/two-7f3a/run.json: cannot be read: Permission denied"),
+    ],
+)
+def test_what_may_not_be_read_is_not_left_out(tmp_path: Path, place: str, words: str) -> None:
+    """Lists were silently empty where a folder may not be entered; an unreadable file was called damaged."""
+    made = kept(tmp_path)
+    runs = made.folder.parent
+    # Root may read everything until it gives that up: PR_CAPBSET_DROP of CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
+    give_up = "import ctypes; [ctypes.CDLL(None).prctl(24, one) for one in (1, 2)]" if os.geteuid() == 0 else ""
+    ps = "from disttui.runner.cli import main; main()"
+    code = f"import os, sys\n{give_up}\nos.execv(sys.executable, [sys.executable, '-c', {ps!r}, 'ps', '--local'])"
+    (runs / place).chmod(0)
+    try:
+        env = {**os.environ, **environ(tmp_path), "HOME": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", code], check=False, env=env, capture_output=True, text=True)
+    finally:
+        (runs / place).chmod(0o700)
+    assert words.format(runs) in done.stderr and done.returncode == 0, done.stderr
+
+
+def test_a_run_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    """It was a traceback; so it was on a disk that is mounted read-only."""
+    made = kept(tmp_path)
+    (made.folder / ".viewer").mkdir()
+    for words in (["runs", "show", "--local"], ["diagnose"], ["logs"], ["wait"], ["attach"]):
+        done = command(tmp_path, *words, made.run)
+        assert done.returncode == 2 and f"cannot write {made.folder / '.viewer'}: " in done.stderr, words
+        assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("content", ["{", '{"disttui": 2, "hosts": "unheard of"}'])
 def test_what_cannot_be_read_can_be_removed_here(tmp_path: Path, content: str) -> None:
     made, good = kept(tmp_path), kept(tmp_path, "two-7b00")

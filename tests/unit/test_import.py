@@ -586,6 +586,20 @@ STARTS = [
     ('set -- a.py --x 1\nset -- "$@" --y\nsrun torchrun --nproc_per_node 8 "$@"', "torchrun", "a.py --x 1 --y"),
     ("f() { torchrun --nproc_per_node 8 a.py; }\nexport -f f\nsrun bash -c f", "torchrun", "a.py"),
     ("main() { srun torchrun --nproc_per_node 8 a.py; }\ntime main", "torchrun", "a.py"),
+    ("f() { f; g; }\ng() { f; }\nf\nsrun torchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
+    # What is set elsewhere: in a function, in another shell, for one command.
+    ("S=a.py\nf() { local S=b.py; declare S=c.py; }\nf\nsrun torchrun --nproc_per_node 8 $S", "torchrun", "a.py"),
+    ("S=a.py\n(S=b.py; set -- x); (S=c.py)\nsrun torchrun --nproc_per_node 8 $S", "torchrun", "a.py"),
+    ("S=a.py\nf() { S=b.py; }\nf | cat\nS=b.py &\necho b.py | S=x\nsrun torchrun --nproc_per_node 8 $S",
+     "torchrun", "a.py"),
+    ("S=b.py\nf() { srun torchrun --nproc_per_node 8 $S; }\nS=a.py f", "torchrun", "a.py"),
+    ("A=(a.py b)\nA+=(c)\nsrun torchrun --nproc_per_node 8 $A ${A[2]} ${#A[@]} ${A[@]}",
+     "torchrun", "a.py c 3 a.py b c"),
+    ("srun torchrun --nproc_per_node 8 a.py \\", "torchrun", "a.py"),
+    # Aliases, and words from a pipe.
+    ("alias t='srun torchrun --nproc_per_node 8'\nX=1 t a.py --x 'b'", "torchrun", "a.py --x b"),
+    ("alias a=b b='a x'\na\nsrun torchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
+    ("printf '%s\\n' a.py --x | xargs -r torchrun --nproc_per_node 8", "torchrun", "a.py --x"),
 ]  # fmt: skip
 
 
@@ -624,6 +638,7 @@ def test_a_function_that_is_called_twice_starts_one_job() -> None:
         "test -f x && T=1 && S=b.py",
         "grep -q x y || S=b.py",
         "[ -f x ] && { T=1; { true; }; S=b.py; }",
+        "f() { S=b.py; }; [ -f x ] && f",
     ],
 )
 def test_what_is_set_under_a_condition_is_not_known(line: str) -> None:
@@ -631,6 +646,74 @@ def test_what_is_set_under_a_condition_is_not_known(line: str) -> None:
     profile, told = taken(text, hosts=("n1", "n2"))
     assert profile.job.script == "a.py" and "$S: ambiguous: " in told
     assert taken(text, hosts=("n1", "n2"), S="b.py")[0].job.script == "b.py"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "read -r -p 'which? ' T S < x", "mapfile -t S < x", "printf -v S %s b.py", "((S+=1))", "(( ++S, T=2 ))",
+        "let S=3", "S[1]=b.py", "S=$(ls)", "for S in b.py; do true; done", "declare -i S=1; S+=1",
+        "while read S; do true; done < x",
+    ],
+)  # fmt: skip
+def test_what_a_command_sets_is_not_known(line: str) -> None:
+    text = f"{TWO}S=a.py\n{line}\nsrun torchrun --nproc_per_node 8 $S\n"
+    assert "${var:S" in read_foreign(text, "file", hosts=["n1", "n2"]).text
+    assert taken(text, hosts=("n1", "n2"), S="b.py")[0].job.script == "b.py"
+
+
+def test_a_function_that_a_condition_defines_is_named() -> None:
+    text = f"{TWO}if x; then\nf() {{ torchrun a.py; }}\nelse\nf() {{ torchrun b.py; }}\nfi\nf\n"
+    assert "10: f: ambiguous: read as line 8 defines it, in the block of line 5" in taken(text, hosts=("n1", "n2"))[1]
+
+
+def test_brackets_and_functions_without_end_stay_cheap() -> None:
+    times = 3_000
+    for text in ("((" * times, "(S=1)\n" * times, "((S++))\n" * times, "f() { S=1 f; }\n" * times + "f\n",
+                 "S=1 f\n" * times, "((a);" + "(a);" * times, "alias a='" + "x " * times + "'\n" + "a\n" * times,
+                 "(" * times + "S=1" + ")" * times, "f() { local S=1; }\n" + "f\n" * times):  # fmt: skip
+        with counted() as calls, suppress(InputError):
+            read_foreign(f"#!/bin/sh\n{text}\nsrun torchrun a.py\n", "f", "sbatch", ["n"])
+        assert calls.number < 100 * len(text), text[:20]
+
+
+LOOP = "#!/bin/bash\nR=0\nHOSTS=(n1 n2)\nfor h in ${{HOSTS[@]}}; do\n  ssh {} &\n  ((R=R+1))\ndone\nwait\n"
+REMOTE = "torchrun --nnodes=${#HOSTS[@]} --nproc_per_node=8 --node_rank=$R a.py --x"
+
+
+@pytest.mark.parametrize(
+    ("line", "hosts"), [(f"$h {REMOTE}", "n1 n2"), (f'-t -p 22 "me@$h" "cd /w && {REMOTE}"', "me@n1 me@n2")]
+)
+def test_a_loop_of_ssh_gives_the_hosts_and_the_command(line: str, hosts: str) -> None:
+    profile, told = taken(LOOP.format(line))
+    assert [f"{one.user}@{one.host}" if one.user else one.host for one in profile.hosts] == hosts.split()
+    assert profile.hosts[0].num_processes == 8 and [profile.job.script, *profile.job.args] == ["a.py", "--x"]
+    assert "4: for: ambiguous: lines 4 to 7: only what ssh starts is read" in told
+    assert ("5: ssh: ambiguous: -t -p 22: dropped" in told) == ("-p" in line)
+    assert [host.host for host in taken(LOOP.format(line), hosts=("b", "c"))[0].hosts] == ["b", "c"]
+    with pytest.raises(InputError, match="the number of hosts in the `for` is 2, and --host is given 1 times"):
+        taken(LOOP.format(line), hosts=("b",))
+    fewer = LOOP.format(line).replace("${#HOSTS[@]}", "3")
+    assert "3, and the number of hosts in the `for` is 2, which counts" in taken(fewer)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "cure"),
+    [
+        (LOOP.format(f"$g {REMOTE}"), "give the hosts by --host"),
+        (LOOP.format(f"$h {REMOTE}").replace("n1 n2", "n{1..2}"), "give the hosts by --host"),
+        (LOOP.format(f"$h {REMOTE}").replace("n1 n2", "n1 n1"), "give the hosts by --host"),
+        (f"#!/bin/sh\nfor h in n1 n2; do true; done\nwhile x; do ssh $h {REMOTE}; done\n", "give the hosts by --host"),
+        (f"#!/bin/sh\nssh n1 {REMOTE} &\nssh n2 {REMOTE}\n", "give the hosts by --host"),
+        (f"#!/bin/sh\npdsh -w n1,n2 {REMOTE}\n", "give the hosts by --host"),
+        (f"#!/bin/sh\ncat x | xargs {REMOTE}\n", "Write them behind the command, without xargs."),
+        (f"#!/bin/sh\necho a.py | xargs -I{{}} {REMOTE} {{}}\n", "Write them behind the command, without xargs."),
+    ],
+)
+def test_a_launcher_started_in_a_way_that_is_not_read_names_what_to_write(text: str, cure: str) -> None:
+    with pytest.raises(InputError, match=r"^file:\d: .*: (?:its words|the script)") as raised:
+        read_foreign(text, "file")
+    assert cure in str(raised.value)
 
 
 @pytest.mark.parametrize("line", ["cd /w && S=b.py", "mkdir -p x && { T=1; S=b.py; }", "[ -f x ] || exit 1\nS=b.py"])

@@ -10,17 +10,21 @@ from typing import Any
 
 import pytest
 
+from disttui.runner.api.diagnosing import Diagnosed
 from disttui.runner.api.ending import stop
 from disttui.runner.api.following import replay
 from disttui.runner.api.listing import refresh
+from disttui.runner.cli.render.run_story import render_run
 from disttui.runner.cli.render.runs import render_runs
 from disttui.runner.formatting import code_words
 from disttui.runner.protocol.files import Exit
+from disttui.runner.render.diagnosis import diagnosis_data, diagnosis_text
 from disttui.runner.render.stopping import stopped_lines
 from disttui.runner.runs.condition import run_word
 from disttui.runner.runs.registry import KnownHost, KnownRun
 from disttui.runner.runs.state import outcome
 from disttui.runner.runs.summary import cause_text
+from disttui.tui.home.rows import details
 from disttui.tui.inventory import read_inventory
 from tests.unit.history_kit import command, kept, lines, mirrored
 from tests.unit.liar_kit import liar, lied, viewer
@@ -191,6 +195,22 @@ def test_a_run_started_when_its_viewer_says_so(tmp_path: Path) -> None:
     assert row["started"] == shown["started"]
 
 
+def test_the_story_has_the_step_of_a_run_without_a_known_last_one(tmp_path: Path) -> None:
+    """`ps` had it, `runs show` and the first line of `attach` had not."""
+    run = kept(tmp_path)
+    mirrored(run, 0, {
+        "spec.json": json.dumps({"disttui": 1, "run": run.run, "node_rank": 0, "started": 5.0}),
+        "events.jsonl": lines({"t": 10, "e": "launch", "attempt": 1}),
+        "attempt-1/rank-0.metrics.jsonl": lines({"t": 11.0, "step": 1240, "loss": 0.09853}),
+        "exit.json": json.dumps({**FINISHED, "t": 12.0}),
+    })  # fmt: skip
+    mirrored(run, 1, {"exit.json": json.dumps({**FINISHED, "t": 12.0})})
+    listed = command(tmp_path, "ps", "--local").stdout
+    assert "1,240" in listed and "0.09853" in listed
+    assert ", step 1,240, loss 0.09853" in command(tmp_path, "runs", "show", "--local", run.run).stdout
+    assert ", step 1,240, loss 0.09853" in command(tmp_path, "attach", run.run).stderr
+
+
 def test_a_run_removed_on_its_hosts_is_lost_for_every_command(tmp_path: Path) -> None:
     """`runs show` and `diagnose` said that it is running; diagnose printed "[Errno 2]" as well."""
     body = """
@@ -260,6 +280,60 @@ def test_a_run_that_stands_still_is_stalled_for_every_command(tmp_path: Path) ->
         mirrored(run, 0, {"events.jsonl": lines(begun, stall, later)})
         assert run.summary()["state"] == "running"
         assert run_word(replay(viewer(tmp_path), run, local=True).state) != "stalled"
+
+
+STOPPING = {"t": 4.0, "e": "stopping", "attempt": 1, "reason": "user", "now": False}
+AGAIN = {"t": 5.0, "e": "failed", "attempt": 1, "cause": {"kind": "host lost", "node": 1}}
+
+
+@pytest.mark.parametrize(("events", "word"), [([STOPPING], "stopping"), ([STOPPING, AGAIN], "restarting")])
+def test_what_a_run_is_about_to_do_is_the_same_for_every_command(
+    tmp_path: Path, events: list[dict[str, Any]], word: str
+) -> None:
+    """`runs show`, `diagnose`, `ps --local` and home said that it is running."""
+    run = kept(tmp_path)
+    run.note_seen({"run": run.run, "node_rank": 0, "state": "running", "attempt": 1, "step": 7})  # asked before
+    begun = {"t": 2.0, "e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": 3}
+    spec = {"disttui": 1, "run": run.run, "node_rank": 0, "started": run.started}
+    steps = lines({"t": 3.0, "step": 7})
+    files = {"spec.json": json.dumps(spec), "attempt-1/rank-0.metrics.jsonl": steps}
+    mirrored(run, 0, {**files, "events.jsonl": lines(begun, *events)})
+    found = replay(viewer(tmp_path), run, local=True)
+    assert told(tmp_path, run) == {word} == {run_word(found.state)}
+    assert f", {word}" in render_run(run, found)[0]
+    diagnosed = Diagnosed(run, found.state, (), asked=False, warnings=())
+    assert diagnosis_text(diagnosed).startswith(f"two-7f3a is {word}: attempt 1\n")
+    assert diagnosis_data(diagnosed)["state"] == word
+    assert read_inventory({"XDG_DATA_HOME": str(tmp_path)}, run.started).runs[0].state == word
+    mirrored(run, 0, {**files, "events.jsonl": lines(begun, *events, {**begun, "attempt": 2})})
+    assert run.summary()["state"] == "running"
+
+
+def test_lists_have_the_cause_of_a_run_that_was_asked_for_before_its_end(tmp_path: Path) -> None:
+    """At its last step. `ps --json` and home had no cause then, and "alive" was true."""
+    run = kept(tmp_path)
+    spec = {"disttui": 1, "run": run.run, "node_rank": 0, "started": run.started}
+    mirrored(run, 0, {
+        "spec.json": json.dumps(spec),
+        "events.jsonl": lines({"t": 10, "e": "launch", "attempt": 1}),
+        "attempt-1/rank-0.metrics.jsonl": lines({"t": 11.0, "step": 7}),
+        "exit.json": json.dumps({**LOST, "t": 12.0}),
+    })  # fmt: skip
+    before = {"state": "running", "alive": True, "attempt": 1, "step": 7, "silent": 9.0, "hosts": ["a", "b"]}
+    run.note_seen({"run": run.run, "node_rank": 0, **before})
+    [row] = json.loads(command(tmp_path, "ps", "--local", "--json").stdout)
+    assert (row["state"], row["alive"], row.get("silent")) == ("failed", False, None)
+    assert row["explain"]["cause"] == "host lost: b"
+    assert read_inventory({"XDG_DATA_HOME": str(tmp_path)}, 3.0).runs[0].cause == "host lost: b"
+
+
+def test_lists_say_why_a_run_could_not_be_started(tmp_path: Path) -> None:
+    run = kept(tmp_path, problem="b: the host refuses the login")
+    [row] = json.loads(command(tmp_path, "ps", "--local", "--json").stdout)
+    [shown] = read_inventory({"XDG_DATA_HOME": str(tmp_path)}, run.started).runs
+    assert row["explain"]["cause"] == shown.cause == "b: the host refuses the login"
+    marks = [point.mark.strip() for point in details(shown, 0.0, "")]
+    assert "cause" in marks and "problem" not in marks
 
 
 def test_a_run_that_a_host_has_again_is_not_lost(tmp_path: Path) -> None:

@@ -227,6 +227,15 @@ def test_memory_that_is_not_reported_is_unknown(said: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("capability", [", 8.9", ", [N/A]", ""])
+def test_a_number_in_a_name_is_not_its_memory(capability: str) -> None:
+    problems: list[str] = []
+    text = f"0, GPU-a, NVIDIA RTX, 4090, 24, 24564, 4, 7, 570.1.1{capability}"
+    (one,) = gpu.parse_gpus(text, problems)
+    assert (one["name"], one["memory_total"], one["use"]) == ("NVIDIA RTX, 4090, 24", 24564 << 20, 7)
+    assert (one["driver"], one["compute_capability"], problems) == ("570.1.1", "8.9" if "8.9" in capability else "", [])
+
+
 def test_a_name_with_commas_moves_no_number() -> None:
     problems: list[str] = []
     (one,) = gpu.parse_gpus("0, GPU-a, NVIDIA GB200, 186GB, HBM3e, 189471, 4, [N/A], 570.1.1, 10.0", problems)

@@ -68,13 +68,13 @@ def test_conditions_hold_by_the_state_of_the_run() -> None:
     assert met(begin("two-7f3a", ("a", "b"), (1, 2))) == set()
 
 
-def mirror(folder: Path, run: str = "two-7f3a", state: str = "failed") -> None:
+def mirror(folder: Path, run: str = "two-7f3a", state: str = "failed", loss: float | str = 1.5) -> None:
     known = kept(folder, run)
     error = {
         "t": 8.0, "e": "error", "attempt": 1, "rank": 2, "at": 8.0, "type": "ValueError", "message": "bad batch",
         "traceback": TRACE,
     }  # fmt: skip
-    metrics = lines({"t": 2.0, "step": 40, "steps": 300, "loss": 2.5}, {"t": 3.0, "step": 41, "loss": 1.5})
+    metrics = lines({"t": 2.0, "step": 40, "steps": 300, "loss": 2.5}, {"t": 3.0, "step": 41, "loss": loss})
     files = {"events.jsonl": lines(BEGUN), "attempt-1/rank-0.metrics.jsonl": metrics}
     mirrored(known, 0, {**files, "exit.json": json.dumps(ended(state)), "attempt-1/rank-0.log": "zero\n"})
     log = "".join(f"line {number}\n" for number in range(9))
@@ -87,7 +87,8 @@ def test_ended_run_is_answered_with_cause_and_evidence(tmp_path: Path) -> None:
     done = command(tmp_path, "wait", "two-7f3a")
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.splitlines() == [
-        "✗ two-7f3a failed, step 41 of 300, loss 1.5",
+        "✗ two-7f3a failed after 0:08 at step 41: rank 2 on b raised ValueError",
+        "  step 41 of 300, loss 1.5",
         "  cause: rank 2 on b raised ValueError: bad batch",
         "  at: train.py:41",
         "  log of rank 2 on b:",
@@ -104,6 +105,19 @@ def test_ended_run_is_answered_with_cause_and_evidence(tmp_path: Path) -> None:
         "train.py:41",
     )
     assert run["explain"]["evidence"]["lines"] == ["line 6", "line 7", "line 8"]
+
+
+@pytest.mark.parametrize("loss", [1.5, "nan"])
+@pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
+def test_an_ended_run_closes_as_in_attach(tmp_path: Path, state: str, loss: float | str) -> None:
+    """`wait` had a line of its own, without the remarks, and called them a cause."""
+    mirror(tmp_path, state=state, loss=loss)
+    attached = command(tmp_path, "attach", "two-7f3a")
+    closing = attached.stderr[attached.stderr.index(" two-7f3a ") - 1 :].partition("\nlogs: ")[0]
+    waited = command(tmp_path, "wait", "two-7f3a").stdout
+    assert waited.startswith(f"{closing}\n  step 41 of 300, loss {loss}\n")
+    assert ("! the loss is nan" in waited) == (state == "finished" and loss == "nan")
+    assert ("cause: " in waited) == (state == "failed")
 
 
 @pytest.mark.parametrize(

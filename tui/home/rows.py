@@ -11,7 +11,7 @@ from textual import events
 from textual.content import Content
 from textual.widgets import Static
 
-from disttui.runner.formatting import amount, duration, rough
+from disttui.runner.formatting import amount, duration, figure, rough
 from disttui.runner.hosts.load import GpuLoad
 from disttui.runner.ids import short
 from disttui.runner.protocol.leases import Lease
@@ -144,7 +144,7 @@ def _run_cells(row: RunRow, now: float, run: str, curve: int) -> list[Cell]:
         state_cell(row.state),
         run,
         [(sparkline(row.losses, curve) if len(row.losses) > 1 else "", "ramp--0")],
-        [(_loss(row.loss), "state--slow" if row.loss in NOT_FINITE else "")],
+        [(figure(row.loss) or "", "state--slow" if row.loss in NOT_FINITE else "")],
         _step(row),
         _span(took) if (took := _took(row, now)) is not None else "",
         [(_when(row.started, now), "table--muted")],
@@ -333,7 +333,7 @@ def _run_details(
         lines.insert(1, ("waits", row.waits))
     if len(row.losses) > 1:
         width, height = chart
-        ends = f"{_loss(row.losses[0])} to {_loss(row.loss)}" + (", rank 0" if row.processes > 1 else "")
+        ends = f"{figure(row.losses[0])} to {figure(row.loss)}" + (", rank 0" if row.processes > 1 else "")
         if height == 1:
             bars = Content.styled(sparkline(row.losses, width), "$accent")
             lines.insert(1, ("loss", Content.assemble(bars, (f"  {ends}", "$muted"))))
@@ -352,7 +352,7 @@ def _run_details(
         lines.append(("note", row.note))
     if silent and not row.over:
         lines.append(("no reply", Content.styled(silent, "$state-unseen")))
-    if row.problem:
+    if row.problem and row.problem != row.cause:
         lines.append(("problem", Content.styled(row.problem, "$state-failed")))
     return lines
 
@@ -361,7 +361,7 @@ def _chart(losses: Sequence[float], width: int, height: int) -> list[tuple[str, 
     """The losses as an area over several lines, with the highest and the lowest at its side."""
     shown, low, high = thinned(losses, width), min(losses), max(losses)
     lines = meters.area([loss - low for loss in shown], len(shown), height, high - low or 1.0)
-    labels = [_loss(high), *[""] * (height - 2), _loss(low)]
+    labels = [figure(high) or "", *[""] * (height - 2), figure(low) or ""]
     return [(label, Content.styled(line, "$accent")) for label, line in zip(labels, lines, strict=True)]
 
 
@@ -457,12 +457,6 @@ def _step(row: RunRow) -> str:
     if row.step is None:
         return ""
     return f"{row.step:,}" + (f" / {row.steps:,}" if row.steps else "")
-
-
-def _loss(value: float | str | None) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return "0" if value == 0 else f"{value:.3f}" if 0.001 <= abs(value) < 10_000 else f"{value:.2e}"
 
 
 def _span(seconds: float) -> str:

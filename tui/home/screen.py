@@ -108,6 +108,8 @@ class HomeScreen(ManagingScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("home.new", "n", "new", "new", "describe hosts and job in the wizard", group=OPEN),
         bind("home.run", "r", "run", "run", "run this profile, or rerun this run with other arguments", group=CHANGE),
+        bind("home.compare", "v", "compare", "compare", "compare the marked runs: losses, and all that differs",
+             group=OPEN),
         bind("home.resume", "R", "resume", "resume", "resume this run from a checkpoint", group=CHANGE, show=False),
         bind("home.stop", "x", "stop", "stop", "stop this run on all hosts", group=CHANGE),
         bind("home.pull", "p", "pull", "pull", "copy the checkpoints and results of this run to here", group=CHANGE,
@@ -117,8 +119,6 @@ class HomeScreen(ManagingScreen):
         bind("home.filter", "slash", "filter", "filter", "show only matching rows", group=VIEW),
         bind("home.edit", "e", "edit", "edit", "open this profile in $EDITOR, then check it", group=CHANGE),
         bind("home.mark", "space", "mark", "mark", "mark this run; compare, stop, delete and tag all marked"),
-        bind("home.compare", "v", "compare", "compare", "compare the marked runs",
-             group=OPEN),
         bind("home.sort", "o", "sort", "order", "order by age, name, state or duration", group=VIEW),
         bind("home.notes", "a", "notes", "tags", "tags and a note for this run, kept on this machine", group=CHANGE),
         bind("home.delete", "D", "delete", "delete", "delete this run, on its hosts and here", group=CHANGE),

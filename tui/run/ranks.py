@@ -110,7 +110,7 @@ def _words(state: RunState, host: HostState, first: int) -> list[str]:
         for event in (attempt.errors if attempt and not stopped_by_user(state) else ())
         if event["e"] == "error" or event.get("code") not in (-15, 0)
     }
-    if host.exit is not None or word in ("not seen", "lost", "stopping") or attempt is None:
+    if host.exit is not None or word in ("not seen", "lost", "stopping", "restarting") or attempt is None:
         return ["failed" if rank in failed else word for rank in range(first, first + host.nproc)]
     made_steps = {rank for number, rank in host.series if number == state.attempt}
     words = []

@@ -21,7 +21,7 @@ from disttui.runner.protocol.events import AttemptBegins, Event, Stall
 from disttui.runner.render.status import (
     loss_of,
     metric_words,
-    progress,
+    progress_words,
     stall_words,
     status_line,
     ungrouped,
@@ -371,8 +371,7 @@ def headline(run: KnownRun, state: RunState) -> str:
     words = [f"{short(run.run)}, started {when(run.started)} by {clean(run.by)}: {counts}"]
     if state.attempt > 1:
         words.append(f"attempt {state.attempt}")
-    if done := progress(state):
-        words.append(f"step {done[0]:,.0f}/{done[1]:,.0f}")
+    words += progress_words(state)
     words += metric_words(state.metrics, loss_of(state))
     if state.result is None:
         words.append(f"{duration(time.time() - run.started)} so far")

@@ -14,7 +14,7 @@ from disttui.runner.cli.render.live import headline
 from disttui.runner.diagnose.cause import causes
 from disttui.runner.formatting import clock, duration
 from disttui.runner.ids import short
-from disttui.runner.render.story import attempt_words, describe, ending, is_lost
+from disttui.runner.render.story import attempt_words, describe, ending, is_lost, recorded_word
 from disttui.runner.render.waiting import explain
 from disttui.runner.runs.contents import EventLine
 from disttui.runner.runs.hooks import end_summary
@@ -32,9 +32,8 @@ def render_run(run: KnownRun, found: Replay) -> list[str]:
     """The lines of `disttui runs show`."""
     lines = [headline(run, found.state)]
     known = run.summary()
-    lost = is_lost(found.state)
     if found.state.result is None:
-        lines[0] += f", {'lost' if lost else known['state']}"
+        lines[0] += f", {recorded_word(run, found.state)}"
     if known["state"] in ("stopping", "stopped") and known["note"]:
         lines.append(known["note"])
     if run.sandbox:
@@ -44,15 +43,14 @@ def render_run(run: KnownRun, found: Replay) -> list[str]:
     if timeline:
         lines += ["", "timeline (the leader's clock)", *timeline]
     lines += ["", "profile as run", *_indented(yaml.safe_dump(dict(run.profile), sort_keys=False, allow_unicode=True))]
-    if found.state.result is not None or lost:
+    if found.state.result is not None or is_lost(found.state):
         lines += ["", *ending(found.state, found.state.elapsed, run.folder, {}, len(found.state.attempts))]
     return lines
 
 
 def run_json(run: KnownRun, found: Replay) -> dict[str, object]:
     """The same as data."""
-    result = found.state.result
-    word = result.get("state") if result else "lost" if is_lost(found.state) else run.summary()["state"]
+    word = recorded_word(run, found.state)
     look = ended(run, found.state, run.folder)
     return {
         **end_summary(run, found.state),

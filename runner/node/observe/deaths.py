@@ -75,6 +75,8 @@ indented."""
 _GROUP = re.compile(r"\s*\+ Exception Group Traceback \(most recent call last\):$")
 _OF_A_GROUP = re.compile(r"ExceptionGroup: .{0,400} \(\d+ sub-exceptions?\)$")
 _MEMBER = re.compile(r"\s*\+[-+]+(?: (?:\d+|\.\.\.) -+)?$")
+_MOST_TRACEBACKS = 64
+"""Tracebacks that are looked at for one that is a rank's own: each time all that is before it is read."""
 _LONGEST = 2000
 _LONGEST_MARK = 200
 _TAIL = 64 * 1024
@@ -170,7 +172,9 @@ def _of_ranks(lines: list[str]) -> Words | None:
 def _shortened(text: str) -> Iterator[str]:
     """The text, then without its last traceback, and so on: before torch 2.2 nothing marks the lines of a rank."""
     yield text
-    while (start := text.rfind(_FIRST)) >= 0:
+    for _ in range(_MOST_TRACEBACKS):
+        if (start := text.rfind(_FIRST)) < 0:
+            return
         text = text[:start]
         yield text
 
@@ -227,7 +231,7 @@ def _unmarked(lines: list[str]) -> list[str]:
         return lines
     # The time and other numbers differ from line to line.
     alike, begins_alike = (
-        re.compile(r"\d{1,20}".join(map(re.escape, re.split(r"\d{1,20}", one)))) for one in (mark, mark.split()[0])
+        re.compile(r"\d+".join(map(re.escape, re.split(r"\d+", one)))) for one in (mark, mark.split()[0])
     )
     plain = [_PREFIX.sub("", line) for line in lines]
     if not alike.match("".join(plain[start + 1 : start + 2])):

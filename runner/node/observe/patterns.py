@@ -53,7 +53,7 @@ _SPACED = re.compile(
 # A loss without a sign between, with the words in front of it: ctc loss 0.4 is a part, batch avg loss 0.6 the whole.
 _SPACED_LOSS = re.compile(
     rf"(?<![\w./-])((?:[A-Za-z][\w()]{{0,20}} ){{0,3}}(?:[a-z]{{1,12}}_)?)loss(?: is)?\s{{1,12}}({_NUMBER})"
-    rf"(?![\w.])(?!\s?[:=]){_WHOLE}",
+    rf"(?!\w|\.\S)(?!\s?[:=]){_WHOLE}",
     re.IGNORECASE,
 )
 _DECIMAL_BEHIND = re.compile(r" \d{1,20}\.\d")
@@ -134,6 +134,16 @@ _RUN_TABLE = re.compile(r"\s{1,8}train_loss\s{2,60}=\s")
 _RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGNORECASE)
 # Python's 1_000 for 1,000
 _UNDERSCORES = re.compile(r"(?<![\w.])\d{1,3}(?:_\d{3}){1,4}(?![\w.])")
+# step 1.2k/10k, iter: 900/10k, "step": "10k"
+_ABBREVIATED = re.compile(
+    r"\b((?:(?:global[_ ])?step|iter|iteration)['\"]?(?:\s?[:=]|\s?\[|\s)\s{0,4}['\"]?\[?\s{0,4})"
+    r"(\d{1,12}(?:\.\d{1,3})?)((?-i:[kKM])?)(?:(\s?/\s?)(\d{1,12}(?:\.\d{1,3})?)((?-i:[kKM])?))?(?![\w.]|,\d)",
+    re.IGNORECASE,
+)
+# A decimal comma behind a zero, where it parts no thousands: loss: 0,53
+_DECIMAL_COMMA = re.compile(
+    r"(loss['\"]?(?:\s{0,4}[:=]\s{0,4}|\s)['\"]?0),(\d{1,20})(?![\d.]|,\d|[eE][-+]?\d)", re.IGNORECASE
+)
 # The first of several values in brackets: loss=[2.5, 2.3]
 _OF_SEVERAL = re.compile(r"\s?,\s?[-+\d.]")
 # By clu's writer, behind absl's mark: [250] accuracy=0.75, loss=2.3
@@ -148,6 +158,7 @@ _KEY = re.compile(r"""(['"])([\w./ -]{1,60})(?=['"]\s{0,4}:)""")
 # or a rank in front; a loss in front is that of the training.
 _VALIDATION = re.compile(
     r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s?:"
+    r"|\s{1,4}accuracy: \d{1,3}\.\d%, avg loss:"  # PyTorch's first tutorial, below its Test Error:
     r"|(?:(?!loss).){0,120}(?<![\w./-])(?:(?:val|valid|validation|validating|eval|evaluation|evaluating|test set)"
     r"(?: results?| metrics)?(?:\s?[]|)]|\s(?:epoch|step|iter)\b| \(step"
     r"|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s)"
@@ -204,6 +215,7 @@ _NAMES = {
     "loss": "loss", "train_loss": "loss", "training_loss": "loss", "lm_loss": "loss", "total_loss": "loss",
     "loss_train": "loss", "train_loss_step": "loss", "reduced_train_loss": "loss", "loss_train_total": "loss",
     "losses_total_loss": "loss", "step_loss": "loss", "train_ce_loss": "loss", "train_crossentropyloss": "loss",
+    "avr_loss": "loss",
     "val_loss": "val_loss", "eval_loss": "val_loss", "valid_loss": "val_loss", "validation_loss": "val_loss",
     "loss_val": "val_loss", "loss_valid": "val_loss", "loss_validation": "val_loss", "loss_eval": "val_loss",
     "val_loss_epoch": "val_loss", "valid_loss_epoch": "val_loss", "validation_loss_epoch": "val_loss",
@@ -256,6 +268,7 @@ def recognise(line: str) -> Optional[Record]:
     if len(line) > LONGEST:
         return None
     line = _UNDERSCORES.sub(lambda found: found.group().replace("_", ""), _WRAPPED.sub(r"\1", line))
+    line = _DECIMAL_COMMA.sub(r"\1.\2", _ABBREVIATED.sub(_in_full, line))
     line = _GROUP.sub(_ungrouped, line)
     result = _RESULT.match(line)
     if result:
@@ -276,6 +289,18 @@ def recognise(line: str) -> Optional[Record]:
     tells = not _TELLING.isdisjoint(found) and (steps or "accuracy" in found)
     part = steps and any(name.endswith("_loss") or name.startswith("loss_") for name in found)
     return found if trained or tells or part else None
+
+
+def _in_full(found: "re.Match[str]") -> str:
+    """A counter without k and M; as it is where it has none."""
+    name, step, unit, slash, total, unit_of_total = found.groups("")
+    if not unit + unit_of_total:
+        return found.group()
+    return f"{name}{_whole(step, unit)}{slash}{_whole(total, unit_of_total) if total else ''}"
+
+
+def _whole(number: str, unit: str) -> int:
+    return round(float(number) * _FACTORS.get(unit, 1))
 
 
 def _ungrouped(group: "re.Match[str]") -> str:
@@ -328,7 +353,7 @@ def first_epoch(line: str) -> Optional[int]:
     """The number of a training's first epoch, where the step of a line counts the batches of one epoch; else None."""
     in_epoch = _BRACKETS.search(line)
     if in_epoch:
-        return 1 if "(train)" in in_epoch.group(0).lower() else 0
+        return 1 if in_epoch.group(0).lower().startswith(("epoch(train)", "epoch [")) else 0  # mmengine, mmcv
     for counter in (_BATCHES, _IN_EPOCH):
         if counter.search(line):
             return 1
@@ -344,11 +369,13 @@ def _unquoted(found: Record, line: str) -> None:
     for match in _SPACED.finditer(line):
         name, number, total = match.groups()
         put(found, name, number, total, "ms" if name.lower() == "ms/batch" else None)
-    for match in _PAIR.finditer(line):
+    for at, match in enumerate(_PAIR.finditer(line)):
         several = "[" in match.group() and bool(_OF_SEVERAL.match(line, match.end()))
         if several and canonical(match.group(1))[0].endswith("loss"):
             continue
-        if not _is_source(line, match) and not (in_epoch and match.start() <= in_epoch.start() < match.end()):
+        if not _is_source(line, match, first=not at) and not (
+            in_epoch and match.start() <= in_epoch.start() < match.end()
+        ):
             put(found, *match.groups())
     if "train_time" in found and "epoch" in found:
         found["step_time"] = found.pop("train_time")  # ESPnet's iter_time is that of the data
@@ -429,7 +456,8 @@ def _count(found: Record, line: str) -> "Optional[re.Match[str]]":
     return in_epoch
 
 
-def _is_source(line: str, match: "re.Match[str]") -> bool:
+def _is_source(line: str, match: "re.Match[str]", *, first: bool) -> bool:
+    """Whether a pair is the line of a source file that a logger prints; only the first of a line can be."""
     name = match.group(1)
     if _SOURCE.search(name):
         return True
@@ -437,7 +465,7 @@ def _is_source(line: str, match: "re.Match[str]") -> bool:
         line[: match.start()],
         match.group(0).rstrip() == f"{name}:{match.group(2)}" and match.group(2).isdigit(),
     )
-    logged = tight and bool(_LOGGED.search(before)) and not _PAIR.search(before)
+    logged = first and tight and bool(_LOGGED.search(before))
     return (logged or before.endswith(":")) and canonical(name)[0] not in _KNOWN
 
 

@@ -21,7 +21,7 @@ _OTHER_UNIT = re.compile(
 )
 # The same by rich: Epoch 0/9 ━━━━╸ 12/100 0:00:01 • 0:00:10 8.10it/s train_loss: 1.20; times and speed may be absent.
 _RICH = re.compile(
-    r"[━╸╺─][━╸╺─ ]{3,400}\s(?:\d{1,3}%\s{1,4})?(\d{1,12})/(\d{1,12})(?![\d.])"
+    r"(?<![━╸╺─])(?<![━╸╺─] )[━╸╺─][━╸╺─ ]{3,400}\s(?:\d{1,3}%\s{1,4})?(\d{1,12})/(\d{1,12})(?![\d.])"
     r"(?:\s{1,4}[\d:-]{4,12}){0,2}(?: • [\d:-]{4,12})?(?:\s{1,4}\d{1,12}(?:\.\d{1,12})?\s?it/s)?(.*)"
 )
 # Keras has the epoch in a line of its own: 12/100 [==>...] - ETA: 9s - loss: 1.2, 12/100 ━━━ 9s 3ms/step - loss: 1.2

@@ -21,6 +21,8 @@ _APP_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
 # GPU 0: NVIDIA A100 (UUID: GPU-5…), and below it   MIG 3g.40gb     Device  0: (UUID: MIG-a…)
 _CARD = re.compile(r"GPU \d{1,4}:.{0,200}\(UUID: (\S{1,80})\)")
 _SLICE = re.compile(r"\s{1,8}MIG (\S{1,40})\s{1,20}Device\s{1,8}\d{1,4}: \(UUID: (\S{1,100})\)")
+# 9.0; a version of a driver has more digits.
+_CAPABILITY = re.compile(r"\d{1,2}\.\d|\[?N/A\]?|\[.{1,40}\]")
 # How a missing number is written.
 _NO_NUMBER = ("[", "ERR!", "N/A", "Unknown")
 # Messages of healthy machines: none of them is a problem.
@@ -74,8 +76,10 @@ def parse_gpus(text: str, problems: List[str]) -> List[Gpu]:
     """Read the answer to --query-gpu (FIELDS, then perhaps compute_cap; csv, noheader, nounits)."""
     gpus: List[Gpu] = []
     for row in _rows(text):
-        while len(row) > len(FIELDS) and number(row[3]) is None and not row[3].startswith(_NO_NUMBER):
-            row[2:4] = [f"{row[2]}, {row[3]}"]  # a name may hold commas
+        if len(row) > len(FIELDS):
+            # A name may hold commas: what stands behind it is counted from the end.
+            behind = len(FIELDS) - 3 + bool(_CAPABILITY.fullmatch(row[-1]))
+            row[2:-behind] = [", ".join(row[2:-behind])]
         if len(row) < len(FIELDS) or not row[0].isdigit():
             complain(row, problems)
             continue

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from disttui.runner.hosts.discovery import flaw_of
 from disttui.runner.planning.interop import from_accelerate, front_ends
-from disttui.runner.planning.interop.draft import Translation, Unread, shown
+from disttui.runner.planning.interop.draft import Machine, Translation, Unread, shown
 from disttui.runner.planning.interop.shell import (
     Piece,
     SimpleCommand,
+    State,
     UnreadScriptError,
     Variables,
     Word,
@@ -85,6 +87,16 @@ _OTHER_LAUNCHERS = {
     *("xpmem", "bagua", "xla_dist", "runai", "sky", "pdsh", "clush", "parallel"),
 }
 """Start processes in a way of their own."""
+_WORDS_READ = "its words are what another command prints", "Write them behind the command, without xargs."
+_ELSEWHERE = (
+    "the script reaches the other hosts itself",
+    "Write the launcher's command alone in its place, and give the hosts by --host in the order of the node ranks.",
+)
+_IN_PLACE = {"xargs": _WORDS_READ, **dict.fromkeys(("ssh", "pdsh", "clush", "parallel"), _ELSEWHERE)}
+"""Why they are not translated where they start a launcher, and what to write."""
+_NAMES_LAUNCHER = re.compile(
+    r"(?:^|[\s/])(?:torchrun|accelerate launch|deepspeed|mpirun|mpiexec|torch\.distributed\.\w+)\s"
+)
 _PREPARES = {
     *("hostname", "nvidia-smi", "rocm-smi", "dcgmi", "mkdir", "cp", "mv", "rm", "ln", "rsync", "tar", "unzip", "chmod"),
     *("cat", "ls", "echo", "date", "df", "free", "lscpu", "printenv", "touch", "sleep", "wget", "curl", "git", "pip"),
@@ -258,6 +270,8 @@ def _other(words: list[str], found: JobLine) -> JobLine | None:
     starts = starts or (base in _WRAPPERS and rest[:1] in (["run"], ["exec"], ["start"]))
     if starts or only_unknown(first):
         found.kind, found.value = "unread", " ".join(words)
+        if base in _IN_PLACE and _NAMES_LAUNCHER.search(found.value):
+            found.why, found.cure = _IN_PLACE[base]
         return found if starts or found.launcher or found.srun else None
     if not (found.launcher or found.srun) or base in {*_PREPARES, *_WRAPPERS}:
         return None
@@ -358,6 +372,7 @@ _SETUP = ("source", ".", "module", "ml", "conda", "mamba", "micromamba", "spack"
 """What prepares the environment of the job, as `activate` does."""
 _OF_THE_SCRIPT = {
     **dict.fromkeys(("echo", "printf", "date", "which", "ls", "pwd", "env", "nvidia-smi", "clear"), "it prints only"),
+    **dict.fromkeys(("((", "let"), "it calculates when the job starts"),
     **dict.fromkeys(("set", "shopt", "shift", "getopts", "trap"), "it is for this script's own shell"),
     **dict.fromkeys(("sleep", "wait", "exit", "true", ":", "return"), "it starts nothing"),
 }
@@ -381,6 +396,18 @@ _LAUNCHER_DOES = {
     ),
 }
 _READ_WHOLE = re.compile(r"(?:IFS=\S* )?read (?:-r )?-r?d *(?:''|\"\") (?:-r )?(\w+)\b.*", re.DOTALL)
+_SETS = re.compile(r"([A-Za-z_]\w*)\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)")
+"""What a calculation sets."""
+_READS = {"read": "adinNptu", "mapfile": "CcdnOsu", "readarray": "CcdnOsu"}
+"""What sets variables by what it reads, with its options that have a value."""
+_PLAIN_XARGS = re.compile(r"-[rtx]+|--no-run-if-empty|--verbose|--exit")
+_LONGEST_XARGS = 100_000
+"""Characters that become the words of one command."""
+_SSH_VALUED = frozenset("-" + letter for letter in "BbcDEeFIiJLlmOoPpRSWw")
+"""Options of ssh that take the next word as their value."""
+_COST_OF_ALIASES = 16
+"""Characters of a value that cost as much as one that is read as a command."""
+_BY_LOOP = "the number of hosts in the `for`"
 _READS_ITS_SCRIPT = re.compile(r"(?:^|[\s/])(?:ba)?sh(?: -\w+)* *(?:-s )? *<<")
 """A shell whose script is what it reads."""
 _MOST_NESTED = 5
@@ -447,17 +474,47 @@ class _Body:
         """Whether the next command of a chain depends on what this one asks."""
         self._asked = False
         """Whether this command depends on one before."""
+        self._piped = False
+        """Whether the command before prints into this one, which then runs in a shell of its own."""
+        self._local: list[list[State]] = []
+        """Of each function that runs: what its own variables were before."""
+        self._doubtful: dict[str, int] = {}
+        """Name → the line of the block in which a function is defined."""
+        self._aliases: dict[str, str] = {}
+        self._integers: set[str] = set()
+        """Variables to which numbers are added."""
+        self._hosts: tuple[str, list[str]] | None = None
+        """The variable of a `for`, and the words that it goes through, where they are known."""
 
     def read(self, text: str, above: int, outer: JobLine, depth: int = 0) -> None:
         """Take over the commands of a script, or of one inside a word of line `above`."""
         self._last = max(self._last, above or len(text.splitlines()))
         try:
             given = (replace(command, line=above) if above else command for command in commands(text))
-            for command in self._outside_functions(given):
-                self._command(command, outer, depth)
+            self._each(self._outside_functions(given), outer, depth)
         except UnreadScriptError as error:
             line, what = error.args
             self._draft.ambiguous(above or line, "…", what)
+
+    def _each(self, given: Iterable[SimpleCommand], outer: JobLine, depth: int) -> None:
+        """Take over commands; what those in brackets set is not known behind them."""
+        kept: tuple[int, list[str] | None] | None = None
+        for command in given:
+            if command.inside and kept is None:
+                kept = self._variables.mark(), self._arguments
+            elif not command.inside and kept is not None:
+                self._leave_shell(*kept)
+                kept = None
+            self._command(command, outer, depth)
+        if kept is not None:
+            self._leave_shell(*kept)
+
+    def _leave_shell(self, mark: int, arguments: list[str] | None) -> None:
+        """Undo what a shell of its own has set."""
+        self._variables.undo(mark)
+        if self._arguments is not arguments:
+            self._arguments = arguments
+            self._variables.give(arguments)
 
     def _outside_functions(self, given: Iterator[SimpleCommand]) -> Iterator[SimpleCommand]:
         """The commands outside functions; those inside are stored for the call."""
@@ -482,6 +539,9 @@ class _Body:
                     body.append(replace(command, words=command.words[-len(sources) :]))
                 else:
                     self._functions[name] = line, body
+                    self._doubtful.pop(name, None)
+                    if self._open:
+                        self._doubtful[name] = self._block[0]
                     name, body = "", []
         except UnreadScriptError:
             yield from body
@@ -497,20 +557,32 @@ class _Body:
                 self._draft.dropped(line, shown(name), "a function, read where it is called first")
             return
         self._called[name] = False
-        before, jobs = self._arguments, len(self._jobs)
+        if block := self._doubtful.get(name):
+            what = f"read as line {self._functions[name][0]} defines it, in the block of line {block}"
+            self._draft.ambiguous(line, shown(name), what)
+        before, jobs, asked = self._arguments, len(self._jobs), self._asked
+        mark = self._variables.mark() if asked else 0
+        self._local.append([])
         self._arguments = [field for word in words for field in self._variables.fields(word)]
         self._variables.give(self._arguments)
-        for command in self._functions[name][1]:
-            self._command(command, outer, depth + 1)
+        self._each(self._functions[name][1], outer, depth + 1)
+        own = self._local.pop()
+        for state in reversed(own):
+            self._variables.restore(state)
+        changed = dict.fromkeys(self._variables.undo(mark)) if asked else {}
+        for each in changed.keys() - {state.name for state in own}:
+            self._variables.forget(each, f"line {line} sets it under a condition")
         self._arguments = before
         self._variables.give(before)
         self._called[name] = len(self._jobs) > jobs
 
     def _command(self, command: SimpleCommand, outer: JobLine, depth: int) -> None:
         self._input, self._printed = self._printed, None
+        piped, self._piped = self._piped, command.end == "|"
         words = list(command.words)
         self._asked = command.after == "||" or (command.after == "&&" and self._asks)
-        self._asks = self._asked or command.end == ")" or any(word.source in _TESTS for word in words[:2])
+        tests = any(word.source in _TESTS or word.source.startswith("((") for word in words[:2])
+        self._asks = self._asked or command.end == ")" or tests
         while words and words[0].source in _WITHIN:
             if words.pop(0).source == "{" and (self._asked or self._open[-1:] == ["}"]):
                 self._begin_block(command.line, "{", ())
@@ -525,12 +597,16 @@ class _Body:
         if first == "}":
             return
         if first in _OPENS:
-            self._begin_block(command.line, first, [word.source for word in words[1:2]])
+            self._begin_block(command.line, first, [word.source for word in words[1:2]], words[3:])
             if first in ("if", "while", "until"):
                 before = len(self._jobs)
                 self._command(replace(command, words=tuple(words[1:])), outer, depth)
                 # A condition may start ranks, but a plain program in it only checks something.
                 self._jobs[before:] = [job for job in self._jobs[before:] if job[0].launcher or job[0].srun]
+        elif piped or command.end in ("|", "&"):
+            kept = self._variables.mark(), self._arguments
+            self._run(command, words, outer, depth)
+            self._leave_shell(*kept)
         else:
             self._run(command, words, outer, depth)
 
@@ -543,19 +619,76 @@ class _Body:
         if not words:
             for word in assignments:
                 self._assign(command.line, word)
-        elif first in ("export", "declare", "typeset", "readonly"):
-            for word in words[1:]:
-                self._export(command.line, word)
-        elif first == "local":
-            for word in words[1:]:
-                if "=" in word.source:
-                    self._assign(command.line, word)
+        elif first in ("export", "declare", "typeset", "readonly", "local"):
+            self._declare(command.line, first, words[1:])
         elif first in self._functions:
-            self._call(command.line, first, words[1:], outer, depth)
+            mark = self._variables.mark()
+            names = [self._assign(command.line, word) for word in assignments]
+            given = {name: self._variables.values[name] for name in names if name in self._variables.values}
+            self._call(command.line, first, words[1:], replace(outer, assigned=outer.assigned | given), depth)
+            self._variables.release(mark, names)
+        elif first in self._aliases and depth < _MOST_NESTED:
+            self._expand(command.line, first, [word.source for word in assignments], words[1:], outer, depth)
+        elif first == "alias" and not self._open and not self._asked:
+            for word in words[1:]:
+                self._alias(command.line, word)
         else:
+            for name in self._sets(words):
+                self._forget(command.line, name)
             if first == "shift" or [word.source for word in words[:2]] == ["set", "--"]:
                 self._set_arguments(words)
             self._program(command, words, outer, depth)
+
+    def _expand(
+        self, line: int, alias: str, before: list[str], words: Sequence[Word], outer: JobLine, depth: int
+    ) -> None:
+        """Read what an alias stands for, once, as bash does."""
+        text = self._aliases.pop(alias)
+        if self._variables.has_room(len(text) * _COST_OF_ALIASES):
+            self.read(" ".join((*before, text, *(word.source for word in words))), line, outer, depth + 1)
+        else:
+            self._draft.ambiguous(line, shown(alias), "an alias of too much text; dropped")
+        self._aliases[alias] = text
+
+    def _declare(self, line: int, first: str, words: Sequence[Word]) -> None:
+        """`export`, `local` and the like, with the names behind it."""
+        if first in ("local", "declare", "typeset") and self._local:
+            names = (re.match(r"[A-Za-z_]\w*", word.source) for word in words)
+            self._local[-1] += [self._variables.state(name[0]) for name in names if name]
+        is_integer = any(re.match(r"-\w*i", word.source) for word in words)
+        for word in words:
+            self._integers.update(re.findall(r"^\w+", word.source) if is_integer else ())
+            if first != "local":
+                self._export(line, word)
+            elif "=" in word.source:
+                self._assign(line, word)
+
+    def _sets(self, words: Sequence[Word]) -> list[str]:
+        """The variables that a command sets to what is not known here."""
+        first, rest = words[0].source, [word.source for word in words[1:]]
+        if element := re.match(r"([A-Za-z_]\w*)\[[^\]]{0,200}\]\+?=", first):
+            return [element[1]]
+        if first.startswith("((") or first == "let":
+            text = " ".join(piece.text for word in words for piece in word.pieces)
+            return [one or other for one, other in _SETS.findall(text)]
+        if first == "printf" and rest[:1] == ["-v"]:
+            return rest[1:2]
+        if first == "getopts":
+            return rest[1:2]
+        found = list[str]()
+        while first in _READS and rest:
+            word = rest.pop(0)
+            valued = word[:1] == "-" and word[-1] in _READS[first]
+            found += [word] if word[:1] != "-" else rest[:1] if word.endswith("a") else []
+            del rest[:valued]
+        return [name for name in found if name.isidentifier()]
+
+    def _forget(self, line: int, name: str) -> None:
+        """Note that a command sets a variable."""
+        if self._open:
+            self._block[2].append(name)
+        may_stay = bool(self._open) or self._asked
+        self._variables.forget(name, f"line {line} sets it", may_stay=may_stay)
 
     def _set_arguments(self, words: Sequence[Word]) -> None:
         """What `shift` and `set -- WORDS` make of the arguments."""
@@ -567,17 +700,24 @@ class _Body:
             self._arguments = self._arguments[1:] if self._arguments and len(words) == 1 else None
         self._variables.give(self._arguments)
 
-    def _begin_block(self, line: int, first: str, names: Sequence[str]) -> None:
+    def _begin_block(self, line: int, first: str, names: Sequence[str], words: Sequence[Word] = ()) -> None:
         if not self._open:
             self._block = (line, first, [])
         self._open.append(_OPENS[first])
+        self._hosts = None
         for name in names if first in ("for", "select") else ():
-            self._variables.forget(name, f"the `{first}` of line {line} sets it")
+            listed = [field for word in words for field in self._variables.fields(word)]
+            known = listed and not any(flaw_of(one) or re.search(r"[][{}*?~]", one) for one in listed)
+            self._hosts = (name, listed) if known and len({*listed}) == len(listed) else None
+            self._variables.forget(name, f"the `{first}` of line {line} sets it", may_stay=False)
 
     def _end_block(self, end: int) -> None:
         line, first, names = self._block
         for name in names:
             self._variables.forget(name, f"it depends on the `{first}` of line {line}")
+        if self._draft.wanted_by == (line, _BY_LOOP):
+            self._draft.ambiguous(line, first, f"lines {line} to {end}: only what ssh starts is read, the rest is lost")
+            return
         may = f"; may set {', '.join(dict.fromkeys(names))}" if names else ""
         self._draft.ambiguous(line, first, f"lines {line} to {end} are not evaluated, and lost{may}")
 
@@ -591,6 +731,9 @@ class _Body:
             return name
         if self._asked:
             self._variables.forget(name, f"line {line} sets it under a condition")
+            return name
+        if added and name in self._integers:
+            self._forget(line, name)
             return name
         first, *rest = word.pieces
         skipped = len(name) + 1 + added
@@ -619,6 +762,10 @@ class _Body:
             fields += ["-c", self._input]
         if command.end == "|":
             self._printed = self._prints(command, words[0].source, fields)
+        if _base(fields[0] if fields else "") == "xargs":
+            fields = self._with_words(fields)
+        if self._starts_by_ssh(line, given, fields, outer, depth):
+            return
         if job := command_of(fields, self._variables.values):
             pieces = (piece for word in given for piece in word.pieces)
             job.line, job.names = line, outer.names.union(piece.text for piece in pieces if piece.kind == "name")
@@ -636,6 +783,44 @@ class _Body:
                     self._jobs.append((replace(job, kind="unread", value=" ".join(fields)), len(self._steps)))
         if not self._open and len(self._jobs) == before:
             self._prepares(command, words, fields)
+
+    def _with_words(self, fields: list[str]) -> list[str]:
+        """The command that `| xargs` starts, with the words that it is given; as it is where they are not known."""
+        at = next((at for at, word in enumerate(fields) if at and not _PLAIN_XARGS.fullmatch(word)), len(fields))
+        text = self._input
+        if (
+            text is None
+            or at == len(fields)
+            or fields[at].startswith("-")
+            or len(text) > _LONGEST_XARGS
+            or re.search(r"['\"\\]", text)
+        ):
+            return fields
+        return [*fields[at:], *text.split()]
+
+    def _starts_by_ssh(self, line: int, given: Sequence[Word], fields: list[str], outer: JobLine, depth: int) -> bool:
+        """Take over what `ssh $HOST COMMAND` starts on each host of a `for`."""
+        at = 1
+        while at < len(fields) and fields[at].startswith("-"):
+            at += 2 if fields[at] in _SSH_VALUED else 1
+        if not fields or _base(fields[0]) != "ssh" or at + 1 >= len(fields) or depth >= _MOST_NESTED:
+            return False
+        user, _, host = fields[at].rpartition("@")
+        name, names = self._hosts or ("", [])
+        if self._open != ["done"] or only_unknown(host) != name or self._draft.login:
+            return False
+        opened, self._open, before = self._open, [], len(self._jobs)
+        self.read(" ".join(fields[at + 1 :]), line, outer, depth + 1)
+        self._open = opened
+        if len(self._jobs) == before:
+            return False
+        self._draft.hosts = [Machine(f"{user}@{one}" if user else one) for one in names]
+        self._draft.wanted, self._draft.wanted_by = len(names), (self._block[0], _BY_LOOP)
+        if at > 1:
+            what = f"{shown(' '.join(fields[1:at]))}: dropped: write it into ~/.ssh/config, or as user@host:port"
+            self._draft.ambiguous(line, "ssh", what)
+        self._draft.translated(line, "ssh", f"started on each of {', '.join(names)} → hosts")
+        return True
 
     def _written(self, job: JobLine) -> str:
         """The script that a start names, where this script has written it; else empty."""
@@ -691,16 +876,22 @@ class _Body:
             self._steps.append(_Step(line, as_written(command.source)))
         elif first == "cd":
             self._folder(line, fields)
-        elif first in _OF_THE_SCRIPT:
-            self._draft.dropped(line, shown(first), _OF_THE_SCRIPT[first])
+        elif (what := first if first[:2] != "((" else "((") in _OF_THE_SCRIPT:
+            self._draft.dropped(line, shown(what), _OF_THE_SCRIPT[what])
         elif first == "unset":
             for word in words[1:]:
-                self._variables.forget(word.source, "unset")
+                self._variables.forget(word.source, "unset", may_stay=self._asked)
             self._draft.dropped(line, first, "it takes out what the script has, and no profile has")
         else:
             self._draft.ambiguous(line, shown(first), "not understood, and not run; dropped")
             if _base(first) not in _PREPARES and not self._open:
                 self._draft.unread = Unread(line, shown(self._variables.shown(" ".join(fields))))
+
+    def _alias(self, line: int, word: Word) -> None:
+        """Keep `alias NAME=TEXT` for where it stands."""
+        name, _, text = self._variables.text(word).partition("=")
+        self._draft.dropped(line, shown(f"alias {name}"), "its text stands where it is used")
+        self._aliases[name] = text
 
     def _folder(self, line: int, fields: list[str]) -> None:
         where = fields[1] if len(fields) > 1 else "~"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
+
+_T = TypeVar("_T")
 
 _SPACE = re.compile(r"(?:[^\S\n]|\\\n)+")
 _PLAIN = re.compile(r"[^\s\\'\"$`;&|<>()]+")
 _IN_QUOTES = re.compile(r"[^\"\\$`]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_BRACED = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(?:\[[@*]\])?(?::?([-=?])(.*))?", re.DOTALL)
+_BRACED = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(?:\[([@*]|[0-9]{1,5})\])?(?::?([-=?])(.*))?", re.DOTALL)
+_COUNTED = re.compile(r"#([A-Za-z_]\w*)\[[@*]\]")
 _SUM = re.compile(r"(\w+)(?:([*/+-])(\w+))?")
 _REDIRECTION = re.compile(r"(?:\d*|&)(<<<|<<-?|[<>]&\d|[<>]+[&|]?)")
 _ENDS = re.compile(r";;|&&|\|\||[;&|()\n]")
@@ -37,12 +40,15 @@ class UnreadScriptError(Exception):
 class Piece(NamedTuple):
     """A part of a word."""
 
-    kind: Literal["text", "name", "sum", "output", "array"]
+    kind: Literal["text", "name", "count", "sum", "output", "array"]
     text: str = ""
-    """Text as it is, the name of a variable, what is calculated, the words of an array, or what prints an output."""
+    """Text as it is, the name of a variable or of an array whose words are counted, what is calculated, the words of an
+    array, or what prints an output."""
     quoted: bool = False
     default: str | None = None
     """Of a name."""
+    number: str = ""
+    """Of an array: the number of a word, `@` or `*` for all; the first, where it is empty."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ class SimpleCommand:
     """What ends it, such as `|`; `(` behind the name of a function."""
     after: str = ""
     """`&&` or `||` in front of it."""
+    inside: int = 0
+    """How many round brackets are open around it: each is a shell of its own."""
 
 
 class _Scanner:
@@ -81,6 +89,7 @@ class _Scanner:
         self._writes: Word | None = None
         """The file that the output of the newest command goes to."""
         self._appends = False
+        self._inside = 0
         self._given: Word | None = None
         """What the newest command reads, by `<<<`."""
 
@@ -92,22 +101,22 @@ class _Scanner:
             if space := _SPACE.match(text, self.at):
                 self.at = space.end()
             char = text[self.at : self.at + 1]
-            end = _ENDS.match(text, self.at) if char in ";&|()\n" else None
+            calculated = 0 if words else self._calculated()
+            end = _ENDS.match(text, self.at) if char in ";&|()\n" and not calculated else None
             if end or self.at >= len(text):
                 if words:
                     line, counted = line + text.count("\n", counted, start), start
                     ends = end[0] if end else ""
-                    found = SimpleCommand(
-                        line, text[start:stop], tuple(words), self._given, self._writes, self._appends, ends, after
-                    )
+                    more = (self._given, self._writes, self._appends, ends, after, self._inside)
+                    found = SimpleCommand(line, text[start:stop], tuple(words), *more)
                     if self._here:
                         self._waiting.append((found, len(self._here) if len(self._here) > texts else 0))
                     else:
                         yield found
                 if words or (end and end[0] in ("&&", "||")):
                     after = end[0] if end and end[0] in ("&&", "||") else ""
-                words, texts, self._writes, self._given = [], len(self._here), None, None
-                self.at = end.end() if end else self.at + 1
+                words, texts = [], len(self._here)
+                self._begin_next(end)
                 if not end or end[0] == "\n":
                     yield from self._with_texts()
                     texts = 0
@@ -118,13 +127,26 @@ class _Scanner:
                 self.at = self._line_end()
             else:
                 start = start if words else self.at
-                words.append(self._word())
+                words.append(self._word(calculated))
                 if len(words) > _MOST_WORDS:
                     what = f"a command of more than {_MOST_WORDS:,} words: not understood, and not run"
                     raise UnreadScriptError(
                         line + text.count("\n", counted, start), f"{what}, like all that follows it"
                     )
                 stop = self.at
+
+    def _calculated(self) -> int:
+        """The end of `((N = N + 1))`, which is not run in a shell of its own; 0: something else stands here."""
+        if not self.text.startswith("((", self.at) or self.text[self.at - 1 : self.at] == "(":
+            return 0
+        closing = self._closing(self.at)
+        return closing if self._closing(self.at + 1) == closing - 1 else 0
+
+    def _begin_next(self, end: re.Match[str] | None) -> None:
+        """Go behind what ends a command."""
+        self._inside = max(0, self._inside + {"(": 1, ")": -1}.get(end[0] if end else "", 0))
+        self._writes = self._given = None
+        self.at = end.end() if end else self.at + 1
 
     def _line_end(self) -> int:
         end = self.text.find("\n", self.at)
@@ -161,9 +183,12 @@ class _Scanner:
             yield replace(command, text=read[number - 1]) if number else command
         self._here, self._waiting = [], []
 
-    def _word(self) -> Word:
+    def _word(self, calculated: int = 0) -> Word:
         start, pieces, text = self.at, list[Piece](), self.text
         self._start = start
+        if calculated:
+            self.at = calculated
+            return Word(text[start:calculated], (Piece("text", text[start:calculated], quoted=True),))
         while self.at < len(text):
             char = text[self.at]
             if plain := _PLAIN.match(text, self.at):
@@ -172,7 +197,7 @@ class _Scanner:
             elif char == "\\":
                 after = text[self.at + 1 : self.at + 2]
                 pieces += [Piece("text", after, quoted=True)] if after not in ("", "\n") else []
-                self.at += 2
+                self.at = min(self.at + 2, len(text))
             elif char == "'":
                 end = self._find("'", self.at + 1)
                 pieces.append(Piece("text", text[self.at + 1 : end], quoted=True))
@@ -259,10 +284,12 @@ class _Scanner:
             else:
                 raise self._unclosed(start)
             self.at = brace.end()
+            if counted := _COUNTED.fullmatch(text, start + 2, self.at - 1):
+                return [Piece("count", counted[1], quoted)]
             found = _BRACED.fullmatch(text, start + 2, self.at - 1)
             if found is None or deepest > _DEEPEST:
                 return [Piece("output", text[start : self.at], quoted)]
-            return [Piece("name", found[1], quoted, found[3] if found[2] in ("-", "=") else None)]
+            return [Piece("name", found[1], quoted, found[4] if found[3] in ("-", "=") else None, found[2] or "")]
         if name := _NAME.match(text, start + 1):
             self.at = name.end()
             return [Piece("name", name[0], quoted)]
@@ -304,6 +331,22 @@ def commands(text: str) -> Iterator[SimpleCommand]:
     return _Scanner(text).commands()
 
 
+def _put(known: dict[str, _T], name: str, value: _T | None) -> None:
+    known.pop(name, None)
+    if value is not None:
+        known[name] = value
+
+
+class State(NamedTuple):
+    """What was known of a name."""
+
+    name: str
+    value: str | None
+    assigned: str | None
+    array: tuple[str, ...] | None
+    why: str | None
+
+
 @dataclass
 class Variables:
     """What the variables of a script are known to be, as far as it was read."""
@@ -325,9 +368,52 @@ class Variables:
     """A command whose output is used → the name of that output."""
     divided: set[str] = field(default_factory=set)
     """Names that stand outside quotes, so that a shell makes words of their values."""
+    marks: int = 0
+    """How many times what is set may have to be undone."""
+    before: list[State] = field(default_factory=list)
+    """What the names that were set since the first of the marks were before."""
+
+    def has_room(self, characters: int) -> bool:
+        """Whether so many more may be put in."""
+        self.size += characters
+        return self.size <= _LARGEST
+
+    def mark(self) -> int:
+        """Begin what `undo` ends."""
+        self.marks += 1
+        return len(self.before)
+
+    def undo(self, mark: int) -> list[str]:
+        """Take back what was set since a mark; returns its names."""
+        self.marks -= 1
+        names = [state.name for state in self.before[mark:]]
+        while len(self.before) > mark:
+            self.restore(self.before.pop())
+        return names
+
+    def release(self, mark: int, names: Sequence[str]) -> None:
+        """Take back what was set to some names since a mark, and leave the rest as it is."""
+        self.marks -= 1
+        for name in names:
+            first = next(state for state in self.before[mark:] if state.name == name)
+            self.restore(first)
+        if not self.marks:
+            self.before.clear()
+
+    def state(self, name: str) -> State:
+        """What is known of a name."""
+        return State(name, self.values.get(name), self.assigned.get(name), self.arrays.get(name), self.why.get(name))
+
+    def restore(self, state: State) -> None:
+        """Know of a name what was known before."""
+        _put(self.values, state.name, state.value)
+        _put(self.assigned, state.name, state.assigned)
+        _put(self.arrays, state.name, state.array)
+        _put(self.why, state.name, state.why)
 
     def assign(self, name: str, word: Word) -> None:
         """Take over an assignment; `word` is what stands behind the equals sign."""
+        self._remember(name)
         self.parts[name] = frozenset(piece.text for piece in word.pieces if piece.kind == "name")
         array = next((piece for piece in word.pieces if piece.kind == "array"), None)
         if array is not None:
@@ -336,7 +422,9 @@ class Variables:
                 self.why.pop(name, None)
             self._assign_array(name, array.text, self.arrays.get(name, ()) if added else ())
         elif is_printed(word):
-            self.forget(name, "it is computed when the job starts")
+            self.forget(name, "it is computed when the job starts", may_stay=False)
+        elif name in self.arrays and word.pieces[:1] == (Piece("name", name, quoted=True),):
+            self.forget(name, "text is added to the first word of an array", may_stay=False)
         elif any(
             piece.kind == "name" and piece.text.isdigit() and piece.text not in self.values for piece in word.pieces
         ):
@@ -360,6 +448,9 @@ class Variables:
         if name in self.why or any(map(is_printed, words)):
             self.forget(name, "it is computed when the job starts")
             return
+        if any(word.source.startswith("[") for word in words):
+            self.forget(name, "the words of an array have keys")
+            return
         self.parts[name] |= {piece.text for word in words for piece in word.pieces if piece.kind == "name"}
         fields = (*before, *(field for word in words for field in self.fields(word)))
         self.forget(name, f"more than {_MOST_WORDS:,} words")
@@ -367,12 +458,19 @@ class Variables:
             self.why.pop(name)
             self.arrays[name] = fields
 
-    def forget(self, name: str, why: str) -> None:
-        """Note that a variable may have another value from here on, and why."""
+    def _remember(self, name: str) -> None:
+        if self.marks:
+            self.before.append(self.state(name))
+
+    def forget(self, name: str, why: str, *, may_stay: bool = True) -> None:
+        """Note that a variable has another value from here on, and why; with `may_stay` only perhaps."""
+        self._remember(name)
         before = self.values.pop(name, "")
         self.assigned.pop(name, None)
         self.arrays.pop(name, None)
-        if before and not _UNKNOWN.search(before) and not re.search(r"[{}\n]", before):
+        if not may_stay:
+            self.defaults.pop(name, None)
+        elif before and not _UNKNOWN.search(before) and not re.search(r"[{}\n]", before):
             self.defaults[name] = before
         self.why[name] = why
 
@@ -394,9 +492,10 @@ class Variables:
         found, current = list[str](), None
         for piece in word.pieces:
             if piece.kind == "name" and piece.text in self.arrays:
-                self.size += sum(len(word) + 1 for word in self.arrays[piece.text])
+                words = self._words(piece)
+                self.size += sum(len(word) + 1 for word in words)
                 if self.size <= _LARGEST:
-                    first, *rest = self.arrays[piece.text] or ("",)
+                    first, *rest = words or ("",)
                     *whole, last = [f"{current or ''}{first}", *rest]
                     found, current = [*found, *whole], last or current
                     continue
@@ -411,6 +510,14 @@ class Variables:
                 found += [] if current is None else [current]
                 current = each or None
         return found if current is None else [*found, current]
+
+    def _words(self, piece: Piece) -> tuple[str, ...]:
+        """Those of an array that a piece names."""
+        words = self.arrays[piece.text]
+        if piece.number in ("@", "*") or piece.text in ("@", "*"):
+            return words
+        at = int(piece.number or 0)
+        return words[at : at + 1]
 
     def shown(self, text: str) -> str:
         """A value with references to variables of a profile in place of what is not known."""
@@ -433,13 +540,18 @@ class Variables:
             return name
         if piece.kind == "sum":
             return self._sum(name)
-        if piece.kind in ("output", "array"):
+        if piece.kind == "count" and name in self.arrays:
+            return str(len(self.arrays[name]))
+        is_array = name in self.arrays
+        if piece.kind in ("output", "array", "count") or (piece.number not in ("", "0", "@", "*") and not is_array):
+            name = f"{piece.kind} {name}" if piece.kind == "count" else f"{name}{piece.number}"
             number = len(self.printed) + 1
             known_as = self.printed.setdefault(name, f"VALUE{number}" if number > 1 else "VALUE")
             return self._unknown(known_as, "a command prints it")
-        if name in self.arrays:
-            self.size += sum(map(len, self.arrays[name]))
-            return " ".join(self.arrays[name]) if self.size <= _LARGEST else self._unknown(name, "it is too long")
+        if is_array:
+            words = self._words(piece)
+            self.size += sum(map(len, words))
+            return " ".join(words) if self.size <= _LARGEST else self._unknown(name, "it is too long")
         if name in self.values and (self.values[name] or piece.default is None):
             self.size += len(self.values[name])
             return self.values[name] if self.size <= _LARGEST else self._unknown(name, "it is too long")
