@@ -42,8 +42,8 @@ _PLACES: dict[str, tuple[type[DOMNode], ...]] = {
 _HEAD = """\
 # Keys
 
-Generated from the app's bindings (`python -m tests.key_table`). `?` shows the keys of the current screen, `ctrl+p`
-finds any action, and labels can be clicked. To change a key, use its id in `~/.config/disttui/config.yaml`:
+Generated from the app's bindings (`python -m tests.key_table`). `?` shows the keys of the screen, `ctrl+p` finds any
+action, labels can be clicked. To change a key, use its id (second column) in `~/.config/disttui/config.yaml`:
 
 ```yaml
 keys: {dash.stop: "ctrl+x", home.new: "n,insert"}
@@ -83,14 +83,8 @@ def _rows(bindings: Iterable[Binding]) -> list[str]:
         if shown not in keys.setdefault(name, []):
             keys[name].append(shown)
         words.setdefault(name, (one.tooltip or one.description).replace("rank 0", "this rank"))
-    shown_keys = {
-        name: f"`{some[0]}`–`{some[-1]}`" if len(some) == 10 else _joined(some) for name, some in keys.items()
-    }
-    return [f"* {shown_keys[name]} {words[name]} (`{name}`)" for name in keys]
-
-
-def _joined(keys: Iterable[str]) -> str:
-    return " ".join(f"`{key}`" for key in keys)
+    shown_keys = {name: f"{some[0]}–{some[-1]}" if len(some) == 10 else " ".join(some) for name, some in keys.items()}
+    return [f"    {shown_keys[name]:<16}{name:<20}{words[name].replace('`', '')}" for name in keys]
 
 
 if __name__ == "__main__":

@@ -56,21 +56,20 @@ OF_RANKS = {
     "DISTTUI_RUN": "The run's id.",
     "DISTTUI_NODE": "The host's node rank.",
     "DISTTUI_ATTEMPT": "1, 2, …",
-    "DISTTUI_RESUME": "`1` from the second attempt on, and from the first of `disttui rerun --resume`: resume from the "
-    "newest checkpoint. Otherwise unset.",
-    "DISTTUI_RESUME_FROM": "Set by `disttui rerun --resume`: the checkpoints of the earlier run, to start from while "
+    "DISTTUI_RESUME": "`1` if the script has to resume from the newest checkpoint: from the second attempt on, and "
+    "from the first of `disttui rerun --resume`. Otherwise unset.",
+    "DISTTUI_RESUME_FROM": "The earlier run's checkpoints after `disttui rerun --resume`, to start from while "
     "`DISTTUI_CHECKPOINTS` is empty.",
-    "DISTTUI_CHECKPOINTS": "Folder for checkpoints, `<run_dir>/<run>/checkpoints`; one per host unless hosts "
-    "share `launch.run_dir`.",
-    "DISTTUI_METRICS": 'The rank\'s own file for metrics, one JSON object a line: `{"step": 1, "loss": 2.5}`.',
-    "DISTTUI_DIR": "The attempt's folder, which has the ranks' logs.",
-    "DISTTUI_TAG": "`run/node/attempt`, by which `stop` and `orphans` find every process of the run.",
+    "DISTTUI_CHECKPOINTS": "`<run_dir>/<run>/checkpoints`, one per host unless hosts share `launch.run_dir`.",
+    "DISTTUI_METRICS": 'The rank\'s file for metrics, one JSON object per line: `{"step": 1, "loss": 2.5}`.',
+    "DISTTUI_DIR": "The attempt's folder, with the ranks' logs.",
+    "DISTTUI_TAG": "`run/node/attempt`, by which `stop` and `orphans` find the run's processes.",
     "DISTTUI_INSTRUMENT": "`0` if `launch.instrument` is false, else `1`.",
 }
 OF_DISTTUI = {
-    "DISTTUI_SSH_CONFIG": "A file to use like ssh's `-F`; `--ssh-config` overrides it.",
-    "DISTTUI_PROFILES": "More folders of profiles, separated by `:`; their profiles are used after you confirm.",
-    "DISTTUI_LEASES": "On a host: the folder of its leases instead of /var/tmp, the same for all its users.",
+    "DISTTUI_SSH_CONFIG": "A file as for ssh's `-F`; `--ssh-config` overrides it.",
+    "DISTTUI_PROFILES": "More folders of profiles, separated by `:`, used after you confirm.",
+    "DISTTUI_LEASES": "On a host: the folder of leases instead of /var/tmp, the same for all users.",
 }
 INSIDE = {
     *(
@@ -94,12 +93,12 @@ _OWN = "Its own, in place of"
 _HEAD = """\
 # Profile: all keys and variables
 
-Generated from the schema (`python -m tests.profile_table`). Keys are shown with their defaults; `|` separates accepted
-values, the default first. Times are in seconds.
+Generated from the schema (`python -m tests.profile_table`). `|` separates accepted values, the default first. Times are
+in seconds. Relative paths of this machine start at the profile's file.
 
 `disttui profile validate FILE` checks a profile; `--set launch.restarts=2` overrides a key, `--set job.args.lr=1e-3` an
-argument of the job. [2node.yaml](../profiles/2node.yaml) has comments,
-[library.md](library.md#profiles-made-of-several-files) has `extends` and variables.
+argument. Example: [2node.yaml](../profiles/2node.yaml). `extends` and variables:
+[library.md](library.md#profiles-made-of-several-files).
 """
 
 
@@ -115,15 +114,11 @@ def page() -> str:
             del lines[-1]
         own = [row.split("`")[1].partition(":")[0] for row in rows if _OWN in row]
         lines += [row for row in rows if _OWN not in row]
-        lines += (
-            [f"* {', '.join(f'`{key}`' for key in own)}: For this host, in place of the profile's or job's."]
-            if own
-            else []
-        )
+        lines += [f"* {', '.join(f'`{key}`' for key in own)}: Override the profile's or job's."] if own else []
         lines.append("")
     lines += ["## Variables that every rank gets", "", *_variables(OF_RANKS), ""]
     lines += [
-        "Ranks also get torchrun's variables and those that `disttui profile plan` shows with their reasons.",
+        "Also torchrun's variables and others that `disttui profile plan` shows.",
         "", "## Variables of disttui itself", "",
     ]  # fmt: skip
     lines += _variables(OF_DISTTUI)
@@ -144,10 +139,10 @@ def docstrings(model: type[BaseModel]) -> dict[str, str]:
 
 def _intro(section: str) -> list[str]:
     texts = {
-        "hosts": "A list. Each host is one word (`node1`, `alice@box2:2222`, `local`) or a mapping:",
+        "hosts": "A list of words (`node1`, `alice@box2:2222`, `local`) or mappings:",
         "data": "A list of mappings, such as `{to: ~/data/tokens.bin, from: tokens.bin}`:",
-        "watch": "Each rule is an action (`stall: restart`) or a mapping (`stall: {do: stop, seconds: 90}`). Actions: "
-        + docstrings(WatchSpike)["do"],
+        "watch": "Each rule is an action (`stall: restart`) or a mapping (`stall: {do: stop, seconds: 90}`); `metric` "
+        "of spike, goal and plateau is `loss` by default. Actions: " + docstrings(WatchSpike)["do"],
     }
     return [texts[section], ""] if section in texts else []
 
@@ -158,8 +153,8 @@ def _rows(section: str, model: type[BaseModel]) -> Iterator[tuple[str, str, str,
     prefix = f"{section.partition('.')[2]}." if section.startswith("watch.") else ""
     for name, field in model.model_fields.items():
         key = field.alias or name
-        if prefix and key == "do":
-            continue  # the same for all rules
+        if prefix and key in ("do", "metric"):
+            continue  # in the introduction
         default = _default(section, key, field.default, seen[name])
         expected = _expected(section, key)
         values = [] if section == "watch" else _values(expected)

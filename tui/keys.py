@@ -54,7 +54,7 @@ MOVES = (
 """Keys that move through rows: a widget that uses these implements the three actions."""
 
 ROW_KEYS = (
-    bind("top.open", "enter", "open", "open", "show the selected host or GPU alone", group=OPEN),
+    bind("top.open", "enter", "open", "open", "show this host or GPU alone", group=OPEN),
     bind("top.sort", "s", "sort(1)", "sort", "by the next column", group=VIEW),
     bind("top.sort_back", "S", "sort(-1)", "sort back", "by the previous column", group=VIEW, show=False),
     bind("top.turn", "v", "turn", "reverse", "reverse the order", group=VIEW, show=False),

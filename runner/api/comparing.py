@@ -57,7 +57,7 @@ class Comparison:
 
 
 def compare(viewer: Viewer, one: KnownRun, other: KnownRun, *, local: bool = False) -> Comparison:
-    """Compare two runs that are known here.
+    """Compare two known runs.
 
     Args:
         local: Take results from what is stored here, without asking hosts.

@@ -40,7 +40,7 @@ class Diagnosed:
 
 
 def diagnose(viewer: Viewer, run: KnownRun, words: Callable[[Diagnosed], str] | None = None) -> Diagnosed:
-    """Ask every rank of a running run where it is, or find the cause of a failed one.
+    """Ask every rank of a run where it is, or find why it failed.
 
     Args:
         words: Makes the text that is stored of the ranks' answers, for the time after their end.

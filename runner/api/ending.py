@@ -71,7 +71,7 @@ class StopResult:
 def stop(
     viewer: Viewer, run: KnownRun, *, now: bool = False, tell: Callable[[HostNotice | StopAsked], object] = ignore
 ) -> StopResult:
-    """Stop a run from any machine that reaches one of its hosts, and wait until it is stopped.
+    """Stop a run by any of its hosts, and wait for its end.
 
     A run whose supervisors were killed is settled.
 
@@ -95,7 +95,7 @@ def stop_runs(
     now: bool = False,
     tell: Callable[[KnownRun, HostNotice | StopAsked], object] = lambda run, news: None,
 ) -> list[StopResult | DisttuiError]:
-    """Stop several runs concurrently, with one connection for each host; for each run its result, or its error."""
+    """Stop several runs concurrently, over one connection per host; for each run its result, or its error."""
     stops = [_Stop(viewer, run, now, tell) for run in runs]
     with ExitStack() as links:
         for config in dict.fromkeys(run.ssh_config for run in runs):
@@ -375,7 +375,7 @@ class OldRuns(NamedTuple):
 
 
 def old_runs(viewer: Viewer, *, older: float | None = None, over: int | None = None) -> OldRuns:
-    """The ended runs older than `older` seconds, and the oldest ones until the rest needs at most `over` bytes.
+    """Ended runs older than `older` seconds, and the oldest until the rest needs at most `over` bytes.
 
     Removes nothing: `remove` does.
     """

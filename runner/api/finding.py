@@ -39,12 +39,12 @@ _NAME = re.compile(r"[\w\[:][\w.:%+=~^@\[\]-]*")
 
 
 def known_runs(viewer: Viewer) -> tuple[list[KnownRun], list[str]]:
-    """Every run that is known here, newest first, and the problems of unreadable ones."""
+    """All known runs, newest first, and problems of unreadable ones."""
     return registry.known_runs(viewer.environ)
 
 
 def find_run(viewer: Viewer, text: str) -> KnownRun:
-    """The run with this id or beginning of one, or the only one that another word of `select_runs` denotes.
+    """The run with this id or its beginning, or the only one that `select_runs` finds.
 
     Raises:
         InputError: There is no such run, which lists similar ids, or there are several.
@@ -58,7 +58,7 @@ def find_run(viewer: Viewer, text: str) -> KnownRun:
 
 
 def select_runs(viewer: Viewer, words: Sequence[str], *, mine: bool = False) -> list[KnownRun]:
-    """The runs that are known here and that words denote, each once, in the order of the words.
+    """Known runs that words denote, each once, in their order.
 
     Args:
         words: Ids or beginnings of such, names of sweeps, `@latest`, or `@failed`.
@@ -120,7 +120,7 @@ def adopt(
     run_dir: str | None = None,
     trust_hosts: bool = False,
 ) -> KnownRun:
-    """Find a run on a host, started by any user, and store what is needed to view and stop it.
+    """Find any user's run on a host, and store what is needed to view and stop it.
 
     Args:
         text: The run's id, or its beginning.

@@ -59,7 +59,7 @@ def follow(
 def attach(
     viewer: Viewer, run: KnownRun, *, wishes: Wishes | None = None, only_look: bool = False
 ) -> Iterator[Following]:
-    """Follow a run that is running or has ended: mirrored records come first, logs from their tails.
+    """Follow a running or ended run: mirrored records first, logs from their tails.
 
     Raises:
         DisttuiError: No host of the run can be reached, and the mirror is not complete.
@@ -128,7 +128,7 @@ class Fired:
 
 
 def try_rules(viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, local: bool = False) -> list[Fired]:
-    """What the rules of `watch` would have found in the metrics and events of a run, in the order of time.
+    """What `watch` rules would have found in a run's metrics and events, in order of time.
 
     Rules are judged rank by rank, each the first time that it holds in an attempt, as if nothing had been done then.
     `log` is judged by the lines that are stored, at the times at which they were written.

@@ -29,7 +29,7 @@ def import_profile(
     script: str | None = None,
     login: str | None = None,
 ) -> Imported:
-    """The profile that says the same as a file of Accelerate, MPI, DeepSpeed or Slurm. Nothing of it is run.
+    """A profile made of a file of Accelerate, MPI, DeepSpeed or Slurm. Nothing of it is run.
 
     Args:
         kind: None: recognised from the content.
@@ -81,7 +81,7 @@ def _text(path: Path) -> str:
 
 
 def export_profile(profile: Profile, target: Target, prepared: Prepared | None = None) -> Exported:
-    """The files that do what a profile says. Nothing is written.
+    """Files that do what a profile says. Nothing is written.
 
     Args:
         prepared: With what its hosts have, for values that the profile leaves to them.
@@ -106,7 +106,7 @@ def export_profile(profile: Profile, target: Target, prepared: Prepared | None =
 
 
 def save_exported(exported: Exported, profile: Profile, folder: Path) -> list[Path]:
-    """Write the files into a folder; none that is there is replaced.
+    """Write the files of `export_profile` into a folder; none that is there is replaced.
 
     Raises:
         InputError: One is there already, or cannot be written.

@@ -120,7 +120,7 @@ def who(viewer: Viewer, hosts: Sequence[str] = (), *, gpus: bool = True) -> Host
 
 
 def queue(hosts: Sequence[HostLeases]) -> tuple[WaitingRun, ...]:
-    """The queued runs of hosts that `who` has asked, in their order."""
+    """The queued runs of hosts that `who` has asked, in order."""
     places: dict[tuple[str, str], QueuePlace] = {}
     found: dict[tuple[str, str], list[WaitingPart]] = {}
     for host in hosts:
@@ -153,7 +153,7 @@ def dropped(viewer: Viewer, places: Collection[Place]) -> tuple[RunStatus, ...]:
 
 
 def move(viewer: Viewer, run: KnownRun, to: Literal["first", "last"]) -> Moved:
-    """Have a queued run trade places with the user's first or last run in the queue of its hosts.
+    """Trade a queued run's place with the user's first or last run in the queue.
 
     Runs of other users keep their places.
 
@@ -209,7 +209,7 @@ def _waits(lease: Lease, uid: int) -> bool:
 def lease(
     viewer: Viewer, hosts: Sequence[str], gpus: Sequence[int] | None, *, seconds: float | None, note: str = ""
 ) -> tuple[str, ...]:
-    """Lease hosts by hand, all or none of them; returns their names.
+    """Lease all of these hosts by hand, or none. Returns their names.
 
     Args:
         gpus: The GPUs of each; None: the whole host.

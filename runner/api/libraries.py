@@ -250,7 +250,7 @@ class Checked(NamedTuple):
 
 
 def add_library(name: str, where: str, environ: Mapping[str, str] = os.environ) -> Synced | None:
-    """Put a library into the user's config, and clone it where it is a git repository; None: it is a folder.
+    """Add a library to the user's config, and clone it if it is a git repository; None: it is a folder.
 
     Args:
         where: The address of a git repository, or a folder.
@@ -281,7 +281,7 @@ def add_library(name: str, where: str, environ: Mapping[str, str] = os.environ) 
 
 
 def remove_library(name: str, environ: Mapping[str, str] = os.environ, *, unsent: bool = False) -> None:
-    """Take a library out of the user's config, and remove its clone. A folder that is shared stays.
+    """Remove a library from the user's config, and its clone. A shared folder stays.
 
     Args:
         unsent: Also where something that was saved has not been sent; it is lost then.
@@ -302,7 +302,7 @@ def remove_library(name: str, environ: Mapping[str, str] = os.environ, *, unsent
 def sync_libraries(
     environ: Mapping[str, str] = os.environ, name: str | None = None
 ) -> Iterator[tuple[Library, Synced]]:
-    """Bring all libraries that are git repositories together with their remotes, or one.
+    """Synchronize all libraries that are git repositories, or one, with their remotes.
 
     Raises:
         RemoteError: One is not reached.
@@ -341,7 +341,7 @@ def _holds_no_secret(library: Library, entry: LibraryEntry) -> None:
 def check_libraries(
     names: Sequence[str] = (), environ: Mapping[str, str] = os.environ
 ) -> Iterator[tuple[str, list[Checked]]]:
-    """Check whole libraries by their names, or folders; without any, all libraries but the examples.
+    """Check whole libraries by name, or folders; without any, all libraries but the examples.
 
     Raises:
         InputError: There is no such library and no such folder.

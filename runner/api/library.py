@@ -67,7 +67,7 @@ def read_profile(
     check_job: bool = True,
     environ: Mapping[str, str] = os.environ,
 ) -> ReadProfile:
-    """A profile by its name or path, for viewing only.
+    """A profile by name or path, for viewing only.
 
     Args:
         overrides: `KEY=VALUE`, as of `--set`.
@@ -124,7 +124,7 @@ def script_job(script: Path, args: Sequence[str] = ()) -> dict[str, object]:
 def script_profile(
     script: Path, hosts: Sequence[str], args: Sequence[str] = (), overrides: tuple[str, ...] = ()
 ) -> Profile:
-    """A profile for a script of this machine, whose folder goes to every host with each run.
+    """A profile for a script here, whose folder is sent to every host with each run.
 
     Args:
         hosts: As a profile names them.
@@ -213,7 +213,7 @@ def _unsigned(library: Library, path: Path, signature: Signature | None) -> Inpu
 def load_profile(
     name: str, overrides: tuple[str, ...] = (), *, questions: Questions | None = None, trusted: bool = False
 ) -> Profile:
-    """A profile by its name or path, to be run; asks the user where another user may have written it.
+    """A profile by name or path, to be run. Asks the user where another user may have written it.
 
     Args:
         trusted: Use it without asking.

@@ -50,7 +50,7 @@ class Compared(NamedTuple):
 
 
 def read_for_edit(name: str, environ: Mapping[str, str] = os.environ, *, new: bool = False) -> LibraryEdit:
-    """A profile or an inventory (`team/inventory/lab`) of a library as it is now, by its name.
+    """A profile or inventory (`team/inventory/lab`) of a library as it is now.
 
     Args:
         new: It need not exist.
@@ -83,7 +83,7 @@ def read_for_edit(name: str, environ: Mapping[str, str] = os.environ, *, new: bo
 def save_profile(
     reading: LibraryEdit, text: str | None, environ: Mapping[str, str] = os.environ, *, subject: str = ""
 ) -> Saved:
-    """Save what became of a profile that was read for an edit; in a repository as a commit. None removes it.
+    """Save the edited text of a profile; in a repository as a commit. None removes it.
 
     Raises:
         InputError: It is not a valid profile, holds what looks like a secret, or cannot be written.
@@ -111,7 +111,7 @@ def save_at(path: Path, text: str, before: str | None, environ: Mapping[str, str
 
 
 def copy_profile(source: str, to: str, environ: Mapping[str, str] = os.environ, *, replace: bool = False) -> Saved:
-    """Save a profile, by its path or name, under a name of a library, such as `team/2node`.
+    """Save a profile, by path or name, under a name of a library, such as `team/2node`.
 
     Raises:
         InputError: It is not a valid profile, or another one has this name and `replace` is false.
@@ -188,7 +188,7 @@ def _text_in(repository: Repository, commit: str, reading: LibraryEdit) -> str |
 
 
 def restore_profile(name: str, commit: str, environ: Mapping[str, str] = os.environ) -> Saved:
-    """Save a profile as a commit has it, over what it is now.
+    """Save a profile as it was in a commit.
 
     Raises:
         InputError: There is no such commit, or the profile is not in it.

@@ -72,7 +72,7 @@ def list_runs(
     at: Collection[Place] | None = None,
     wanted: RunFilter = RunFilter(),
 ) -> Listing:
-    """List the runs that are known here, with the states that their hosts report.
+    """Known runs, with the states that their hosts report.
 
     Args:
         hosts: List the runs of these alone, and ask them for those of all users.

@@ -79,7 +79,7 @@ class Orphans:
 
 
 def orphans(viewer: Viewer, hosts: Sequence[str] = (), *, end: bool = False, run: str | None = None) -> Orphans:
-    """Find the processes, ports and GPU memory that ended runs have left.
+    """Find processes, ports and GPU memory left by ended runs.
 
     Args:
         hosts: The hosts to search; none: those of all runs that are known here, or this machine.

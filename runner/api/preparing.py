@@ -219,7 +219,7 @@ def prepare(
     ignore_leases: bool = False,
     queued: bool = False,
 ) -> Prepared:
-    """Reach all hosts of a profile, probe them, plan and check. Starts nothing.
+    """Reach all hosts of a profile, probe, plan and check. Starts nothing.
 
     Args:
         news: Takes the progress of each host: node rank, `connecting`, `probing`, `ready` or `failed`, a note. Called
@@ -281,7 +281,7 @@ class Tested(NamedTuple):
 
 
 def try_notify(viewer: Viewer, profile: Profile) -> list[Tested]:
-    """Send a notification from every host to every place that the profile and the user's config name.
+    """Send a notification from every host to every configured place.
 
     Raises:
         InputError: They name none, or a reference has no value.

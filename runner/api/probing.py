@@ -43,7 +43,7 @@ def facts_over(link: Link, host: str, asked: Asked | None = None) -> HostFacts:
 
 
 def probe(viewer: Viewer, hosts: Sequence[str]) -> list[Probed]:
-    """Connect to hosts concurrently and probe each: cores, memory, GPUs, network, torch.
+    """Probe hosts concurrently: cores, memory, GPUs, network, torch.
 
     Args:
         hosts: ssh aliases, user@host:port, or `local`; one that is named twice is probed once.

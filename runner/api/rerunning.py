@@ -145,7 +145,7 @@ def resumed_run(run: KnownRun) -> KnownRun | None:
 
 
 def newest_checkpoint(viewer: Viewer, run: KnownRun, limit: float = REACH) -> Checkpoint | None:
-    """The newest checkpoint of a run on any of its hosts, else of the run that it continued.
+    """A run's newest checkpoint on its hosts, else that of the run it continued.
 
     Raises:
         DisttuiError: None was found, and not all hosts could be asked: whether there is one is unknown.
@@ -219,7 +219,7 @@ _OF_CHECKPOINT = re.compile(re.escape(FOLDER) + r"/(" + index.CHECKPOINT_NAME.pa
 
 
 def export_weights(source: Path, to: Path) -> ExportedWeights:
-    """Write the weights of a checkpoint here, or of the newest in a folder of some, as .safetensors or .pt.
+    """Write the weights of a checkpoint here, or a folder's newest, as .safetensors or .pt.
 
     Raises:
         InputError: The checkpoint is incomplete or damaged, or the file cannot be written.
@@ -233,7 +233,7 @@ def export_weights(source: Path, to: Path) -> ExportedWeights:
 def fetch_weights(
     viewer: Viewer, run: KnownRun, to: Path, tell: Callable[[PullNews], object] = ignore
 ) -> ExportedWeights:
-    """Copy the newest checkpoint of a run from its hosts, for as long as it takes, and write its weights as one file.
+    """Write the weights of a run's newest checkpoint on its hosts as one file.
 
     A run that was resumed and has saved none yet has the weights of the run that it continues; a notice says so.
 

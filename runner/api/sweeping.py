@@ -127,7 +127,7 @@ def start_sweep(
 
 
 def find_sweep(viewer: Viewer, name: str) -> Sweep:
-    """A sweep that was started here, with how its runs are now. Raises InputError."""
+    """A sweep started here, with its runs' current state. Raises InputError."""
     found = load_sweep(viewer.environ, name)
     rows = {row["run"]: row for row in list_runs(viewer).rows}
     return replace(found, runs=tuple(replace(one, status=rows.get(one.run)) for one in found.runs))

@@ -101,7 +101,7 @@ def conditions(text: str) -> tuple[Condition, ...]:
 def wait(
     viewer: Viewer, runs: Sequence[KnownRun], until: str = "end", *, first: bool = False, timeout: float | None = None
 ) -> list[Waited | DisttuiError]:
-    """Wait until each run has met a condition or has ended; survives lost connections.
+    """Wait until each run has met a condition or ended. Survives lost connections.
 
     A run that ends is not waited for any longer, whatever the condition.
 

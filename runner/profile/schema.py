@@ -109,50 +109,49 @@ class Profile(Model):
     """A whole profile. The order of the fields matters: a check sees what stands above it."""
 
     disttui: Annotated[Literal[1], BeforeValidator(_version)]
-    """The version of the schema: 1."""
+    """Version of the schema: 1."""
     name: f.RunName
-    """Ids of runs begin with it; not given: the file's name."""
+    """Beginning of its runs' ids; default: the file's name."""
     description: f.Prose = ""
     """For people."""
     num_processes: f.Processes = None
-    """Processes per machine, as torchrun's --nproc-per-node; auto: one for each GPU, or each core."""
+    """Processes per host, as --nproc-per-node; auto: one per GPU, or per core."""
     python: f.Python = None
-    """The interpreter on the hosts; auto: the first that has torch of the login's python3, Conda's environments, and
-    .venv, venv and env in `workdir` and in the home folder."""
+    """Interpreter on the hosts; auto: the first with torch of the login's python3, Conda's environments, and .venv,
+    venv and env in `workdir` and the home folder."""
     activate: f.Word = ""
-    """A line for bash that is run first, in `workdir`, such as `conda activate x`; if it fails nothing is started."""
+    """Line for bash, run first, in `workdir`, such as `conda activate x`; if it fails nothing is started."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
-    """Variables of every rank; those of the job and of a host go over these."""
+    """Variables of every rank; the job's and a host's override them."""
     transport: f.Transport | None = None
-    """How to log in to the hosts; ssh: the ssh program, with its Kerberos, hardware keys and open ControlMasters; not
-    given: as your config says, else builtin."""
+    """ssh: the ssh program, with its Kerberos, hardware keys and open ControlMasters; default: your config's, else
+    builtin."""
     hosts: tuple[Host, ...]
-    """The machines, each as one word or as a mapping; node rank 0 is the first."""
+    """The machines; the first is node rank 0."""
     job: Job
     """What runs."""
     data: Annotated[tuple[Data, ...], f.few(MOST_DATA)] = ()
-    """Files that every host has before the ranks start, each copied once: a list of mappings."""
+    """Files that every host has before the ranks start, each copied once."""
     container: Container | None = None
-    """Run it in a container on every host; the interpreter is the image's python3 unless `python` says otherwise."""
+    """Run in a container on every host."""
     launch: Launch = Launch()
     """How it is started, watched and ended."""
     slurm: Annotated[Slurm | None, Field(validate_default=True)] = None
-    """Run as a job of Slurm; `hosts` has its login node alone."""
+    """Run as a job of Slurm; `hosts` is its login node."""
     parallel: Parallel = Parallel()
-    """How the built-in job's model is spread over the ranks."""
+    """How the built-in job's model is spread."""
     precision: Annotated[Precision, f.one_of("auto", "fp32", "bf16", "fp16")] = "auto"
-    """Of the built-in job, and of Accelerate by its launchers; auto: bf16 where all GPUs have it, else fp32."""
+    """For the built-in job and Accelerate's launchers; auto: bf16 if all GPUs have it, else fp32."""
     metrics: Metrics = Metrics()
-    """How metrics are read from a log of your own form."""
+    """How to read a log of your own form."""
     on_end: OnEnd = OnEnd()
-    """What is done when a run has ended, on the machine that started it, once a disttui there sees the end; both get a
-    summary as JSON, and 10 s."""
+    """What the machine that started a run does at its end, once a disttui there sees it; each gets a JSON summary, and
+    10 s."""
     watch: Watch = Watch()
-    """What is looked for while a run trains, and what is done then: notify, stacks (store where every rank is),
-    snapshot (ask for a checkpoint), stop, restart, or rollback (restart from a checkpoint before the trouble)."""
+    """What to look for while a run trains, and what to do then."""
     notify: Notify = Notify()
-    """Where the hosts send that the run has started, ended, failed or stalled; your config can set a default for all
-    of your runs as `notifications`."""
+    """Where the hosts send that the run has started, ended, failed or stalled; default: `notifications` in your
+    config."""
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
     _template: dict[str, Any] = PrivateAttr(default_factory=dict)

@@ -52,23 +52,23 @@ class Host(Model):
     here."""
 
     host: f.HostText
-    """An ssh alias, a name or an IP address, with user@ and :port if need be; `local` for this machine."""
+    """An ssh alias, name or IP address, with user@ and :port if needed; `local`: this machine."""
     name: f.HostName = ""
-    """Its label, unique in the profile; not given: `host`."""
+    """Unique label; default: `host`."""
     user: f.User | None = None
-    """The login name; not given: ssh's own choice."""
+    """Login name; default: ssh's own."""
     port: f.Port | None = None
-    """Of its SSH server; not given: ssh's own choice."""
+    """SSH port; default: ssh's own."""
     transport: f.Transport | None = None
     """Its own, in place of the profile's."""
     num_processes: f.Processes = None
     """Its own, in place of the profile's."""
     gpus: f.Gpus = None
-    """Indices of the GPUs to use, [] for none; auto: those that nobody uses."""
+    """Indices of GPUs to use, [] for none; auto: free ones."""
     quota: f.Quota | None = None
-    """The most of its GPUs that one user may have at a time, and the most runs on its CPUs; not given: all."""
+    """Most GPUs, and most CPU runs, of one user at a time; default: all."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
-    """Variables of this host's ranks, over the job's and the profile's."""
+    """Variables of its ranks, over the job's and profile's."""
     python: f.Python = None
     """Its own, in place of the profile's."""
     activate: f.Word = ""
@@ -76,9 +76,9 @@ class Host(Model):
     workdir: f.Folder | None = None
     """Its own, in place of the job's."""
     address: f.Ip = None
-    """The IP address that the other hosts reach it by; auto: tried out."""
+    """IP address for the other hosts; auto: tried out."""
     interface: f.Interface = None
-    """The network interface of NCCL and gloo; auto: the one that routes to the master."""
+    """Network interface of NCCL and gloo; auto: the route to the master."""
 
     @property
     def endpoint(self) -> Address:
@@ -117,16 +117,16 @@ class Sync(Model):
     """Code of this machine that every run gets a copy of."""
 
     source: Annotated[f.LocalFolder, Field(alias="from")] = "."
-    """The folder on this machine; a relative one starts at the profile's file."""
+    """Folder on this machine."""
     to: f.Folder | None = None
-    """The folder on the hosts in which each run gets a folder of its own; not given: the run's folder in `run_dir`."""
+    """Folder on the hosts for each run's copy; default: in the run's folder."""
     exclude: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
-    """Files and folders to leave out, in the form of .gitignore but without `!`, such as [data/, "*.bin"]; a file
-    .disttuiignore in the folder has more of them, a line each."""
+    """What to leave out, as in .gitignore without `!`, such as [data/, "*.bin"]; the folder's .disttuiignore may list
+    more, one per line."""
     include: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
-    """What to send although it is large, looks like a secret, or is left out without git, in the same form."""
+    """What to send although it is large, looks like a secret, or is left out without git."""
     max: f.FileSize = 100 * 10**6
-    """The size above which a file is left out."""
+    """Larger files are left out."""
 
     @model_validator(mode="before")
     @classmethod
@@ -151,14 +151,12 @@ class Environment(Model):
     """Python packages of the job, in an environment of its own on every host."""
 
     source: Annotated[f.LocalFolder, Field(alias="from")] = "."
-    """A file of this machine: requirements.txt, uv.lock beside its pyproject.toml, or conda's environment.yml; or a
-    folder with one of them. A relative path starts at the profile's file."""
+    """requirements.txt, uv.lock beside its pyproject.toml, conda's environment.yml, or a folder with one of them."""
     inherit: f.Flag = False
-    """Whether the packages of the host's own `python`, torch above all, are there as well; only with a requirements
-    file."""
+    """Also use packages of the host's `python`, such as torch; only with a requirements file."""
     wheels: f.LocalFolder | None = None
-    """A folder of this machine with wheels, which are sent to the hosts and used in place of a package index; not
-    given: hosts that reach none get what this machine downloads for them."""
+    """Folder of this machine with wheels in place of a package index; default: hosts that reach no index get what this
+    machine downloads."""
 
     @model_validator(mode="before")
     @classmethod
@@ -170,35 +168,33 @@ class Job(Model):
     """What runs: exactly one of `builtin`, `script`, `module` and `command`."""
 
     builtin: Annotated[Literal["bytegpt"], f.one_of("bytegpt")] | None = None
-    """The job that comes with disttui; `disttui profile bytegpt` lists its arguments."""
+    """The built-in job; `disttui profile bytegpt` lists its arguments."""
     script: f.Script | None = None
-    """A Python file, a zip or a folder with __main__.py, from `workdir` on."""
+    """A Python file, zip or folder with __main__.py, relative to `workdir`."""
     module: f.Module | None = None
-    """A module, as `python -m` takes it."""
+    """As for `python -m`."""
     command: tuple[f.Word, ...] | None = None
-    """A program with its arguments, started once per rank; its ranks cannot be asked for stacks."""
+    """A program with arguments, started once per rank; has no stacks."""
     args: tuple[f.Word, ...] = ()
-    """Arguments of the job, word by word: no shell reads them."""
+    """Arguments, word by word; no shell reads them."""
     workdir: f.Folder = "~"
-    """The folder on the hosts that the job runs in."""
+    """The job's folder on the hosts."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
-    """Variables of every rank, over the profile's; `${env:NAME}` is taken from your shell at the start,
-    `${file:~/.token}` from a file that is yours alone, `${cmd:pass show x}` from a command that your config allows;
-    none is stored."""
+    """Variables of every rank, over the profile's; [secrets](security.md#secrets): `${env:NAME}`, `${file:~/.token}`,
+    `${cmd:pass show x}`."""
     outputs: Annotated[tuple[f.Below, ...], f.few(MOST_OUTPUTS)] = ()
-    """Folders and files below `workdir`, such as [out/], that `disttui runs pull` also copies."""
+    """Paths below `workdir`, such as [out/], that `disttui runs pull` also copies."""
     wrap: tuple[f.Word, ...] = ()
     """Words before the interpreter, such as [apptainer, exec, img.sif]; `disttui logs` has their output."""
     sync: Sync | None = None
-    """A folder of this machine that is sent to all hosts, such as `.`, or a mapping; each run gets a copy of its own,
-    which is its `workdir`. What git tracks and does not ignore is sent; without git, or where it ignores all files, all
-    but the usual leftovers."""
+    """Folder of this machine to send, such as `.`, or a mapping; each run gets its own copy, as its `workdir`. What git
+    tracks and does not ignore is sent; without git, or if it ignores all files, all but usual leftovers."""
     environment: Environment | None = None
-    """The packages of the job: a file of this machine such as `requirements.txt`, or a mapping. Each host makes an
-    environment from it with `python`, once, and its runs share that."""
+    """Packages: a file of this machine, such as `requirements.txt`, or a mapping; each host installs them once, with
+    `python`."""
     setup: Annotated[tuple[f.Prose, ...], f.few(MOST_COMMANDS)] = ()
-    """Commands for bash, such as [make], run in `workdir` before the ranks start: once on each host, and again when
-    they, the code of `sync` or the environment change; `disttui logs` has their output."""
+    """Commands for bash, such as [make], run in `workdir` before the ranks: once per host, and again when they, the
+    code of `sync` or the environment change; `disttui logs` has their output."""
 
     @property
     def target(self) -> Target:
@@ -234,42 +230,39 @@ class Launch(Model):
     """How the gang is started, watched and ended. Times in seconds."""
 
     launcher: Annotated[Launcher | Literal["slurm"], f.one_of(*get_args(Launcher), "slurm")] = "torchrun"
-    """What starts the ranks of a host; accelerate: torchrun, with the variables that Accelerate reads; mpirun: one MPI
-    world over all hosts; slurm: torchrun, in a job as the section `slurm` describes it."""
+    """What starts the ranks ([launchers](launchers.md))."""
     backend: Annotated[Backend, f.one_of("auto", "nccl", "gloo", "mpi")] = "auto"
-    """auto: nccl where every process has a GPU, else gloo; mpi: with launcher mpirun, and a torch built with MPI."""
+    """auto: nccl if every process has a GPU, else gloo; mpi: needs launcher mpirun and a torch built with MPI."""
     master: f.AutoText = None
-    """An IP address, or the name of the first host; auto: the address that all hosts have reached."""
+    """An IP address, or the first host's name; auto: the address that all hosts have reached."""
     ports: f.Ports = (29500, 29599)
-    """First and last port between the hosts; the first that are free are taken."""
+    """First and last port between hosts; the first free ones are used."""
     join_timeout: f.SomeSeconds = 60.0
-    """How long all hosts are waited for at the start."""
+    """How long to wait for all hosts at the start."""
     host_timeout: f.SomeSeconds = 60.0
-    """How long a host may be silent until it counts as lost."""
+    """Silence after which a host is lost."""
     rejoin_timeout: f.Seconds = 0.0
-    """With restarts left: how long a lost host is waited for; the time counts from when it must have ended its own
-    ranks; 0: not at all."""
+    """With restarts left: how long to wait for a lost host, after it must have ended its ranks."""
     restarts: Annotated[int, whole(0, 1000)] = 0
-    """Further attempts after a failure. None follows an attempt that ended within a minute and never showed that it
-    trains (by a metric, a process group or a log that grows for some seconds), unless a host was lost. None follows
-    two attempts with the same error at the same logged step, if the second has written no file to the job's folder or
-    to that of checkpoints."""
+    """Further attempts after a failure. None follows one that ended within a minute without showing that it trains (a
+    metric, a process group or some seconds of growing log), unless a host was lost; nor two with the same error at the
+    same logged step, if the second wrote no file to the job's or checkpoint folder."""
     resume_args: tuple[f.Word, ...] = ()
-    """Added to the job's arguments from the second attempt on, such as [--init_from=resume]; by `rerun --resume`
-    from the first."""
+    """Added to the job's arguments from the second attempt on, such as [--init_from=resume]; by `rerun --resume` from
+    the first."""
     grace: f.Seconds = 10.0
-    """How long ranks that are asked to end have for it, until they are killed."""
+    """Time for ranks to end before they are killed."""
     instrument: f.Flag = True
-    """Whether ranks report errors and can be asked for stacks; false: only their output is followed."""
+    """Whether ranks report errors and stacks, besides output."""
     preload: tuple[f.Module, ...] = ()
-    """What each host imports once for its ranks, which are then forked, such as [torch, torch._dynamo]; ranks import
-    for themselves wherever a forked one might differ (docs/launchers.md)."""
+    """Modules to import once per host before forking its ranks, such as [torch, torch._dynamo]
+    ([conditions](launchers.md#one-import-for-the-ranks-of-a-host))."""
     allow_differences: f.Flag = False
-    """Whether hosts may have different versions of the job's code, as `--allow-differences` says."""
+    """Whether the job's code may differ between hosts."""
     run_dir: f.RunDir = RUN_DIR
-    """The folder on the hosts for logs and checkpoints."""
+    """Folder on the hosts for logs and checkpoints."""
     log_limit: f.LogSize = None
-    """Bytes of a rank's log that its host keeps at least, the newest; none: all."""
+    """Newest bytes of a rank's log that its host keeps at least; none: all."""
 
     @model_validator(mode="after")
     def _check_mpi(self) -> Launch:
@@ -283,22 +276,21 @@ class Parallel(Model):
     """How the model is spread over the ranks."""
 
     strategy: Annotated[Strategy, f.one_of("auto", "ddp", "fsdp", "hsdp")] = "auto"
-    """Of the built-in job, and of Accelerate by its launchers; auto: as the sizes say; where they say nothing ddp, or
-    hsdp or fsdp where the model is too large for the smallest rank's memory."""
+    """For the built-in job and Accelerate's launchers ([layouts](parallel.md))."""
     dp_replicate: f.Size = None
-    """Copies of the model, each training on samples of its own; auto: what the other sizes leave."""
+    """Copies of the model; auto: what the other sizes leave."""
     dp_shard: f.Size = None
-    """Ranks that share one copy's weights, each training on samples of its own; auto: as the strategy says."""
+    """Ranks that share a copy's weights; auto: as the strategy says."""
     tp: f.Size = None
-    """Ranks that share every layer (tensor parallel), best inside one host; auto: 1."""
+    """Ranks that share every layer (tensor parallel); auto: 1."""
     cp: f.Size = None
     """Ranks that share every sequence (context parallel); auto: 1."""
     pp: f.Size = None
-    """Stages of consecutive layers, each on ranks of its own (pipeline parallel); auto: 1."""
+    """Stages of consecutive layers (pipeline parallel); auto: 1."""
     sync_interval: Annotated[int, whole(1, 1_000_000)] = 1
-    """Of ddp, for slow links: steps that each rank trains alone until weights are averaged (local SGD); 1: none."""
+    """With ddp: steps between averages of weights (local SGD); 1: none."""
     compress: Annotated[Compress, f.one_of("none", "bf16", "fp16", "powersgd")] = "none"
-    """Of ddp, for slow links: what gradients are sent as; powersgd needs numpy, sends least, changes the loss most."""
+    """With ddp: form of sent gradients; powersgd needs numpy, sends least, changes the loss most."""
 
 
 def _image(value: str) -> str:
@@ -323,13 +315,13 @@ class Container(Model):
     """What the launcher and all ranks of a host run in."""
 
     image: Annotated[f.Word, AfterValidator(_image)]
-    """Its name, or for apptainer also a file, which `job.sync` can bring."""
+    """Name; for apptainer also a file, which `job.sync` can bring."""
     runtime: Annotated[Runtime, f.one_of(*get_args(Runtime))]
-    """podman, docker, apptainer or enroot, which every host has."""
+    """Needed on every host."""
     mounts: tuple[Annotated[f.Word, AfterValidator(_mount)], ...] = ()
-    """Folders of the hosts, such as [~/data, /scratch:/data:ro]. The run's folder and `workdir` are always there."""
+    """Folders of the hosts, such as [~/data, /scratch:/data:ro]."""
     options: tuple[f.Word, ...] = ()
-    """More options of the runtime, such as [--memory=64g]."""
+    """Options of the runtime, such as [--memory=64g]."""
 
     def spec(self, gpus: bool) -> ContainerSpec:
         """As spec.json has it; `gpus`: with those of NVIDIA."""
@@ -363,15 +355,14 @@ class Data(Model):
     """Files that every host has before its ranks start."""
 
     to: Annotated[f.Folder, AfterValidator(_data_place)]
-    """Their path on every host, such as ~/data/tokens.bin; what stood there before must have come by
-    this key too."""
+    """Path on every host, such as ~/data/tokens.bin; replaces only what this key put there."""
     source: Annotated[f.LocalFolder, AfterValidator(_data_source), Field(alias="from")]
-    """A file or folder of this machine; host:/path or host:~/path of a host of the profile; an address https://…,
-    s3://… (with aws or s5cmd on a host) or hf://datasets/ORG/NAME (with hf), a folder if it ends in /."""
+    """A file or folder of this machine; host:/path or host:~/path of a host of the profile; https://…, s3://… (needs
+    aws or s5cmd on a host) or hf://datasets/ORG/NAME (needs hf), a folder if it ends in /."""
     size: f.FileSize | None = None
-    """The room that it takes, for addresses that do not say: checked before anything is fetched."""
+    """Space needed, for addresses that do not say; checked before fetching."""
     sha256: Annotated[f.Text, AfterValidator(_sha256)] | None = None
-    """Of the file's content, which must have it; needed for http://…"""
+    """Required hash of the file; needed for http://…"""
 
     @property
     def host_path(self) -> tuple[str, str]:
@@ -395,34 +386,34 @@ class OnEnd(Model):
     """What is done where a run was started from, when it has ended; both get its summary as JSON."""
 
     command: tuple[f.Word, ...] = ()
-    """A program with its arguments; it gets the summary on its standard input."""
+    """Program and arguments, with the summary on standard input."""
     webhook: f.Url | None = None
-    """A web address that the summary is posted to."""
+    """Web address to post the summary to."""
 
 
 class Notify(Model):
     """Where the hosts send what happens to a run, with every viewer closed."""
 
     webhook: f.Address | None = None
-    """A web address that gets each notification as JSON."""
+    """Web address that gets each notification as JSON."""
     slack: f.Address | None = None
-    """The address of an incoming webhook of Slack, as a reference: `${env:SLACK_WEBHOOK}`."""
+    """Incoming webhook, as a reference: `${env:SLACK_WEBHOOK}`."""
     discord: f.Address | None = None
-    """The address of a webhook of Discord, as a reference."""
+    """Webhook, as a reference."""
     ntfy: f.Address | None = None
-    """A topic of ntfy, such as https://ntfy.sh/my-topic."""
+    """Topic, such as https://ntfy.sh/my-topic."""
     email: f.MailAddress | None = None
-    """A mail server, login and receiver: `smtps://me:${env:MAIL_PASSWORD}@mail.example.org/me@example.org`."""
+    """Server, login, receiver: `smtps://me:${env:MAIL_PASSWORD}@mail.example.org/me@example.org`."""
     events: Annotated[tuple[NotifyEvent, ...], f.few(len(get_args(NotifyEvent)))] = ()
-    """Which of started (from the queue), ended, failed, stalled, recovered and alarm; not given: all."""
+    """Which of started (from the queue), ended, failed, stalled, recovered and alarm; default: all."""
 
 
 class WatchNonFinite(Model):
     """A loss or a gradient norm that is not finite, two or five records in a row."""
 
     do: Annotated[Action, f.one_of(*get_args(Action))] = "notify"
-    """notify, stacks (store where every rank is), snapshot (SIGUSR1 to the ranks that handle it, on which the built-in
-    job writes a checkpoint), stop, restart or rollback."""
+    """notify, stacks (store where every rank is), snapshot (SIGUSR1 to ranks that handle it; the built-in job writes a
+    checkpoint), stop, restart, rollback (restart from a checkpoint before the trouble)."""
 
 
 class WatchEvent(Model):
@@ -436,16 +427,16 @@ class WatchStall(WatchEvent):
     """Silence of all ranks: no step, and no output."""
 
     seconds: f.SomeSeconds | None = None
-    """How long it lasts; not given: 30 s, five usual pauses and twice the longest."""
+    """How long it lasts; default: 30 s, five usual pauses and twice the longest."""
 
 
 class WatchLog(WatchNonFinite):
     """A line in a rank's log, or its absence."""
 
     pattern: f.Expression
-    """A regular expression of Python's kind, searched for in each line of at most 2,000 characters."""
+    """Python regular expression, searched for in lines of up to 2,000 characters."""
     absent: f.SomeSeconds | None = None
-    """Seconds without a line that matches, of rank 0 and of ranks that had one; not given: a line that matches."""
+    """Instead: seconds without a match, of rank 0 and of ranks that had one."""
 
 
 class WatchSpike(WatchNonFinite):
@@ -461,7 +452,7 @@ class WatchSlow(WatchNonFinite):
     """Steps that take longer than they did before."""
 
     percent: f.Percent = 30.0
-    """How far the rate is below its own best."""
+    """How far below its own best rate."""
     seconds: f.SomeSeconds = 300.0
     """For how long."""
 
@@ -498,21 +489,21 @@ class Watch(Model):
     """What is looked for while a run trains, with every viewer closed; each an action or a mapping, or off."""
 
     nonfinite: WatchNonFinite | None = WatchNonFinite()
-    """A loss or gradient norm that is NaN or infinite; notify is the default."""
+    """A loss or gradient norm is NaN or infinite; notify is the default."""
     spike: WatchSpike | None = None
-    """A metric far above its recent median."""
+    """A metric is far above its recent median."""
     slow: WatchSlow | None = None
-    """A rank that has become slower than it was."""
+    """A rank is slower than it was."""
     goal: WatchGoal | None = None
-    """A metric that has reached a value, such as {metric: val_loss, below: 1.5, do: stop}."""
+    """A metric has reached a value, such as {metric: val_loss, below: 1.5, do: stop}."""
     plateau: WatchPlateau | None = None
-    """A metric that no longer improves."""
+    """A metric no longer improves."""
     log: WatchLog | None = None
-    """A line that matches an expression, such as {pattern: "CUDA error", do: restart}, or none for some seconds."""
+    """A line matches, such as {pattern: "CUDA error", do: restart}, or none does."""
     stall: WatchStall | None = None
-    """No rank has shown progress for a while."""
+    """No rank shows progress."""
     disk: WatchEvent | None = None
-    """The disk of a run's folder is nearly full."""
+    """The run folder's disk is nearly full."""
     memory: WatchEvent | None = None
     """A GPU's or host's memory grows steadily and is full within the hour; a GPU's is nearly full; a host swaps."""
     host: WatchEvent | None = None
@@ -546,7 +537,7 @@ class Metrics(Model):
     """How metrics are read from a log that disttui does not know."""
 
     pattern: f.Pattern | None = None
-    """A regular expression of Python's kind; its named groups are metrics, such as loss=(?P<loss>[0-9.]+)."""
+    """Python regular expression whose named groups are metrics, such as loss=(?P<loss>[0-9.]+)."""
 
 
 def parse_host(text: str) -> Host:
@@ -626,21 +617,21 @@ class Slurm(Model):
     """What the run asks of Slurm: `hosts` is then the login node alone."""
 
     nodes: Annotated[int, whole(1, MOST_NODES)] = 1
-    """Nodes of the job; each gets `num_processes` ranks."""
+    """Nodes, with `num_processes` ranks each."""
     partition: Word | None = None
-    """--partition; not given: the cluster's default."""
+    """--partition; default: the cluster's."""
     time: Annotated[f.Text, AfterValidator(_time)] | None = None
-    """--time, the job's limit; not given: the partition's."""
+    """--time, the job's limit; default: the partition's."""
     account: Word | None = None
-    """--account; not given: your default."""
+    """--account; default: yours."""
     qos: Word | None = None
-    """--qos; not given: your default."""
+    """--qos; default: yours."""
     gpus_per_node: Annotated[int, whole(0, 1024)] = 0
-    """GPUs on each node (--gres=gpu:N); another kind of request goes into `options`."""
+    """GPUs on each node (--gres=gpu:N); other requests go into `options`."""
     cpus_per_node: Annotated[int | None, whole(1, 4096, auto=True)] = None
-    """Processors on each node (--cpus-per-task of its one task); auto: one for each rank."""
+    """Processors on each node (--cpus-per-task of its one task); auto: one per rank."""
     options: Annotated[tuple[Annotated[f.Text, AfterValidator(_option)], ...], f.few(_MOST_OPTIONS)] = ()
-    """Further options of sbatch, such as [--constraint=a100, --mem=64G]."""
+    """More options of sbatch, such as [--constraint=a100, --mem=64G]."""
 
     def sbatch(self) -> list[str]:
         """The options of sbatch that the profile gives."""

@@ -1,4 +1,7 @@
-"""Frames: the protocol between the node program and a viewer on one byte stream (docs/formats.md, "Frames")."""
+"""Frames: the protocol between the node program and a viewer on one byte stream (docs/formats.md, "Frames").
+
+A frame is its type (`J` or `D`), the length of its payload, and that, of at most LIMIT bytes.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, Callable, Iterator, Optional, Tuple, Union
 
 HEADER = struct.Struct(">cI")
 DATA = struct.Struct(">IIQ")
+"""File id, generation and offset, before the bytes of a `D` frame."""
 LIMIT = 4 * 1024 * 1024
 
 Frame = Union[dict, Tuple[int, int, int, memoryview]]  # type: ignore[type-arg]

@@ -32,9 +32,9 @@ LABELS = 10
 
 
 LOOK_KEYS = (
-    bind("chart.steps", "b", "steps", "by step", "from left to right by step, or by time"),
+    bind("chart.steps", "b", "steps", "by step", "by step, or by time"),
     bind("chart.log", "l", "log", "log", "logarithmic scale, or linear"),
-    bind("chart.smooth", "m", "smooth", "smooth", "a moving mean, or the values themselves"),
+    bind("chart.smooth", "m", "smooth", "smooth", "moving mean, or plain values"),
 )
 """Keys that change how lines are drawn."""
 
@@ -73,15 +73,15 @@ class Chart(Drawn):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("chart.pick", "c,enter", "pick", "pick", "choose what this chart shows", group=VIEW),
         bind("chart.next", "right_square_bracket", "next(1)", "next", "the next metric", group=VIEW, show=False),
-        bind("chart.before", "left_square_bracket", "next(-1)", "before", "the metric before", show=False),
-        bind("chart.left", "left", "cursor(-1)", "left", "the values a cell to the left", group=MOVE, show=False),
-        bind("chart.right", "right", "cursor(1)", "values", "the values at a cursor; left and right move it"),
-        bind("chart.no_cursor", "escape", "no_cursor", "no cursor", "the newest values again", show=False),
+        bind("chart.before", "left_square_bracket", "next(-1)", "before", "the previous metric", show=False),
+        bind("chart.left", "left", "cursor(-1)", "left", "move the cursor left", group=MOVE, show=False),
+        bind("chart.right", "right", "cursor(1)", "values", "show values at a cursor; move it right"),
+        bind("chart.no_cursor", "escape", "no_cursor", "no cursor", "the newest values", show=False),
         LOOK_KEYS[0],
-        bind("chart.closer", "plus,equals_sign", "zoom(0.5)", "closer", "only the last half of what is shown"),
-        bind("chart.wider", "minus", "zoom(2)", "wider", "twice as much"),
+        bind("chart.closer", "plus,equals_sign", "zoom(0.5)", "closer", "zoom in on the last half"),
+        bind("chart.wider", "minus", "zoom(2)", "wider", "zoom out"),
         *LOOK_KEYS[1:],
-        bind("chart.each", "a", "each", "per rank", "a line for each rank, host or GPU, or their mean"),
+        bind("chart.each", "a", "each", "per rank", "a line per rank, host or GPU, or their mean"),
     ]
 
     class PickRequested(Message):

@@ -55,8 +55,8 @@ class RankGrid(Drawn):
         bind("grid.up", "k,up", "move(0, -1)", "up", "one row up", group=MOVE, show=False),
         bind("grid.down", "j,down", "move(0, 1)", "down", "one row down", group=MOVE, show=False),
         bind("grid.slowest", "w", "slowest", "culprit",
-             "to the line where the culprit failed, or to the last line of a rank that blocks others; again: to the "
-             "ranks affected by it; without a culprit, to the slowest rank", group=MOVE),
+             "to the line where the culprit failed, or to a blocking rank's last line; again: affected ranks; without "
+             "a culprit: the slowest rank", group=MOVE),
         bind("grid.open", "enter", "open", "its log", "show the log of this rank", group=OPEN),
     ]  # fmt: skip
 

@@ -101,20 +101,20 @@ class RunScreen(DisttuiScreen):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("dash.back", "q", "back", "back", "leave the zoom, then the rank, then this screen", group=APP),
-        bind("dash.before", "shift+tab", "pane(-1)", "previous pane", "to the previous pane", group=MOVE, show=False),
+        bind("dash.before", "shift+tab", "pane(-1)", "previous pane", group=MOVE, show=False),
         bind("dash.filter", "ampersand", "log('filter')", "filter", "filter the log", group=VIEW, show=False),
         *(
             bind(f"dash.rank_{digit}", str(digit), f"rank({digit})", f"rank {digit}",
-                 f"choose rank {digit}; type more digits for a larger number", group=MOVE, show=False)
+                 f"choose rank {digit}; more digits: a larger number", group=MOVE, show=False)
             for digit in range(10)
         ),
-        bind("dash.blamed", "w", "blamed", "culprit", "to the rank that caused it, as in the ranks", group=MOVE,
+        bind("dash.blamed", "w", "blamed", "culprit", "to the culprit, as in the ranks", group=MOVE,
              show=False),
         bind("dash.all", "A", "all_ranks", "all ranks", "show the log of all ranks", show=False),
-        bind("ended.again", "r", "again", "rerun", "rerun it: a form shows its arguments and settings", group=CHANGE),
-        bind("ended.resume", "R", "resume", "resume", "resume it from a checkpoint, by the same form", group=CHANGE),
-        bind("ended.pull", "p", "pull", "pull", "copy its checkpoints and results to here", group=CHANGE),
-        bind("ended.story", "y", "copy_story", "copy summary", "copy how it ended, as `disttui runs show` prints it"),
+        bind("ended.again", "r", "again", "rerun", "rerun it by a form of its settings", group=CHANGE),
+        bind("ended.resume", "R", "resume", "resume", "resume it from a checkpoint", group=CHANGE),
+        bind("ended.pull", "p", "pull", "pull", "copy its checkpoints and results here", group=CHANGE),
+        bind("ended.story", "y", "copy_story", "copy summary", "copy how it ended, as `disttui runs show`"),
     ]  # fmt: skip
     AUTO_FOCUS = "#ranks"
 

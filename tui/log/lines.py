@@ -67,7 +67,7 @@ class LogBody(Widget, can_focus=True):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f,G,end", "follow", "follow", id="log.follow", tooltip="follow the end of the log"),
+        Binding("f,G,end", "follow", "follow", id="log.follow", tooltip="follow the log"),
         Binding("down,j", "move(1)", "down", show=False, id="log.down", tooltip="next line"),
         Binding("up,k", "move(-1)", "up", show=False, id="log.up", tooltip="previous line"),
         Binding("pagedown,space,ctrl+f", "page(1)", "page down", show=False, id="log.page_down"),
@@ -77,8 +77,8 @@ class LogBody(Widget, can_focus=True):
         Binding("g,home", "begin", "first", show=False, id="log.begin", tooltip="first line"),
         Binding("left,h", "sideways(-1)", "left", show=False, id="log.left", tooltip="scroll to the left"),
         Binding("right,l", "sideways(1)", "right", show=False, id="log.right", tooltip="scroll to the right"),
-        Binding("w", "wrap", "wrap", show=False, id="log.wrap", tooltip="wrap long lines, or scroll them sideways"),
-        Binding("v", "mark", "range", show=False, id="log.range", tooltip="start or end a range of lines"),
+        Binding("w", "wrap", "wrap", show=False, id="log.wrap", tooltip="wrap or scroll long lines"),
+        Binding("v", "mark", "range", show=False, id="log.range", tooltip="start or end a range"),
     ]
 
     class Moved(Message):

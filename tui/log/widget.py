@@ -64,11 +64,11 @@ class LogView(Vertical):
         Binding(
             "ampersand", "ask('filter')", "filter", key_display="&", id="log.filter", tooltip="show only matching lines"
         ),
-        Binding("e", "error", "first error", id="log.error", tooltip="go to the first error; n for the next"),
-        Binding("y", "yank", "copy", id="log.copy", tooltip="copy the line, or the range"),
-        Binding("Y", "yank_shown", "copy all", show=False, id="log.copy_shown", tooltip="copy all lines on the screen"),
+        Binding("e", "error", "first error", id="log.error", tooltip="first error; n: next"),
+        Binding("y", "yank", "copy", id="log.copy", tooltip="copy the line or range"),
+        Binding("Y", "yank_shown", "copy all", show=False, id="log.copy_shown", tooltip="copy the visible lines"),
         Binding("x", "fold", "fold", show=False, id="log.fold",
-                tooltip="show identical lines of several ranks once, with ×N"),
+                tooltip="show identical lines of several ranks once, ×N"),
         Binding("t", "ask('time')", "time", show=False, id="log.time", tooltip="go to a time"),
         Binding("right_square_bracket", "attempt(1)", "next attempt", show=False, key_display="]", id="log.later"),
         Binding(
@@ -76,10 +76,10 @@ class LogView(Vertical):
         ),
         *(Binding(str(rank), f"rank({rank})", f"rank {rank}", show=False, id=f"log.rank_{rank}") for rank in range(10)),
         Binding("a", "all_ranks", "all ranks", show=False, id="log.all", tooltip="lines of all ranks, by time"),
-        Binding("S", "skip", "skip", show=False, id="log.skip", tooltip="skip to the end of a log that is behind"),
+        Binding("S", "skip", "skip", show=False, id="log.skip", tooltip="skip to the end of a lagging log"),
         Binding("o", "pager", "pager", show=False, id="log.pager", tooltip="open the file in $PAGER"),
         Binding(
-            "escape", "back", "back", show=False, id="log.back", tooltip="clear the range, the search or the filter"
+            "escape", "back", "back", show=False, id="log.back", tooltip="clear range, search or filter"
         ),
     ]  # fmt: skip
 

@@ -134,7 +134,7 @@ class HostsTable(RowList[LoadRow]):
     """Its name in the help: its title has numbers alone."""
     BINDINGS: ClassVar[list[BindingType]] = [
         *ROW_KEYS,
-        bind("top.fold", "e", "fold", "GPUs", "a row per GPU, a row per host, or automatic", group=VIEW),
+        bind("top.fold", "e", "fold", "GPUs", "rows per GPU, per host, or automatic", group=VIEW),
     ]
     SORTS: ClassVar[Sequence[Sort[HostNow]]] = (
         Sort("host", lambda host: 0),

@@ -63,12 +63,12 @@ class TopScreen(DisttuiScreen):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("top.back", "q,escape", "back", "back", "to all hosts, then to the previous screen", group=APP),
+        bind("top.back", "q,escape", "back", "back", "to all hosts, then previous screen", group=APP),
         bind("top.filter", "slash", "filter", "filter", "show only matching rows", group=VIEW),
         bind("top.pane", "tab", "pane", "pane", "to the other pane", group=MOVE),
         bind("top.zoom", "z", "zoom", "zoom", "this pane alone, or all", group=VIEW),
         bind("top.leave", "x", "leave", "leave", "stop watching the selected host", group=VIEW),
-        bind("top.retry", "r", "retry", "retry", "reconnect to missing hosts now", group=VIEW),
+        bind("top.retry", "r", "retry", "retry", "reconnect to missing hosts", group=VIEW),
         bind("top.copy", "y", "copy", "copy", "copy the row", group=VIEW, show=False),
     ]
 

@@ -64,7 +64,7 @@ class CheckStep(Step):
         bind("check.checks", "1", "to('checks')", "checks", "what was checked", group=VIEW, show=False),
         bind("check.profile", "2", "to('profile')", "profile", "the file", group=VIEW, show=False),
         bind("check.commands", "3", "to('commands')", "commands", "what every host runs", group=VIEW, show=False),
-        bind("check.diff", "d", "diff", "diff", "show the whole file, or only its changes", group=VIEW, show=False),
+        bind("check.diff", "d", "diff", "diff", "show the file, or its changes", group=VIEW, show=False),
         bind("check.copy", "y,c", "copy", "copy", "copy this pane's text", group=VIEW, show=False),
     ]
     DEFAULT_CSS = """

@@ -45,8 +45,8 @@ class HardwareTable(AskingTable):
     PLACE = "the list of hosts"
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("hardware.retry", "r", "ask('retry')", "retry", "probe this host again", group=VIEW),
-        bind("hardware.leave_out", "x", "ask('drop')", "remove", "remove this host from the run", group=OPEN),
-        bind("hardware.dead", "X", "ask('drop dead')", "remove failed", "remove all hosts that cannot be used",
+        bind("hardware.leave_out", "x", "ask('drop')", "remove", "remove this host", group=OPEN),
+        bind("hardware.dead", "X", "ask('drop dead')", "remove failed", "remove unusable hosts",
              show=False),
         bind("table.open", "enter", "open", "next", "to the next step", group=OPEN),
     ]  # fmt: skip

@@ -40,10 +40,8 @@ class HostTable(AskingTable):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("hosts.tick", "space", "tick", "tick", "select or deselect this host", group=OPEN),
         bind("hosts.type", "slash,i,a", "type", "type", "type host names, or filter", group=OPEN),
-        bind("hosts.retry", "r", "ask('retry')", "retry", "connect to this host again", group=VIEW, show=False),
-        bind(
-            "hosts.dead", "X", "ask('drop dead')", "remove failed", "remove all hosts that cannot be used", show=False
-        ),
+        bind("hosts.retry", "r", "ask('retry')", "retry", "reconnect to this host", group=VIEW, show=False),
+        bind("hosts.dead", "X", "ask('drop dead')", "remove failed", "remove unusable hosts", show=False),
         bind("hosts.cancel", "x", "ask('cancel')", "cancel", "stop waiting for this host", group=VIEW, show=False),
         bind("table.open", "enter", "open", "next", "to the next step", group=OPEN),
     ]

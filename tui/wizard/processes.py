@@ -38,8 +38,8 @@ class ValueTable(Table, inherit_bindings=False):
     PLACE = "the list of values"
     BINDINGS: ClassVar[list[BindingType]] = [
         # All of a table's keys, because the footer has room for the first ones only.
-        bind("values.less", "left,minus,h", "change(-1)", "less", "one less, or the previous choice", group=OPEN),
-        bind("values.more", "right,plus,l", "change(1)", "more", "one more, or the next choice", group=OPEN),
+        bind("values.less", "left,minus,h", "change(-1)", "less", "less, or previous choice", group=OPEN),
+        bind("values.more", "right,plus,l", "change(1)", "more", "more, or next choice", group=OPEN),
         bind("table.open", "enter", "open", "next", "to the next step", group=OPEN),
         *MOVES,
         bind("values.auto", "a", "decided", "auto", "use the recommended value", group=OPEN),

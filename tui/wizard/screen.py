@@ -64,16 +64,16 @@ class WizardScreen(HostsScreen):
     a profile as a person would write it; `disttui run FILE` does the same."""
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("wizard.on", "enter", "on", "next", "to the next step", group=MOVE),
-        bind("wizard.launch", "enter,L", "launch", "launch", "confirm, then start the run on all hosts", group=CHANGE,
+        bind("wizard.launch", "enter,L", "launch", "launch", "confirm, then start the run", group=CHANGE,
              priority=True),
         bind("wizard.when_free", "w", "when_free", "when free",
-             "queue it until leased GPUs are free; press again to undo", group=CHANGE),
+             "queue it until leased GPUs are free; again: undo", group=CHANGE),
         bind("wizard.measure", "m", "measure", "measure",
-             "measure the ranks and the network instead of starting the job", group=VIEW, show=False),
+             "measure ranks and network instead of starting", group=VIEW, show=False),
         bind("wizard.again", "r", "ask_again", "check again", "probe the hosts again", group=VIEW),
         bind("wizard.save", "s,ctrl+s", "save", "save", "save the profile", group=CHANGE),
-        bind("wizard.checks", "enter", "checks", "checks", "show the checks without starting the run", group=VIEW),
-        bind("screen.back", "escape,q", "back", "back", "to the previous step; at the first, leave the wizard",
+        bind("wizard.checks", "enter", "checks", "checks", "show only the checks", group=VIEW),
+        bind("screen.back", "escape,q", "back", "back", "previous step; at the first, leave the wizard",
              group=APP),
     ]  # fmt: skip
 
