@@ -35,7 +35,7 @@ def test_three_unequal_hosts_train(cluster: Make) -> None:
     assert {e["world_size"] for node in range(3) for e in run.events(node, "rank")} == {4}
     clocks = {e["node"]: e["offset"] for e in run.events(0, "clock")}
     assert set(clocks) == {1, 2}
-    assert all(abs(offset) < 0.5 for offset in clocks.values())
+    assert set(clocks.values()) == {0.0}, "they share a clock, however slow their heartbeats are"
     for node in (1, 2):
         went = run.events(node, "attempt")[0]
         assert (went["master"], went["port"]) == ("127.0.0.1", run.events(0, "attempt")[0]["port"])

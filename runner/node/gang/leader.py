@@ -181,13 +181,18 @@ class Leader:
             self._say(note(text))
 
     def _measure(self, node: int, follower: _Follower, beat: dict[str, Any]) -> None:
-        """Clock offset at the middle of a round trip (Cristian 1989); the quickest of the last 30 counts."""
+        """Clock offset at the middle of a round trip (Cristian 1989); the quickest of the last 30 counts.
+
+        It is known to half a round trip only. 0 where the clocks may agree: two failures of hosts in step must not
+        change places because the first heartbeat was slow.
+        """
         echo = beat.get("echo")
         if echo is None:
             return
         now = time.time()
         follower.trips = [*follower.trips[-29:], (now - echo, beat["t"] - (now + echo) / 2)]
-        offset = min(follower.trips)[1]
+        trip, offset = min(follower.trips)
+        offset = 0.0 if abs(offset) <= trip / 2 else offset
         reported = follower.reported
         moved = reported and abs(offset - reported[1]) > 0.01 and now - reported[0] > 10.0
         if reported is None or moved:
