@@ -149,8 +149,9 @@ def test_a_short_command_always_ends_well(sandbox: Sandbox) -> None:
 
 
 def test_input_that_nobody_reads_blocks_nobody(sandbox: Sandbox) -> None:
-    stream = sandbox.connect(Address("node1")).run("exec <&-; sleep 0.5; echo done")
+    stream = sandbox.connect(Address("node1")).run("exec <&-; until [ -e go ]; do sleep 0.02; done; echo done")
     stream.write(bytes(10 * MEGA))
+    (sandbox.homes["node1"] / "go").touch()
     assert stream.read(10, 30) == b"done\n"
 
 
