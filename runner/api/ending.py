@@ -442,7 +442,7 @@ def _look(viewer: Viewer, run: KnownRun) -> Old | None:
     here = disk_use(str(run.folder))
     known: Summary = run.summary()
     if run.gone:
-        return None if known["state"] in ("running", "joining", "queued") else Old(run, _ended(known, run), here)
+        return Old(run, _ended(known, run), here)
     with viewer.reach(run, limit=LIMIT) as reached:
         reached.refuse_some()
         held = here

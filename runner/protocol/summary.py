@@ -17,6 +17,8 @@ from .leases import is_whole
 from .metrics import NOT_FINITE, is_silent, updated
 from .regular import open_regular, read_regular, records
 
+LOADING = 5.0
+"""Seconds after which a rank counts as running without a step or a process group."""
 _END = 64 * 1024
 _BEGINNING = 4096
 
@@ -32,24 +34,31 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
     if not isinstance(spec, dict):
         return None
     attempt = 0  # the newest that was started; the folder exists earlier, when the launcher is warmed up
-    going = ""  # what the newest attempt does, other than run
+    going = ""  # what the newest attempt does, other than start or run
+    up: dict[str, float] = {}  # its ranks: when they have begun, no later than their process group
     for line in ends(os.path.join(folder, "events.jsonl")):
-        if line.get("e") == "stall":
-            going = "stalled" if not line.get("over") else "" if going == "stalled" else going
+        if line.get("e") == "stall" and (not line.get("over") or going == "stalled"):
+            going = "" if line.get("over") else "stalled"
         elif line.get("e") in ("stopping", "failed"):
             going = "stopping" if line["e"] == "stopping" else "restarting"
         elif line.get("e") in ("attempt", "launch", "verdict"):
             going = "" if line["e"] == "attempt" else going
             number: Any = line.get("attempt")
-            attempt = max(attempt, number) if is_whole(number, 1 << 31) else attempt
+            if is_whole(number, 1 << 31) and number > attempt:
+                attempt, up = number, {}
+        elif line.get("e") in ("rank", "group") and line.get("attempt") == attempt:
+            rank = str(line.get("rank"))
+            up[rank] = -math.inf if line["e"] == "group" else up.get(rank, _figure(line.get("t")) or 0.0)
     end = _end(folder)
     lives = False if end else alive()
     # A run that has ended normally since then is not lost.
     end = end or (None if lives else _end(folder))
     metrics = newest_metrics(os.path.join(folder, "attempt-%d" % attempt)) if attempt else {}
     profile, started = spec.get("profile"), spec.get("started")
-    going = going or ("running" if attempt else "queued" if spec.get("queue") else "joining")
-    state = _state(folder, end, lives, going)
+    waits = "" if attempt else _waits(folder)
+    if attempt and not going:
+        going = "running" if metrics or _all_up(folder, spec, up) else "starting"
+    state = _state(folder, end, lives, going or ("queued" if waits else "joining"))
     sane = isinstance(started, (int, float)) and abs(started) < 1e12
     return {
         "run": spec.get("run"),
@@ -67,12 +76,24 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
         "by": spec.get("by"),
         "size": _size(folder),
         "disttui": spec.get("disttui"),
-        "waits": _waits(folder) if state == "queued" else "",
+        "waits": waits if state == "queued" else "",
         "dropped": _dropped(end) if spec.get("queue") and not attempt else None,
         **{name: _figure(metrics.get(name)) for name in ("step", "steps")},
         "loss": _loss(metrics.get("loss")),
         "silent": _silent(os.path.join(folder, "attempt-%d" % attempt)) if lives and attempt else None,
     }
+
+
+def _all_up(folder: str, spec: dict[str, Any], up: dict[str, float]) -> bool:
+    """Whether the ranks of a host have come up; true as well where its events are too many to be read."""
+    if os.stat(os.path.join(folder, "events.jsonl")).st_size > _BEGINNING + _END:
+        return True
+    node: Any = spec.get("node_rank")
+    nproc = spec.get("nproc")
+    known = isinstance(nproc, list) and is_whole(node, len(nproc)) and is_whole(nproc[node], len(up) + 1)
+    newest = ends(os.path.join(folder, "telemetry.jsonl"))[-1:]
+    now = (_figure(newest[0].get("t")) or 0.0) if newest else 0.0
+    return known and all(now - t > LOADING for t in up.values())
 
 
 def _figure(value: Any) -> int | float | None:

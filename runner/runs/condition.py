@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from disttui.runner.protocol.summary import LOADING
 from disttui.runner.runs.state import Attempt, HostState, RunState
 from disttui.runner.text import clean
-
-LOADING = 5.0
-"""Seconds after which a rank counts as running without a step or a process group."""
 
 
 def run_word(state: RunState) -> str:
@@ -27,7 +25,7 @@ def run_word(state: RunState) -> str:
     attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
     if any(attempt and attempt.stopping for attempt in attempts):
         return "stopping"
-    works = any(True for _ in state.ranks()) or all(host_word(host, state) == "running" for host in state.hosts)
+    works = any(True for _ in state.ranks()) or _stage(state.hosts[0], state.attempt) == "running"
     return "running" if works else "starting"
 
 
@@ -45,8 +43,14 @@ def host_word(host: HostState, state: RunState) -> str:
         return "queued" if state.waits else "joining" if host.node not in leader.joined else "joined"
     if newest.stopping is not None:
         return "restarting" if _regroups(state) else "stopping"
-    if any(attempt == state.attempt for attempt, _ in host.series):
+    return _stage(host, state.attempt)
+
+
+def _stage(host: HostState, number: int) -> str:
+    """How far the ranks of a host have come in an attempt."""
+    if any(attempt == number for attempt, _ in host.series):
         return "running"
+    newest = host.story.attempts.get(number, Attempt(number))
     if len(newest.ranks) < host.nproc and len(newest.groups) < host.nproc:
         return "starting ranks"
     up = all(rank in newest.groups or has_loaded(host, newest, rank) for rank in newest.ranks)

@@ -22,7 +22,7 @@ _MOST_RUNS = 10_000
 _NAME, _SENTENCE = 255, 2000
 """The most characters of a name, and of a problem."""
 STATES = (
-    "queued", "joining", "running", "stalled", "restarting", "stopping",
+    "queued", "joining", "starting", "running", "stalled", "restarting", "stopping",
     "finished", "failed", "stopped", "lost", "unknown",
 )  # fmt: skip
 _TEXTS = {

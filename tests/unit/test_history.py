@@ -232,8 +232,11 @@ def test_a_run_whose_script_prints_no_steps_is_known_by_its_mirror(tmp_path: Pat
     """No host was ever asked about it."""
     made = kept(tmp_path)
     spec = {"disttui": 1, "run": made.run, "node_rank": 0, "hosts": ["a", "b"], "nproc": [1, 2]}
-    events = lines({"t": 9, "e": "supervisor"}, {"t": 10, "e": "launch", "attempt": 3})
+    begun = {"t": 10, "e": "launch", "attempt": 3}, {"t": 11, "e": "rank", "attempt": 3, "rank": 0}
+    events = lines({"t": 9, "e": "supervisor"}, *begun)
     mirrored(made, 0, {"spec.json": json.dumps(spec), "events.jsonl": events, "attempt-3/rank-0.log": "epoch 1\n"})
+    assert made.summary()["state"] == "starting"
+    mirrored(made, 0, {"telemetry.jsonl": lines({"t": 17})})
     summary = made.summary()
     assert (summary["state"], summary["attempt"]) == ("running", 3)
 

@@ -21,12 +21,12 @@ from disttui.runner.protocol.files import Exit
 from disttui.runner.render.diagnosis import diagnosis_data, diagnosis_text
 from disttui.runner.render.stopping import stopped_lines
 from disttui.runner.runs.condition import run_word
-from disttui.runner.runs.registry import KnownHost, KnownRun
+from disttui.runner.runs.registry import KnownHost, KnownRun, keep
 from disttui.runner.runs.state import outcome
 from disttui.runner.runs.summary import cause_text
 from disttui.tui.home.rows import details
 from disttui.tui.inventory import read_inventory
-from tests.unit.history_kit import command, kept, lines, mirrored
+from tests.unit.history_kit import command, environ, kept, lines, mirrored, profile
 from tests.unit.liar_kit import liar, lied, viewer
 
 LOST: Exit = {"state": "failed", "code": 1, "cause": {"kind": "host lost", "node": 1}}
@@ -89,7 +89,7 @@ def test_list_and_story_of_stored_ends_agree(
             mirrored(made, node, before | files)
     result = replay(viewer(tmp_path), made, local=True).state.result
     state = made.summary()["state"]
-    assert state == (result.get("state") if result else "stopping" if STOPPED in (first, second) else "running")
+    assert state == (result.get("state") if result else "stopping" if STOPPED in (first, second) else "starting")
 
 
 def test_a_start_that_was_aborted_is_told_once(tmp_path: Path) -> None:
@@ -278,8 +278,32 @@ def test_a_run_that_stands_still_is_stalled_for_every_command(tmp_path: Path) ->
     assert read_inventory({"XDG_DATA_HOME": str(tmp_path)}, 3.0).runs[0].state == "stalled"
     for later in ({**stall, "over": True}, {**begun, "attempt": 2}):
         mirrored(run, 0, {"events.jsonl": lines(begun, stall, later)})
-        assert run.summary()["state"] == "running"
-        assert run_word(replay(viewer(tmp_path), run, local=True).state) != "stalled"
+        assert run.summary()["state"] == run_word(replay(viewer(tmp_path), run, local=True).state) == "starting"
+
+
+def test_a_run_starts_until_its_first_hosts_ranks_are_up(tmp_path: Path) -> None:
+    """`ps` said that it is running, the dashboard and the status line that it is starting."""
+    run = keep(profile(), [2, 1], "two-7f3a", environ(tmp_path))
+    spec = {"disttui": 1, "run": run.run, "node_rank": 0, "started": run.started, "nproc": [2, 1]}
+    files: dict[str, str | bytes] = {"spec.json": json.dumps(spec)}
+    begun = {"t": 2.0, "e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": 3}
+    first, second = ({"t": 3.0, "e": "rank", "attempt": 1, "rank": rank, "pid": 9} for rank in (0, 1))
+    group = {"t": 4.0, "e": "group", "attempt": 1, "rank": 1, "backend": "gloo"}
+    again = {**begun, "attempt": 2}
+
+    def word(*events: dict[str, Any], now: float = 4.0) -> str:
+        mirrored(run, 0, {**files, "events.jsonl": lines(*events), "telemetry.jsonl": lines({"t": now})})
+        state = str(run.summary()["state"])
+        assert told(tmp_path, run) == {state} == {run_word(replay(viewer(tmp_path), run, local=True).state)}
+        return state
+
+    assert word({"t": 1.0, "e": "note", "text": "queued: a: bob's x holds GPU 0", "level": "info"}) == "queued"
+    assert word(begun) == word(begun, first) == word(begun, first, second) == word(begun, first, group) == "starting"
+    assert word(begun, first, {**first, "e": "group"}, second, group) == "running"
+    assert word(begun, first, second, now=9.0) == "running"
+    assert word(begun, first, second, again, now=9.0) == "starting"
+    files["attempt-2/rank-1.metrics.jsonl"] = lines({"t": 3.0, "step": 7})
+    assert word(begun, first, second, again) == "running"
 
 
 STOPPING = {"t": 4.0, "e": "stopping", "attempt": 1, "reason": "user", "now": False}
@@ -306,7 +330,7 @@ def test_what_a_run_is_about_to_do_is_the_same_for_every_command(
     assert diagnosis_data(diagnosed)["state"] == word
     assert read_inventory({"XDG_DATA_HOME": str(tmp_path)}, run.started).runs[0].state == word
     mirrored(run, 0, {**files, "events.jsonl": lines(begun, *events, {**begun, "attempt": 2})})
-    assert run.summary()["state"] == "running"
+    assert run.summary()["state"] == "starting"
 
 
 def test_lists_have_the_cause_of_a_run_that_was_asked_for_before_its_end(tmp_path: Path) -> None:
