@@ -209,7 +209,7 @@ class HomeScreen(ManagingScreen):
 
     def body(self) -> Iterable[Widget]:
         """Yield welcome, panes, details and filter."""
-        tables = [Table(rows.COLUMNS[pane], id=pane) for pane in PANES]
+        self._tables = tables = [Table(rows.COLUMNS[pane], id=pane) for pane in PANES]
         for table in tables:
             table.add_class("pane")
             table.set_class(table.id == "runs", "-current")
@@ -441,7 +441,7 @@ class HomeScreen(ManagingScreen):
     @property
     def _here(self) -> Table:
         """The table that has the cursor."""
-        return next((table for table in self.query(Table) if table.has_class("-current")), self._table("runs"))
+        return next(table for table in self._tables if table.has_class("-current"))
 
     @property
     def _row(self) -> RunRow | ProfileRow | HostRow | None:
@@ -454,7 +454,7 @@ class HomeScreen(ManagingScreen):
 
     def on_descendant_focus(self) -> None:
         if isinstance(self.focused, Table):
-            for table in self.query(Table):
+            for table in self._tables:
                 table.set_class(table is self.focused, "-current")
             self._show_titles(self.disttui.inventory)
             self._show_details()
@@ -631,6 +631,6 @@ class HomeScreen(ManagingScreen):
 
     def action_show_pane(self, pane: str) -> None:
         """Go to a pane; if there is room for one only, show that one."""
-        for table in self.query(Table):
+        for table in self._tables:
             table.set_class(table.id == pane, "-current")
         self._table(pane).focus()
