@@ -20,6 +20,8 @@ from .tree import HASH, Entry
 
 LIMIT = 10 << 30
 """Bytes that a store may take; beyond them, what was used least recently is removed."""
+_LITTLE, _OFTEN = 16 << 20, 3600.0
+"""Bytes that may be added, and seconds that may pass, before all objects are counted again."""
 _STALE = 86400.0
 """Seconds after which the beginning of an object counts as abandoned."""
 _PIECE = 1 << 20
@@ -41,6 +43,7 @@ class Store:
         self.folder = folder
         self._brief = brief
         self._written: Set[str] = set()
+        self._added = 0
         self._parts = os.path.join(folder, "parts")
         os.makedirs(self._parts, 0o700, exist_ok=True)
         for path in (folder, self._parts):
@@ -171,6 +174,18 @@ class Store:
             if HASH.fullmatch(name) and stat.S_ISREG(seen.st_mode):
                 yield name, seen.st_size
 
+    def tidy(self, keep: Collection[str]) -> None:
+        """Prune, unless this has added little since all was counted last: to count takes as long as to write a tree."""
+        noted = os.path.join(self.folder, "counted")
+        try:
+            recent = 0.0 <= time.time() - os.lstat(noted).st_mtime < _OFTEN
+        except FileNotFoundError:
+            recent = False
+        if not recent or self._added > _LITTLE:
+            self.prune(keep)
+            with open(noted, "wb"):
+                os.utime(noted)
+
     def prune(self, keep: Collection[str] = (), limit: int = LIMIT) -> int:
         """Remove objects that were used least recently until the rest fits; returns the bytes that remain.
 
@@ -245,7 +260,7 @@ class Writer:
         """Append. Raises OSError."""
         assert self._file is not None
         self._seen.update(data)
-        self._file.write(data)
+        self._store._added += self._file.write(data)
 
     def done(self) -> str:
         """Make the object visible; returns its name. Raises DamagedError for other content than announced, OSError."""

@@ -261,7 +261,7 @@ class _Collector:
         name = tree.digest(manifest)
         if not self._store.has(name, len(manifest)):
             self._store.add(manifest)
-            self._store.prune({name, *tree.objects(entries)})
+            self._store.tidy({name, *tree.objects(entries)})
         new = tuple(self._new.items())
         return Collected(self._wanted.folder, name, manifest, entries, tuple(self._omitted.values()), new)
 

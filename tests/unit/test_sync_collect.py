@@ -308,6 +308,21 @@ def test_the_store_removes_what_was_used_least_recently(folder: Folder) -> None:
     assert folder.store.name == Store(folder.store.folder).name
 
 
+def test_a_store_is_counted_after_much_was_added_or_a_while(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    monkeypatch.setattr(Store, "prune", lambda _, keep: counted.extend(keep))
+    folder.store.tidy({"first"})
+    folder.store.add(b"little")
+    folder.store.tidy({"little"})
+    os.utime(Path(folder.store.folder, "counted"), (1e9, 1e9))
+    folder.store.tidy({"later"})
+    monkeypatch.setattr("disttui.runner.protocol.objects._LITTLE", 9)
+    Store(folder.store.folder).tidy({"another process"})
+    folder.store.add(b"more")
+    folder.store.tidy({"much"})
+    assert counted == ["first", "later", "much"]
+
+
 def test_an_unchanged_tree_of_2000_files_is_not_read_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SETTLED", -3600.0)
     folder.git("init", "-q")

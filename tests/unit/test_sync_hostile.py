@@ -305,6 +305,7 @@ def test_the_store_of_the_viewer_stays_below_its_limit(project: Path, monkeypatc
     os.utime(store / old[:2] / old[2:], OLD)
     (store / "parts/new.0123").write_bytes(b"left by a viewer that was killed")
     os.utime(store / "parts/new.0123", OLD)
+    os.utime(store / "counted", OLD)
     monkeypatch.setattr(Store.prune, "__defaults__", ((), 5000))
     (project / "train.py").write_text("print(2)\n")
     code = collect_code(load(project / "mine.yaml"))

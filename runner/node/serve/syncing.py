@@ -39,7 +39,7 @@ def sync(request: requests.SyncRequest, cache: str) -> requests.TreeAnswer:
 
 
 def answer(store: Store, request: requests.SyncRequest, *, grown: bool = False) -> requests.TreeAnswer:
-    """The same of a store; one that has `grown` is brought below its limit before the copy is made."""
+    """The same of a store; one that has `grown` is tidied before the copy is made."""
     target, data = full_path(request["to"]), request.get("data", "")
     with explained(store.folder):
         if data:
@@ -63,7 +63,7 @@ def answer(store: Store, request: requests.SyncRequest, *, grown: bool = False) 
             missing = _ranges(lacks)
             return {"store": store.name, "manifest": True, "missing": missing, "begun": begun, "placed": False}
         if grown:
-            store.prune({request["tree"], *objects})
+            store.tidy({request["tree"], *objects})
     run_dir = os.path.abspath(os.path.expanduser(request.get("run_dir") or RUN_DIR))
     with explained(os.path.dirname(target)):
         if not (_place_data(store, entries, target, request) if data else place(store, entries, target)):
