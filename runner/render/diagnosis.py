@@ -13,8 +13,9 @@ from disttui.runner.diagnose.hang import sentences, stacks
 from disttui.runner.diagnose.hints import hint
 from disttui.runner.formatting import duration, when
 from disttui.runner.ids import short
-from disttui.runner.render.story import earlier, ending, is_lost, recorded_word, root_words
+from disttui.runner.render.story import earlier, ending, recorded_word, root_words
 from disttui.runner.render.waiting import explain, is_failed, waits_for
+from disttui.runner.runs.condition import is_lost
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
 

@@ -24,6 +24,7 @@ from disttui.runner.render.status import (
     ungrouped,
     ungrouped_words,
 )
+from disttui.runner.runs.condition import is_lost, run_word
 from disttui.runner.runs.registry import KnownRun, removed_words
 from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean, clean_lines, set_apart
@@ -38,16 +39,9 @@ _JUST = 10.0
 """Seconds since a rank entered a collective in which it did not stand still, where the run continued later."""
 
 
-def is_lost(state: RunState) -> bool:
-    """Whether no host will report how the run ended."""
-    return state.result is None and all(host.link in ("ended", "gone") for host in state.hosts)
-
-
 def recorded_word(run: KnownRun, state: RunState) -> str:
     """The state of a run in a word, as `ps` says it, where `state` is what was recorded of it."""
-    if state.result is not None:
-        return clean(state.result.get("state", "ended"))
-    return "lost" if is_lost(state) else run.summary()["state"]
+    return run_word(state) if state.result is not None or is_lost(state) else run.summary()["state"]
 
 
 def lost_words(state: RunState) -> str:

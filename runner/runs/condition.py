@@ -9,8 +9,8 @@ from disttui.runner.text import clean
 
 def run_word(state: RunState) -> str:
     """The state of a whole run in a word."""
-    if state.result is not None:
-        return clean(str(state.result.get("state", "ended")))
+    if state.result is not None or is_lost(state):
+        return clean(str(state.result.get("state", "ended"))) if state.result is not None else "lost"
     if state.hosts[0].story.stall is not None:
         return "stalled"
     links = {host.link for host in state.hosts if host.exit is None}
@@ -27,6 +27,11 @@ def run_word(state: RunState) -> str:
         return "stopping"
     works = any(True for _ in state.ranks()) or _stage(state.hosts[0], state.attempt) == "running"
     return "running" if works else "starting"
+
+
+def is_lost(state: RunState) -> bool:
+    """Whether no host will report how the run ended."""
+    return state.result is None and all(host.link in ("ended", "gone") for host in state.hosts)
 
 
 def host_word(host: HostState, state: RunState) -> str:

@@ -421,11 +421,12 @@ def test_a_run_whose_folder_is_gone_is_said_to_be_lost_for_that() -> None:
     state = link(training(1), 0, "gone", "its run folder is gone")
     [line, _] = ending(state, 3, Path("logs"), {})
     assert line == "✗ demo-1a2b is lost: its run folder on node1 is gone; its ranks there were ended"
+    assert run_word(state) == "lost", "the dashboard called it running"
 
 
 def test_a_host_whose_run_folder_is_gone_is_lost() -> None:
     state = link(training(), 1, "gone", "its run folder is gone")
-    assert host_words(state) == "node1 ● running  node2 ✗ lost"
+    assert (run_word(state), host_words(state)) == ("running", "node1 ● running  node2 ✗ lost")
 
 
 def test_a_run_is_not_running_when_all_hosts_that_are_seen_have_ended() -> None:

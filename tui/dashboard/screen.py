@@ -204,7 +204,8 @@ class DashboardScreen(RunScreen):
     def leaving(self) -> None:
         """Report that the run continues."""
         snapshot = self.snapshot
-        if snapshot is not None and snapshot.state.result is None and run_word(snapshot.state) != "not seen":
+        gone = ("not seen", "lost")
+        if snapshot is not None and snapshot.state.result is None and run_word(snapshot.state) not in gone:
             run = short(snapshot.state.run)
             lasting = " as long as its sandbox" if self.known and self.known.sandbox else ""
             self.app.notify(f"{run} keeps running{lasting}. To return: disttui attach {run}")

@@ -14,8 +14,9 @@ from disttui.runner.cli.render.live import headline
 from disttui.runner.diagnose.cause import causes
 from disttui.runner.formatting import clock, duration
 from disttui.runner.ids import short
-from disttui.runner.render.story import attempt_words, describe, ending, is_lost, recorded_word
+from disttui.runner.render.story import attempt_words, describe, ending, recorded_word
 from disttui.runner.render.waiting import explain
+from disttui.runner.runs.condition import is_lost
 from disttui.runner.runs.contents import EventLine
 from disttui.runner.runs.hooks import end_summary
 from disttui.runner.runs.registry import KnownRun
