@@ -680,7 +680,7 @@ def test_a_function_that_a_condition_defines_is_named() -> None:
 def test_brackets_and_functions_without_end_stay_cheap() -> None:
     times = 3_000
     for text in ("((" * times, "(S=1)\n" * times, "((S++))\n" * times, "f() { S=1 f; }\n" * times + "f\n",
-                 "{ S=1; } | cat\n" * times, "{ S=1; " * times,
+                 "{ S=1; } | cat\n" * times, "{ S=1; " * times, "{ cd /x; export A=1; " * times + "} | cat;" * times,
                  "S=1 f\n" * times, "((a);" + "(a);" * times, "alias a='" + "x " * times + "'\n" + "a\n" * times,
                  "(" * times + "S=1" + ")" * times, "f() { local S=1; }\n" + "f\n" * times):  # fmt: skip
         with counted() as calls, suppress(InputError):
@@ -987,6 +987,16 @@ def test_what_stands_behind_the_end_of_a_script_is_noted_once() -> None:
     assert said.count("line 3 ends the script") == 1 and "another command" not in said
     with pytest.raises(InputError, match="no command that starts a job"):
         read_foreign("#!/bin/sh\nexit\nsrun python b.py\n", "file", "sbatch", hosts=["n1"])
+
+
+def test_what_brackets_and_pipes_prepare_is_not_taken_over() -> None:
+    lost = "(export A=1; cd /x; module load y)\n{ export B=1; } | cat\nf() { export C=1; }\nf | cat\nexport D=1 | cat\n"
+    job = "torchrun --nproc_per_node 8 a.py"
+    profile, told = taken(f"{TWO}cd /w\n{lost}srun {job}\n", hosts=("n1", "n2"))
+    assert (profile.job.env, profile.job.workdir, profile.activate) == ({}, "/w", "")
+    assert told.count("where no job starts") == 6
+    profile, _ = taken(f"{TWO}(export A=1; cd /x; srun {job})\n", hosts=("n1", "n2"))
+    assert (profile.job.env, profile.job.workdir) == ({"A": "1"}, "/x")
 
 
 def test_a_sourced_file_may_change_what_was_set_before_it() -> None:

@@ -449,6 +449,20 @@ def read(text: str, known: Mapping[str, str], draft: Translation) -> JobLine | N
     return body.finish()
 
 
+class _Before(NamedTuple):
+    """What was known, and how much there was, before a shell of its own."""
+
+    mark: int
+    arguments: list[str] | None
+    steps: int
+    jobs: int
+    notes: int
+    workdir: object
+
+
+_IN_A_SHELL = "it holds in brackets or a pipe only, where no job starts"
+
+
 @dataclass
 class _Flow:
     """What surrounds a command, and whether it is reached."""
@@ -457,7 +471,9 @@ class _Flow:
     """Whether it follows `&&` or `||`."""
     piped: bool = False
     """Whether the command before prints into it, which then runs in a shell of its own."""
-    braces: list[tuple[int, list[str] | None, bool]] = field(default_factory=list)
+    folders: list[int] = field(default_factory=list)
+    """Where the notes on `cd` are among all."""
+    braces: list[tuple[_Before, bool]] = field(default_factory=list)
     """Of each `{` that is evaluated: what was known before, and whether another command prints into it."""
     ended: int = 0
     """The line that surely ends the script, or the shell in it that is read; negative once that was noted."""
@@ -518,24 +534,40 @@ class _Body:
 
     def _each(self, given: Iterable[SimpleCommand], outer: JobLine, depth: int) -> None:
         """Take over commands; what those in brackets set is not known behind them."""
-        kept: tuple[int, list[str] | None] | None = None
+        kept: _Before | None = None
         for command in given:
             if command.inside and kept is None:
-                kept = self._variables.mark(), self._arguments
+                kept = self._before()
             elif not command.inside and kept is not None:
-                self._leave_shell(*kept)
+                self._leave_shell(kept)
                 kept = None
             self._command(command, outer, depth)
         if kept is not None:
-            self._leave_shell(*kept)
+            self._leave_shell(kept)
 
-    def _leave_shell(self, mark: int, arguments: list[str] | None) -> None:
-        """Undo what a shell of its own has set."""
-        self._variables.undo(mark)
+    def _before(self) -> _Before:
+        counts = (len(self._steps), len(self._jobs), len(self._draft.notes))
+        return _Before(self._variables.mark(), self._arguments, *counts, self._draft.job.get("workdir"))
+
+    def _leave_shell(self, before: _Before) -> None:
+        """Undo what a shell of its own has set; what it has prepared is only for a job in it."""
+        self._variables.undo(before.mark)
         self._flow.ended = 0
-        if self._arguments is not arguments:
-            self._arguments = arguments
-            self._variables.give(arguments)
+        if self._arguments is not before.arguments:
+            self._arguments = before.arguments
+            self._variables.give(before.arguments)
+        if len(self._jobs) > before.jobs:
+            return
+        notes, folders = self._draft.notes, self._flow.folders
+        while folders and folders[-1] >= before.notes:
+            at = folders.pop()
+            notes[at] = notes[at]._replace(fate="dropped", what=_IN_A_SHELL)
+            self._draft.job.pop("workdir", None)
+            if before.workdir is not None:
+                self._draft.job["workdir"] = before.workdir
+        for step in self._steps[before.steps :]:
+            self._draft.dropped(step.line, shown(step.name or step.source), _IN_A_SHELL)
+        del self._steps[before.steps :]
 
     def _outside_functions(self, given: Iterator[SimpleCommand]) -> Iterator[SimpleCommand]:
         """The commands outside functions; those inside are stored for the call."""
@@ -631,9 +663,9 @@ class _Body:
                 # A condition may start ranks, but a plain program in it only checks something.
                 self._jobs[before:] = [job for job in self._jobs[before:] if job[0].launcher or job[0].srun]
         elif piped or command.end in ("|", "&"):
-            kept = self._variables.mark(), self._arguments
+            kept = self._before()
             self._run(command, words, outer, depth)
-            self._leave_shell(*kept)
+            self._leave_shell(kept)
         else:
             self._run(command, words, outer, depth)
             certain = not (self._open or self._flow.braces or command.after or command.inside)
@@ -648,7 +680,7 @@ class _Body:
             if self._asked or self._open[-1:] == ["}"]:
                 self._begin_block(line, "{", ())
             else:
-                self._flow.braces.append((self._variables.mark(), self._arguments, piped))
+                self._flow.braces.append((self._before(), piped))
 
     def _skip(self, command: SimpleCommand) -> None:
         """Note, once, what stands behind the end of the script."""
@@ -661,11 +693,11 @@ class _Body:
         """Undo what `{ …; }` has set where a pipe makes a shell of it."""
         if not self._flow.braces:
             return
-        mark, arguments, piped = self._flow.braces.pop()
+        before, piped = self._flow.braces.pop()
         if own_shell or piped:
-            self._leave_shell(mark, arguments)
+            self._leave_shell(before)
         else:
-            self._variables.release(mark, ())
+            self._variables.release(before.mark, ())
 
     def _run(self, command: SimpleCommand, words: list[Word], outer: JobLine, depth: int) -> None:
         """A command that opens or closes no block: assignments, or what a program, a function or the shell does."""
@@ -962,6 +994,7 @@ class _Body:
         if where.startswith(("/", "~")) and not unknown_names(where):
             self._draft.job["workdir"] = where
             self._draft.translated(line, "cd", f"{shown(where)} → job.workdir")
+            self._flow.folders.append(len(self._draft.notes) - 1)
         else:
             self._draft.ambiguous(line, "cd", f"{shown(self._variables.shown(where))}: write the folder as job.workdir")
 
