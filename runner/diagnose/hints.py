@@ -116,7 +116,7 @@ _KNOWN = _table(
             "from LD_LIBRARY_PATH, or update the driver.",
         ),
         "CUDA unknown error": (
-            r"CUDA unknown error|CUDA_ERROR_UNKNOWN|Error 999\b",
+            r"CUDA unknown error|CUDA_ERROR_UNKNOWN|(?<!HTTP )Error 999\b",
             "The NVIDIA driver of {host} does not answer, mostly since nvidia_uvm is not loaded or the machine was "
             "suspended: `nvidia-modprobe -u -c=0` there, or reboot it.",
         ),
@@ -343,7 +343,7 @@ _KNOWN = _table(
         ),
         "pickle": (
             r"Can't (?:pickle|get) local object|cannot pickle '",
-            "A process on {host} starts another with the method spawn, and gives it what cannot be pickled: use "
+            "A process on {host} saves, copies or gives to another process (method spawn) what cannot be pickled: use "
             "functions and classes of a module's top level, and open files in the worker.",
         ),
         "flash_attn missing": (
@@ -417,7 +417,8 @@ _KNOWN = _table(
             "A file system of {host} cannot be written: name another folder, or look at `dmesg` where it was writable.",
         ),
         "network file system": (
-            r"Stale file handle|Errno 116\b|Transport endpoint is not connected",
+            r"Stale file handle|Errno 116\b|(?<!Errno 107\] )Transport endpoint is not connected"
+            r"|Transport endpoint is not connected: ['\"]?/",
             "A network file system of {host} has lost the file: it was replaced or removed on its server, or the mount "
             "broke. Start again, or remount it.",
         ),

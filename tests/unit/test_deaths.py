@@ -71,6 +71,19 @@ except OSError as error:
             id="click",
         ),
         pytest.param(
+            "t.py: error: no --x\n[W1120 12:00:00.1 ProcessGroup.cpp:1] Warning: destroy_process_group()\n",
+            2,
+            "t.py: error: no --x",
+            id="before a warning of torch",
+        ),
+        pytest.param(
+            "/usr/bin/python3.11: can't open file '/w/a.py': [Errno 2] No such file or directory\n",
+            2,
+            "/usr/bin/python3.11: can't open file '/w/a.py': [Errno 2] No such file or directory",
+            id="no script",
+        ),
+        pytest.param("python: No module named pkg.train\n", 1, "python: No module named pkg.train", id="no module"),
+        pytest.param(
             "disttui: accelerate: No such file or directory\n",
             127,
             "disttui: accelerate: No such file or directory",

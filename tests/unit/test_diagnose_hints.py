@@ -381,3 +381,14 @@ def test_a_file_that_was_to_be_written_needs_its_folder(line: str) -> None:
     name, text = hinted(failed({1: {"type": "FileNotFoundError", "message": message, "traceback": trace}}))
     assert name == "folder missing"
     assert text.startswith("node2 cannot write out/result.json, whose folder does not exist: create out first")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("OSError", "[Errno 107] Transport endpoint is not connected"),  # of a socket
+        ("urllib.error.HTTPError", "HTTP Error 999: Request denied"),
+    ],
+)
+def test_a_message_of_another_matter_has_no_hint(kind: str, message: str) -> None:
+    assert hinted(failed({1: {"kind": "exception", "type": kind, "message": message, "traceback": ""}})) == ("", "")

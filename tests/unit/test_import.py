@@ -596,6 +596,16 @@ STARTS = [
     ("A=(a.py b)\nA+=(c)\nsrun torchrun --nproc_per_node 8 $A ${A[2]} ${#A[@]} ${A[@]}",
      "torchrun", "a.py c 3 a.py b c"),
     ("srun torchrun --nproc_per_node 8 a.py \\", "torchrun", "a.py"),
+    ("S=a.py\n{ S=b.py; set -- x; } | cat\necho | { S=c.py; }\nsrun torchrun --nproc_per_node 8 $S",
+     "torchrun", "a.py"),
+    ("S=b.py\n{ S=a.py; }\n{ echo; } > log\nsrun torchrun --nproc_per_node 8 $S", "torchrun", "a.py"),
+    # What ends the script, and what only may.
+    ("torchrun --nproc_per_node 8 a.py\nexit 0\nsrun torchrun --nproc_per_node 4 b.py", "torchrun", "a.py"),
+    ("exec torchrun --nproc_per_node 8 a.py\nsrun torchrun --nproc_per_node 4 b.py", "torchrun", "a.py"),
+    ("f() { torchrun --nproc_per_node 8 a.py; exit; }\nf\nsrun torchrun --nproc_per_node 4 b.py", "torchrun", "a.py"),
+    ("cd x || exit 1\ntrue && exit\nif [ $X ]; then exit; fi\n(exit)\nexit | cat\n{ exit; } | cat\nf() { exit; }\n"
+     "f | cat\ntrue && f\ntrue && { exit; }\nexec 2> log\nsrun bash -c 'exit'\nsrun torchrun --nproc_per_node 8 a.py",
+     "torchrun", "a.py"),
     # Aliases, and words from a pipe.
     ("alias t='srun torchrun --nproc_per_node 8'\nX=1 t a.py --x 'b'", "torchrun", "a.py --x b"),
     ("alias a=b b='a x'\na\nsrun torchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
@@ -670,6 +680,7 @@ def test_a_function_that_a_condition_defines_is_named() -> None:
 def test_brackets_and_functions_without_end_stay_cheap() -> None:
     times = 3_000
     for text in ("((" * times, "(S=1)\n" * times, "((S++))\n" * times, "f() { S=1 f; }\n" * times + "f\n",
+                 "{ S=1; } | cat\n" * times, "{ S=1; " * times, "{ cd /x; export A=1; " * times + "} | cat;" * times,
                  "S=1 f\n" * times, "((a);" + "(a);" * times, "alias a='" + "x " * times + "'\n" + "a\n" * times,
                  "(" * times + "S=1" + ")" * times, "f() { local S=1; }\n" + "f\n" * times):  # fmt: skip
         with counted() as calls, suppress(InputError):
@@ -965,9 +976,40 @@ def test_a_line_that_is_not_understood_is_quoted(text: str, message: str) -> Non
         read_foreign(text, "file", "hostfile")
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1", "root@localhost"])
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.1.1", "localhost4", "::1", "root@localhost"])
 def test_the_localhost_of_another_machine_is_noted(host: str) -> None:
     assert "the machine that mpirun was typed on" in notes(read_foreign(f"{host} slots=2\n", "file", "hostfile"))
+
+
+def test_what_stands_behind_the_end_of_a_script_is_noted_once() -> None:
+    text = "#!/bin/sh\nsrun python a.py\nexit\nsrun python b.py\nsrun python c.py\n"
+    said = notes(read_foreign(text, "file", "sbatch", hosts=["n1"]))
+    assert said.count("line 3 ends the script") == 1 and "another command" not in said
+    with pytest.raises(InputError, match="no command that starts a job"):
+        read_foreign("#!/bin/sh\nexit\nsrun python b.py\n", "file", "sbatch", hosts=["n1"])
+
+
+def test_what_brackets_and_pipes_prepare_is_not_taken_over() -> None:
+    lost = "(export A=1; cd /x; module load y)\n{ export B=1; } | cat\nf() { export C=1; }\nf | cat\nexport D=1 | cat\n"
+    job = "torchrun --nproc_per_node 8 a.py"
+    profile, told = taken(f"{TWO}cd /w\n{lost}srun {job}\n", hosts=("n1", "n2"))
+    assert (profile.job.env, profile.job.workdir, profile.activate) == ({}, "/w", "")
+    assert told.count("where no job starts") == 6
+    profile, _ = taken(f"{TWO}(export A=1; cd /x; srun {job})\n", hosts=("n1", "n2"))
+    assert (profile.job.env, profile.job.workdir) == ({"A": "1"}, "/x")
+
+
+def test_a_sourced_file_may_change_what_was_set_before_it() -> None:
+    text = "#!/bin/sh\nM=small\nsource ~/.bashrc\nsource ./env.sh\nN=2\nsrun python a.py $M $N\n"
+    said = notes(read_foreign(text, "file", "sbatch", hosts=["n1"]))
+    assert said.count("if it sets M, write") == 1
+    assert "if it sets" not in notes(read_foreign(text.replace("./env.sh", "v/bin/activate"), "file", hosts=["n1"]))
+
+
+def test_mounts_and_hosts_of_srun_are_named_as_written() -> None:
+    text = "#!/bin/sh\nfor n in $X; do\n srun -w $n --container-mounts=/d:/e python a.py\ndone\n"
+    said = notes(read_foreign(text, "file", "sbatch", hosts=["n1"]))
+    assert "${var:n} names hosts" in said and "/d:/e: write it as container.mounts" in said
 
 
 def test_node_lists_are_hosts_of_the_command_line() -> None:

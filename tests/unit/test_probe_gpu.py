@@ -261,7 +261,7 @@ METRIC = [{"gpu": 0, "mem_usage": {"used_vram": {"value": 283, "unit": "MB"}},
 
 
 def test_what_rocm_smi_says() -> None:
-    first, second = amd.parse_rocm_smi(ROCM)
+    first, second = amd.parse_rocm_smi(ROCM, [])
     assert (first["index"], first["name"], first["memory_total"], first["use"]) == (
         0, "AMD Instinct MI250X", 68702699520, 7,
     )  # fmt: skip
@@ -275,13 +275,13 @@ def test_warnings_in_front_of_what_rocm_smi_says(tmp_path: Path, monkeypatch: py
     program.write_text(f"#!/bin/sh\necho '{warning}'\necho\necho '{json.dumps(ROCM)}'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert amd.facts([]) == amd.parse_rocm_smi(ROCM)
+    assert amd.facts([]) == amd.parse_rocm_smi(ROCM, [])
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_what_amd_smi_says(wrapped: bool) -> None:
     static, metric = ({"gpu_data": STATIC}, {"gpu_data": METRIC}) if wrapped else (STATIC, METRIC)
-    (one,) = amd.parse_amd_smi(static, metric)
+    (one,) = amd.parse_amd_smi(static, metric, [])
     assert (one["name"], one["memory_total"], one["memory_used"]) == ("AMD Instinct MI300X", 196592 << 20, 283 << 20)
     assert (one["use"], one["compute_capability"], one["driver"]) == (5, "gfx942", "6.8.5")
 
@@ -298,10 +298,23 @@ def test_what_amd_smi_says(wrapped: bool) -> None:
     ],
 )
 def test_memory_of_amd_smi_has_its_unit_or_is_unknown(size: dict[str, object], total: int) -> None:
-    (one,) = amd.parse_amd_smi([{"gpu": 0, "asic": {"market_name": "N/A"}, "vram": size}], None)
+    (one,) = amd.parse_amd_smi([{"gpu": 0, "asic": {"market_name": "N/A"}, "vram": size}], None, [])
     assert (one["name"], one["memory_total"]) == ("AMD GPU", total)
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"card0": 3}, [{"gpu": "x"}], {"gpu_data": {}}, "text"])
 def test_answers_of_amds_programs_that_are_not_understood(answer: object) -> None:
-    assert amd.parse_rocm_smi(answer) == [] and amd.parse_amd_smi(answer, answer) == []
+    assert amd.parse_rocm_smi(answer, []) == [] and amd.parse_amd_smi(answer, answer, []) == []
+
+
+def test_memory_that_an_amd_card_does_not_report_is_named() -> None:
+    problems: list[str] = []
+    amd.parse_rocm_smi({"card0": {"VRAM Total Memory (B)": "N/A"}, "card1": {"VRAM Total Memory (B)": "9"}}, problems)
+    amd.parse_amd_smi(
+        [{"gpu": 2, "vram": {"size": {"value": 9, "unit": "MB"}}}], [{"gpu": 2, "mem_usage": "N/A"}], problems
+    )
+    assert problems == [
+        "GPU 0 (AMD GPU) does not report its memory",
+        "GPU 1 (AMD GPU) does not report what is used of its memory",
+        "GPU 2 (AMD GPU) does not report what is used of its memory",
+    ]

@@ -53,8 +53,12 @@ _TERMINATED = re.compile(
     r"(?:\n  what\(\):  (.*?)(?=\n(?:Exception raised from|Fatal Python error|frame #|terminate called )|\Z))?",
     re.DOTALL | re.MULTILINE,
 )
-# As argparse, click and most tools write it; absl's flags.
-_ERROR = re.compile(r"(?:^|: )(?:fatal |fatal flags parsing )?error: ", re.IGNORECASE)
+# As argparse, click and most tools write it; absl's flags; Python, where it cannot begin with a script or module.
+_ERROR = re.compile(
+    r"(?:^|: )(?:fatal |fatal flags parsing )?error: "
+    r"|^\S{0,400}python[\d.]{0,8}: (?:can't open file |No module named |Error while finding )",
+    re.IGNORECASE,
+)
 # Hydra's last line, and how its errors begin that have no traceback.
 _HYDRA = "Set the environment variable HYDRA_FULL_ERROR=1"
 _OF_HYDRA = re.compile(
@@ -102,6 +106,8 @@ def said(path: str, code: int) -> str:
     """The error that the log at `path` ends with, in the program's own words; "" where it ends with none."""
     text = _COLOURS.sub("", last_text(path, _TAIL))
     lines = [line.rstrip() for line in text.split("\n")[-50:] if line.strip()]
+    while lines and _AFTERWARDS.match(lines[-1]):
+        lines.pop()
     if code in (126, 127):
         return lines[-1].strip()[:_LONGEST] if lines else ""
     if set_apart := _in_box(lines) or _of_hydra(lines):

@@ -18,7 +18,7 @@ LONGEST = 2000
 
 HINTS = (
     b"loss", b"step", b"epoch", b"iter", b"it/s", b"s/it", b"batch", b"acc@1", b"accuracy", b"samples/s", b"val:",
-    b"update", b"\xe2\x94\x81",
+    b"update", b" : cost ", b"\xe2\x94\x81",
 )  # fmt: skip
 """Lower-case bytes of which every metric line has at least one."""
 
@@ -43,6 +43,10 @@ _PAIR = re.compile(
     rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?{_UNIT}",
     re.IGNORECASE,
 )
+# By Marian: Ep. 1 : Up. 1000 : Sen. 12,345 : Cost 4.51 * 123,456 @ 4,321 after 1,234,567
+_MARIAN = re.compile(rf"\] Ep\. (\d{{1,9}}) : Up\. (\d{{1,12}}) : Sen\. [\d,]{{1,20}} : Cost ({_NUMBER})(?![\w.])")
+# tflearn counts examples below its step: | Adam | epoch: 001 | loss: 0.53 - acc: 0.81 -- iter: 0640/5000
+_EXAMPLES = re.compile(r" -- iter: \d{1,12}/\d{1,12}\s{0,4}$")
 # The same without a sign between, for unambiguous names: Step 100, Epoch [1/10], iter 7 loss 2.3.
 _SPACED = re.compile(
     rf"(?<![\w./-])(global step|step|iteration|iter|itr|it(?=\s{{1,4}}\d{{1,12}}\s?[:,|/])|update"
@@ -100,7 +104,7 @@ _LOSS_AT = re.compile(
 _BATCHES = re.compile(r"(?<![\w./])(\d{1,12})\s?/\s{0,12}(\d{1,12}) batches\b", re.IGNORECASE)
 # Counts the whole run, whatever else the line counts.
 _GLOBAL_STEP = re.compile(
-    r"(?<![\w./-])(?:global[_ ]step|num_updates)['\"]?\s?[:=]?\s{0,12}['\"]?(\d{1,12})(?:\.0{1,6})?"
+    r"(?<![\w./-])(?:train(?:er)?/)?(?:global[_ ]step|num_updates)['\"]?\s?[:=]?\s{0,12}['\"]?(\d{1,12})(?:\.0{1,6})?"
     r"(?:\s?/\s?(\d{1,12}))?(?![\w.])",
     re.IGNORECASE,
 )
@@ -159,6 +163,7 @@ _KEY = re.compile(r"""(['"])([\w./ -]{1,60})(?=['"]\s{0,4}:)""")
 _VALIDATION = re.compile(
     r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s?:"
     r"|\s{1,4}accuracy: \d{1,3}\.\d%, avg loss:"  # PyTorch's first tutorial, below its Test Error:
+    r"|ppl: [\d.]{1,30}, loss: [\d.]{1,30}\s{0,4}$"  # DeepSpeed-Chat, below its Evaluating perplexity
     r"|(?:(?!loss).){0,120}(?<![\w./-])(?:(?:val|valid|validation|validating|eval|evaluation|evaluating|test set)"
     r"(?: results?| metrics)?(?:\s?[]|)]|\s(?:epoch|step|iter)\b| \(step"
     r"|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s)"
@@ -249,6 +254,8 @@ _CLOCKS = frozenset([
 ])  # fmt: skip
 # Times that a script guesses, in whatever units and language: remaining: 2 Tage
 _LEFT = re.compile(r"(?:^|_)(?:eta|remaining|left)(?:_|$)")
+# Val. Loss, where a full stop ends no sentence.
+_SHORTENED = re.compile(r"\b(train|val|valid|eval|dev|test)\. ")
 # What a logger writes in front: INFO: [10/100]
 _LEVELS = frozenset(["info", "debug", "warning", "error"])
 # Characters before a name that are not a part of it.
@@ -267,6 +274,10 @@ def recognise(line: str) -> Optional[Record]:
     """The metrics in one line, None where it holds none."""
     if len(line) > LONGEST:
         return None
+    marian = _MARIAN.search(line)
+    if marian:
+        return {"epoch": int(marian.group(1)), "step": int(marian.group(2)), "loss": _value(marian.group(3))}
+    line = _EXAMPLES.sub("", line)
     line = _UNDERSCORES.sub(lambda found: found.group().replace("_", ""), _WRAPPED.sub(r"\1", line))
     line = _DECIMAL_COMMA.sub(r"\1.\2", _ABBREVIATED.sub(_in_full, line))
     line = _GROUP.sub(_ungrouped, line)
@@ -505,7 +516,7 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
         return  # "1 day, 2:33:44" would be a 1
     if _ONE_COMMA.fullmatch(number) and (name.endswith("loss") or name in _DECIMALS):
         return
-    if name == "step" and _POINT_FOR_COMMA.fullmatch(number):
+    if name == "step" and (_POINT_FOR_COMMA.fullmatch(number) or number.startswith("-")):
         return
     value = _value(number)
     # Seconds since 1970, in 2001: a number under such a name that is not smaller is a time of day, and no duration
@@ -526,7 +537,8 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
 
 def canonical(name: str) -> Tuple[str, str]:
     """The canonical name, else its words joined by underscores; and the unit it ends with."""
-    name, in_ms, _ = name.lower().rpartition(". ")[2].partition("(ms)")
+    name = _SHORTENED.sub(r"\1 ", name.lower())
+    name, in_ms, _ = name.rpartition(". ")[2].partition("(ms)")
     words = name.replace("-", "_").split()
     while len(words) > 1 and "_".join(words) not in _NAMES and words[0] in _BEFORE:
         words = words[1:]

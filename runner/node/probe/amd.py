@@ -31,9 +31,9 @@ def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
     rocm, amd = (shutil.which(name) or shutil.which(name, path="/opt/rocm/bin") for name in ("rocm-smi", "amd-smi"))
     gpus: List[Gpu] = []
     if amd:
-        gpus = parse_amd_smi(_json([amd, "static", "--json"], limit), _json([amd, "metric", "--json"], limit))
+        gpus = parse_amd_smi(_json([amd, "static", "--json"], limit), _json([amd, "metric", "--json"], limit), problems)
     if rocm and not gpus:
-        gpus = parse_rocm_smi(_json([rocm, *_ROCM_SMI], limit))
+        gpus = parse_rocm_smi(_json([rocm, *_ROCM_SMI], limit), problems)
     if not gpus and os.path.exists("/dev/kfd"):
         said = " and ".join(os.path.basename(program) for program in (amd, rocm) if program)
         found = "%s named none" % said if said else "neither amd-smi nor rocm-smi is in PATH"
@@ -41,7 +41,7 @@ def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
     return gpus
 
 
-def parse_rocm_smi(answer: Any) -> List[Gpu]:
+def parse_rocm_smi(answer: Any, problems: List[str]) -> List[Gpu]:
     """Read `rocm-smi --json`: {"card0": {"VRAM Total Memory (B)": "68702699520", …}, "system": {…}}."""
     cards = answer if isinstance(answer, dict) else {}
     system = cards.get("system")
@@ -51,13 +51,17 @@ def parse_rocm_smi(answer: Any) -> List[Gpu]:
         if not (str(name).startswith("card") and str(name)[4:].isdigit() and isinstance(fields, dict)):
             continue
         known = _lower(fields)
+        title = _first(known, "card series", "card model", "device name") or "AMD GPU"
+        total = _bytes(_first(known, "vram total memory (b)"), "B")
+        used = _bytes(_first(known, "vram total used memory (b)"), "B")
+        _name_unknown(int(name[4:]), title, total, used, problems)
         gpus.append(
             {
                 "index": int(name[4:]),
                 "uuid": _first(known, "unique id"),
-                "name": _first(known, "card series", "card model", "device name") or "AMD GPU",
-                "memory_total": _bytes(_first(known, "vram total memory (b)"), "B") or 0,
-                "memory_used": _bytes(_first(known, "vram total used memory (b)"), "B") or 0,
+                "name": title,
+                "memory_total": total or 0,
+                "memory_used": used or 0,
                 "use": number(_first(known, "gpu use (%)")),
                 "driver": driver,
                 "compute_capability": _generation(_first(known, "gfx version")),
@@ -67,7 +71,7 @@ def parse_rocm_smi(answer: Any) -> List[Gpu]:
     return sorted(gpus, key=lambda one: one["index"])
 
 
-def parse_amd_smi(static: Any, metric: Any) -> List[Gpu]:
+def parse_amd_smi(static: Any, metric: Any, problems: List[str]) -> List[Gpu]:
     """Read `amd-smi static --json` and `amd-smi metric --json`: lists, in later releases below `gpu_data`."""
     used = {one.get("gpu"): one for one in _listed(metric)}
     gpus: List[Gpu] = []
@@ -80,13 +84,16 @@ def parse_amd_smi(static: Any, metric: Any) -> List[Gpu]:
         vram = _below(one, "vram")
         total = _bytes(vram.get("size"))
         total = _bytes(vram.get("size_mb", vram.get("vram_size_mb")), "MB") if total is None else total
+        total = _bytes(memory.get("total_vram")) if total is None else total
+        name, taken = _first(asic, "market_name") or "AMD GPU", _bytes(memory.get("used_vram"))
+        _name_unknown(index, name, total, taken, problems)
         gpus.append(
             {
                 "index": index,
                 "uuid": _text(asic.get("asic_serial")),
-                "name": _first(asic, "market_name") or "AMD GPU",
-                "memory_total": (_bytes(memory.get("total_vram")) if total is None else total) or 0,
-                "memory_used": _bytes(memory.get("used_vram")) or 0,
+                "name": name,
+                "memory_total": total or 0,
+                "memory_used": taken or 0,
                 "use": number(_text(_value(activity.get("gfx_activity")))),
                 "driver": _text(_below(one, "driver").get("version")),
                 "compute_capability": _generation(_text(asic.get("target_graphics_version"))),
@@ -94,6 +101,13 @@ def parse_amd_smi(static: Any, metric: Any) -> List[Gpu]:
             }
         )
     return gpus
+
+
+def _name_unknown(index: int, name: str, total: Optional[int], used: Optional[int], problems: List[str]) -> None:
+    """Report a card that does not show its memory, or how much of it is used."""
+    if not total or used is None:
+        what = "what is used of its memory" if total else "its memory"
+        problems.append("GPU %d (%s) does not report %s" % (index, name, what))
 
 
 def _generation(name: str) -> str:

@@ -24,7 +24,7 @@ _MOST_PROBLEMS = 50
 _IS_LIMIT = re.compile(r"max[_-]?slots=\d+", re.IGNORECASE)
 _COUNT_BEHIND = re.compile(r".+[=*]\d{1,6}")
 """A count in a form that no launcher here reads: n1=4, n1*4."""
-_LOOPBACK = ("localhost", "127.0.0.1", "::1", "ip6-localhost", "localhost.localdomain")
+_LOOPBACK = re.compile(r"localhost[46]?(?:\.localdomain[46]?)?|127(?:\.\d{1,3}){3}|::1|ip6-localhost", re.IGNORECASE)
 
 
 def read(text: str, draft: Translation) -> None:
@@ -78,7 +78,7 @@ def _add(draft: Translation, line: HostLine, name: str, counts: dict[str, int | 
         draft.ambiguous(line.number, shown(name), what)
     else:
         draft.translated(line.number, shown(name), f"{amount(slots, 'slot')} → num_processes: {slots}")
-    if split_host(name)[1].lower() in _LOOPBACK:
+    if _LOOPBACK.fullmatch(split_host(name)[1]):
         what = "the machine that mpirun was typed on: write its name, or local for this one"
         draft.ambiguous(line.number, shown(name), what)
     for word in line.rest:

@@ -370,6 +370,10 @@ _WITHIN = ("then", "do", "else", "elif", "!", "{")
 _TESTS = ("[", "[[", "test", "command", "which", "type", "grep")
 _SETUP = ("source", ".", "module", "ml", "conda", "mamba", "micromamba", "spack", "ulimit", "umask")
 """What prepares the environment of the job, as `activate` does."""
+_PREPARED = re.compile(
+    r"(?:^|/)(?:activate|\.?bashrc|\.?(?:bash_)?profile|conda\.sh|mamba\.sh|(?:modules?|lmod)\.sh|bash)$"
+)
+"""Files that set up an environment, and no variables of a script."""
 _OF_THE_SCRIPT = {
     **dict.fromkeys(("echo", "printf", "date", "which", "ls", "pwd", "env", "nvidia-smi", "clear"), "it prints only"),
     **dict.fromkeys(("((", "let"), "it calculates when the job starts"),
@@ -445,6 +449,38 @@ def read(text: str, known: Mapping[str, str], draft: Translation) -> JobLine | N
     return body.finish()
 
 
+class _Before(NamedTuple):
+    """What was known, and how much there was, before a shell of its own."""
+
+    mark: int
+    arguments: list[str] | None
+    steps: int
+    jobs: int
+    notes: int
+    workdir: object
+
+
+_IN_A_SHELL = "it holds in brackets or a pipe only, where no job starts"
+
+
+@dataclass
+class _Flow:
+    """What surrounds a command, and whether it is reached."""
+
+    chained: bool = False
+    """Whether it follows `&&` or `||`."""
+    piped: bool = False
+    """Whether the command before prints into it, which then runs in a shell of its own."""
+    folders: list[int] = field(default_factory=list)
+    """Where the notes on `cd` are among all."""
+    braces: list[tuple[_Before, bool]] = field(default_factory=list)
+    """Of each `{` that is evaluated: what was known before, and whether another command prints into it."""
+    ended: int = 0
+    """The line that surely ends the script, or the shell in it that is read; negative once that was noted."""
+    sourced: list[tuple[int, str]] = field(default_factory=list)
+    """The files that the script reads as its own, unseen here."""
+
+
 class _Body:
     def __init__(self, known: Mapping[str, str], draft: Translation) -> None:
         self._draft = draft
@@ -474,8 +510,8 @@ class _Body:
         """Whether the next command of a chain depends on what this one asks."""
         self._asked = False
         """Whether this command depends on one before."""
-        self._piped = False
-        """Whether the command before prints into this one, which then runs in a shell of its own."""
+        self._flow = _Flow()
+        """What surrounds this command, and whether it is reached."""
         self._local: list[list[State]] = []
         """Of each function that runs: what its own variables were before."""
         self._doubtful: dict[str, int] = {}
@@ -498,23 +534,40 @@ class _Body:
 
     def _each(self, given: Iterable[SimpleCommand], outer: JobLine, depth: int) -> None:
         """Take over commands; what those in brackets set is not known behind them."""
-        kept: tuple[int, list[str] | None] | None = None
+        kept: _Before | None = None
         for command in given:
             if command.inside and kept is None:
-                kept = self._variables.mark(), self._arguments
+                kept = self._before()
             elif not command.inside and kept is not None:
-                self._leave_shell(*kept)
+                self._leave_shell(kept)
                 kept = None
             self._command(command, outer, depth)
         if kept is not None:
-            self._leave_shell(*kept)
+            self._leave_shell(kept)
 
-    def _leave_shell(self, mark: int, arguments: list[str] | None) -> None:
-        """Undo what a shell of its own has set."""
-        self._variables.undo(mark)
-        if self._arguments is not arguments:
-            self._arguments = arguments
-            self._variables.give(arguments)
+    def _before(self) -> _Before:
+        counts = (len(self._steps), len(self._jobs), len(self._draft.notes))
+        return _Before(self._variables.mark(), self._arguments, *counts, self._draft.job.get("workdir"))
+
+    def _leave_shell(self, before: _Before) -> None:
+        """Undo what a shell of its own has set; what it has prepared is only for a job in it."""
+        self._variables.undo(before.mark)
+        self._flow.ended = 0
+        if self._arguments is not before.arguments:
+            self._arguments = before.arguments
+            self._variables.give(before.arguments)
+        if len(self._jobs) > before.jobs:
+            return
+        notes, folders = self._draft.notes, self._flow.folders
+        while folders and folders[-1] >= before.notes:
+            at = folders.pop()
+            notes[at] = notes[at]._replace(fate="dropped", what=_IN_A_SHELL)
+            self._draft.job.pop("workdir", None)
+            if before.workdir is not None:
+                self._draft.job["workdir"] = before.workdir
+        for step in self._steps[before.steps :]:
+            self._draft.dropped(step.line, shown(step.name or step.source), _IN_A_SHELL)
+        del self._steps[before.steps :]
 
     def _outside_functions(self, given: Iterator[SimpleCommand]) -> Iterator[SimpleCommand]:
         """The commands outside functions; those inside are stored for the call."""
@@ -536,7 +589,8 @@ class _Body:
                 opens = next((at for at, source in enumerate(sources) if source not in _WITHIN), len(sources))
                 depth += sources[:opens].count("{") - (sources[0] == "}")
                 if depth:
-                    body.append(replace(command, words=command.words[-len(sources) :]))
+                    words = command.words[len(command.words) - len(sources) + (not body and sources[0] == "{") :]
+                    body += [replace(command, words=words)] if words else []
                 else:
                     self._functions[name] = line, body
                     self._doubtful.pop(name, None)
@@ -560,7 +614,7 @@ class _Body:
         if block := self._doubtful.get(name):
             what = f"read as line {self._functions[name][0]} defines it, in the block of line {block}"
             self._draft.ambiguous(line, shown(name), what)
-        before, jobs, asked = self._arguments, len(self._jobs), self._asked
+        before, jobs, asked, chained = self._arguments, len(self._jobs), self._asked, self._flow.chained
         mark = self._variables.mark() if asked else 0
         self._local.append([])
         self._arguments = [field for word in words for field in self._variables.fields(word)]
@@ -575,17 +629,21 @@ class _Body:
         self._arguments = before
         self._variables.give(before)
         self._called[name] = len(self._jobs) > jobs
+        if chained:
+            self._flow.ended = 0
 
     def _command(self, command: SimpleCommand, outer: JobLine, depth: int) -> None:
+        if self._flow.ended:
+            self._skip(command)
+            return
         self._input, self._printed = self._printed, None
-        piped, self._piped = self._piped, command.end == "|"
+        piped, self._flow.piped = self._flow.piped, command.end == "|"
         words = list(command.words)
+        self._flow.chained = bool(command.after)
         self._asked = command.after == "||" or (command.after == "&&" and self._asks)
         tests = any(word.source in _TESTS or word.source.startswith("((") for word in words[:2])
         self._asks = self._asked or command.end == ")" or tests
-        while words and words[0].source in _WITHIN:
-            if words.pop(0).source == "{" and (self._asked or self._open[-1:] == ["}"]):
-                self._begin_block(command.line, "{", ())
+        self._begin_braces(command.line, words, piped=piped)
         if not words:
             return
         first = words[0].source
@@ -595,6 +653,7 @@ class _Body:
                 self._end_block(command.line)
             return
         if first == "}":
+            self._close_brace(own_shell=command.end in ("|", "&"))
             return
         if first in _OPENS:
             self._begin_block(command.line, first, [word.source for word in words[1:2]], words[3:])
@@ -604,11 +663,41 @@ class _Body:
                 # A condition may start ranks, but a plain program in it only checks something.
                 self._jobs[before:] = [job for job in self._jobs[before:] if job[0].launcher or job[0].srun]
         elif piped or command.end in ("|", "&"):
-            kept = self._variables.mark(), self._arguments
+            kept = self._before()
             self._run(command, words, outer, depth)
-            self._leave_shell(*kept)
+            self._leave_shell(kept)
         else:
             self._run(command, words, outer, depth)
+            certain = not (self._open or self._flow.braces or command.after or command.inside)
+            if certain and (first == "exit" or (first == "exec" and len(words) > 1)):
+                self._flow.ended = command.line
+
+    def _begin_braces(self, line: int, words: list[Word], *, piped: bool) -> None:
+        """Take `then`, `do` and the like off the front of a command, and `{` with what it begins."""
+        while words and words[0].source in _WITHIN:
+            if words.pop(0).source != "{":
+                continue
+            if self._asked or self._open[-1:] == ["}"]:
+                self._begin_block(line, "{", ())
+            else:
+                self._flow.braces.append((self._before(), piped))
+
+    def _skip(self, command: SimpleCommand) -> None:
+        """Note, once, what stands behind the end of the script."""
+        if self._flow.ended > 0:
+            what = f"line {self._flow.ended} ends the script: nothing is read from here on"
+            self._draft.dropped(command.line, shown(command.words[0].source), what)
+            self._flow.ended = -self._flow.ended
+
+    def _close_brace(self, *, own_shell: bool) -> None:
+        """Undo what `{ …; }` has set where a pipe makes a shell of it."""
+        if not self._flow.braces:
+            return
+        before, piped = self._flow.braces.pop()
+        if own_shell or piped:
+            self._leave_shell(before)
+        else:
+            self._variables.release(before.mark, ())
 
     def _run(self, command: SimpleCommand, words: list[Word], outer: JobLine, depth: int) -> None:
         """A command that opens or closes no block: assignments, or what a program, a function or the shell does."""
@@ -656,6 +745,9 @@ class _Body:
             names = (re.match(r"[A-Za-z_]\w*", word.source) for word in words)
             self._local[-1] += [self._variables.state(name[0]) for name in names if name]
         is_integer = any(re.match(r"-\w*i", word.source) for word in words)
+        if any(re.fullmatch(r"-\w*f\w*", word.source) for word in words):
+            self._draft.dropped(line, first, "functions are read where they are called")
+            return
         for word in words:
             self._integers.update(re.findall(r"^\w+", word.source) if is_integer else ())
             if first != "local":
@@ -773,12 +865,14 @@ class _Body:
             job.around = [*outer.around, *job.around]
             if depth < _MOST_NESTED and (text := self._written(job)):
                 self.read(text, line, job, depth + 1)
+                self._flow.ended = 0
                 if len(self._jobs) > before:
                     return
             if job.kind != "shell":
                 self._jobs.append((job, len(self._steps)))
             elif depth < _MOST_NESTED and not (first == "eval" and "conda" in command.source[:60]):
                 self.read(job.value, line, job, depth + 1)
+                self._flow.ended = self._flow.ended if first == "eval" else 0
                 if len(self._jobs) == before and job.srun and only_unknown(job.value):
                     self._jobs.append((replace(job, kind="unread", value=" ".join(fields)), len(self._steps)))
         if not self._open and len(self._jobs) == before:
@@ -811,7 +905,7 @@ class _Body:
             return False
         opened, self._open, before = self._open, [], len(self._jobs)
         self.read(" ".join(fields[at + 1 :]), line, outer, depth + 1)
-        self._open = opened
+        self._open, self._flow.ended = opened, 0
         if len(self._jobs) == before:
             return False
         self._draft.hosts = [Machine(f"{user}@{one}" if user else one) for one in names]
@@ -874,6 +968,8 @@ class _Body:
             self.read(text, line, JobLine(), 1)
         elif first in _SETUP or (first == "eval" and "conda" in command.source):
             self._steps.append(_Step(line, as_written(command.source)))
+            if first in ("source", ".") and len(fields) > 1 and not _PREPARED.search(fields[1]):
+                self._flow.sourced.append((line, fields[1]))
         elif first == "cd":
             self._folder(line, fields)
         elif (what := first if first[:2] != "((" else "((") in _OF_THE_SCRIPT:
@@ -898,6 +994,7 @@ class _Body:
         if where.startswith(("/", "~")) and not unknown_names(where):
             self._draft.job["workdir"] = where
             self._draft.translated(line, "cd", f"{shown(where)} → job.workdir")
+            self._flow.folders.append(len(self._draft.notes) - 1)
         else:
             self._draft.ambiguous(line, "cd", f"{shown(self._variables.shown(where))}: write the folder as job.workdir")
 
@@ -933,6 +1030,7 @@ class _Body:
         for line, name in self._assigned:
             why = "its value stands where it is used" if name in used else "nothing that is taken over uses it"
             self._draft.dropped(line, name, self._variables.why.get(name, why) if name in used else why)
+        self._doubt_sourced(used)
         setup = list[str]()
         for at, step in enumerate(self._steps):
             if at >= best and job:
@@ -944,6 +1042,17 @@ class _Body:
                 self._draft.translated(step.line, shown(step.source), "→ activate")
         self._draft.activate = " && ".join(dict.fromkeys(setup))
         return job
+
+    def _doubt_sourced(self, used: set[str]) -> None:
+        """Name the values that a file may have changed which the script reads as its own."""
+        if not self._flow.sourced:
+            return
+        line, name = self._flow.sourced[-1]
+        given = [*self._assigned, *((step.line, step.name) for step in self._steps if step.name)]
+        later = {each for at, each in given if at > line}
+        if changed := sorted(used.intersection(each for at, each in given if at < line) - later):
+            what = f"what it sets is not read: if it sets {', '.join(changed)}, write that value into the profile"
+            self._draft.ambiguous(line, shown(f"source {self._variables.shown(name)}"), what)
 
     def _take_uncalled(self) -> None:
         """The functions that nothing here calls: the job is in one of them, or they are lost."""
@@ -1059,10 +1168,10 @@ class _Body:
         elif name.startswith("--container-image"):
             what = f"{shown(value)}: write container: {{runtime: enroot, image: {shown(value)}}}, if the hosts have it"
             draft.ambiguous(line, f"srun {name}", what)
+        elif name == "--container-mounts":
+            draft.ambiguous(line, f"srun {name}", f"{shown(value)}: write it as container.mounts")
         elif name in ("-w", "--nodelist"):
-            draft.ambiguous(
-                line, f"srun {name}", f"{shown(self._variables.shown(value))} names hosts: give them by --host"
-            )
+            draft.ambiguous(line, f"srun {name}", f"{shown(value)} names hosts: give them by --host")
         elif name not in ("", "-N", "-n", "--nodes", "--ntasks", "--ntasks-per-node") and not (
             draft.login and name in ("--gpus-per-node", "--gres")
         ):
