@@ -238,6 +238,7 @@ class _Stop:
             for error in gone.values():
                 self._tell(self.run, problem_of(error.host, error))
             self._before = self._removed = True
+            self._refuse_orphans()
             return
         for node, problem in problems.items():
             self._tell(self.run, problem_of(names[node], problem, f"; {problem.cure}" if problem.cure else ""))
@@ -250,6 +251,19 @@ class _Stop:
         self._before = not self._refused and not any(answers[node]["stopped"] for node in self.waiting)
         self._deadline = time.monotonic() + _patience(self.run)
         self._again = time.monotonic() + _AGAIN
+
+    def _refuse_orphans(self) -> None:
+        """Fail if processes of a run whose folders are gone are still alive: nothing but `runs orphans` ends them."""
+        left: dict[str, str] = {}
+        for node, answer in self.reached.ask("orphans", run=self.run.run, run_dirs=[self.run.run_dir]).items():
+            found = answer.get("found") if isinstance(answer, dict) else None
+            pids = [str(one["pid"]) for one in found or () if isinstance(one, dict) and isinstance(one.get("pid"), int)]
+            if pids:
+                left[self.run.hosts[node].name] = ", ".join(pids)
+        if left:
+            where = "; ".join(f"{name}: pid {pids}" for name, pids in left.items())
+            cure = f"End them: disttui runs orphans {' '.join(left)} --run {short(self.run.run)} --end"
+            raise HostError("", f"processes of {short(self.run.run)} are left ({where})", cure)
 
     def ask(self) -> dict[int, Future[Any]]:
         """Ask the hosts that have not ended how they are."""

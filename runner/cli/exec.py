@@ -13,6 +13,7 @@ import click
 from disttui.runner.cli.check import is_profile
 from disttui.runner.cli.options import TRUST, complete_hosts, emit_line, example, load_profile, viewing, wants_json
 from disttui.runner.errors import InputError
+from disttui.runner.text import quote
 
 if TYPE_CHECKING:
     from disttui.runner.api.executing import ExecPlace
@@ -90,7 +91,7 @@ def shell(target: str, trust_profile: bool) -> None:
     for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
         if not stream.isatty():
             what = f"a shell needs a terminal, and standard {name} is not one"
-            raise InputError(what, f"Without one: disttui exec {target.partition(':')[0]} -- COMMAND")
+            raise InputError(what, f"Without one: disttui exec {quote(target.partition(':')[0])} -- COMMAND")
     place = _shell_place(target, trusted=trust_profile)
     with viewing() as viewer:
         code = open_shell(viewer, place)

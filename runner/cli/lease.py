@@ -163,8 +163,9 @@ def queue(names: tuple[str, ...], verbose: bool) -> None:
     from disttui.runner.render.waiting import dropped_words
     from disttui.runner.runs.registry import known_runs
 
-    known = [run for run in known_runs(os.environ)[0] if run.run.startswith(names)] if names else []
-    hosts = tuple(name for name in names if not any(run.run.startswith(name) for run in known))
+    begun = tuple(name for name in names if name)  # every id begins with an empty text
+    known = [run for run in known_runs(os.environ)[0] if run.run.startswith(begun)] if begun else []
+    hosts = tuple(name for name in names if not name or not any(run.run.startswith(name) for run in known))
     places = (*hosts, *(host.name for run in known for host in run.hosts))
     with viewing() as viewer:
         found = disttui.who(viewer, tuple(dict.fromkeys(places)), gpus=False)

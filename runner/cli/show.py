@@ -76,10 +76,14 @@ def _complete_replays(ctx: click.Context, param: object, incomplete: str) -> lis
 def replay(run: str) -> None:
     """Play RUN back in the dashboard, with a cursor in time.
 
-    RUN is an id or its beginning, a folder that mirrors a run, or `example`: a recorded one to try the app with.
+    RUN is an id or its beginning, @latest, @failed, a folder that mirrors a run, or `example`: a recorded one to try
+    the app with.
     """
     from disttui.runner.runs.registry import folder_of, is_mirror
 
+    if run.startswith("@") and not is_mirror(Path(run)):
+        with viewing() as viewer:
+            run = disttui.find_run(viewer, run).run
     if run != "example" and not is_mirror(Path(run)):
         folder_of(run, os.environ)
     instead = "" if run == "example" else f"Without one: disttui runs show {run}"

@@ -14,7 +14,9 @@ from disttui.runner.api.viewer import Viewer
 from disttui.runner.cli.app import cli
 from disttui.runner.errors import HostError, InputError
 from disttui.runner.profile.sections import Host, parse_host
+from disttui.runner.runs.registry import KnownHost
 from tests.command import disttui
+from tests.unit.liar_kit import lied
 
 PROFILE = "disttui: 1\nhosts: [local]\njob: {builtin: bytegpt, args: [--stepz, 3]}\n"
 
@@ -65,6 +67,8 @@ WRONG = [
     ("runs shwo", "No such command 'shwo'. Did you mean 'show'?"),
     ("trian.py", "trian.py: file not found"),
     ("runs replay nope", "no run 'nope' is known here\n  → See all: disttui ps."),
+    ("runs replay @latest", "no run is known here"),
+    ("shell ", "a shell needs a terminal, and standard input is not one\n  → Without one: disttui exec '' -- COMMAND"),
     ("top a b", "the app needs a terminal, and standard input is not one\n  → Without one: disttui top a b --once"),
     ("probe bad.yaml", "bad.yaml: this is a file, not a host\n  → For a profile: disttui check bad.yaml"),
     ("run dangling.yaml", "dangling.yaml: a link to something that does not exist: gone"),
@@ -169,3 +173,10 @@ def test_a_host_that_is_named_twice_is_probed_once() -> None:
 
 def test_a_host_that_is_typed_has_its_address_for_a_name() -> None:
     assert parse_host("alice@[fd00::1]:22").name == "alice@[fd00::1]:22"
+
+
+def test_queue_of_an_empty_name_is_refused(tmp_path: Path) -> None:
+    """Every run's id begins with it: the queue of all runs was printed."""
+    lied(tmp_path, KnownHost("local", "local"))
+    done = disttui("lease", "queue", "", env={**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)})
+    assert done.returncode == 2 and "'' is not a host" in done.stderr

@@ -9,6 +9,7 @@ import pytest
 
 from disttui.runner.api import ending
 from disttui.runner.api.questions import HostNotice
+from disttui.runner.errors import HostError
 from disttui.runner.render.stopping import stopped_lines
 from disttui.runner.runs.registry import KnownHost
 from tests.unit.liar_kit import liar, lied, viewer
@@ -113,3 +114,21 @@ def test_stop_works_after_the_interpreter_has_gone(tmp_path: Path) -> None:
         [notice] = [news for news in said if isinstance(news, HostNotice)]
         assert notice.text.startswith(f"{gone} does not exist on this host")
         assert notice.text.endswith("python3 is used in its place")
+
+
+def test_stop_names_processes_of_a_removed_run(tmp_path: Path) -> None:
+    """Their run folder is gone, so the stop found nothing to stop, and reported success."""
+    body = """
+    if op == "list":
+        yield {"ok": {"runs": []}}
+    if op == "orphans" and request["run"] == "lied-1a2b":
+        yield {"ok": {"found": FOUND}}
+    yield {"error": {"what": "no run found at /x", "cure": ""}}
+    """
+    found = {"n1": "[]", "n2": '[{"pid": 7}]'}
+    run = lied(tmp_path, *(liar(tmp_path, name, body.replace("FOUND", rows)) for name, rows in found.items()))
+    run.note_seen({"run": run.run, "node_rank": 0, "state": "running"})
+    with pytest.raises(HostError) as raised:
+        ending.stop(viewer(tmp_path), run)
+    assert "(n2: pid 7)" in raised.value.sentence
+    assert raised.value.cure == "End them: disttui runs orphans n2 --run lied-1a2b --end"
