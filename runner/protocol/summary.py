@@ -84,7 +84,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
     }
 
 
-def _all_up(folder: str, spec: dict[str, Any], up: dict[str, float]) -> bool:
+def _all_up(folder: str, spec: dict[str, object], up: dict[str, float]) -> bool:
     """Whether the ranks of a host have come up; true as well where its events are too many to be read."""
     if os.stat(os.path.join(folder, "events.jsonl")).st_size > _BEGINNING + _END:
         return True
