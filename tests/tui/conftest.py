@@ -76,6 +76,8 @@ def _threads_want_cpu() -> bool:
 def _the_app_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module in (textual.app, textual.pilot):
         monkeypatch.setattr(module, "wait_for_idle", wait_for_idle)
+    # Textual's 30 s pass on a machine that others keep busy; pytest has a limit of its own.
+    monkeypatch.setattr(textual.pilot.Pilot._wait_for_screen, "__defaults__", (3600.0,))
     yield
 
 
