@@ -42,8 +42,8 @@ _PLACES: dict[str, tuple[type[DOMNode], ...]] = {
 _HEAD = """\
 # Keys
 
-Generated from the app's bindings (`python -m tests.key_table`). `?` shows the keys of the screen, `ctrl+p` finds any
-action, labels can be clicked. To change a key, use its id (second column) in `~/.config/disttui/config.yaml`:
+Generated from the app's bindings (`python -m tests.key_table`). Labels can be clicked. To change a key, use its id
+(second column) in `~/.config/disttui/config.yaml`:
 
 ```yaml
 keys: {dash.stop: "ctrl+x", home.new: "n,insert"}

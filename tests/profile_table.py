@@ -57,7 +57,7 @@ OF_RANKS = {
     "DISTTUI_NODE": "The host's node rank.",
     "DISTTUI_ATTEMPT": "1, 2, …",
     "DISTTUI_RESUME": "`1` if the script has to resume from the newest checkpoint: from the second attempt on, and "
-    "from the first of `disttui rerun --resume`. Otherwise unset.",
+    "from the first of `disttui rerun --resume`; otherwise unset.",
     "DISTTUI_RESUME_FROM": "The earlier run's checkpoints after `disttui rerun --resume`, to start from while "
     "`DISTTUI_CHECKPOINTS` is empty.",
     "DISTTUI_CHECKPOINTS": "`<run_dir>/<run>/checkpoints`, one per host unless hosts share `launch.run_dir`.",
@@ -94,7 +94,7 @@ _HEAD = """\
 # Profile: all keys and variables
 
 Generated from the schema (`python -m tests.profile_table`). `|` separates accepted values, the default first. Times are
-in seconds. Relative paths of this machine start at the profile's file.
+in seconds. Relative local paths start at the profile's file.
 
 `disttui profile validate FILE` checks a profile; `--set launch.restarts=2` overrides a key, `--set job.args.lr=1e-3` an
 argument. Example: [2node.yaml](../profiles/2node.yaml). `extends` and variables:

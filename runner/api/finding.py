@@ -120,7 +120,7 @@ def adopt(
     run_dir: str | None = None,
     trust_hosts: bool = False,
 ) -> KnownRun:
-    """Find any user's run on a host, and store what is needed to view and stop it.
+    """Find any user's run on a host, to view and stop it.
 
     Args:
         text: The run's id, or its beginning.

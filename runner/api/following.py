@@ -128,7 +128,7 @@ class Fired:
 
 
 def try_rules(viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, local: bool = False) -> list[Fired]:
-    """What `watch` rules would have found in a run's metrics and events, in order of time.
+    """What `watch` rules would have found in a run, in order of time.
 
     Rules are judged rank by rank, each the first time that it holds in an attempt, as if nothing had been done then.
     `log` is judged by the lines that are stored, at the times at which they were written.

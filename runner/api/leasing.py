@@ -153,7 +153,7 @@ def dropped(viewer: Viewer, places: Collection[Place]) -> tuple[RunStatus, ...]:
 
 
 def move(viewer: Viewer, run: KnownRun, to: Literal["first", "last"]) -> Moved:
-    """Trade a queued run's place with the user's first or last run in the queue.
+    """Trade a queued run's place with the user's first or last.
 
     Runs of other users keep their places.
 

@@ -250,7 +250,7 @@ class Checked(NamedTuple):
 
 
 def add_library(name: str, where: str, environ: Mapping[str, str] = os.environ) -> Synced | None:
-    """Add a library to the user's config, and clone it if it is a git repository; None: it is a folder.
+    """Add a library to the user's config, and clone a git repository; None: it is a folder.
 
     Args:
         where: The address of a git repository, or a folder.
@@ -302,7 +302,7 @@ def remove_library(name: str, environ: Mapping[str, str] = os.environ, *, unsent
 def sync_libraries(
     environ: Mapping[str, str] = os.environ, name: str | None = None
 ) -> Iterator[tuple[Library, Synced]]:
-    """Synchronize all libraries that are git repositories, or one, with their remotes.
+    """Synchronize all git libraries, or one, with their remotes.
 
     Raises:
         RemoteError: One is not reached.

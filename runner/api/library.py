@@ -124,7 +124,7 @@ def script_job(script: Path, args: Sequence[str] = ()) -> dict[str, object]:
 def script_profile(
     script: Path, hosts: Sequence[str], args: Sequence[str] = (), overrides: tuple[str, ...] = ()
 ) -> Profile:
-    """A profile for a script here, whose folder is sent to every host with each run.
+    """A profile for a script here, whose folder each run sends to every host.
 
     Args:
         hosts: As a profile names them.

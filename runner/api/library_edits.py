@@ -111,7 +111,7 @@ def save_at(path: Path, text: str, before: str | None, environ: Mapping[str, str
 
 
 def copy_profile(source: str, to: str, environ: Mapping[str, str] = os.environ, *, replace: bool = False) -> Saved:
-    """Save a profile, by path or name, under a name of a library, such as `team/2node`.
+    """Save a profile under a name of a library, such as `team/2node`.
 
     Raises:
         InputError: It is not a valid profile, or another one has this name and `replace` is false.

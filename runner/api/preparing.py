@@ -141,7 +141,7 @@ def plan_run(
     ignore_leases: bool = False,
     queued: bool = False,
 ) -> Planned:
-    """Recommend, plan and check, from the facts of all hosts in the profile's order.
+    """Recommend, plan and check, from the facts of all hosts in order.
 
     For a job of Slurm, which leases its nodes itself, these are the login node's. The result has a host for each node
     of the job.

@@ -219,7 +219,7 @@ _OF_CHECKPOINT = re.compile(re.escape(FOLDER) + r"/(" + index.CHECKPOINT_NAME.pa
 
 
 def export_weights(source: Path, to: Path) -> ExportedWeights:
-    """Write the weights of a checkpoint here, or a folder's newest, as .safetensors or .pt.
+    """Write a local checkpoint's weights, or a folder's newest, as .safetensors or .pt.
 
     Raises:
         InputError: The checkpoint is incomplete or damaged, or the file cannot be written.
@@ -233,7 +233,7 @@ def export_weights(source: Path, to: Path) -> ExportedWeights:
 def fetch_weights(
     viewer: Viewer, run: KnownRun, to: Path, tell: Callable[[PullNews], object] = ignore
 ) -> ExportedWeights:
-    """Write the weights of a run's newest checkpoint on its hosts as one file.
+    """Write a run's newest weights on its hosts as one file.
 
     A run that was resumed and has saved none yet has the weights of the run that it continues; a notice says so.
 

@@ -157,8 +157,8 @@ def sentences(ranks: Sequence[Standing]) -> list[str]:
     lines += [line for one in ranks for line in _children(one)]
     if any(one.spawner for one in rest):
         lines.append(
-            "this script starts its own processes (torch.multiprocessing.spawn), and does so in every rank: call its "
-            "main function directly, with RANK, LOCAL_RANK and WORLD_SIZE from the environment"
+            "this script starts its own processes (torch.multiprocessing.spawn) in every rank. Call its main function "
+            "directly, with RANK, LOCAL_RANK and WORLD_SIZE from the environment"
         )
     return lines
 

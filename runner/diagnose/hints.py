@@ -33,55 +33,54 @@ _KNOWN = _table(
         "mismatched collectives": (
             r"Detected mismatch between collectives|Mismatched collective detected|collective mismatch error"
             r"|op\.preamble\.length <= op\.nbytes",
-            "The ranks call different collectives, or with different shapes. Look for a branch that only some ranks "
-            "take; `disttui diagnose` names the calls while the run hangs.",
+            "The ranks call different collectives, or the same ones with different shapes. Look for a branch that "
+            "only some ranks take; `disttui diagnose` names the calls while the run hangs.",
         ),
         "models differ": (
             r"DDP expects same model across all ranks|appears not to match sizes of the same param"
             r"|parameters? of inconsistent shape",
-            "The ranks have built different models, {host} among them: look for a size, vocabulary or option that "
+            "The ranks have built different models, {host} among them. Look for a size, vocabulary or option that "
             "depends on the rank or on files of the host.",
         ),
         "one GPU twice": (
             r"Duplicate GPU detected|invalid device ordinal",
-            "Two ranks were given one GPU, or a rank asked for a GPU that {host} does not have. Use "
-            "torch.cuda.set_device(LOCAL_RANK), and no more processes than GPUs (`num_processes`, `gpus`).",
+            "Two ranks share a GPU, or a rank asked for a GPU that {host} does not have. Call "
+            "torch.cuda.set_device(LOCAL_RANK), and start no more processes than GPUs (`num_processes`, `gpus`).",
         ),
         "locked memory": (
             r"ibv_(?:reg_mr|create_cq|create_qp|reg_dmabuf_mr)[^\n]*(?:Cannot allocate memory|ENOMEM|\b12\b)",
-            "The account on {host} may not lock the memory that InfiniBand needs: raise memlock to unlimited there "
-            "(/etc/security/limits.conf, LimitMEMLOCK of sshd; in a container --ulimit memlock=-1). `ulimit -l` shows "
-            "it.",
+            "The account on {host} may not lock the memory that InfiniBand needs (`ulimit -l`). Set memlock to "
+            "unlimited there: /etc/security/limits.conf, LimitMEMLOCK of sshd; in a container --ulimit memlock=-1.",
         ),
         "InfiniBand": (
             r"ibv_modify_qp failed|Got completion (?:from peer|with error)[^\n]*(?:status|error)[ =]?\d+"
             r"|IBV_WC_RETRY_EXC_ERR|NET/IB[^\n]*(?:Got async event|No device found)",
-            "InfiniBand or RoCE of {host} does not reach the other host: a port that is down, the wrong port or GID. "
-            "`ibstat` shows the ports; NCCL_IB_HCA names the one to use, NCCL_IB_GID_INDEX the GID for RoCE; "
-            "NCCL_IB_DISABLE=1 in `job.env` uses the network of `interface:`.",
+            "InfiniBand or RoCE of {host} cannot reach the other host: the port is down, or port or GID are wrong. "
+            "See `ibstat`; set NCCL_IB_HCA (port) or NCCL_IB_GID_INDEX (GID for RoCE), or NCCL_IB_DISABLE=1 in "
+            "`job.env` to use the network of `interface:`.",
         ),
         "no route": (
             r"(?:NCCL|socketStartConnect|ncclSystemError|gloo|c10d|TCPStore|connect)[^\n]*(?:No route to host"
             r"|errno:? 113|EHOSTUNREACH)",
-            "{host} has no route to another host: a firewall there rejects the connection (open the ports between the "
-            "hosts), or the address is of a network that they do not share (`interface:` of the host).",
+            "{host} has no route to another host: a firewall there rejects the connection, or the address is in a "
+            "network that they do not share. Open the ports between the hosts, or set `interface:` of the host.",
         ),
         "network unreachable": (
             r"(?:NCCL|socketStartConnect|ncclSystemError|gloo|c10d|TCPStore|connect)[^\n]*(?:Network is unreachable"
             r"|errno:? 101|ENETUNREACH)",
-            "{host} has no way into the network of another host's address. Set `interface:` of the hosts to the "
-            "network that they share.",
+            "{host} cannot reach the network of another host's address. Set `interface:` of the hosts to the network "
+            "that they share.",
         ),
         "NCCL's GPU memory": (
             r"Cuda failure (?:2 )?'out of memory'|CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)"
             r"|CUDNN_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)",
-            "A GPU of {host} had no memory left for a library, mostly since torch holds all of it or another program "
-            "uses the GPU. Use a smaller batch, and look at it with `nvidia-smi`.",
+            "A library found no free memory on a GPU of {host}: torch has reserved all of it, or another program uses"
+            " the GPU. Use a smaller batch, and see `nvidia-smi`.",
         ),
         "CUDA library of another version": (
             r"cuDNN version incompatibility|SUBLIBRARY_VERSION_MISMATCH|with link time reference"
             r"|undefined symbol: (?:nccl|cudnn|cublas|cusparse|cusolver|__nv)\w*",
-            "torch on {host} was given a CUDA library of another version than its own: take the folder of CUDA or "
+            "torch on {host} has loaded another version of a CUDA library than its own. Remove the folder of CUDA or "
             "cuDNN from LD_LIBRARY_PATH (and `module load cuda` from `activate:`), or reinstall torch with its "
             "nvidia-* packages.",
         ),
@@ -89,31 +88,30 @@ _KNOWN = _table(
             r"\b(?:CUBLAS|CUDNN|CUFFT|CUSOLVER|CUSPARSE|HIPBLAS|MIOPEN)_(?:STATUS_[A-Z_]+|[A-Z]+_(?:ERROR|FAILED))"
             r"|unable to find an engine"
             r"|Unable to find a valid cuDNN algorithm|MIOpen Error",
-            "A GPU library failed on {host}: mostly an index or a shape out of range in an earlier call, a full GPU, "
-            "or a library of another version in LD_LIBRARY_PATH. Run again with env CUDA_LAUNCH_BLOCKING=1, and once "
-            "with a smaller batch.",
+            "A GPU library failed on {host}: usually an index or shape out of range in an earlier call, a full GPU, "
+            "or another version in LD_LIBRARY_PATH. Run again with env CUDA_LAUNCH_BLOCKING=1, and once with a "
+            "smaller batch.",
         ),
         "forked CUDA": (
             r"Cannot re-initialize (?:CUDA|HIP|XPU) in forked subprocess|CUDA error: initialization error",
-            "On {host} a process was forked from one that had used the GPU: start it with the method spawn "
-            "(multiprocessing_context='spawn' of DataLoader), and leave tensors of the GPU out of Dataset and "
-            "collate_fn.",
+            "A process on {host} was forked after the GPU was used. Start it with the method spawn "
+            "(multiprocessing_context='spawn' of DataLoader), and use no GPU tensors in Dataset and collate_fn.",
         ),
         "NVSwitch": (
             r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|Error 802\b",
-            "The NVSwitches of {host} are not set up: its fabric manager does not run, or is not of the driver's "
-            "version. `systemctl status nvidia-fabricmanager` there; its administrator starts it.",
+            "The NVSwitches of {host} are not set up: the fabric manager does not run, or its version is not the "
+            "driver's. See `systemctl status nvidia-fabricmanager` there, and have an administrator start it.",
         ),
         "driver combination": (
             r"unsupported display driver / cuda driver combination|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH|Error 803\b"
             r"|Driver/library version mismatch|NVML/RM version mismatch",
-            "The NVIDIA driver in the kernel of {host} and its libraries are of different versions, mostly after an "
-            "update: reboot the host. In a container, remove its own libcuda (cuda-compat) from LD_LIBRARY_PATH.",
+            "The NVIDIA driver and its libraries on {host} have different versions, usually after an update: reboot "
+            "the host. In a container, remove its own libcuda (cuda-compat) from LD_LIBRARY_PATH.",
         ),
         "forward compatibility": (
             r"forward compatibility was attempted on non supported HW|COMPAT_NOT_SUPPORTED|Error 804\b",
-            "A libcuda of the package cuda-compat was loaded on {host}, which only data center GPUs may use: take it "
-            "from LD_LIBRARY_PATH, or update the driver.",
+            "{host} has loaded libcuda of cuda-compat, which supports only data center GPUs. Remove it from "
+            "LD_LIBRARY_PATH, or update the driver.",
         ),
         "CUDA unknown error": (
             r"CUDA unknown error|CUDA_ERROR_UNKNOWN|(?<!HTTP )Error 999\b",
@@ -122,22 +120,22 @@ _KNOWN = _table(
         ),
         "GPU memory defect": (
             r"uncorrectable (?:ECC|NVLink) error|CUDA_ERROR_ECC_UNCORRECTABLE|double[- ]bit ECC",
-            "A GPU of {host} has a defect: `nvidia-smi -q -d ECC` there names it. Reset it or reboot the host; leave "
-            "it out with `gpus:` until then, and report it where it comes back.",
+            "A GPU of {host} is defective: `nvidia-smi -q -d ECC` there names it. Reset it or reboot the host, "
+            "exclude it with `gpus:` until then, and report it if the error returns.",
         ),
         "GPU lost": (
             r"fallen off the bus|GPU is lost|Xid[^\n]{0,40}\b79\b|CUDA_ERROR_DEVICE_UNAVAILABLE",
-            "A GPU of {host} no longer answers: `dmesg | grep -i xid` there says why. Reboot the host, and leave the "
-            "GPU out with `gpus:` until then.",
+            "A GPU of {host} no longer answers: `dmesg | grep -i xid` there says why. Reboot the host, and exclude "
+            "the GPU with `gpus:` until then.",
         ),
         "GPU busy": (
             r"all CUDA-capable devices are busy|CUDA-capable device\(s\) is/are busy or unavailable",
-            "A GPU of {host} takes no further process: its compute mode is exclusive and another process has it, or "
-            "two ranks were given one GPU. `nvidia-smi -q -d COMPUTE` and `disttui top {host}` show it.",
+            "A GPU of {host} accepts no further process: another process has it in exclusive compute mode, or two "
+            "ranks share it. See `nvidia-smi -q -d COMPUTE` and `disttui top {host}`.",
         ),
         "illegal memory access": (
             r"an illegal memory access was encountered|unspecified launch failure|misaligned address",
-            "A CUDA kernel on {host} failed; the line where it was noticed is a later one. Run again with env "
+            "A CUDA kernel on {host} failed before the line that reports it. Run again with env "
             "CUDA_LAUNCH_BLOCKING=1 to see which call.",
         ),
         "driver too old": (
@@ -157,8 +155,8 @@ _KNOWN = _table(
         ),
         "CUDA libraries missing": (
             r"(lib(?:cu|nccl|nv|torch_cuda|cudnn)[\w.+-]*\.so[\w.]*): cannot open shared object file",
-            "{host} lacks {1}: torch and its CUDA libraries do not fit together. Reinstall torch there, or load the "
-            "module that brings CUDA (`activate:`).",
+            "{host} lacks {1}: torch and its CUDA libraries do not match. Reinstall torch there, or load the module "
+            "that has CUDA (`activate:`).",
         ),
         "library missing": (
             r"([\w.+-]{1,80}\.so[\w.]{0,20}): cannot open shared object file",
@@ -166,9 +164,9 @@ _KNOWN = _table(
         ),
         "torch's end": (
             r"std::terminate: without an active exception",
-            "A thread of torch was still at work when Python ended, mostly since a DDP model outlived its process "
-            "group; it happens under bare torchrun as well. Where the script had come to its end, let it end with "
-            "`del model, optimizer; gc.collect(); torch.distributed.destroy_process_group()`.",
+            "A torch thread still ran when Python ended, usually because a DDP model outlived its process group; this"
+            " happens under bare torchrun as well. End the script with `del model, optimizer; gc.collect(); "
+            "torch.distributed.destroy_process_group()`.",
         ),
         "NCCL versions": (
             r"(?:Mismatched NCCL version|NCCL version mismatch|version mismatch.*NCCL)|ncclInvalidUsage.*version",
@@ -182,25 +180,25 @@ _KNOWN = _table(
         ),
         "NCCL system error": (
             r"unhandled system error|ncclSystemError",
-            "A system call of NCCL failed on {host}: /dev/shm too small, a network interface that the others cannot "
-            "reach, or a limit. Run again with env NCCL_DEBUG=INFO; its log names the call.",
+            "A system call of NCCL failed on {host}: /dev/shm is too small, the others cannot reach a network "
+            "interface, or a limit was reached. Run again with env NCCL_DEBUG=INFO; its log names the call.",
         ),
         "NCCL error": (
             r"unhandled cuda error|ncclUnhandledCudaError|ncclInternalError|ncclInvalid(?:Usage|Argument)"
             r"|NCCL error[^\n]{0,200}(?:internal error|invalid (?:usage|argument))|NCCL Error \d",
-            "NCCL failed on {host}: two ranks on one GPU, no memory left on it, or a driver that does not fit. Run "
-            "again with env NCCL_DEBUG=INFO; its line WARN names the call.",
+            "NCCL failed on {host}: two ranks on one GPU, full GPU memory, or a driver that does not match. Run again"
+            " with env NCCL_DEBUG=INFO; its line WARN names the call.",
         ),
         "gloo interface": (
             r"connectFullMesh failed|Unable to resolve hostname to a \(local\) address"
             r"|Using the loopback address as fallback",
-            "gloo took an address of {host} that the others cannot reach, often the loopback address, since the host's "
-            "name resolves to that or not at all. Set `interface:` of the host, or correct its /etc/hosts.",
+            "gloo uses an address of {host} that the others cannot reach, often loopback, because of how the host's "
+            "name resolves. Set `interface:` of the host, or correct its /etc/hosts.",
         ),
         "port in use": (
             r"EADDRINUSE|address already in use|failed to listen on any local network address",
-            "A port on {host} is taken by another program. Give the run others (`launch.ports`); "
-            "`disttui runs orphans {host}` finds what earlier runs have left.",
+            "A port on {host} is taken by another program. Set other `launch.ports`, or end what earlier runs have "
+            "left: `disttui runs orphans {host}`.",
         ),
         "disk full": (
             r"No space left on device|Disk quota exceeded|Errno 28\b",
@@ -209,13 +207,13 @@ _KNOWN = _table(
         ),
         "too many open files": (
             r"Too many open files|received 0 items of ancdata",
-            "A process of {host} may not open more files: raise `ulimit -n` (in `activate:`), or call "
+            "A process on {host} has reached its limit of open files. Raise `ulimit -n` (in `activate:`), or call "
             "torch.multiprocessing.set_sharing_strategy('file_system').",
         ),
         "certificate": (
             r"CERTIFICATE_VERIFY_FAILED|self[- ]signed certificate",
-            "{host} does not know the certificate of that address, mostly since a proxy replaces it: name its file in "
-            "`job.env` as REQUESTS_CA_BUNDLE and SSL_CERT_FILE.",
+            "{host} does not trust the certificate of that address, usually because a proxy replaces it. Name the "
+            "proxy's file in `job.env` as REQUESTS_CA_BUNDLE and SSL_CERT_FILE.",
         ),
         "too many requests": (
             r"\b429 Client Error|Too Many Requests",
@@ -224,14 +222,14 @@ _KNOWN = _table(
         ),
         "not in the cache": (
             r"outgoing traffic has been disabled|offline mode is enabled",
-            "{host} may not download (HF_HUB_OFFLINE), and its cache lacks that: fill it with `hf download`, or set "
-            "HF_HOME to a folder that all hosts share.",
+            "{host} may not download (HF_HUB_OFFLINE), and the file is not in its cache. Fill the cache with `hf "
+            "download`, or set HF_HOME to a folder that all hosts share.",
         ),
         "download": (
             r"<urlopen error|Max retries exceeded with url|couldn't connect to 'https?://"
             r"|HTTPS?ConnectionPool[^\n]{0,200}timed out",
-            "The script downloads, but {host} does not reach that address. Copy the files to the hosts beforehand, or "
-            "set HTTPS_PROXY in `job.env`.",
+            "The script downloads, but {host} does not reach that address. Copy the files to the hosts first, or set "
+            "HTTPS_PROXY in `job.env`.",
         ),
         "address resolution": (
             r"Name or service not known|Temporary failure in name resolution|Name does not resolve|gaierror"
@@ -264,18 +262,18 @@ _KNOWN = _table(
         ),
         "device-side assert": (
             r"device-side assert triggered",
-            "A CUDA kernel was given bad data, often a label or token beyond the last class. Run again with env "
+            "A CUDA kernel got invalid data, often a label or token beyond the last class. Run again with env "
             "CUDA_LAUNCH_BLOCKING=1 to see which call.",
         ),
         "spawned process": (
             r"process \d{1,9} terminated with signal (SIG\w{1,10})",
-            "A process that the script starts itself on {host} was ended by {1}: SIGKILL comes mostly from the kernel, "
-            "for want of memory, SIGBUS from a full /dev/shm; else native code crashed (env PYTHONFAULTHANDLER=1).",
+            "A process that the script started on {host} was ended by {1}. SIGKILL: usually no memory; SIGBUS: "
+            "/dev/shm is full; others: native code crashed (env PYTHONFAULTHANDLER=1 shows where).",
         ),
         "job's memory limit": (
             r"oom[-_ ]kill event|OOM Killed|Exceeded job memory limit",
-            "Slurm ended a process on {host} at the memory limit of the job: ask for more (`slurm.options: [--mem=0]` "
-            "is all of a node), or use fewer DataLoader workers.",
+            "Slurm ended a process on {host} at the job's memory limit. Request more (`slurm.options: [--mem=0]`: a "
+            "whole node), or use fewer DataLoader workers.",
         ),
         "job's time limit": (
             r"DUE TO TIME LIMIT",
@@ -284,7 +282,7 @@ _KNOWN = _table(
         ),
         "Ray's memory": (
             r"node running low on memory|ray\.exceptions\.OutOfMemoryError",
-            "Ray ended a task since the memory of {host} was nearly full: use fewer workers or smaller batches; "
+            "Ray ended a task because the memory of {host} was nearly full. Use fewer workers or smaller batches; "
             "RAY_memory_usage_threshold sets the limit.",
         ),
         "Ray's worker": (
@@ -297,14 +295,14 @@ _KNOWN = _table(
         ),
         "process group twice": (
             r"initialize the default process group twice",
-            "The script on {host} calls init_process_group twice: Accelerate, Trainer, Lightning and DeepSpeed call it "
-            "themselves; ask torch.distributed.is_initialized() before.",
+            "The script on {host} calls init_process_group twice. Accelerate, Trainer, Lightning and DeepSpeed call "
+            "it themselves: check torch.distributed.is_initialized() first.",
         ),
         "no rank in the environment": (
             r"environment variable (?:RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT) expected"
             r"|KeyError: '(?:RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)'",
-            "A process on {host} has no variable that the launcher gives to ranks: it was started in another way, or "
-            "its environment was cleared (sudo, ssh, env -i).",
+            "A process on {host} lacks the launcher's variables. Start it from the launcher, and do not clear its "
+            "environment (sudo, ssh, env -i).",
         ),
         "two devices": (
             r"Expected all tensors to be on the same device",
@@ -313,7 +311,7 @@ _KNOWN = _table(
         ),
         "variable ready twice": (
             r"Expected to mark a variable ready only once",
-            "On {host} a parameter got its gradient twice in one step: with activation checkpointing set "
+            "A parameter on {host} got its gradient twice in one step. With activation checkpointing set "
             "use_reentrant=False, or give DistributedDataParallel static_graph=True.",
         ),
         "device of a checkpoint": (
@@ -322,24 +320,24 @@ _KNOWN = _table(
         ),
         "weights only": (
             r"Weights only load failed",
-            "torch on {host} reads only tensors from a file, since 2.6: torch.load(…, weights_only=False) for a file "
-            "that you trust, or torch.serialization.add_safe_globals.",
+            "torch on {host} reads only tensors from files (since 2.6). For a file that you trust: torch.load(…, "
+            "weights_only=False), or torch.serialization.add_safe_globals.",
         ),
         "damaged file": (
             r"failed finding central directory|PytorchStreamReader failed|HeaderTooLarge|MetadataIncompleteBuffer"
             r"|InvalidHeaderDeserialization|Ran out of input|invalid load key, 'v'",
-            "A file on {host} is cut short or damaged, or holds only the address of one (`git lfs pull`): copy it "
-            "again, or go back to an earlier checkpoint.",
+            "A file on {host} is truncated, damaged, or a Git LFS pointer (`git lfs pull`). Copy it again, or use an "
+            "earlier checkpoint.",
         ),
         "checkpoint of another model": (
             r"Error\(s\) in loading state_dict",
-            "The checkpoint on {host} is of another model than the script builds; names with `module.` in front come "
-            "from DistributedDataParallel: save model.module.state_dict().",
+            "The checkpoint on {host} is not of the model that the script builds. If its names begin with `module.`, "
+            "save model.module.state_dict() of DistributedDataParallel.",
         ),
         "main guard": (
             r"before the current process has finished its bootstrapping phase",
-            "A process on {host} imports the script as it begins, and would start others: put what the script does "
-            "behind `if __name__ == '__main__':`.",
+            "A process on {host} imports the script when it starts, and would start more processes. Put the script's "
+            "code below `if __name__ == '__main__':`.",
         ),
         "pickle": (
             r"Can't (?:pickle|get) local object|cannot pickle '",
@@ -353,14 +351,14 @@ _KNOWN = _table(
         ),
         "CUDA toolkit of another version": (
             r"does not match the version torch was compiled with|mismatches the version that was used to compile",
-            "The CUDA toolkit of {host} is of another version than the one of its torch: load the same one "
+            "The CUDA toolkit of {host} has another version than its torch was built with. Load the same version "
             "(`activate: module load cuda/…`, CUDA_HOME), or install a torch built for it.",
         ),
         "build tools": (
             r"Failed to find C compiler|CUDA_HOME environment variable is not set|Ninja is required to load"
             r"|Error building extension|Cannot find a working triton|Python\.h: No such file",
-            "{host} lacks what compiling needs, as the lines above say: a C compiler (gcc), Python's headers, ninja, "
-            "or the CUDA toolkit (CUDA_HOME). Install it there, or load its module (`activate:`).",
+            "{host} cannot compile: the lines above name what is missing, such as gcc, Python's headers, ninja or the"
+            " CUDA toolkit (CUDA_HOME). Install it there, or load its module (`activate:`).",
         ),
         "Triton's shared memory": (
             r"out of resource: shared memory",
@@ -369,20 +367,20 @@ _KNOWN = _table(
         ),
         "not finite": (
             r"loss scale already at minimum|returned nan values in its|probability tensor contains either",
-            "The training on {host} no longer has finite numbers: a smaller learning rate, clipped gradients, or bf16 "
-            "for fp16. `disttui runs metrics RUN` shows the steps before.",
+            "The training on {host} no longer has finite numbers. Use a smaller learning rate, clipped gradients, or "
+            "bf16 for fp16. `disttui runs metrics RUN` shows the steps before.",
         ),
         "batch sizes": (
             r"Check batch related parameters",
-            "DeepSpeed's batch sizes on {host} do not fit the number of ranks: train_batch_size is "
-            "train_micro_batch_size_per_gpu × gradient_accumulation_steps × ranks; leave one of them out.",
+            "DeepSpeed's batch sizes on {host} do not match the number of ranks: train_batch_size must be "
+            "train_micro_batch_size_per_gpu × gradient_accumulation_steps × ranks. Remove one of them.",
         ),
         "NumPy of another version": (
             r"compiled using NumPy 1|numpy\.core\.multiarray failed to import|Numpy is not available"
             r"|numpy\.dtype size changed|_ARRAY_API not found|compiled against ABI version|removed in the NumPy 2"
             r"|module 'numpy' has no attribute",
-            "A package on {host} was made for another NumPy: update the package, or install an older NumPy "
-            "(`pip install 'numpy<2'`, for np.bool and np.int 'numpy<1.24').",
+            "A package on {host} was built for another NumPy: update the package, or install an older NumPy (`pip "
+            "install 'numpy<2'`, for np.bool and np.int 'numpy<1.24').",
         ),
         "encoding": (
             r"'ascii' codec can't (?:de|en)code",
@@ -390,8 +388,8 @@ _KNOWN = _table(
         ),
         "locked file": (
             r"unable to lock file|database is locked",
-            "A file on {host} is locked by another process, or its network file system has no locks: a file for each "
-            "rank, or env HDF5_USE_FILE_LOCKING=FALSE where all only read.",
+            "Another process has locked a file on {host}, or its network file system has no locks. Use a file per "
+            "rank, or, if all only read, env HDF5_USE_FILE_LOCKING=FALSE.",
         ),
         "input and output": (
             r"Errno 5\]|Input/output error|disk I/O error",
@@ -409,8 +407,8 @@ _KNOWN = _table(
         "processes and threads": (
             r"can't start new thread|pthread_create failed|Errno 11\] Resource temporarily unavailable"
             r"|fork: (?:retry: )?Resource temporarily unavailable",
-            "The account on {host}, or its control group, may have no more processes and threads: use fewer DataLoader "
-            "workers, set OMP_NUM_THREADS in `job.env`, or raise `ulimit -u`.",
+            "The account on {host}, or its control group, has reached its limit of processes and threads. Use fewer "
+            "DataLoader workers, set OMP_NUM_THREADS in `job.env`, or raise `ulimit -u`.",
         ),
         "read-only file system": (
             r"Read-only file system|Errno 30\b",
@@ -424,24 +422,24 @@ _KNOWN = _table(
         ),
         "no such model": (
             r"RepositoryNotFoundError|Repository Not Found for url|is not a valid model identifier",
-            "Hugging Face has no model or data set of that name, or hides it from {host}: correct the name, or give a "
-            "token that may read it (`env: {HF_TOKEN: ${env:HF_TOKEN}}`).",
+            "Hugging Face has no model or data set of that name, or hides it. Correct the name, or set a token that "
+            "may read it on {host} (`env: {HF_TOKEN: ${env:HF_TOKEN}}`).",
         ),
         "gated model": (
             r"gated repo|GatedRepoError|401 Client Error[^\n]*huggingface",
-            "The account of the token on {host} may not read that model: ask for access on its page, and give the "
-            "token by `env: {HF_TOKEN: ${env:HF_TOKEN}}`.",
+            "The token on {host} may not read that model. Request access on the model's page, and set the token: "
+            "`env: {HF_TOKEN: ${env:HF_TOKEN}}`.",
         ),
         "binary of another system": (
             r"version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found|undefined symbol: \w+|cannot execute binary file"
             r"|operator torchvision::\w+ does not exist",
-            "A program or compiled package on {host} was built for another system or another torch: build or install "
-            "it there, against the torch that is used.",
+            "A program or compiled package on {host} was built for another system or another torch. Build or install "
+            "it there, with the torch that is used.",
         ),
         "unused parameters": (
             r"Expected to have finished reduction in the prior iteration|parameters that were not used in producing",
-            "Some parameters had no part in the loss on {host}: give DistributedDataParallel "
-            "find_unused_parameters=True, or take them out of the model.",
+            "Some parameters on {host} did not contribute to the loss. Give DistributedDataParallel "
+            "find_unused_parameters=True, or remove them from the model.",
         ),
         "permission": (
             r"PermissionError|Permission denied|Operation not permitted",
@@ -512,9 +510,9 @@ def _uneven(state: RunState, cause: RootCause) -> Hint | None:
         return None
     return Hint(
         "uneven ends",
-        "The ranks do not make the same number of steps: one had nothing left to do, or returned early, while another "
-        "still waited for it. Give every rank the same number of batches (DistributedSampler, drop_last), or wrap the "
-        "loop in torch.distributed.algorithms.join.Join; and look for a `return` or `break` that only some ranks take.",
+        "The ranks do not make the same number of steps: one had no more data or returned early while another waited "
+        "for it. Give every rank the same number of batches (DistributedSampler, drop_last) or use "
+        "torch.distributed.algorithms.join.Join, and look for a `return` or `break` that only some ranks take.",
     )
 
 
@@ -523,9 +521,9 @@ def _world(state: RunState, cause: RootCause) -> Hint | None:
         return None
     return Hint(
         "world of one",
-        "The processes did not find each other and each would have trained alone. A launcher inside the script "
-        "(`accelerate launch`, spawn), or WORLD_SIZE set by `env:` or an allocation, does that: give disttui the "
-        "script itself.",
+        "The processes did not find each other: each would have trained alone. The script has its own launcher "
+        "(`accelerate launch`, spawn), or WORLD_SIZE is set by `env:` or an allocation. Give disttui the script "
+        "itself.",
     )
 
 

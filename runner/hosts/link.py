@@ -359,8 +359,8 @@ def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, p
         )
     if status is None:
         cure = (
-            f"See where `{python} -c pass` hangs there: a network file system that does not answer, a login script, or "
-            "a wrapper that asks something. Or name another interpreter as `python:` in the profile."
+            f"See why `{python} -c pass` hangs there: a network file system, a login script, or a wrapper that waits "
+            "for input. Or name another interpreter as `python:` in the profile."
         )
     else:
         cure = f"See what `{python} -V` says there, or name a Python 3.8 or later as `python:` in the profile."

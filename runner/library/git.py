@@ -84,8 +84,7 @@ class TooLargeError(GitError):
     def __init__(self, where: str = "") -> None:
         super().__init__(
             f"it has more than {_MOST_STORED >> 20:,} MiB to fetch, or files that take more memory than that",
-            "Have large files taken out of the repository and its history: a library is one of profiles. Then remove "
-            "the library, and add it again.",
+            "Remove large files from the repository and its history, then remove the library and add it again.",
             place=where,
         )
 

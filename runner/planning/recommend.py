@@ -75,8 +75,8 @@ def _of_host(facts: HostFacts, choice: HostChoice) -> Iterator[str]:
     cores = facts.cpu.available
     if choice.num_processes > cores:
         yield (
-            f"{amount(choice.num_processes, 'process')} for {amount(cores, 'physical core')}: they will take turns; "
-            f"num_processes: {cores} is as much as this host can do at once"
+            f"{amount(choice.num_processes, 'process')} for {amount(cores, 'physical core')}: they will compete; "
+            f"num_processes: {cores} is the most that run at the same time"
         )
     if choice.gpus:
         for gpu in facts.gpus:
@@ -108,8 +108,8 @@ def _needless_hosts(profile: Profile, facts: Sequence[HostFacts], choices: Seque
         if room >= world:
             what = "free GPUs" if on_gpus else "physical cores"
             yield (
-                f"{choice.name} alone has {room} {what} for all {amount(world, 'process')}: on one host nothing would "
-                f"have to cross the network. Leave the others out unless you mean to try the network"
+                f"{choice.name} alone has {room} {what} for all {amount(world, 'process')}: on one host nothing "
+                f"crosses the network. Remove the other hosts unless you want to try the network"
             )
             return
     if profile.job.target.kind == "builtin" and not on_gpus:

@@ -295,7 +295,7 @@ def break_even(ranks: Mapping[int, Placed], parameters: float) -> str | None:
         return None
     return (
         f"{count(parameters)} parameters: a step sends {count(4 * parameters)}B of gradients, {_seconds(sent)} here. "
-        f"One host is faster if its step takes less than {_seconds(sent * hosts / (hosts - 1))}, {hosts} hosts beyond"
+        f"One host is faster if its step takes less than {_seconds(sent * hosts / (hosts - 1))}, else {hosts} hosts are"
     )
 
 

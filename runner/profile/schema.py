@@ -117,21 +117,20 @@ class Profile(Model):
     num_processes: f.Processes = None
     """Processes per host, as --nproc-per-node; auto: one per GPU, or per core."""
     python: f.Python = None
-    """Interpreter on the hosts; auto: the first with torch of the login's python3, Conda's environments, and .venv,
-    venv and env in `workdir` and the home folder."""
+    """Interpreter on the hosts; auto: the first with torch of python3, Conda's environments, and .venv, venv and env in
+    `workdir` and the home folder."""
     activate: f.Word = ""
-    """Line for bash, run first, in `workdir`, such as `conda activate x`; if it fails nothing is started."""
+    """First line for bash, in `workdir`, such as `conda activate x`; if it fails nothing is started."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
     """Variables of every rank; the job's and a host's override them."""
     transport: f.Transport | None = None
-    """ssh: the ssh program, with its Kerberos, hardware keys and open ControlMasters; default: your config's, else
-    builtin."""
+    """ssh: the ssh program, for Kerberos, hardware keys and ControlMasters; default: your config's, else builtin."""
     hosts: tuple[Host, ...]
     """The machines; the first is node rank 0."""
     job: Job
     """What runs."""
     data: Annotated[tuple[Data, ...], f.few(MOST_DATA)] = ()
-    """Files that every host has before the ranks start, each copied once."""
+    """Files that every host gets before the ranks start, each copied once."""
     container: Container | None = None
     """Run in a container on every host."""
     launch: Launch = Launch()
@@ -145,13 +144,12 @@ class Profile(Model):
     metrics: Metrics = Metrics()
     """How to read a log of your own form."""
     on_end: OnEnd = OnEnd()
-    """What the machine that started a run does at its end, once a disttui there sees it; each gets a JSON summary, and
+    """What the machine that started a run does once a disttui there sees its end; each gets a JSON summary and
     10 s."""
     watch: Watch = Watch()
-    """What to look for while a run trains, and what to do then."""
+    """What hosts look for while a run trains."""
     notify: Notify = Notify()
-    """Where the hosts send that the run has started, ended, failed or stalled; default: `notifications` in your
-    config."""
+    """Where the hosts send notifications; default: `notifications` in your config."""
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
     _template: dict[str, Any] = PrivateAttr(default_factory=dict)

@@ -122,7 +122,7 @@ class Sync(Model):
     """Folder on the hosts for each run's copy; default: in the run's folder."""
     exclude: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
     """What to leave out, as in .gitignore without `!`, such as [data/, "*.bin"]; the folder's .disttuiignore may list
-    more, one per line."""
+    more."""
     include: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
     """What to send although it is large, looks like a secret, or is left out without git."""
     max: f.FileSize = 100 * 10**6
@@ -155,8 +155,8 @@ class Environment(Model):
     inherit: f.Flag = False
     """Also use packages of the host's `python`, such as torch; only with a requirements file."""
     wheels: f.LocalFolder | None = None
-    """Folder of this machine with wheels in place of a package index; default: hosts that reach no index get what this
-    machine downloads."""
+    """Local folder of wheels in place of a package index; default: hosts that reach no index get what this machine
+    downloads."""
 
     @model_validator(mode="before")
     @classmethod
@@ -187,14 +187,13 @@ class Job(Model):
     wrap: tuple[f.Word, ...] = ()
     """Words before the interpreter, such as [apptainer, exec, img.sif]; `disttui logs` has their output."""
     sync: Sync | None = None
-    """Folder of this machine to send, such as `.`, or a mapping; each run gets its own copy, as its `workdir`. What git
-    tracks and does not ignore is sent; without git, or if it ignores all files, all but usual leftovers."""
+    """Local folder to send, such as `.`, or a mapping; each run gets its own copy, as its `workdir`. What git tracks
+    and does not ignore is sent; without git, or if it ignores all files, all but usual leftovers."""
     environment: Environment | None = None
-    """Packages: a file of this machine, such as `requirements.txt`, or a mapping; each host installs them once, with
-    `python`."""
+    """Packages: a local file, such as `requirements.txt`, or a mapping; each host installs them once."""
     setup: Annotated[tuple[f.Prose, ...], f.few(MOST_COMMANDS)] = ()
-    """Commands for bash, such as [make], run in `workdir` before the ranks: once per host, and again when they, the
-    code of `sync` or the environment change; `disttui logs` has their output."""
+    """Commands for bash, such as [make], run in `workdir` before the ranks, once per host until they, the code of
+    `sync` or the environment change; `disttui logs` has their output."""
 
     @property
     def target(self) -> Target:
@@ -242,11 +241,11 @@ class Launch(Model):
     host_timeout: f.SomeSeconds = 60.0
     """Silence after which a host is lost."""
     rejoin_timeout: f.Seconds = 0.0
-    """With restarts left: how long to wait for a lost host, after it must have ended its ranks."""
+    """With restarts left: how long to wait for a lost host."""
     restarts: Annotated[int, whole(0, 1000)] = 0
-    """Further attempts after a failure. None follows one that ended within a minute without showing that it trains (a
-    metric, a process group or some seconds of growing log), unless a host was lost; nor two with the same error at the
-    same logged step, if the second wrote no file to the job's or checkpoint folder."""
+    """Further attempts after a failure. None follows an attempt that failed within a minute without a metric, a process
+    group or some seconds of growing log, unless a host was lost; nor two with the same error at the same logged step,
+    if the second wrote no file to the job's or checkpoint folder."""
     resume_args: tuple[f.Word, ...] = ()
     """Added to the job's arguments from the second attempt on, such as [--init_from=resume]; by `rerun --resume` from
     the first."""
@@ -357,10 +356,10 @@ class Data(Model):
     to: Annotated[f.Folder, AfterValidator(_data_place)]
     """Path on every host, such as ~/data/tokens.bin; replaces only what this key put there."""
     source: Annotated[f.LocalFolder, AfterValidator(_data_source), Field(alias="from")]
-    """A file or folder of this machine; host:/path or host:~/path of a host of the profile; https://…, s3://… (needs
-    aws or s5cmd on a host) or hf://datasets/ORG/NAME (needs hf), a folder if it ends in /."""
+    """A local file or folder; host:/path or host:~/path of a host of the profile; https://…, s3://… (needs aws or s5cmd
+    on a host) or hf://datasets/ORG/NAME (needs hf), a folder if it ends in /."""
     size: f.FileSize | None = None
-    """Space needed, for addresses that do not say; checked before fetching."""
+    """Space needed, for addresses that do not say."""
     sha256: Annotated[f.Text, AfterValidator(_sha256)] | None = None
     """Required hash of the file; needed for http://…"""
 

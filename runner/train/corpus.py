@@ -122,6 +122,6 @@ class Corpus:
             raise Problem(f"{name} holds no text: name a text file, or a folder with some, by --data")
         raise Problem(
             f"{name} is too small: {len(self._data)} bytes make {len(self.train)} blocks of --context "
-            f"{self._context} to train on and {len(self.validation)} to validate on, where one step needs "
-            f"{global_batch} and 1: take more text, or a smaller context or batch"
+            f"{self._context} for training and {len(self.validation)} for validation; one step needs {global_batch} "
+            f"and 1. Use more text, or a smaller context or batch"
         )

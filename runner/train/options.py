@@ -92,8 +92,7 @@ def parse(arguments: Sequence[str]) -> Options:
     options = Options(**vars(_parser().parse_args(arguments)))
     if options.width % (2 * options.heads):
         raise Problem(
-            f"--width {options.width} must be a multiple of twice --heads {options.heads}, "
-            f"so that every head gets an even share: {options.heads * 32} would do"
+            f"--width {options.width} must be a multiple of twice --heads {options.heads}, such as {options.heads * 32}"
         )
     if options.global_batch and options.lr_scaling != "none":
         raise Problem("--lr-scaling is for a batch that grows with the ranks; --global-batch fixes it: drop one")
@@ -145,9 +144,9 @@ _GROUPS = {
     "optimizer (AdamW, warm-up, then cosine)": (
         _option("--lr", "peak learning rate of one rank", type=_REAL, default=3e-3),
         _option(
-            "--lr-scaling", "how --lr grows with the number of ranks, each of which adds its batch: sqrt suits Adam "
-            "(the noise of its steps falls with the root of the batch), linear suits SGD, none keeps a run stable that "
-            "was tuned at this size", choices=("none", "linear", "sqrt"), default="none",
+            "--lr-scaling", "how --lr grows with the number of ranks, and so with the batch: sqrt suits Adam, "
+            "linear suits SGD, none suits a run that was tuned at this size",
+            choices=("none", "linear", "sqrt"), default="none",
         ),
         _option("--warmup", "steps from 0 to the peak", type=_AMOUNT, default=20, metavar="STEPS"),
         _option(
@@ -174,21 +173,21 @@ _GROUPS = {
         _option("--checkpoint-interval", "0: none", type=_AMOUNT, default=100, metavar="STEPS"),
         _option(
             "--checkpoint-format", "sharded: every rank writes its part, on storage that all hosts share; file: rank 0 "
-            "gathers and writes all; auto: sharded where no rank holds everything and the storage is found to be "
-            "shared, else file. Either is loaded by any layout on any number of ranks",
+            "gathers and writes all; auto: sharded if no rank holds everything and all hosts share the storage, else "
+            "file. Any layout on any number of ranks can load either",
             choices=("auto", "file", "sharded"), default="auto",
         ),
         _option(
-            "--resume", "auto: from the newest complete checkpoint of the folder if there is one; PATH: from this "
-            "one, or the newest in this folder. Any number of ranks may resume from it; with the same global batch the "
-            "loss curve is the same",
+            "--resume", "auto: from the newest complete checkpoint of the folder, if any; PATH: from this "
+            "checkpoint, or the newest in this folder. Any number of ranks can resume from it; with the same global "
+            "batch the loss curve is the same",
             default="no", metavar="auto|no|PATH",
         ),
     ),
     "how the ranks divide the work (the sizes multiply to the number of ranks; what is not given follows)": (
         _option(
             "--strategy", "ddp: a whole copy per rank; fsdp: weights, gradients and optimizer state sharded over all "
-            "ranks; hsdp: sharded inside each host, copied between hosts; auto: as the sizes say, else ddp",
+            "ranks; hsdp: sharded inside each host, replicated between hosts; auto: as the sizes say, else ddp",
             choices=STRATEGIES, default="auto",
         ),
         _option("--dp-replicate", "copies of the model that train on samples of their own", type=_COUNT, metavar="N"),
@@ -219,8 +218,8 @@ _GROUPS = {
             choices=("yes", "no"), default="no",
         ),
         _option(
-            "--sync-interval", "ddp: train each rank for itself and average the weights once in so many steps, before "
-            "each validation and checkpoint too (local SGD); 1: gradients are averaged in every step",
+            "--sync-interval", "ddp: ranks train separately and average their weights every N steps, and before each "
+            "validation and checkpoint (local SGD); 1: gradients are averaged in every step",
             type=_COUNT, default=1, metavar="STEPS",
         ),
         _option(
@@ -246,12 +245,12 @@ def _parser() -> Parser:
         allow_abbrev=False,
         formatter_class=_Help,
         description="Train a byte-level GPT. Start it with torchrun on any number of hosts, or as one process. "
-        "Hosts need to share nothing but the network: rank 0 reads the data, and keeps the checkpoints where the hosts "
-        "share no folder for them.",
-        epilog="Exit codes: 0 trained, 1 training failed, 2 bad input, 130 interrupted; after a SIGTERM, which is "
-        "answered with a checkpoint, it ends by that signal. DISTTUI_METRICS names the metrics file, "
-        "DISTTUI_CHECKPOINTS the checkpoint folder (default ./checkpoints), DISTTUI_RESUME=1 means --resume auto, and "
-        "DISTTUI_RESUME_FROM names the folder to look in where that one holds none yet.",
+        "Hosts need to share only the network: rank 0 reads the data, and writes the checkpoints if the hosts share no "
+        "folder for them.",
+        epilog="Exit codes: 0 trained, 1 training failed, 2 bad input, 130 interrupted; after SIGTERM it writes a "
+        "checkpoint and ends by that signal. DISTTUI_METRICS: the metrics file; DISTTUI_CHECKPOINTS: the checkpoint "
+        "folder (default ./checkpoints); DISTTUI_RESUME=1: --resume auto; DISTTUI_RESUME_FROM: the folder to resume "
+        "from while the checkpoint folder is empty.",
     )
     for title, options in _GROUPS.items():
         group = parser.add_argument_group(title)

@@ -147,7 +147,7 @@ def test_a_fetch_that_would_fill_the_disk_is_ended_while_it_runs(
     for user in (alice, bob):
         user.environ |= {"GIT_SSH_COMMAND": stalling, "GIT_SSH_VARIANT": "simple"}
         with pytest.raises(
-            InputError, match=rf"^{url}: it has more than 1,024 MiB to fetch, or .*\n  → Have large files"
+            InputError, match=rf"^{url}: it has more than 1,024 MiB to fetch, or .*\n  → Remove large files"
         ):
             user.sync()
     assert alice.read("a") == PROFILE and not bob.library.folder.exists()

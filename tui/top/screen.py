@@ -39,7 +39,7 @@ class TopScreen(DisttuiScreen):
     HELP = (
         "CPUs, memory, network, GPUs and processes of hosts, updated every second, with or without a run. "
         "Enter shows one host or GPU alone, with its last minutes; escape returns to all. "
-        "The end of a GPU's row shows who has leased it, and who else uses it. "
+        "A GPU's row ends with who has leased it and who else uses it. "
         "In and out are bytes per second from and to other machines. Bars go from blue (low) to orange (full)."
     )
     SCOPED_CSS = False
