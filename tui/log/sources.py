@@ -116,7 +116,7 @@ class AttemptLog:
     @property
     def timed(self) -> bool:
         """Whether the lines' times come from the hosts; else they are times of arrival here."""
-        return any(growth.found for growth in self._growth.values())
+        return any(growth.found for growth in list(self._growth.values()))
 
     @property
     def ranks(self) -> list[int]:
