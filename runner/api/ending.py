@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from disttui.runner.api.orphan_search import read_orphans
 from disttui.runner.api.questions import HostNotice, ignore, problem_of
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError, InputError
@@ -253,17 +254,21 @@ class _Stop:
         self._again = time.monotonic() + _AGAIN
 
     def _refuse_orphans(self) -> None:
-        """Fail if processes of a run whose folders are gone are still alive: nothing but `runs orphans` ends them."""
+        """Fail if a run whose folders are gone may have processes: nothing but `runs orphans` ends them."""
         left: dict[str, str] = {}
+        certain = False
         for node, answer in self.reached.ask("orphans", run=self.run.run, run_dirs=[self.run.run_dir]).items():
-            found = answer.get("found") if isinstance(answer, dict) else None
-            pids = [str(one["pid"]) for one in found or () if isinstance(one, dict) and isinstance(one.get("pid"), int)]
-            if pids:
-                left[self.run.hosts[node].name] = ", ".join(pids)
+            name = self.run.hosts[node].name
+            if isinstance(answer, DisttuiError):
+                left[name] = answer.reason
+            elif pids := [str(one["pid"]) for one in read_orphans(answer) if isinstance(one.get("pid"), int)]:
+                left[name] = f"pid {', '.join(pids)}"
+                certain = True
         if left:
-            where = "; ".join(f"{name}: pid {pids}" for name, pids in left.items())
+            where = "; ".join(f"{name}: {what}" for name, what in left.items())
             cure = f"End them: disttui runs orphans {' '.join(left)} --run {short(self.run.run)} --end"
-            raise HostError("", f"processes of {short(self.run.run)} are left ({where})", cure)
+            what = f"processes of {short(self.run.run)} {'are' if certain else 'may be'} left ({where})"
+            raise HostError("", what, cure)
 
     def ask(self) -> dict[int, Future[Any]]:
         """Ask the hosts that have not ended how they are."""

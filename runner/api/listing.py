@@ -20,9 +20,9 @@ from disttui.runner.text import clean
 from disttui.runner.transport import Connector
 
 LIMIT = 3.0
-"""Seconds that hosts may take to answer a user who is waiting."""
+"""Seconds that hosts may take to answer a user who did not ask about them."""
 PATIENCE = 15.0
-"""Seconds that they may take where nobody waits."""
+"""Seconds that they may take where the user did, or nobody waits."""
 
 Place = tuple[str, str | None, int | None]
 
@@ -153,7 +153,7 @@ def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict
     asked = [KnownHost.of(host, host.name) for host in parsed]
     places = {place_of_host(host): host for host in asked}
     leases: dict[Place, tuple[Lease, ...]] = {}
-    answered, failed = _ask(places, {(place, run_dir) for place in places}, connector, LIMIT, leases)
+    answered, failed = _ask(places, {(place, run_dir) for place in places}, connector, PATIENCE, leases)
     for (place, _), answers in answered.items():
         for summary in sorted(answers, key=lambda one: one.get("node_rank", 0)):
             rows.setdefault(summary["run"], {"note": f"on {places[place].name}", **summary})

@@ -120,7 +120,12 @@ def _search(viewer: Viewer, hosts: Sequence[str], *, end: bool = False, run: str
 
 def _ask(viewer: Viewer, place: Destination, asked: Mapping[str, object]) -> list[dict[str, object]] | DisttuiError:
     try:
-        answered = viewer.ask(place.host, "orphans", place.ssh_config, timeout=PATIENCE, **asked).get("found")
+        return read_orphans(viewer.ask(place.host, "orphans", place.ssh_config, timeout=PATIENCE, **asked))
     except DisttuiError as error:
         return error
-    return [one for one in answered if isinstance(one, dict)] if isinstance(answered, list) else []
+
+
+def read_orphans(answer: Mapping[str, object]) -> list[dict[str, object]]:
+    """The orphans that a host names in its answer to the op `orphans`."""
+    found = answer.get("found")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -56,9 +56,9 @@ def ps(
 ) -> None:
     """List the runs that are known here, and on given hosts.
 
-    Hosts have 3 seconds to report the state of their runs; older rows are marked. The loss is that of rank 0. Runs
-    that are private to other users of a host are listed by name, owner and whether they run. Exit code 3 when a host
-    given by --host could not be asked.
+    Hosts have 3 seconds to report the state of their runs, those given by --host 15; older rows are marked. The loss
+    is that of rank 0. Runs that are private to other users of a host are listed by name, owner and whether they run.
+    Exit code 3 when a host given by --host could not be asked.
     """
     from disttui.runner.api.finding import sweep_runs
     from disttui.runner.cli.logs import parse_since

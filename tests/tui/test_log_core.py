@@ -224,6 +224,21 @@ def test_a_truncated_log_is_a_new_generation_and_nothing_is_lost(tmp_path: Path)
     assert {text for _, text in all_lines(again, range(len(again.order)))} == {"one", "two", "unfinished", "three"}
 
 
+def test_whether_lines_have_times_is_asked_while_a_host_is_added(tmp_path: Path) -> None:
+    """A thread adds the logs that the screen asks about: once in 1,000 looks, the dictionary changed meanwhile."""
+    log = LogSources(tmp_path).open()
+
+    class Reader:
+        @property
+        def found(self) -> bool:
+            log._growth[len(log._growth)] = Reader()  # type: ignore[assignment]
+            return False
+
+    log._growth[0] = Reader()  # type: ignore[assignment]
+    log._growth[1] = Reader()  # type: ignore[assignment]
+    assert not log.timed
+
+
 def test_a_tail_only_mirror_knows_where_it_begins(tmp_path: Path) -> None:
     attempt = tmp_path / "0" / "attempt-2"
     attempt.mkdir(parents=True)

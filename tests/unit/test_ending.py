@@ -116,19 +116,27 @@ def test_stop_works_after_the_interpreter_has_gone(tmp_path: Path) -> None:
         assert notice.text.endswith("python3 is used in its place")
 
 
-def test_stop_names_processes_of_a_removed_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ('{"ok": {"found": [{"pid": 7}]}}', "are left (n2: pid 7)"),
+        ('{"error": {"what": "/proc is not mounted", "cure": ""}}', "may be left (n2: /proc is not mounted)"),
+    ],
+    ids=["found", "not known"],
+)
+def test_stop_names_processes_of_a_removed_run(second: str, said: str, tmp_path: Path) -> None:
     """Their run folder is gone, so the stop found nothing to stop, and reported success."""
     body = """
     if op == "list":
         yield {"ok": {"runs": []}}
     if op == "orphans" and request["run"] == "lied-1a2b":
-        yield {"ok": {"found": FOUND}}
+        yield FOUND
     yield {"error": {"what": "no run found at /x", "cure": ""}}
     """
-    found = {"n1": "[]", "n2": '[{"pid": 7}]'}
-    run = lied(tmp_path, *(liar(tmp_path, name, body.replace("FOUND", rows)) for name, rows in found.items()))
+    found = {"n1": '{"ok": {"found": []}}', "n2": second}
+    run = lied(tmp_path, *(liar(tmp_path, name, body.replace("FOUND", answer)) for name, answer in found.items()))
     run.note_seen({"run": run.run, "node_rank": 0, "state": "running"})
     with pytest.raises(HostError) as raised:
         ending.stop(viewer(tmp_path), run)
-    assert "(n2: pid 7)" in raised.value.sentence
+    assert said in raised.value.sentence
     assert raised.value.cure == "End them: disttui runs orphans n2 --run lied-1a2b --end"
