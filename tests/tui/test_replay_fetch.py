@@ -24,9 +24,14 @@ from tests.tui.shelf_kit import shows
 from tests.tui.snap import until
 
 JOB = """
-import os, sys
+import os, time
 print("step: 1/4 | loss: 2.5", flush=True)
-if os.environ["RANK"] == "1":
+printed = os.path.join(os.path.dirname(__file__), "printed")
+if os.environ["RANK"] == "0":
+    open(printed, "x").close()
+else:
+    while not os.path.exists(printed):  # else rank 0 may be stopped before it has a log
+        time.sleep(0.01)
     raise ValueError("no such token")
 """
 

@@ -236,6 +236,8 @@ def test_a_run_removed_on_its_hosts_is_lost_for_every_command(tmp_path: Path) ->
 
 
 NO_RUN = """
+    if op == "orphans":
+        yield {"ok": {"found": []}}
     if op == "list":
         yield {"ok": {"runs": []}}
     if op == "mirror":
