@@ -319,13 +319,13 @@ def _profile_row(one: LibraryProfile) -> ProfileRow:
 
 
 def _hosts(runs: Iterable[RunRow], profiles: Iterable[ProfileRow]) -> Iterable[HostRow]:
-    """Hosts of running runs, and of the profiles of user and team; examples and sandboxes name no real machines."""
+    """Hosts of running runs, and of the profiles of user and team; those of examples are no real machines."""
     mine = [row for row in profiles if row.origin != "built in"]
-    going = [row for row in runs if not row.over and not row.sandbox]
-    names = {host for row in going for host in row.hosts}
+    going = [(row, ("local",) if row.sandbox else row.hosts) for row in runs if not row.over]
+    names = {host for _, hosts in going for host in hosts}
     names |= {host for row in mine for host in row.hosts}
     for name in sorted(names | {"local"}, key=lambda name: (name == "local", name)):
-        alive = tuple(row for row in going if name in row.hosts)
+        alive = tuple(row for row, hosts in going if name in hosts)
         yield HostRow(name, alive, tuple(row.name for row in mine if name in row.hosts))
 
 

@@ -391,8 +391,8 @@ def _described(state: RunState, node: int, event: Event) -> tuple[str, str] | No
         case "join":
             return "ok", f"{_name(state, event['node'])} has joined"
         case "attempt":
-            where = f"{event['master']}:{event['port']}"
-            return "waiting", f"attempt {event['attempt']} begins: {event['world_size']} ranks, master {where}"
+            begun = f"{amount(event['world_size'], 'rank')}, master {event['master']}:{event['port']}"
+            return "waiting", f"attempt {event['attempt']} begins: {begun}"
         case "failed":
             return "failed", f"attempt {event['attempt']} failed: {attempt_words(state, event['attempt'])}"
         case "step":

@@ -234,6 +234,23 @@ def test_from_home_the_example_plays_from_its_beginning(tmp_path: Path) -> None:
     play()
 
 
+def test_a_run_that_has_ended_without_a_word_has_printed_nothing(tmp_path: Path) -> None:
+    place = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100, heard=90, end="finished", step=7)
+    (place / "0/.mirror.json").write_text(json.dumps({path.name: [0, 0] for path in (place / "0").glob("*.json*")}))
+
+    @asynchronous
+    async def play() -> None:
+        app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+        async with app.run_test(size=(120, 35)) as pilot:
+            await kit.at_home(pilot)
+            app.router.open_replay("pair-7f3a")
+            await until(pilot, lambda: isinstance(app.screen, ReplayScreen) and app.screen.snapshot)
+            await pilot.press("end")
+            await until(pilot, lambda: "The ranks printed nothing." in screen_text(app))
+
+    play()
+
+
 def test_a_log_read_after_the_cursor_was_placed_is_shown_at_the_cursor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

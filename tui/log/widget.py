@@ -43,6 +43,7 @@ MARKED = 8
 """The most ranks whose failing line is marked."""
 PACE = 4.0
 """The most redraws per second without the focus: each costs bandwidth on a slow link."""
+NOTHING_YET = "The ranks have printed nothing yet."
 
 
 class LogView(Vertical):
@@ -148,7 +149,7 @@ class LogView(Vertical):
         """A rank whose failing line to show when its lines are known, and how often the user had moved."""
         self.reading = Reading(sources, self._tell)
         self.lines = LogBody(self.reading.nothing_yet)
-        self.lines.nothing = "The ranks have printed nothing yet."
+        self.lines.nothing = NOTHING_YET
 
     def compose(self) -> ComposeResult:
         """Yield the lines, the status and the prompt."""

@@ -34,6 +34,7 @@ from disttui.tui.dashboard.run_screen import RunScreen
 from disttui.tui.keys import MOVE, PANE_KEYS, VIEW, bind
 from disttui.tui.log import Older
 from disttui.tui.log.sources import place_at
+from disttui.tui.log.widget import NOTHING_YET
 from disttui.tui.replay.player import ReplayFeed, ReplayLoading
 from disttui.tui.run.events import Moment
 from disttui.tui.run.feed import FeedFailed, RunChanged, Snapshot
@@ -272,8 +273,6 @@ class ReplayScreen(RunScreen):
             hosts = snapshot.state.hosts
             self.show_log(snapshot.mirror, hosts, hosts[0].story.offsets)
             if view := self.log_view:
-                if self._lacking:
-                    view.lines.nothing = "None of its log is on this machine."
                 view.call_later(self._show_lines_now)  # as soon as it is mounted: in a pause no snapshot comes later
         bar.show(snapshot)
         if self._plays != played:
@@ -286,6 +285,10 @@ class ReplayScreen(RunScreen):
         if view is None or not view.is_mounted:
             return
         over = snapshot.playback is None or snapshot.now >= snapshot.playback.end or snapshot.state.result is not None
+        if self._lacking:
+            view.lines.nothing = "None of its log is on this machine."
+        else:
+            view.lines.nothing = "The ranks printed nothing." if over else NOTHING_YET
         view.lines.show_until(math.inf if over else snapshot.now)
         log, progress = view.reading.log, view.lines.progress
         attempt = snapshot.state.attempt or min(log.attempts, default=0)
