@@ -319,7 +319,7 @@ def _profile_row(one: LibraryProfile) -> ProfileRow:
 
 
 def _hosts(runs: Iterable[RunRow], profiles: Iterable[ProfileRow]) -> Iterable[HostRow]:
-    """Hosts of running runs, and of the profiles of user and team; those of examples are no real machines."""
+    """Hosts of running runs, and of the profiles of user and team; not those of examples."""
     mine = [row for row in profiles if row.origin != "built in"]
     going = [(row, ("local",) if row.sandbox else row.hosts) for row in runs if not row.over]
     names = {host for _, hosts in going for host in hosts}
