@@ -547,16 +547,6 @@ def test_an_example_is_not_offered_to_run(tmp_path: Path) -> None:
     kit.play(tmp_path, look)
 
 
-def test_a_sandbox_run_is_this_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hosts pane knew it by its lease alone, as `root's bytegpt-7f3a`."""
-    place = kit.add_run(tmp_path, "tried-7f3a", {"node1": 1, "node2": 1}, ago=100, step=7)
-    known = json.loads((place / "run.json").read_text())
-    (place / "run.json").write_text(json.dumps({**known, "sandbox": True, "ssh_config": "/sandbox/ssh_config"}))
-    monkeypatch.setattr("disttui.runner.runs.registry.private.in_use", lambda _: True)
-    [row] = read_inventory(kit.environ(tmp_path), kit.NOW).hosts
-    assert (row.name, [run.run for run in row.runs]) == ("local", ["tried-7f3a"])
-
-
 def test_why_the_hosts_of_a_run_tell_nothing_is_shown(tmp_path: Path) -> None:
     kit.add_run(tmp_path, "pair-7f3a", {"no-such-host.invalid": 1}, ago=100, heard=90)
 

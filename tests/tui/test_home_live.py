@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -184,6 +185,26 @@ def test_hosts_are_watched_only_while_home_is_shown(tmp_path: Path) -> None:
             await until(pilot, lambda: len(begun) == 2)
 
     kit.play(tmp_path, play)
+
+
+def test_two_readings_at_once_are_one_visit(tmp_path: Path) -> None:
+    """The second one took the first one's for the last visit: no news were shown on a busy machine."""
+    app, calls, again = Doors(kit.environ(tmp_path)), list[float](), threading.Event()
+
+    def noted(_: Mapping[str, str]) -> float:
+        calls.append(0.0)
+        if len(calls) == 1:
+            app.call_from_thread(app.screen.read, True)  # type: ignore[attr-defined]
+            again.wait(1)
+        again.set()
+        return 0.0
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: app.inventory.read and not app.workers)
+        assert len(calls) == 1
+
+    with patch("disttui.tui.home.screen.visit", noted):
+        kit.play(tmp_path, look, app=app)
 
 
 def test_news_since_the_last_visit_are_shown_once(tmp_path: Path) -> None:

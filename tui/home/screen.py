@@ -201,6 +201,7 @@ class HomeScreen(ManagingScreen):
         self._early: Timer | None = None
         self._since: float | None = None
         """When this screen was last left, before; None: not yet read. 0: what happened since then was shown."""
+        self._visiting = threading.Lock()
         self._news = Content()
         self._feed: TopFeed | None = None
         self._viewer: Viewer | None = None
@@ -312,9 +313,10 @@ class HomeScreen(ManagingScreen):
         seen = fingerprint(environ)
         if anew or seen != self._print or self.disttui.inventory.stale(now()):
             inventory = read_inventory(environ, now(), self.disttui.ssh_config, self._take_runs)
-            if self._since is None:
-                self._since = visit(environ)
-                self.disttui.at_end.append(partial(visit, environ))
+            with self._visiting:  # a reading that is taking its time is followed by another one
+                if self._since is None:
+                    self._since = visit(environ)
+                    self.disttui.at_end.append(partial(visit, environ))
             if not get_current_worker().is_cancelled:
                 self._print = seen
                 if inventory != self.disttui.inventory:
