@@ -165,6 +165,8 @@ class DisttuiApp(Shell):
         bind("app.answer", "ctrl+o", "answer", "answer", "answer a host's question", group=OPEN, priority=True),
         bind("app.quit", "ctrl+q", "quit", "quit", "quit disttui; runs keep running", group=APP, show=False,
              priority=True),
+        bind("app.suspend", "ctrl+z", "suspend_process", "suspend", "back to the shell; fg returns", group=APP,
+             show=False),
     ]  # fmt: skip
 
     def __init__(

@@ -24,10 +24,12 @@ os.environ.setdefault("TEXTUAL_FPS", "120")
 # No key here needs kitty's keyboard protocol, which a program that is killed would leave switched on.
 os.environ.setdefault("TEXTUAL_DISABLE_KITTY_KEY", "1")
 
+from textual import on
 from textual._context import active_message_pump
 from textual.app import App, ScreenStackError
 from textual.css.query import NoMatches
 from textual.dom import NoScreen
+from textual.driver import Driver
 from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.worker import WorkerFailed, active_worker
 
@@ -118,6 +120,19 @@ class TextualInside(App[None]):
         bindings.apply_keymap(self._keymap)
         for _, binding in bindings:
             yield binding
+
+    def action_suspend_process(self) -> None:
+        """Stop the app until the shell's `fg`, only where a shell can do that: else nothing could continue it."""
+        parent = os.getppid()
+        if parent and os.getsid(parent) == os.getsid(0) and os.getpgid(parent) != os.getpgrp():
+            super().action_suspend_process()
+        else:
+            self.notify("cannot suspend: disttui was not started by an interactive shell", severity="warning")
+
+    @on(Driver.SignalResume)
+    def _repaint(self) -> None:
+        # Textual does so after `suspend` alone.
+        self.refresh(layout=True)
 
     def _handle_exception(self, error: Exception) -> None:
         # A screen that draws while it closes, or opens while the app closes, finds no widgets: not an error.

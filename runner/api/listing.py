@@ -13,9 +13,9 @@ from disttui.runner.hosts.facts import read_leases
 from disttui.runner.profile.sections import Host, parse_host
 from disttui.runner.protocol.leases import Lease, person
 from disttui.runner.protocol.names import RUN, RUN_DIR
-from disttui.runner.runs.registry import SANDBOX, KnownHost, KnownRun, known_runs
+from disttui.runner.runs.registry import KnownHost, KnownRun, known_runs
 from disttui.runner.runs.remote import missing, reach_hosts
-from disttui.runner.runs.summary import RunStatus, Summary, summaries
+from disttui.runner.runs.summary import SANDBOX, RunStatus, Summary, summaries
 from disttui.runner.text import clean
 from disttui.runner.transport import Connector
 

@@ -31,7 +31,7 @@ class HostPart(NamedTuple):
     train_zip: str | None
     secrets: Secrets
     umask: int
-    """The login's environment, which the job inherits."""
+    """The login's, which the job inherits."""
 
     @property
     def run(self) -> str:

@@ -27,6 +27,7 @@ from disttui.runner.render.status import (
 from disttui.runner.runs.condition import is_lost, run_word
 from disttui.runner.runs.registry import KnownRun, removed_words
 from disttui.runner.runs.state import RunState
+from disttui.runner.runs.summary import SUPERVISORS_DIED
 from disttui.runner.text import clean, clean_lines, set_apart
 
 _SHOWN = 5
@@ -47,7 +48,7 @@ def recorded_word(run: KnownRun, state: RunState) -> str:
 def lost_words(state: RunState) -> str:
     """Why a run is lost."""
     gone = [host.name for host in state.hosts if host.link == "gone"]
-    return removed_words(gone) if gone else "its supervisors died unexpectedly"
+    return removed_words(gone) if gone else SUPERVISORS_DIED
 
 
 def ending(

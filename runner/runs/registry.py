@@ -34,7 +34,7 @@ from disttui.runner.protocol.requests import Run
 from disttui.runner.protocol.summary import summarize
 from disttui.runner.runs.state import RunState, begin, job_nodes, outcome
 from disttui.runner.runs.store import NO_ROOM, mirrors_folder
-from disttui.runner.runs.summary import RunStatus, Summary, end_of, summary_of
+from disttui.runner.runs.summary import SANDBOX, RunStatus, Summary, end_of, summary_of
 from disttui.runner.text import clean
 from disttui.runner.untrusted.decode import decode
 from disttui.runner.untrusted.records import LONGEST, json_object, mapping
@@ -42,8 +42,6 @@ from disttui.runner.untrusted.records import LONGEST, json_object, mapping
 _SEEN: Final = "seen.json"
 _ENDS: Final = "ends.json"
 _MIRRORED: Final = ("0/events.jsonl", "0/telemetry.jsonl", "0/exit.json")
-SANDBOX: Final = "sandbox"
-"""The note of a run whose hosts are simulated."""
 
 _KINDS: Sequence[tuple[Any, Sequence[str]]] = (
     (str, ("run", "run_dir", "by", "problem")),

@@ -71,7 +71,7 @@ class Attempt:
     port: int = 0
     world_size: int = 0
     launched: float | None = None
-    """When torchrun was started, unix time of the host."""
+    """When the launcher was started, unix time of the host."""
     ranks: Mapping[int, events.RankBegins] = field(default_factory=dict)
     """Rank → its last `rank` event."""
     groups: Mapping[int, events.Group] = field(default_factory=dict)

@@ -18,6 +18,9 @@ from disttui.runner.untrusted.decode import decode
 from disttui.runner.untrusted.records import bounded, each, mapping, text, whole
 
 MOST_HOSTS = 1024
+SANDBOX = "sandbox"
+"""The note of a run whose hosts are simulated."""
+SUPERVISORS_DIED = "its supervisors died unexpectedly"
 _MOST_RUNS = 10_000
 _NAME, _SENTENCE = 255, 2000
 """The most characters of a name, and of a problem."""
@@ -106,7 +109,10 @@ def summary_of(fields: Mapping[str, Any]) -> Summary | None:
 
 
 def cause_text(summary: Mapping[str, object]) -> str:
-    """Why a run failed, as `rank 3: ValueError: no such token`; empty if that is not known."""
+    """Why a run failed, as `rank 3: ValueError: no such token`, or is lost; empty if that is not known."""
+    if summary.get("state") == "lost" and not summary.get("cause"):
+        note = str(summary.get("note") or "")
+        return clean(note) if note not in ("", SANDBOX) else SUPERVISORS_DIED
     cause = decode(Cause, summary.get("cause") or {})
     kind, code, rank, node = cause.get("kind", ""), cause.get("code"), cause.get("rank"), cause.get("node")
     who = "" if rank is None else f"rank {rank}"

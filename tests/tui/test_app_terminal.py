@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -22,6 +23,7 @@ import pytest
 from disttui.runner.ids import short
 from disttui.runner.runs.registry import known_runs
 from tests.tui import shelf_kit as kit
+from tests.tui.tmux import tmux
 from tests.unit.waiting import Patience
 
 ROOT = Path(__file__).parents[2]
@@ -182,6 +184,31 @@ def test_leaving_a_replay_prints_the_run_and_the_way_back(tmp_path: Path) -> Non
         said = shown.seen[shown.seen.rfind(LEFT) :].decode()
         assert f"{short(run.run)} failed" in said
         assert f"→ disttui runs replay {short(run.run)}" in said
+
+
+@pytest.mark.tmux
+def test_ctrl_z_leads_back_to_the_shell_and_fg_to_the_app(tmp_path: Path) -> None:
+    with tmux(tmp_path, ["bash", "--norc", "-i"], kit.environ(tmp_path)) as screen:
+        screen.type(shlex.join(CLI) + "\n")
+        for _ in range(2):
+            screen.until("2. Profiles")
+            screen.press("C-z")
+            screen.until("Stopped")
+            screen.type("clear; fg\n")
+        screen.until("2. Profiles")
+        screen.press("q")
+        screen.until_gone("2. Profiles")
+
+
+@pytest.mark.tmux
+def test_without_a_shell_to_return_to_ctrl_z_stops_nothing(tmp_path: Path) -> None:
+    """A stopped process that no shell waits for could not be continued from its terminal."""
+    with tmux(tmp_path, CLI, kit.environ(tmp_path)) as screen:
+        screen.until("2. Profiles")
+        screen.press("C-z")
+        screen.until("cannot suspend")
+        screen.press("q")
+        screen.until("exit code 0")
 
 
 def test_a_signal_restores_the_terminal(tmp_path: Path) -> None:

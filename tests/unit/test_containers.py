@@ -20,6 +20,7 @@ from disttui.runner.planning.interop.write import explicit_plan, write
 from disttui.runner.profile.load import parse
 from disttui.runner.profile.problems import ProfileErrors
 from disttui.runner.protocol.containers import removal_words, start_words
+from tests.unit.launcher_kit import alive
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
 from tests.unit.waiting import wait_for
@@ -139,7 +140,7 @@ def test_when_all_of_ours_is_killed_at_once_nothing_remains(make: Make, box: dic
     client = next(pid for pid in procs.descendants(procs.table(), up["pid"]) if "podman" in procs.command(pid))
     for pid in (up["warden"]["pid"], up["pid"], client):
         os.kill(pid, 9)
-    wait_for(lambda: not any(procs.read(pid) and not procs.read(pid).dead for pid in ranks), "the ranks' end")  # type: ignore[union-attr]
+    wait_for(lambda: not any(map(alive, ranks)), "the ranks' end")
     status = runs.status(run.folder(0))
     assert not status["alive"] and run.exit(0)["state"] == "failed"
     assert run.living() == {} and _containers(run) == ""

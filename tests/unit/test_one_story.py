@@ -185,6 +185,16 @@ def test_lists_say_in_words_why_a_run_failed(cause: dict[str, Any], words: str) 
     assert cause_text({"hosts": ["a", "b"], "cause": {"node": 0, "rank": 1, **cause}}) == words
 
 
+def test_lists_say_why_a_run_is_lost(tmp_path: Path) -> None:
+    died = "its supervisors died unexpectedly"
+    assert [cause_text({"state": "lost", "note": note}) for note in ("", "sandbox")] == [died, died]
+    run = lied(tmp_path, away("n1"), away("n2"))
+    run.note_removed([0, 1])
+    [row] = json.loads(command(tmp_path, "ps", "--local", "--json").stdout)
+    [shown] = read_inventory({"XDG_DATA_HOME": str(tmp_path)}, run.started).runs
+    assert row["explain"]["cause"] == shown.cause == "its run folder on n1, n2 is gone"
+
+
 def test_a_run_started_when_its_viewer_says_so(tmp_path: Path) -> None:
     """`ps` and `runs show` gave moments that differed by milliseconds."""
     run = kept(tmp_path)

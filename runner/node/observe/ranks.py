@@ -160,8 +160,8 @@ class Ranks:
             self.poll()  # read its last report before its death is noted
             self._ended(rank, procs.exit_code(status), pid)
 
-    def torchrun_says(self, failures: Sequence[LauncherFailure]) -> None:
-        """Take torchrun's report of how ranks ended, for ranks without a better one."""
+    def launcher_says(self, failures: Sequence[LauncherFailure]) -> None:
+        """Take the launcher's report of how ranks ended, for ranks without a better one."""
         for one in failures:
             self._ended(self._host.ranks[one["local_rank"]], one["code"], one["pid"], one["t"])
 

@@ -172,7 +172,7 @@ class LauncherProcess:
         if self.launcher and is_mpi_world(self._host):
             # It lives until the ranks of all hosts have ended.
             end = self._end_so_far(0)
-            self.ranks.torchrun_says(end["failures"])
+            self.ranks.launcher_says(end["failures"])
             self.well = end["code"] == 0 and os.path.exists(self._path("launcher.json"))
         self._harvest.poll(self.ranks.pids, last=last)
         for text in self._harvest.notes:

@@ -247,7 +247,7 @@ class Member:
             attempt.ranks.reaped(pid, status)
             return
         end = attempt.launcher_ended(status)
-        attempt.ranks.torchrun_says(end.get("failures") or [])
+        attempt.ranks.launcher_says(end.get("failures") or [])
         if self._ending:
             return
         if end["code"] < 0:
