@@ -15,7 +15,7 @@ from disttui.runner.protocol.leases import Lease, person
 from disttui.runner.protocol.names import RUN, RUN_DIR
 from disttui.runner.runs.registry import KnownHost, KnownRun, known_runs
 from disttui.runner.runs.remote import missing, reach_hosts
-from disttui.runner.runs.summary import SANDBOX, RunStatus, Summary, summaries
+from disttui.runner.runs.summary import SANDBOX, SANDBOX_ENDED, RunStatus, Summary, summaries
 from disttui.runner.text import clean
 from disttui.runner.transport import Connector
 
@@ -105,7 +105,7 @@ def refresh(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, str]:
     """Ask the hosts of runs for summaries, with patience, and store them; run → why there is no new one."""
     rows: dict[str, RunStatus] = {run.run: {"note": ""} for run in runs}
     _refresh_all(viewer, runs, rows, PATIENCE)
-    return {run: row["note"] for run, row in rows.items() if row["note"] not in ("", SANDBOX)}
+    return {run: row["note"] for run, row in rows.items() if row["note"] not in ("", SANDBOX, SANDBOX_ENDED)}
 
 
 def statuses(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, RunStatus]:

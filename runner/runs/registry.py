@@ -34,7 +34,7 @@ from disttui.runner.protocol.requests import Run
 from disttui.runner.protocol.summary import summarize
 from disttui.runner.runs.state import RunState, begin, job_nodes, outcome
 from disttui.runner.runs.store import NO_ROOM, mirrors_folder
-from disttui.runner.runs.summary import SANDBOX, RunStatus, Summary, end_of, summary_of
+from disttui.runner.runs.summary import SANDBOX, SANDBOX_ENDED, RunStatus, Summary, end_of, summary_of
 from disttui.runner.text import clean
 from disttui.runner.untrusted.decode import decode
 from disttui.runner.untrusted.records import LONGEST, json_object, mapping
@@ -179,7 +179,7 @@ class KnownRun:
             ended = summary_of({"run": self.run, "cause": end.get("cause")}) or {}
             found |= {"cause": ended["cause"]} if "cause" in ended else {}
         elif self.gone:
-            found["state"] = "lost"
+            found |= {"state": "lost", "note": SANDBOX_ENDED}
         elif names := self._removed():
             found |= {"state": "lost", "note": removed_words(names)}
         elif any(one.get("state") == "stopped" for one in ends.values()):

@@ -20,6 +20,7 @@ from disttui.runner.untrusted.records import bounded, each, mapping, text, whole
 MOST_HOSTS = 1024
 SANDBOX = "sandbox"
 """The note of a run whose hosts are simulated."""
+SANDBOX_ENDED = "its sandbox has ended"
 SUPERVISORS_DIED = "its supervisors died unexpectedly"
 _MOST_RUNS = 10_000
 _NAME, _SENTENCE = 255, 2000

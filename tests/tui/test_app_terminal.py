@@ -238,7 +238,7 @@ def test_the_sandbox_ends_after_its_terminal_has_gone(tmp_path: Path) -> None:
         "from disttui.runner.cli.process import run\nfrom disttui.tui import app\n"
         "from disttui.tui.wizard import sandbox\n"
         "lives = [False, True]\nsandbox._lives = lambda link, request: lives.pop()\n"
-        "sandbox.end_with_app('run', 'folder', {0: Mock()})\n"
+        "sandbox.end_with_app('run', 'folder', {0: Mock(closed=False)})\n"
         "mounted = app.DisttuiApp.on_mount\n"
         "def mount(self):\n    mounted(self)\n    self.at_end += [wait_for_guard, sandbox.close, done]\n"
         "def wait_for_guard():\n"

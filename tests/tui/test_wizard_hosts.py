@@ -324,6 +324,9 @@ def test_one_key_of_a_newcomer_trains_in_a_sandbox(tmp_path: Path, monkeypatch: 
             await until(pilot, lambda: "loss" in screen_text(app), 120)
             (run,), _ = known_runs(environ(tmp_path))
             assert run.sandbox and [host.name for host in run.hosts] == ["node1", "node2"]
+            for link in sandbox._runs[0][2].values():
+                link.close()  # as after the app was suspended
+            assert await asyncio.to_thread(sandbox.running) == [run.run]
 
     try:
         asyncio.run(play())

@@ -188,6 +188,7 @@ def test_lists_say_in_words_why_a_run_failed(cause: dict[str, Any], words: str) 
 def test_lists_say_why_a_run_is_lost(tmp_path: Path) -> None:
     died = "its supervisors died unexpectedly"
     assert [cause_text({"state": "lost", "note": note}) for note in ("", "sandbox")] == [died, died]
+    assert cause_text({"state": "lost", "note": "its sandbox has ended"}) == "its sandbox has ended"
     run = lied(tmp_path, away("n1"), away("n2"))
     run.note_removed([0, 1])
     [row] = json.loads(command(tmp_path, "ps", "--local", "--json").stdout)

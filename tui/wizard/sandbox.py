@@ -12,13 +12,14 @@ from disttui.runner.api.ending import catch_up
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError
 from disttui.runner.hosts.link import Link
+from disttui.runner.hosts.survey import open_link
 from disttui.runner.runs.registry import find_run
 from disttui.tui.run.again import SANDBOX
 
 _PATIENCE = 20.0
 _lock = threading.Lock()
 _played: list[Viewer] = []
-_runs: list[tuple[str, str, Mapping[int, Link]]] = []
+_runs: list[tuple[str, str, dict[int, Link]]] = []
 
 
 def viewer(environ: Mapping[str, str]) -> Viewer:
@@ -32,7 +33,7 @@ def viewer(environ: Mapping[str, str]) -> Viewer:
         return _played[0]
 
 
-def end_with_app(run: str, run_dir: str, links: Mapping[int, Link]) -> None:
+def end_with_app(run: str, run_dir: str, links: dict[int, Link]) -> None:
     """Make a run end with the app.
 
     Args:
@@ -69,8 +70,12 @@ def close() -> None:
     _runs.clear()
 
 
-def _requests(run: str, folder: str, links: Mapping[int, Link]) -> list[tuple[Link, dict[str, object]]]:
+def _requests(run: str, folder: str, links: dict[int, Link]) -> list[tuple[Link, dict[str, object]]]:
     """A link to each host of a run, and the request that names its part."""
+    for node in [node for node, link in links.items() if link.closed]:  # the app was suspended for a while
+        with suppress(DisttuiError):
+            host = find_run(run, _played[0].environ).hosts[node].as_host()
+            links[node] = open_link(host, _played[0].connector())
     return [(link, {"run": run, "run_dir": folder, "node_rank": node}) for node, link in links.items()]
 
 
