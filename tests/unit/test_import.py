@@ -978,6 +978,17 @@ def test_a_variable_that_mpirun_exports_is_taken_over() -> None:
     assert profile.job.env == {"A": "1", "B": "2"}
 
 
+def test_an_empty_variable_is_kept() -> None:
+    profile, told = taken(f"{TWO}export A='' B=\nexport C\nsrun python a.py\n", hosts=("n1", "n2"))
+    assert profile.job.env == {"A": "", "B": ""} and "C: ambiguous: it is empty" in told
+
+
+@pytest.mark.parametrize("start", ["mpirun -np 16 -npernode 8", "srun --ntasks-per-node=8"])
+def test_a_program_that_a_shell_becomes_is_the_job(start: str) -> None:
+    profile, _ = taken(f"{TWO}{start} bash -c 'cd /x; exec ./prog 1'\n", hosts=("n1", "n2"))
+    assert profile.job.command == ("./prog", "1") and profile.hosts[0].num_processes == 8
+
+
 def test_an_interpreter_in_the_home_is_taken_over() -> None:
     profile, _ = taken(f"{TWO}PY=$HOME/e/bin/python\nsrun $PY a.py\n", hosts=("n1", "n2"))
     assert profile.hosts[0].python == "~/e/bin/python"

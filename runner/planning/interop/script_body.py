@@ -158,13 +158,15 @@ class JobLine:
     cure: str = ""
 
 
-def command_of(given: Sequence[str], known: Mapping[str, str]) -> JobLine | None:
+def command_of(given: Sequence[str], known: Mapping[str, str], outer: JobLine) -> JobLine | None:
     """The job that a command starts, or has a shell start; None: it starts none.
 
     Args:
         known: The script's variables.
+        outer: What starts the shell around it.
     """
-    return _started(list(given), JobLine(known=known))
+    becomes_rank = given[:1] == ["exec"] and bool(outer.srun or outer.launcher)
+    return _started(list(given[becomes_rank:]), JobLine(known=known, srun={"": ""} if becomes_rank else {}))
 
 
 def _started(words: list[str], found: JobLine) -> JobLine | None:
@@ -930,7 +932,7 @@ class _Body:
             fields = self._with_words(fields)
         if self._starts_by_ssh(line, given, fields, outer, depth):
             return
-        if job := command_of(fields, self._variables.values):
+        if job := command_of(fields, self._variables.values, outer):
             pieces = (piece for word in given for piece in word.pieces)
             job.line, job.names = line, outer.names.union(piece.text for piece in pieces if piece.kind == "name")
             _put_into(job, outer)
@@ -1163,7 +1165,7 @@ class _Body:
             draft.dropped(line, name, _BY_DISTTUI)
         elif name in used and len(step.value.split()) > 1:
             draft.translated(line, name, f"words of the command in line {job.line if job else 0}")
-        elif step.value and not unknown_names(step.value):
+        elif not unknown_names(step.value) and (step.value or (name in self._variables.values and "=" in step.source)):
             draft.variable(line, name, self._variables.shown(step.value))
         elif step.value and not self._computed(step.value):
             if kept := self._kept(line, f"export {step.source}", (name,)):
