@@ -631,6 +631,7 @@ STARTS = [
     ("uv pip install deepspeed accelerate\ntorchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
     ("mpirun -np 16 -npernode 8 bash -c 'source e; python a.py'", "mpirun", "a.py"),
     ("srun shifter bash -c '${PROFILE} python -um torch.distributed.run --nproc_per_node 8 a.py'", "torchrun", "a.py"),
+    ("C=$(echo torchrun --nproc_per_node 8 a.py)\nsrun $C --x", "torchrun", "a.py --x"),
     ("srun -N1 --ntasks=1 python get.py\nsrun python a.py", "torchrun", "a.py"),
     ("mpirun -print-rank-map -np 16 -ppn 8 python a.py", "mpirun", "a.py"),
 ]  # fmt: skip
@@ -830,7 +831,8 @@ def test_programs_that_start_ranks_themselves_name_what_to_write(line: str, cure
         "srun litgpt pretrain pythia", "srun fairseq-train data", "srun tune run --nproc_per_node 8 recipe",
         "composer a.py", "horovodrun -np 16 python a.py", "jsrun -n 16 python a.py", "pdsh -w n1,n2 torchrun a.py",
         "ssh n1 torchrun a.py", "ray start --head", "sbatch other.sh", "true", "singularity run --nv img.sif",
-        "python prepare.py\nsrun ./launch.sh", "srun hostname\nsrun mkdir -p x",
+        "python prepare.py\nsrun ./launch.sh", "python prepare.py\n$LAUNCHER train.py", "python p.py\neval $CMD",
+        "srun hostname\nsrun mkdir -p x",
         "docker build -t deepspeed .", "python -m venv x\npython -m pip install torch", "python -m lightning run a.py",
         "srun -n4 python a.py : -n4 python b.py", "mpirun -np 4 python a.py : -np 4 python b.py",
         "srun --multi-prog tasks.conf", 'srun torchrun --nproc_per_node 8 "$@"', 'A="a b\nsrun python a.py',

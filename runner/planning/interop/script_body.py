@@ -549,6 +549,8 @@ class _Flow:
     """The line that surely ends the script, or the shell in it that is read; negative once that was noted."""
     sourced: list[tuple[int, str]] = field(default_factory=list)
     """The files that the script reads as its own, unseen here."""
+    doubt: Unread | None = None
+    """A command whose program only its shell knows: it may be the job."""
 
 
 class _Body:
@@ -1070,6 +1072,7 @@ class _Body:
             self._draft.ambiguous(line, shown(first), "not understood, and not run; dropped")
             if _base(first) not in _PREPARES and not self._open:
                 self._draft.unread = Unread(line, shown(self._variables.shown(" ".join(fields))))
+                self._flow.doubt = self._draft.unread if fields and only_unknown(fields[0]) else self._flow.doubt
 
     def _alias(self, line: int, word: Word) -> None:
         """Keep `alias NAME=TEXT` for where it stands."""
@@ -1108,7 +1111,9 @@ class _Body:
                 if other is not job:
                     what = "another command: a profile starts one; dropped"
                     self._draft.ambiguous(other.line, shown(self._variables.shown(other.value)), what)
-            if job.kind == "unread":
+            if self._flow.doubt and not (job.launcher or job.srun or job.kind == "unread"):
+                self._draft.unread, job = self._flow.doubt, None
+            elif job.kind == "unread":
                 names = self._variables
                 words, cure = shown(names.shown(job.value)), names.shown(job.cure)
                 self._draft.unread = Unread(job.line, f"{words}: {job.why}" if job.why else words, cure)

@@ -19,6 +19,7 @@ _SUM = re.compile(r"(\w+)(?:([*/+-])(\w+))?")
 _REDIRECTION = re.compile(r"(?:\d*|&)(<<<|<<-?|[<>]&\d|[<>]+[&|]?)")
 _ENDS = re.compile(r";;|&&|\|\||[;&|()\n]")
 _WHICH = re.compile(r"\s*(?:which|command -v|type -p)\s+([\w.-]+)\s*(?:2>\s*/dev/null\s*)?")
+_GLOB = re.compile(r"[*?\[]")
 _TO_QUOTE = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKET = re.compile(r"[()\\'\"]")
 _BRACE = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"|'[^']*'", re.DOTALL)
@@ -300,15 +301,18 @@ class _Scanner:
 
 
 def _printed_text(command: str, quoted: bool) -> list[Piece]:
-    """What `cat <<END` prints, and the program for which `which` prints a path; empty for another command."""
+    """What `cat <<END` and `echo WORDS` print, and the program for which `which` prints a path; else empty."""
     if program := _WHICH.fullmatch(command):
         return [Piece("text", program[1], quoted)]
-    if not re.match(r"\s*cat\s*<<", command) or command.count("<<") > 1:
+    if not re.match(r"\s*(?:cat\s*<<|echo\s+[^-\s])", command) or command.count("<<") > 1:
         return []
     try:
         first, *more = commands(command)
     except (UnreadScriptError, ValueError):
         return []
+    if first.words[0].source == "echo" and not (more or first.writes or "\\" in command or _GLOB.search(command)):
+        words = [(Piece("text", " "), *word.pieces) for word in first.words[1:]]
+        return [piece._replace(quoted=quoted) for word in words for piece in word][1:]
     if more or len(first.words) > 1 or first.text is None:
         return []
     *pieces, last = [piece._replace(quoted=quoted) for piece in first.text.pieces]
