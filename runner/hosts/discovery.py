@@ -36,7 +36,7 @@ MAX_SIZE = 1024 * 1024
 _LONGEST = 255
 """Characters of a word that names several hosts."""
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_ITEM = re.compile(r"(\d{1,9})(?:[:-](\d{1,9})(?:/([1-9]\d{0,3}))?)?")
+_ITEM = re.compile(r"(\d{1,9})(?:[:-](\d{1,9})(?:[/:]([1-9]\d{0,3}))?)?")
 _LETTERS = re.compile(r"([a-z]):([a-z])|([A-Z]):([A-Z])")
 _WORDS = re.compile(r"(?:[^\s,;\[]|\[[^\]]*\]?)+")
 
@@ -109,7 +109,8 @@ def words_of(text: str) -> list[str]:
 def spread(pattern: str) -> list[str]:
     """The names that a node list of Slurm, ClusterShell or Ansible contains, zeros kept.
 
-    `n[01-03,7],m1`, `c[1,3]-[1,2]`, `n[0-8/2]`, `n[1:3]`. Raises InputError for more than `MOST` and for a bad list.
+    `n[01-03,7],m1`, `c[1,3]-[1,2]`, `n[0-8/2]`, `n[1:3]`, `n[0:8:2]`.
+    Raises InputError for more than `MOST` and for a bad list.
     """
     names = [name for word in words_of(pattern) for name in _spread(word, pattern)]
     if len(names) > MOST:
@@ -160,6 +161,8 @@ _MOST_SLOTS = re.compile(r"(?<![\w-])max[_-]?slots\s*=\s*(\d{1,6})(?!\S)", re.IG
 _LOGIN = re.compile(r"(?<!\S)(?:user(?:name)?|login)\s*=\s*(\S+)", re.IGNORECASE)
 _PORT = re.compile(r"(?<!\S)port\s*=\s*(\d{1,5})(?!\S)", re.IGNORECASE)
 _COUNTED = re.compile(r"([^\s:]+):(\d{1,6})")
+_NAMES = re.compile(r"[^\s:,\[\]]+(?::\d{1,6})?(?:,[^\s:,\[\]]+(?::\d{1,6})?)+")
+"""What mpirun -H is given: n1:4,n2."""
 
 
 class HostLine(NamedTuple):
@@ -185,8 +188,12 @@ def host_lines(text: str) -> Iterator[HostLine]:
         words = line.partition("#")[0].split(None, 1)
         if not words:
             continue
-        host, rest = words[0], words[1] if len(words) > 1 else ""
+        host, rest = words[0], re.sub(r"\s*=\s*", "=", words[1]) if len(words) > 1 else ""
         given = _SLOTS.search(rest) or _MOST_SLOTS.search(rest)
+        if not given and not rest and _NAMES.fullmatch(host):
+            pairs = (part.partition(":") for part in host.split(","))
+            yield from (HostLine(number, name, int(slots) if slots else None, ()) for name, _, slots in pairs)
+            continue
         counted = None if given else _COUNTED.fullmatch(host)  # else it is a port
         login, port = _LOGIN.search(rest), _PORT.search(rest)
         slots = int(given[1]) if given else int(counted[2]) if counted else None

@@ -52,6 +52,12 @@ def typed(*words: str) -> Result:
     return CliRunner().invoke(cli, ["profile", "export", *words])
 
 
+def test_restarts_that_are_not_exported_are_noted() -> None:
+    profile = parse(f"{TWO}  restarts: 2\n".replace("launch: {backend: nccl}", "launch:\n  backend: nccl"), "two.yaml")
+    assert any("launch.restarts is not exported" in note for note in write(explicit_plan(profile), "script").notes)
+    assert not any("restarts" in note for note in write(explicit_plan(two()), "script").notes)
+
+
 def bash_reads(text: str) -> None:
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

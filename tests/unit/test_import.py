@@ -482,6 +482,7 @@ def test_a_script_of_one_endless_line_is_read_once(text: str) -> None:
 
 def test_hosts_for_a_job_script_are_told_from_the_login_node_of_slurm() -> None:
     script = "#!/bin/sh\n#SBATCH --nodes=2\nsrun python train.py\n"
+    assert "Slurm" not in notes(read_foreign("#!/bin/sh\ntorchrun a.py\n", "f", "sbatch", ["gpu1"]))
     past = "0: hosts: ambiguous: reached by SSH, past Slurm's queue; --login HOST in place of them: a job of Slurm"
     assert past in notes(read_foreign(script, "f", "sbatch", ["gpu1", "gpu2"]))
     assert "hosts" not in notes(read_foreign(script, "f", "sbatch", login="login"))
@@ -610,6 +611,29 @@ STARTS = [
     ("alias t='srun torchrun --nproc_per_node 8'\nX=1 t a.py --x 'b'", "torchrun", "a.py --x b"),
     ("alias a=b b='a x'\na\nsrun torchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
     ("printf '%s\\n' a.py --x | xargs -r torchrun --nproc_per_node 8", "torchrun", "a.py --x"),
+    # What stands before a program, and options with a word of their own.
+    ("time srun --ntasks-per-node=8 python a.py", "torchrun", "a.py"),
+    ("srun --wait 60 --qos high -C gpu --mem-per-cpu 4G -n 16 python a.py", "torchrun", "a.py"),
+    ("srun --tasks-per-node 8 python a.py", "torchrun", "a.py"),
+    ("srun --ntasks-per-no=8 --label --kill-on-bad-exit python a.py", "torchrun", "a.py"),
+    ("srun \"$@\" sh -xeuc 'torchrun --nproc-per-node 8 a.py'", "torchrun", "a.py"),
+    ("srun bash -euo pipefail -c 'torchrun --nproc_per_node 8 a.py'", "torchrun", "a.py"),
+    ("srun zsh -c 'torchrun --nproc_per_node 8 a.py'", "torchrun", "a.py"),
+    ("accelerate launch --num_processes ${SLURM_GPUS} --same_network $S a.py", "accelerate", "a.py"),
+    ("accelerate launch --some_flag --num_processes 16 a.py", "accelerate", "a.py"),
+    ("srun numactl -l /x/bin/accelerate launch --num_processes 16 a.py", "accelerate", "a.py"),
+    ("torchrun --nnode=2 --nproc 8 a.py", "torchrun", "a.py"),
+    ("srun python -u $(which torchrun) --nproc_per_node 8 a.py", "torchrun", "a.py"),
+    ("python3 /x/bin/torchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
+    ("`command -v python` -m torch.distributed.run --nproc_per_node 8 a.py", "torchrun", "a.py"),
+    ("PYTHON=${PYTHON:-python}\n$PYTHON -m torch.distributed.run --nproc_per_node 8 a.py", "torchrun", "a.py"),
+    ("N=${N:-'8'}\ntorchrun --nproc_per_node=$N a.py", "torchrun", "a.py"),
+    ("uv pip install deepspeed accelerate\ntorchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
+    ("mpirun -np 16 -npernode 8 bash -c 'source e; python a.py'", "mpirun", "a.py"),
+    ("srun shifter bash -c '${PROFILE} python -um torch.distributed.run --nproc_per_node 8 a.py'", "torchrun", "a.py"),
+    ("C=$(echo torchrun --nproc_per_node 8 a.py)\nsrun $C --x", "torchrun", "a.py --x"),
+    ("srun -N1 --ntasks=1 python get.py\nsrun python a.py", "torchrun", "a.py"),
+    ("mpirun -print-rank-map -np 16 -ppn 8 python a.py", "mpirun", "a.py"),
 ]  # fmt: skip
 
 
@@ -807,14 +831,16 @@ def test_programs_that_start_ranks_themselves_name_what_to_write(line: str, cure
         "srun litgpt pretrain pythia", "srun fairseq-train data", "srun tune run --nproc_per_node 8 recipe",
         "composer a.py", "horovodrun -np 16 python a.py", "jsrun -n 16 python a.py", "pdsh -w n1,n2 torchrun a.py",
         "ssh n1 torchrun a.py", "ray start --head", "sbatch other.sh", "true", "singularity run --nv img.sif",
-        "python prepare.py\nsrun ./launch.sh", "srun hostname\nsrun mkdir -p x",
+        "python prepare.py\nsrun ./launch.sh", "python prepare.py\n$LAUNCHER train.py", "python p.py\neval $CMD",
+        "srun hostname\nsrun mkdir -p x",
         "docker build -t deepspeed .", "python -m venv x\npython -m pip install torch", "python -m lightning run a.py",
+        "srun -n4 python a.py : -n4 python b.py", "mpirun -np 4 python a.py : -np 4 python b.py",
         "srun --multi-prog tasks.conf", 'srun torchrun --nproc_per_node 8 "$@"', 'A="a b\nsrun python a.py',
     ],
 )  # fmt: skip
 def test_a_start_that_is_not_understood_is_refused(line: str) -> None:
     with pytest.raises(
-        InputError, match=r"not known what|no command that starts|not known whether|itself|names of its own"
+        InputError, match=r"known what|no command that starts|known whether|itself|names of its own|unequal programs"
     ):
         read_foreign(f"{TWO}{line}\n", "file", "sbatch", ["n1", "n2"])
     given = read_foreign(f"{TWO}{line}\n", "file", "sbatch", ["n1", "n2"], script="b.py")
@@ -836,6 +862,11 @@ def test_a_start_that_is_not_understood_is_refused(line: str) -> None:
         ("-N2 --gres=gpu", 2, 1),
         ("-N2 --gpus-per-node=a100:2,v100:2", 2, 4),
         ("-N2 --tasks-per-node=4", 2, 4),
+        ("-N2 --tres-per-node=gres/gpu:a100:4", 2, 4),
+        ("-N2 --tres-per-node=gres/gpu", 2, 1),
+        ("-N2 --tres-per-task=cpu=8,gres/gpu=4", 2, 4),
+        ("-N2 --tres-per-job=gres/gpu=8", 2, 4),
+        ("-N2 --gres=gres/gpu:4", 2, 4),
         ("--nodes=2-4 --ntasks-per-node=4", 2, 4),
     ],
 )
@@ -856,6 +887,8 @@ def test_counts_of_hosts_follow_from_the_directives(directives: str, hosts: int,
         ("mpirun -np 16 -npernode 8 python a.py", 2, 8),
         ("mpirun -np 4 -npernode 8 python a.py", 1, 4),
         ("torchrun --nnodes=2:2 --nproc-per-node 8 a.py", 2, 8),
+        ("srun -N1 -n1 torchrun --nnodes=2 --nproc-per-node 8 a.py", 2, 8),
+        ("nohup srun -N 2 -n 8 python a.py &", 2, 4),
     ],
 )
 def test_counts_of_hosts_follow_from_the_command(line: str, hosts: int, processes: int) -> None:
@@ -890,6 +923,23 @@ def test_scripts_whose_counts_cannot_be_known_are_refused(text: str, message: st
         ("module load x\nsrun apptainer exec i.sif python a.py", "module load x: ambiguous: a container runs only"),
         ("export N=$SLURM_JOB_ID\nsrun python a.py", "$SLURM_JOB_ID: ambiguous: Slurm sets it"),
         ("srun -n $K python a.py", "num_processes: ambiguous: srun: ${var:K} is not known here → 8"),
+        ("mpirun -np 16 -npernode 8 -x PATH python a.py", "mpirun -x PATH: dropped: the value that each host has"),
+        ("deepspeed --no_local_rank a.py", "deepspeed --no-local-rank: ambiguous: disttui's deepspeed gives"),
+        (
+            "python -m torch.distributed.launch a.py",
+            "torchrun: ambiguous: torch.distributed.launch gives a script --local",
+        ),
+        ("/x/bin/torchrun a.py", "python: ambiguous: /x/bin/torchrun: write its interpreter as python"),
+        ("$V/bin/python a.py", "python: ambiguous: ${var:V}/bin/python: write the whole path as python"),
+        ("mpirun -np 2 -H n1,n2 torchrun a.py", "mpirun: ambiguous: mpirun -np 2 -H n1,n2 comes before"),
+        (
+            "export $(cat .env)\nsrun python a.py",
+            "export $(cat .env): ambiguous: what it sets is not known here; dropped",
+        ),
+        ("srun $OPTIONS python a.py", "${OPTIONS}: ambiguous: ${OPTIONS} comes before the job's command; dropped"),
+        ("$PROFILE python a.py", "$PROFILE: ambiguous: comes before the job's command"),
+        ("cd $HOME/x\nsrun python a.py", "cd: translated: ~/x → job.workdir"),
+        ("echo ${A:+b} > x\nsrun python a.py ${A:+b}", r"$VALUE: ambiguous: its shell computes it"),
         ("for s in 1 2; do\nsrun python a.py $s\ndone", "$s: ambiguous: the `for` of line 5 sets it"),
         (
             'read -r -d \'\' c <<E\nexport A="x:${A}" && python a.py\nE\nsrun bash -c "$c"',
@@ -899,6 +949,51 @@ def test_scripts_whose_counts_cannot_be_known_are_refused(text: str, message: st
 )
 def test_what_counts_or_is_lost_beside_the_command_is_noted(line: str, note: str) -> None:
     assert note in notes(read_foreign(f"{TWO}{line}\n", "file", hosts=["n1", "n2"]))
+
+
+@pytest.mark.parametrize("asked", ["--gpus=3", "--gpus-per-socket=4"])
+def test_gpus_that_no_host_is_known_to_have_are_not_one_process(asked: str) -> None:
+    profile, said = taken(f"#!/bin/sh\n#SBATCH -N2 {asked}\nsrun python a.py\n", hosts=("n1", "n2"))
+    assert profile.hosts[0].num_processes is None
+    assert "num_processes: ambiguous: how many GPUs each host has is not known here → auto" in said
+    assert taken("#!/bin/sh\n#SBATCH -N2 -p gpu\nsrun python a.py\n", hosts=("a", "b"))[0].hosts[0].num_processes == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "hosts"),
+    [
+        ("-np 8 -H a:4,b:4 -bind-to none", "a:4 b:4"),
+        ("-host a:4,b:2", "a:4 b:2"),
+        ("-np 8 -host a,b", "a:4 b:4"),
+        ("-n 6 -ppn 3 -hosts a,b", "a:3 b:3"),
+    ],
+)
+def test_the_hosts_of_mpirun_have_their_processes(options: str, hosts: str) -> None:
+    text = f"#!/bin/sh\nmpirun {options} python a.py\n"
+    profile, said = taken(text)
+    assert " ".join(f"{host.host}:{host.num_processes}" for host in profile.hosts) == hosts
+    assert "names hosts" in notes(read_foreign(text, "file", hosts=["c", "d"])) and "names hosts" not in said
+
+
+def test_a_variable_that_mpirun_exports_is_taken_over() -> None:
+    profile, _ = taken(f"{TWO}A=1\nmpirun -np 16 -npernode 8 -x A -x B=2 python a.py\n", hosts=("n1", "n2"))
+    assert profile.job.env == {"A": "1", "B": "2"}
+
+
+def test_an_empty_variable_is_kept() -> None:
+    profile, told = taken(f"{TWO}export A='' B=\nexport C\nsrun python a.py\n", hosts=("n1", "n2"))
+    assert profile.job.env == {"A": "", "B": ""} and "C: ambiguous: it is empty" in told
+
+
+@pytest.mark.parametrize("start", ["mpirun -np 16 -npernode 8", "srun --ntasks-per-node=8"])
+def test_a_program_that_a_shell_becomes_is_the_job(start: str) -> None:
+    profile, _ = taken(f"{TWO}{start} bash -c 'cd /x; exec ./prog 1'\n", hosts=("n1", "n2"))
+    assert profile.job.command == ("./prog", "1") and profile.hosts[0].num_processes == 8
+
+
+def test_an_interpreter_in_the_home_is_taken_over() -> None:
+    profile, _ = taken(f"{TWO}PY=$HOME/e/bin/python\nsrun $PY a.py\n", hosts=("n1", "n2"))
+    assert profile.hosts[0].python == "~/e/bin/python"
 
 
 def test_directives_that_leave_the_count_open_say_so() -> None:
@@ -936,6 +1031,7 @@ def test_what_stands_around_a_job_is_taken_over_or_named() -> None:
         ("n1\nn1 slots=4\n", "n1:5"),
         ("n1\n", "n1:None"),
         ("n1 max_slots=8 slots=4\n", "n1:4"),
+        ("n1 slots = 4 max_slots = 8\n", "n1:4"),
         ("n1 slots=4 username=alice port=2222\n", "alice@n1:2222:4"),
         ("alice@n1:22 slots=2\n", "alice@n1:22:2"),
         ("n1:4\n", "n1:4"),
@@ -948,6 +1044,10 @@ def test_what_stands_around_a_job_is_taken_over_or_named() -> None:
         ("rack[1-2]-n[01-02].x slots=1\n", "rack1-n01.x:1 rack1-n02.x:1 rack2-n01.x:1 rack2-n02.x:1"),
         ("n[0-3/2,7]:2222 slots=1\n", "n0:2222:1 n2:2222:1 n7:2222:1"),
         ("n[0-4/2] slots=1\n", "n0:1 n2:1 n4:1"),
+        ("n[0:4:2] slots=1\n", "n0:1 n2:1 n4:1"),
+        ("n1:4,n2:4\n", "n1:4 n2:4"),
+        ("n1,n2:4\n", "n1:None n2:4"),
+        ("n1,n1:1,n2\n", "n1:2 n2:None"),
     ],
 )
 def test_hostfiles_of_all_kinds_are_counted(text: str, hosts: str) -> None:
@@ -963,6 +1063,11 @@ def test_hostfiles_of_all_kinds_are_counted(text: str, hosts: str) -> None:
         ("n[1-4]!n2 slots=1\n", r"'n\[1-4\]!n2' is not a list of hosts"),
         ("n1 slots=4x\n", "n1: slots=4x"),
         ("n1 4\n", "n1: 4"),
+        ("n1 np=4\n", "n1: np=4"),
+        ("+n0 slots=2\n", r"\+n0, expected names"),
+        ("^n1\n", r"\^n1, expected names"),
+        ("; comment\n", "; names no host"),
+        ("n1 ppn=4\n", "n1: ppn=4"),
         ("n1=4\n", "n1=4, write it like"),
         ("n1*4\n", r"n1\*4, write it like"),
         ("n[1-2]*4\n", r"\*4, write it like"),

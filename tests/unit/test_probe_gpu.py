@@ -247,6 +247,40 @@ def test_a_name_with_commas_moves_no_number() -> None:
     assert (one["driver"], one["compute_capability"], problems) == ("570.1.1", "10.0", [])
 
 
+def test_a_gpu_in_mig_mode_without_slices_is_not_a_whole_one(smi: Smi) -> None:
+    smi("""case $1 in
+*query-gpu*) echo '0, GPU-a, NVIDIA A100, 81920, 0, [N/A], 550.54.15, 8.0, Enabled'
+             echo '1, GPU-b, NVIDIA A100, 81920, 0, 3, 550.54.15, 8.0, Disabled' ;;
+-L) echo 'GPU 0: NVIDIA A100 (UUID: GPU-a)' ;;
+esac
+""")
+    problems: list[str] = []
+    assert [(one["index"], one["compute_capability"]) for one in gpu.facts(problems)] == [(1, "8.0")]
+    assert problems == [
+        "GPU 0 (NVIDIA A100) is in MIG mode and lists no slice, so nothing can compute on it: create one, or end the "
+        "mode: nvidia-smi -i 0 -mig 0 (as root)"
+    ]
+
+
+@pytest.mark.parametrize("mode", ["[N/A]", "N/A", "Disabled", "[Not Supported]"])
+@pytest.mark.parametrize("capability", ["12.1", "[N/A]"])
+def test_a_mode_of_mig_moves_no_number(mode: str, capability: str) -> None:
+    (one,) = gpu.parse_gpus(f"0, GPU-a, NVIDIA GB200, 186GB, 189471, 4, 9, 570.1.1, {capability}, {mode}", [])
+    assert (one["name"], one["memory_total"], one["use"]) == ("NVIDIA GB200, 186GB", 189471 << 20, 9)
+    assert one["driver"] == "570.1.1"
+
+
+@pytest.mark.parametrize(("code", "device", "named"), [(9, False, True), (0, True, True), (0, False, False)])
+def test_an_nvidia_smi_that_prints_nothing_is_named(
+    smi: Smi, monkeypatch: pytest.MonkeyPatch, code: int, device: bool, named: bool
+) -> None:
+    monkeypatch.setattr(gpu, "has_device", lambda: device)
+    smi(f"exit {code}\n")
+    problems: list[str] = []
+    said = [f"nvidia-smi prints nothing (exit code {code}): the GPUs cannot be seen"]
+    assert gpu.facts(problems) == [] and problems == (said if named else [])
+
+
 ROCM = {
     "card0": {"Unique ID": "0xa", "Card Series": "AMD Instinct MI250X", "VRAM Total Memory (B)": "68702699520",
               "VRAM Total Used Memory (B)": "10960896", "GPU use (%)": "7", "GFX Version": "gfx90a"},
@@ -269,10 +303,10 @@ def test_what_rocm_smi_says() -> None:
     assert (second["name"], second["memory_total"], second["uuid"]) == ("0x740c", 0, "")
 
 
-def test_warnings_in_front_of_what_rocm_smi_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_around_what_rocm_smi_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "rocm-smi"
     warning = "WARNING: AMD GPU device(s) is/are in a low-power state."
-    program.write_text(f"#!/bin/sh\necho '{warning}'\necho\necho '{json.dumps(ROCM)}'\n")
+    program.write_text(f"#!/bin/sh\necho '{warning}'\necho\necho '{json.dumps(ROCM)}'\necho '{warning}'\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert amd.facts([]) == amd.parse_rocm_smi(ROCM, [])

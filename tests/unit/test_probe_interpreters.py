@@ -256,6 +256,25 @@ def test_the_real_interpreter_agrees_with_its_files() -> None:
     assert {entry for entry in path if entry.endswith("-packages")} <= set(known.folders)
 
 
+@pytest.mark.parametrize(
+    ("version", "line", "shown"),
+    [
+        ("2.7.0a0+git1a2b", "hip: Optional[str] = '6.3.42131-fa1d09'", "2.7.0a0+git1a2b.rocm"),
+        ("2.7.0", "hip = '6.3'", "2.7.0+rocm"),
+        ("2.7.0+rocm6.3", "hip: Optional[str] = '6.3'", "2.7.0+rocm6.3"),
+        ("2.7.0a0+git1", "xpu: Optional[str] = '20250000'", "2.7.0a0+git1.xpu"),
+        ("2.7.0", "hip: Optional[str] = None", "2.7.0"),
+    ],
+)
+def test_a_torch_built_from_source_names_what_it_is_built_for(
+    tmp_path: Path, version: str, line: str, shown: str
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "version.py").write_text(f"__version__ = '{version}'\ncuda: Optional[str] = None\n{line}\n")
+    found = torch_in([str(tmp_path)])
+    assert found and found.version == shown
+
+
 def test_hostile_version_file(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "version.py").write_bytes(b"\xff\xfe\0__version__ = " + b"(" * 1000)

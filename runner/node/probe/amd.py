@@ -118,7 +118,8 @@ def _json(argv: List[str], limit: float) -> Any:
     try:
         answer = ask(argv, limit)
         begin = re.search(r"^[\[{]", answer.out, re.MULTILINE)  # behind warnings: a device in a low-power state
-        return json.loads(answer.out[begin.start() :]) if begin and answer.code == 0 else None
+        # They end with an error where one value of many is not known, and warn before and behind.
+        return json.JSONDecoder().raw_decode(answer.out, begin.start())[0] if begin else None
     except (OSError, ValueError, RecursionError):
         return None
 

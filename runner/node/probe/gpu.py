@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from functools import partial
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Container, Dict, List, Optional, Sequence
 
 from .. import procs
 from ..child import Answer, ask, together
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from ...protocol.facts import Gpu
 
 FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "utilization.gpu", "driver_version")
-"""Known to every driver since 2013; compute_cap came with 470 and is asked for only where it is understood."""
+"""Known to every driver since 2013; what came later is asked for only where it is understood."""
+_LATER = ("compute_cap", "mig.mode.current")
+"""The first came with 470, the second with 450."""
 
 _APP_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
 # GPU 0: NVIDIA A100 (UUID: GPU-5…), and below it   MIG 3g.40gb     Device  0: (UUID: MIG-a…)
@@ -23,6 +25,7 @@ _CARD = re.compile(r"GPU \d{1,4}:.{0,200}\(UUID: (\S{1,80})\)")
 _SLICE = re.compile(r"\s{1,8}MIG (\S{1,40})\s{1,20}Device\s{1,8}\d{1,4}: \(UUID: (\S{1,100})\)")
 # 9.0; a version of a driver has more digits.
 _CAPABILITY = re.compile(r"\d{1,2}\.\d|\[?N/A\]?|\[.{1,40}\]")
+_MODES = ("Enabled", "Disabled")
 # How a missing number is written.
 _NO_NUMBER = ("[", "ERR!", "N/A", "Unknown")
 # Messages of healthy machines: none of them is a problem.
@@ -42,23 +45,27 @@ def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
             problems.append("there is an NVIDIA device but no nvidia-smi in PATH: the GPUs cannot be seen")
         return []
     queries = {
-        "gpus": "--query-gpu=" + ",".join((*FIELDS, "compute_cap")),
+        "gpus": "--query-gpu=" + ",".join((*FIELDS, *_LATER)),
         "apps": "--query-compute-apps=" + ",".join(_APP_FIELDS),
         "list": "-L",
     }
     asked = together({name: partial(_ask, program, query, limit) for name, query in queries.items()}, limit + 1)
     answer, apps, listed = (item if isinstance(item, Answer) else None for item in map(asked.get, queries))
-    if answer is not None and answer.code and "compute_cap" in answer.out + answer.err:
+    if answer is not None and answer.code and any(name in answer.out + answer.err for name in _LATER):
         answer = _ask(program, "--query-gpu=" + ",".join(FIELDS), limit)
     if answer is None or answer.code is None:
         problems.append(_no_answer(program, answer, limit))
         return []
-    gpus = parse_gpus(answer.out + answer.err, problems)
+    text = answer.out + answer.err
+    if not text.strip() and (answer.code or has_device()):
+        problems.append(f"nvidia-smi prints nothing (exit code {answer.code}): the GPUs cannot be seen")
+    gpus = parse_gpus(text, problems)
     if gpus and (apps is None or apps.code is None):
         problems.append(_no_answer(program, apps, limit) + ": who uses the GPUs is unknown")
     elif gpus and apps is not None:
         parse_apps(apps.out + apps.err, gpus, problems)
-    return without_slices(listed.out if listed else "", gpus, problems)
+    cut = {row[1] for row in _rows(text) if len(row) > len(FIELDS) and row[-1] == "Enabled"}
+    return without_slices(listed.out if listed else "", gpus, problems, cut)
 
 
 def find_smi() -> Optional[str]:
@@ -76,6 +83,8 @@ def parse_gpus(text: str, problems: List[str]) -> List[Gpu]:
     """Read the answer to --query-gpu (FIELDS, then perhaps compute_cap; csv, noheader, nounits)."""
     gpus: List[Gpu] = []
     for row in _rows(text):
+        if len(row) > len(FIELDS) + 1 and (row[-1] in _MODES or all(map(_CAPABILITY.fullmatch, row[-2:]))):
+            row.pop()  # of MIG
         if len(row) > len(FIELDS):
             # A name may hold commas: what stands behind it is counted from the end.
             behind = len(FIELDS) - 3 + bool(_CAPABILITY.fullmatch(row[-1]))
@@ -131,10 +140,13 @@ def parse_apps(text: str, gpus: List[Gpu], problems: List[str]) -> None:
         )
 
 
-def without_slices(text: str, gpus: List[Gpu], problems: List[str]) -> List[Gpu]:
+def without_slices(text: str, gpus: List[Gpu], problems: List[str], cut: Container[str] = ()) -> List[Gpu]:
     """Return the GPUs that are whole, by the answer to -L; those that MIG has cut are named in `problems`.
 
     A run gives each rank a whole GPU, and NCCL connects no slices: a slice is for the user to choose.
+
+    Args:
+        cut: Uuids of the GPUs in MIG mode, whether or not they have slices.
     """
     slices: Dict[str, List[str]] = {}
     uuid = ""
@@ -150,7 +162,12 @@ def without_slices(text: str, gpus: List[Gpu], problems: List[str]) -> List[Gpu]
                 "one with job.wrap: [env, CUDA_VISIBLE_DEVICES=MIG-…]"
                 % (gpu["index"], gpu["name"], ", ".join(found[:16]))
             )
-    return [gpu for gpu in gpus if gpu["uuid"] not in slices]
+        elif gpu["uuid"] in cut:
+            problems.append(
+                "GPU %d (%s) is in MIG mode and lists no slice, so nothing can compute on it: create one, or end "
+                "the mode: nvidia-smi -i %d -mig 0 (as root)" % (gpu["index"], gpu["name"], gpu["index"])
+            )
+    return [gpu for gpu in gpus if gpu["uuid"] not in slices and gpu["uuid"] not in cut]
 
 
 def number(text: str) -> Optional[float]:

@@ -77,6 +77,9 @@ def torch_in(folders: Sequence[str]) -> Optional[Torch]:
         if version:
             libraries = needed(os.path.join(folder, "torch", "lib", "libtorch_cpu.so"))
             mpi = None if libraries is None else any(name.startswith("libmpi") for name in libraries)
+            for built_for, release in (("rocm", _assigned(text, "hip")), ("xpu", _assigned(text, "xpu"))):
+                if release and built_for not in version:  # built from source, as in AMD's images
+                    version += ("." if "+" in version else "+") + built_for
             return Torch(os.path.realpath(folder), version, _assigned(text, "cuda"), _nccl(folders), mpi)
     return None
 

@@ -104,6 +104,7 @@ _NUMBERS = (
     "nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus-per-node", "gpus", "gres", "gpus-per-task"
 )  # fmt: skip
 _GPUS = ("gpus", "gpus-per-node")
+_TRES = {"tres-per-job": "gpus", "tres-per-node": "gres", "tres-per-task": "gpus-per-task"}
 _OTHER_QUEUE = re.compile(r"^#(?:(?:PBS|BSUB|COBALT|OAR|PJM|MSUB)\b|\$ -)", re.MULTILINE)
 _LONGEST = 1 << 16
 """Characters of a directive: for a long word, shlex needs time as the square of its length."""
@@ -148,8 +149,9 @@ def read(text: str, draft: Translation, hosts: int) -> None:
         "SLURM_JOB_NAME": draft.name or None,
     }
     command = script_body.read(text, {name: str(one) for name, one in known.items() if one is not None}, draft)
-    _processes(numbers, command, draft)
-    if not draft.login:
+    if not (command and command.launcher == "mpirun" and _takes_hosts(command, draft, hosts)):
+        _processes(numbers, command, draft)
+    if not draft.login and (directives or "srun" in text):
         draft.ambiguous(0, "hosts", "reached by SSH, past Slurm's queue; --login HOST in place of them: a job of Slurm")
 
 
@@ -206,12 +208,23 @@ def _options(number: int, words: list[str], draft: Translation) -> Iterator[_Dir
             name, value = word[:2], word[2:].removeprefix("=")
         elif not equals and name not in flags and words and not words[0].startswith("-"):
             value = words.pop(0)
-        yield _Directive(number, _LONG.get(name) or _whole(name.lstrip("-")), value)
+        yield _asked(number, _LONG.get(name) or _whole(name.lstrip("-")), value)
+
+
+def _asked(number: int, name: str, value: str) -> _Directive:
+    """A directive; one that asks for GPUs by `--tres-per-…` as its former name."""
+    if name in ("gres", *_TRES):
+        value = re.sub(r"(?:^|(?<=,))gres[/:]", "", value)
+    found = re.search(r"(?:^|,)gpu(?:[:=]([^,]+))?", value) if name in _TRES else None
+    if found is None:
+        return _Directive(number, name, value)
+    asked = (found[1] or "1").replace("=", ":")
+    return _Directive(number, _TRES[name], f"gpu:{asked}" if name == "tres-per-node" else asked)
 
 
 def _whole(name: str) -> str:
     """The name of an option that may be shortened: `--err` is `--error`."""
-    known = {*_DROPPED, *_AMBIGUOUS, *_NUMBERS, "job-name", "chdir", "nodelist", "export"}
+    known = {*_DROPPED, *_AMBIGUOUS, *_NUMBERS, *_TRES, "job-name", "chdir", "nodelist", "export"}
     meant = [one for one in known if one.startswith(name)]
     return meant[0] if name not in known and name and len(meant) == 1 else name
 
@@ -263,6 +276,8 @@ class _Numbers(NamedTuple):
     nodes: int
     tasks: int | None
     gpus: int | None
+    unsure: bool = False
+    """Whether GPUs are asked for in a way that does not say how many each host has."""
 
 
 def _number(
@@ -313,7 +328,8 @@ def _counts(directives: dict[str, _Directive], draft: Translation, hosts: int) -
         draft.translated(line, "ntasks-per-gpu", f"{amount(tasks, 'task')} on each host")
     elif shared:
         draft.ambiguous(line, "ntasks-per-gpu", f"{shared}: how many GPUs there are is not known; dropped")
-    return _Numbers(nodes, tasks, gpus)
+    asked = (one.name.startswith("gpus") or (one.name in _TRES and "gpu" in one.value) for one in directives.values())
+    return _Numbers(nodes, tasks, gpus, not gpus and any(asked))
 
 
 def _nodes(
@@ -421,15 +437,19 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
 
 def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -> _Numbers:
     """The number of hosts in the options of srun and of the launcher, which counts where no directive gives it."""
-    given = [("srun --nodes", "nodes", command.srun.get("-N", command.srun.get("--nodes", "")))]
+    by_srun = command.srun.get("-N", command.srun.get("--nodes", ""))
+    given = list[tuple[str, str, str]]()
     for name in ("--nnodes", "--num-machines", "--num-nodes"):
         given.append((f"{command.launcher} {name}", name.lstrip("-"), command.options.get(name, "")))
+    # A script may start each node by an srun of its own.
+    sure = any(re.fullmatch(r"[1-9]\d{0,4}", text) for *_, text in given)
+    given.insert(len(given) if sure else 0, ("srun --nodes", "nodes", by_srun))
     total, each = _of_mpirun(command)
     if total and each:
         given.append(("mpirun -np", "hosts by mpirun -np", str(-(-total // each))))
     tasks, on_each = command.srun.get("-n", command.srun.get("--ntasks", "")), command.srun.get("--ntasks-per-node", "")
     counted = re.fullmatch(r"[1-9]\d{0,6}", tasks) and re.fullmatch(r"[1-9]\d{0,3}", on_each)
-    if counted and not given[0][2][:1].isdigit():
+    if counted and not by_srun[:1].isdigit():
         given.append(("srun --ntasks", "hosts by srun --ntasks", str(-(-int(tasks) // int(on_each)))))
     for label, key, text in given:
         least, _, most = text.partition("-" if label.startswith("srun") else ":")
@@ -484,6 +504,30 @@ def _of_mpirun(command: JobLine) -> tuple[int, int]:
     return total, next((int(one[1]) for one in found if one), 0)
 
 
+def _takes_hosts(command: JobLine, draft: Translation, hosts: int) -> bool:
+    """Take over the hosts of `mpirun -H n1:4,n2:4`, each with its processes; False where they do not say both."""
+    plain = {name.lstrip("-"): value for name, value in command.options.items()}
+    text = next((plain[name] for name in ("H", "host", "hosts") if name in plain), "")
+    parts = [re.fullmatch(r"([^\s:,]+)(?::([1-9]\d{0,3}))?", part) for part in text.split(",")] if text else []
+    found = {part[1]: int(part[2] or 1) for part in parts if part and not flaw_of(part[1])}
+    total, each = _of_mpirun(command)
+    share, left = divmod(total, max(len(found), 1))
+    counted = any(part and part[2] for part in parts)
+    if each or (not counted and share and not left):
+        found = dict.fromkeys(found, each or share)
+    if text and (
+        len(found) < len(parts) or total not in (0, sum(found.values())) or draft.listed or draft.login or hosts
+    ):
+        what = f"{shown(text)} names hosts: give them by --host, or import a hostfile"
+        draft.ambiguous(command.line, "mpirun -H", what)
+        return False
+    draft.hosts = [Machine(name, slots) for name, slots in found.items()] or draft.hosts
+    if found:
+        draft.wanted, draft.wanted_by = len(found), (command.line, "the number of hosts of mpirun -H")
+        draft.translated(command.line, "mpirun -H", "→ hosts, with the processes of each")
+    return bool(found)
+
+
 def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) -> None:
     """One rank for each task, as srun starts them."""
     srun = command.srun if command else {}
@@ -495,6 +539,9 @@ def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) ->
         draft.num_processes = tasks if (tasks or 1) > 1 else gpus or None
         what = str(draft.num_processes or "auto: one for each GPU, or each core")
         draft.ambiguous(command.line, "num_processes", f"srun: {shown(asked[0])} is not known here → {what}")
+    elif numbers.unsure and not gpus and (tasks or 1) == 1 and not draft.login:
+        what = "how many GPUs each host has is not known here → auto: one process for each GPU"
+        draft.ambiguous(command.line if command else 0, "num_processes", what)
     elif (tasks or 1) > 1 or gpus <= 1:
         draft.num_processes = tasks or gpus or (1 if command else None)
     else:

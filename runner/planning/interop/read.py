@@ -22,6 +22,10 @@ _MOST_PROBLEMS = 50
 
 
 _IS_LIMIT = re.compile(r"max[_-]?slots=\d+", re.IGNORECASE)
+_NEAR_SLOTS = re.compile(
+    r"(?:max[_-]?)?slots?|count|cpu|port|np?=|ppn|n?procs?|processes|n?tasks|n?gpus?|\d|[^=]*$", re.IGNORECASE
+)
+"""An option that may say how many processes a host has, in a form that no launcher here reads."""
 _COUNT_BEHIND = re.compile(r".+[=*]\d{1,6}")
 """A count in a form that no launcher here reads: n1=4, n1*4."""
 _LOOPBACK = re.compile(r"localhost[46]?(?:\.localdomain[46]?)?|127(?:\.\d{1,3}){3}|::1|ip6-localhost", re.IGNORECASE)
@@ -36,6 +40,9 @@ def read(text: str, draft: Translation) -> None:
         if line.host.lower() == "rank" and any("=" in word for word in line.rest[:2]):
             draft.wrong(line.number, 1, "a line of a rankfile", "expected a hostfile, with lines like: node1 slots=4")
             return
+        if line.host[0] in "+^":
+            draft.wrong(line.number, 1, shown(line.host), "expected names: + and ^ refer to the nodes of another list")
+            continue
         if _COUNT_BEHIND.fullmatch(line.host):
             draft.wrong(line.number, 1, shown(line.host), "write it like: node1 slots=4")
             continue
@@ -44,6 +51,8 @@ def read(text: str, draft: Translation) -> None:
         except InputError as error:
             draft.wrong(line.number, 1, error.what, "expected a name, or a range like node[1-4]")
             continue
+        if not names:
+            draft.wrong(line.number, 1, f"{shown(line.host)} names no host", "write it like: node1 slots=4")
         for name in names:
             if flaw := flaw_of(name):
                 what = f"{shown(line.host)} is not a host: {flaw}"
@@ -83,7 +92,7 @@ def _add(draft: Translation, line: HostLine, name: str, counts: dict[str, int | 
         draft.ambiguous(line.number, shown(name), what)
     for word in line.rest:
         # A word without a value may be the next host: LSF writes all of them into one line.
-        known = re.match(r"(?:max[_-]?)?slots|count|cpu|port|\d|[^=]*$", word, re.IGNORECASE)
+        known = _NEAR_SLOTS.match(word)
         if known and not _IS_LIMIT.fullmatch(word):
             draft.wrong(line.number, 1, f"{shown(name)}: {shown(word)}", "write it like: node1 slots=4")
             return
@@ -104,6 +113,7 @@ _PROFILE = re.compile(r"^disttui\s*:", re.MULTILINE)
 _HOST = re.compile(
     r"\s*(?:#.*|(?:[^\s:#{}\"',\[]|\[[^\]\s]*\](?:,(?=\S))?)+(?::\d+)?(?:\s+[\w-]+\s*=\s*[\w,.-]+)*\s*(?:#.*)?)?"
 )
+_COUNTED_NAMES = re.compile(r"\s*(?=[^#]*:\d)[^\s:,#\[\]{}\"']+(?::\d+)?(?:,[^\s:,#\[\]{}\"']+(?::\d+)?)+\s*(?:#.*)?")
 
 
 def recognise(text: str) -> Kind | Literal["profile"] | None:
@@ -117,7 +127,8 @@ def recognise(text: str) -> Kind | Literal["profile"] | None:
     if text.lstrip().startswith("{") and _DEEPSPEED.search(text):
         return "deepspeed"
     lines = text.splitlines()
-    if all(_HOST.fullmatch(line) for line in lines) and any(line.partition("#")[0].strip() for line in lines):
+    of_hosts = all(_HOST.fullmatch(line) or _COUNTED_NAMES.fullmatch(line) for line in lines)
+    if of_hosts and any(line.partition("#")[0].strip() for line in lines):
         return "hostfile"
     return None
 

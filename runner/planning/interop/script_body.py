@@ -19,6 +19,7 @@ from disttui.runner.planning.interop.shell import (
     Variables,
     Word,
     as_written,
+    at_home,
     commands,
     formatted,
     only_unknown,
@@ -29,18 +30,28 @@ from disttui.runner.profile.fields import OWN_VARIABLES
 from disttui.runner.text import quote
 
 _VALUED = {
-    *("-A", "-J", "-N", "-c", "-e", "-i", "-n", "-o", "-p", "-t", "-w", "-x", "-G", "-D", "-m", "-r", "-M", "-T"),
-    *("--nodes", "--ntasks", "--ntasks-per-node", "--cpus-per-task", "--nodelist", "--partition", "--account"),
-    *("--job-name", "--output", "--error", "--time", "--mem", "--gpus", "--gpus-per-node", "--gpus-per-task", "--gres"),
-    *("--exclude", "--mpi", "--distribution", "--cpu-bind", "--export", "--jobid", "--container-image", "--chdir"),
-    *("--container-mounts", "--container-name", "--container-workdir", "--gpu-bind", "--het-group", "--environment"),
+    *("-A", "-B", "-C", "-D", "-G", "-J", "-L", "-M", "-N", "-S", "-T", "-W", "-b", "-c", "-d", "-e", "-i", "-m", "-n"),
+    *("-o", "-p", "-q", "-r", "-t", "-w", "-x", "--account", "--acctg-freq", "--begin", "--chdir", "--clusters"),
+    *("--comment", "--constraint", "--container", "--container-env", "--container-image", "--container-mounts"),
+    *("--container-name", "--container-save", "--container-workdir", "--core-spec", "--cores-per-socket", "--cpu-bind"),
+    *("--cpu-freq", "--cpu_bind", "--cpus-per-gpu", "--cpus-per-task", "--deadline", "--delay-boot", "--dependency"),
+    *("--distribution", "--environment", "--epilog", "--error", "--exclude", "--export", "--extra-node-info"),
+    *("--gpu-bind", "--gpu-freq", "--gpus", "--gpus-per-node", "--gpus-per-socket", "--gpus-per-task", "--gres"),
+    *("--gres-flags", "--het-group", "--hint", "--input", "--job-name", "--jobid", "--licenses", "--mem", "--mem-bind"),
+    *("--mem-per-cpu", "--mem-per-gpu", "--mem_bind", "--mincpus", "--mpi", "--network", "--nodefile", "--nodelist"),
+    *("--nodes", "--ntasks", "--ntasks-per-core", "--ntasks-per-gpu", "--ntasks-per-node", "--ntasks-per-socket"),
+    *("--open-mode", "--output", "--partition", "--priority", "--profile", "--prolog", "--qos", "--relative"),
+    *("--reservation", "--signal", "--sockets-per-node", "--switches", "--task-epilog", "--task-prolog"),
+    *("--tasks-per-node", "--thread-spec", "--threads", "--threads-per-core", "--time", "--time-min", "--tmp"),
+    *("--tres-per-task", "--wait", "--wckey"),
 }
 """Options of srun that take the next word as their value."""
-_TORCHRUN_FLAGS = {"--standalone", "--no-python", "--run-path", "--virtual-local-rank", "--use-env"}
+_TORCHRUN_FLAGS = {"--standalone", "--no-python", "--run-path", "--virtual-local-rank", "--use-env", "--legacy"}
 _ACCELERATE_FLAGS = {
     *("--cpu", "--multi-gpu", "--use-deepspeed", "--use-fsdp", "--use-parallelism-config", "--use-megatron-lm"),
     *("--use-xpu", "--use-mps-device", "--tpu", "--debug", "--quiet", "-q", "--no-python", "--enable-cpu-affinity"),
     *("--dynamo-use-dynamic", "--dynamo-use-fullgraph", "--tpu-use-cluster", "--tpu-use-sudo", "--downcast-bf16"),
+    *("--dynamo-use-regional-compilation", "--no-tpu-use-cluster", "--no-tpu-use-sudo", "--same-network"),
 }
 _DEEPSPEED_FLAGS = {
     *("--no-python", "--no-local-rank", "--no-ssh", "--no-ssh-check", "--save-pid", "--force-multi"),
@@ -68,7 +79,7 @@ _PROGRAMS = {
     **dict.fromkeys(("deepspeed", "ds"), "deepspeed"),
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra"), "mpirun"),
 }
-_SHELLS = ("bash", "sh")
+_SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
 _PLAIN_WRAPPERS = ("exec", "time", "command", "nohup", "nice", "ionice", "stdbuf", "unbuffer", "env", "timeout", "tini")
 """Start the next program as it is."""
 _CONTAINERS = {
@@ -92,6 +103,16 @@ _ELSEWHERE = (
     "the script reaches the other hosts itself",
     "Write the launcher's command alone in its place, and give the hosts by --host in the order of the node ranks.",
 )
+_GIVES_LOCAL_RANK = "--pass-local-rank"
+"""In place of an option: torch.distributed.launch gives the script an argument that torchrun does not give."""
+_TO_DECIDE = {
+    "pass-local-rank": "torch.distributed.launch gives a script --local-rank: let it read LOCAL_RANK instead",
+    "no-local-rank": "disttui's deepspeed gives a script --local_rank: if it takes none, use launcher: torchrun",
+}
+"""Options that change what the script is given."""
+_SHORT = re.compile(r"\A--(?:(nproc).*|nnode)\Z", re.DOTALL)
+"""Options of torchrun that are often shortened."""
+_OPTION = re.compile(r"--?[A-Za-z][\w-]*(?:=.*)?", re.DOTALL)
 _IN_PLACE = {"xargs": _WORDS_READ, **dict.fromkeys(("ssh", "pdsh", "clush", "parallel"), _ELSEWHERE)}
 """Why they are not translated where they start a launcher, and what to write."""
 _NAMES_LAUNCHER = re.compile(
@@ -124,6 +145,8 @@ class JobLine:
     names: frozenset[str] = frozenset()
     """The variables in its words."""
     python: str = ""
+    program: str = ""
+    """The launcher, where it is named with its folder."""
     kind: str = ""
     """script, module, command, shell: `value` is a script of its own, or unread: `value` starts the job unseen."""
     value: str = ""
@@ -135,17 +158,24 @@ class JobLine:
     cure: str = ""
 
 
-def command_of(given: Sequence[str], known: Mapping[str, str]) -> JobLine | None:
+def command_of(given: Sequence[str], known: Mapping[str, str], outer: JobLine) -> JobLine | None:
     """The job that a command starts, or has a shell start; None: it starts none.
 
     Args:
         known: The script's variables.
+        outer: What starts the shell around it.
     """
-    return _started(list(given), JobLine(known=known))
+    becomes_rank = given[:1] == ["exec"] and bool(outer.srun or outer.launcher)
+    return _started(list(given[becomes_rank:]), JobLine(known=known, srun={"": ""} if becomes_rank else {}))
 
 
 def _started(words: list[str], found: JobLine) -> JobLine | None:
     """What the words start, behind the programs that start others."""
+    before = words[: words.index(":")] if ":" in words else []
+    if any(_base(word) == "srun" or _PROGRAMS.get(_base(word)) == "mpirun" for word in before):
+        found.kind, found.value = "unread", " ".join(words)
+        found.why, found.cure = "the hosts start unequal programs", "Write the start of one of them, without the `:`."
+        return found
     while words and (at := _inner(words := _with_python(words), found)):
         words = words[at:]
     return _program(words, found) if words else None
@@ -175,6 +205,8 @@ def _inner(words: list[str], found: JobLine) -> int:
         return 0
     if _CONTAINERS.get(base) and not {"run", "exec", "start"} & {*words}:
         return 0  # docker build -t deepspeed .
+    if base in _ENVIRONMENTS and base != "rez-env" and "run" not in words:
+        return 0  # uv pip install deepspeed accelerate
     known = base in _WRAPPERS  # of another program a script may be an argument: xtuner train config.py
     at = next(
         (
@@ -198,10 +230,10 @@ def _starts(words: Sequence[str], at: int) -> bool:
     base = _base(words[at])
     known = (
         front_ends.starts_ranks(words[at : at + 3])
-        or base in ("python", "python3", *_SHELLS, *_PROGRAMS)
+        or base in ("python", "python3", "srun", *_SHELLS, *_PROGRAMS)
         or base.startswith("python3.")
     )
-    return known or base.endswith(".py") or words[at : at + 2] == ["accelerate", "launch"]
+    return known or base.endswith(".py") or (base == "accelerate" and words[at + 1 : at + 2] == ["launch"])
 
 
 def _base(word: str) -> str:
@@ -218,14 +250,16 @@ def _options(
         if word == "--":
             break
         name, equals, value = word.partition("=")
+        meant = [one for one in valued if name[:2] == "--" and name not in valued and one.startswith(name)]
+        name = meant[0] if len(meant) == 1 else "--ntasks-per-node" if name == "--tasks-per-node" else name
         if word[:2] in valued and len(word) > 2:
             found[word[:2]] = word[2:].removeprefix("=")
         elif equals:
             found[name] = value
-        elif word in flags or not rest or (valued and word not in valued):
-            found[word] = ""
+        elif word in flags or not rest or (valued and name not in valued):
+            found[name] = ""
         else:
-            found[word] = rest.pop(0)
+            found[name] = rest.pop(0)
     return rest
 
 
@@ -237,10 +271,10 @@ def _program(words: list[str], found: JobLine) -> JobLine | None:
         return found
     if base in _SHELLS:
         return _shell(words, found)
-    if base == "accelerate" and rest[:1] == ["launch"]:
-        return _launcher("accelerate", rest[1:], found)
-    if launcher := _PROGRAMS.get(base):
-        return _launcher(launcher, rest, found)
+    launcher = "accelerate" if base == "accelerate" and rest[:1] == ["launch"] else _PROGRAMS.get(base)
+    if launcher:
+        found.program = first if "/" in first and launcher != "mpirun" else ""
+        return _launcher(launcher, rest[base == "accelerate" :], found)
     if front_ends.starts_ranks(words):
         return _behind(words, found)
     if base in ("python", "python3") or base.startswith("python3."):
@@ -282,11 +316,13 @@ def _other(words: list[str], found: JobLine) -> JobLine | None:
 def _shell(words: list[str], found: JobLine) -> JobLine | None:
     """What a shell runs: `-c TEXT`, behind other options such as `-l` or `-x`; else a script that is not read."""
     rest = words[1:]
-    while rest and rest[0].startswith("-"):
-        if rest[0].endswith("c") and not rest[0].startswith("--") and len(rest) > 1:
-            found.kind, found.value = "shell", rest[1]
+    while rest and rest[0][:1] in ("-", "+"):
+        option = rest.pop(0)
+        if "c" in option and option[:2] != "--" and rest:
+            found.kind, found.value = "shell", rest[0]
             return found
-        rest.pop(0)
+        if option[-1] in "oO" and option[:2] != "--" and rest:
+            rest.pop(0)  # -euo pipefail
     if rest and not only_unknown(rest[0]):
         found.kind, found.value = "unread", " ".join(words)
         return found
@@ -298,9 +334,14 @@ def _python(first: str, rest: list[str], found: JobLine) -> JobLine | None:
     while rest and (re.fullmatch(r"-[uBOIsEqvbdixPS]+", rest[0]) or rest[0][:2] in ("-X", "-W")):
         if rest.pop(0) in ("-X", "-W") and rest:
             rest.pop(0)
+    if rest and re.fullmatch(r"-[uBOIsEqvbdixPS]+m", rest[0]):
+        rest[0] = "-m"
     if rest[:1] == ["-m"] and len(rest) > 1:
         if launcher := _MODULES.get(rest[1]):
-            return _launcher(launcher, rest[2:], found)
+            made = _launcher(launcher, rest[2:], found)
+            if made and rest[1] == "torch.distributed.launch" and "--use-env" not in made.options:
+                made.options[_GIVES_LOCAL_RANK] = ""
+            return made
         program = front_ends.as_program(rest[1]) or rest[1]
         if front_ends.starts_ranks([program, *rest[2:]]) and program != "litgpt":
             return _behind([program, *rest[2:]], found)
@@ -312,6 +353,8 @@ def _python(first: str, rest: list[str], found: JobLine) -> JobLine | None:
         return found
     if not rest or rest[0].startswith("-"):
         return None
+    if _PROGRAMS.get(_base(rest[0])) in ("torchrun", "deepspeed") or _base(" ".join(rest[:2])) == "accelerate launch":
+        return _program(rest, found)  # python $(which torchrun)
     found.kind, found.value, found.args = "script", rest[0], tuple(rest[1:])
     return found
 
@@ -328,7 +371,7 @@ def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | 
             options[rest.pop(0)] = ""
             continue
         name, equals, value = rest.pop(0).partition("=")
-        name = "--nproc-per-node" if re.match("--nproc", name) else name.replace("_", "-")
+        name = _SHORT.sub(lambda found: f"--{found[1]}-per-node" if found[1] else "--nnodes", name).replace("_", "-")
         if launcher != "mpirun" and name in ("-m", "--module"):
             kind = "module"
         elif name in _FLAGS[launcher]:
@@ -336,14 +379,12 @@ def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | 
             options[name] = ""
         elif equals:
             options[name] = value
-        elif launcher == "mpirun" and rest and _starts(rest, 0):
+        elif not rest or _OPTION.fullmatch(rest[0]) or (launcher == "mpirun" and _starts(rest, 0)):
             options[name] = ""
-        elif rest:
+        else:
             value = rest.pop(0)
             if launcher == "mpirun" and name in ("-x", "-env", "-genv"):
-                variable, equals, text = value.partition("=")
-                text = rest.pop(0) if name != "-x" and not equals and rest else text
-                found.assigned |= {variable: text} if equals or name != "-x" else {}
+                _take_variable(name, value, rest, found, options)
             elif launcher == "mpirun" and name.lstrip("-") in ("mca", "pmixmca", "gmca", "prtemca") and rest:
                 options[f"{name} {value}"] = rest.pop(0)
             else:
@@ -351,6 +392,7 @@ def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | 
     rest = rest[rest[:1] == ["--"] :]
     if not rest:
         return None
+    found.around += [_mpirun_words(found)] if found.launcher == "mpirun" else []
     found.launcher, found.options = launcher, options
     if launcher == "mpirun":
         return _started(rest, found)  # a program for each rank, or a launcher that starts them on its host
@@ -359,6 +401,33 @@ def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | 
     started = ("unread", " ".join((launcher, *rest)), ()) if python else (kind, rest[0], tuple(rest[1:]))
     found.kind, found.value, found.args = started
     return found
+
+
+def _mpirun_words(job: JobLine) -> tuple[str, ...]:
+    """Its mpirun, where that starts another launcher on each host."""
+    return ("mpirun", *(word for pair in job.options.items() for word in pair if word))
+
+
+def _put_into(job: JobLine, outer: JobLine) -> None:
+    """Add to a job what stands around the shell that starts it."""
+    job.srun, job.assigned = outer.srun | job.srun, outer.assigned | job.assigned
+    job.around = [*outer.around, *job.around]
+    if outer.launcher == "mpirun" and not job.launcher:
+        job.launcher, job.options = outer.launcher, outer.options
+    elif outer.launcher == "mpirun":
+        job.around.append(_mpirun_words(outer))
+
+
+def _take_variable(option: str, value: str, rest: list[str], found: JobLine, options: dict[str, str]) -> None:
+    """Take over what mpirun sets for the ranks: `-x NAME=value`, `-x NAME`, `-genv NAME value`."""
+    name, equals, text = value.partition("=")
+    stored = found.known.get(name)
+    if equals or option != "-x":
+        found.assigned[name] = rest.pop(0) if not equals and rest else text
+    elif stored is None:
+        options[f"-x {name}"] = ""
+    elif not unknown_names(stored):
+        found.assigned[name] = stored
 
 
 def _is_script(word: str) -> bool:
@@ -370,6 +439,7 @@ _WITHIN = ("then", "do", "else", "elif", "!", "{")
 _TESTS = ("[", "[[", "test", "command", "which", "type", "grep")
 _SETUP = ("source", ".", "module", "ml", "conda", "mamba", "micromamba", "spack", "ulimit", "umask")
 """What prepares the environment of the job, as `activate` does."""
+_HOOK = re.compile("conda|mamba")
 _PREPARED = re.compile(
     r"(?:^|/)(?:activate|\.?bashrc|\.?(?:bash_)?profile|conda\.sh|mamba\.sh|(?:modules?|lmod)\.sh|bash)$"
 )
@@ -479,6 +549,8 @@ class _Flow:
     """The line that surely ends the script, or the shell in it that is read; negative once that was noted."""
     sourced: list[tuple[int, str]] = field(default_factory=list)
     """The files that the script reads as its own, unseen here."""
+    doubt: Unread | None = None
+    """A command whose program only its shell knows: it may be the job."""
 
 
 class _Body:
@@ -837,6 +909,9 @@ class _Body:
 
     def _export(self, line: int, word: Word) -> None:
         if not re.match(r"[A-Za-z_]\w*(?:=|$)", word.source):
+            if word.source[:1] != "-":
+                what = "what it sets is not known here; dropped: give it under job.env"
+                self._draft.ambiguous(line, shown(f"export {word.source}"), what)
             return
         name = self._assign(line, word) if "=" in word.source else word.source
         if not self._open:
@@ -846,7 +921,8 @@ class _Body:
     def _program(self, command: SimpleCommand, words: list[Word], outer: JobLine, depth: int) -> None:
         line, first, before = command.line, words[0].source, len(self._jobs)
         given = command.words[[word.source in _WITHIN for word in command.words].index(False) :]
-        fields = [field for word in given for field in self._variables.fields(word)]
+        expanded = (field for word in given for field in self._variables.fields(word))
+        fields = self._without_prefix(line, [each for field in expanded for each in self._program_words(field)])
         if command.text and _READS_ITS_SCRIPT.search(command.source):
             given = (*given, command.text)
             fields += ["-c", self._variables.text(command.text)]
@@ -858,11 +934,10 @@ class _Body:
             fields = self._with_words(fields)
         if self._starts_by_ssh(line, given, fields, outer, depth):
             return
-        if job := command_of(fields, self._variables.values):
+        if job := command_of(fields, self._variables.values, outer):
             pieces = (piece for word in given for piece in word.pieces)
             job.line, job.names = line, outer.names.union(piece.text for piece in pieces if piece.kind == "name")
-            job.srun, job.assigned = outer.srun | job.srun, outer.assigned | job.assigned
-            job.around = [*outer.around, *job.around]
+            _put_into(job, outer)
             if depth < _MOST_NESTED and (text := self._written(job)):
                 self.read(text, line, job, depth + 1)
                 self._flow.ended = 0
@@ -870,13 +945,28 @@ class _Body:
                     return
             if job.kind != "shell":
                 self._jobs.append((job, len(self._steps)))
-            elif depth < _MOST_NESTED and not (first == "eval" and "conda" in command.source[:60]):
+            elif depth < _MOST_NESTED and not (first == "eval" and _HOOK.search(command.source[:60])):
                 self.read(job.value, line, job, depth + 1)
                 self._flow.ended = self._flow.ended if first == "eval" else 0
                 if len(self._jobs) == before and job.srun and only_unknown(job.value):
                     self._jobs.append((replace(job, kind="unread", value=" ".join(fields)), len(self._steps)))
         if not self._open and len(self._jobs) == before:
             self._prepares(command, words, fields)
+
+    def _without_prefix(self, line: int, fields: list[str]) -> list[str]:
+        """The words without a first one that only the environment can set, as in `$PROFILE python a.py`."""
+        name = only_unknown(fields[0]) if len(fields) > 1 else ""
+        free = name.isidentifier() and name not in self._variables.why and name not in self._variables.defaults
+        if not (free and _starts(fields, 1)) or fields[1].endswith(".py"):
+            return fields
+        what = "comes before the job's command, and the script does not set it; dropped"
+        self._draft.ambiguous(line, f"${name}", what)
+        return fields[1:]
+
+    def _program_words(self, field: str) -> list[str]:
+        """The default of a word that names the program: `${PYTHON:-python}`."""
+        words = self._variables.defaults.get(only_unknown(field), "").split()
+        return words if words and not words[0].endswith(".py") and _starts(words, 0) else [field]
 
     def _with_words(self, fields: list[str]) -> list[str]:
         """The command that `| xargs` starts, with the words that it is given; as it is where they are not known."""
@@ -966,7 +1056,7 @@ class _Body:
             first in ("source", ".") and len(fields) > 1 and (text := self._files.pop(fields[1].removeprefix("./"), ""))
         ):
             self.read(text, line, JobLine(), 1)
-        elif first in _SETUP or (first == "eval" and "conda" in command.source):
+        elif first in _SETUP or (first == "eval" and _HOOK.search(command.source)):
             self._steps.append(_Step(line, as_written(command.source)))
             if first in ("source", ".") and len(fields) > 1 and not _PREPARED.search(fields[1]):
                 self._flow.sourced.append((line, fields[1]))
@@ -982,6 +1072,7 @@ class _Body:
             self._draft.ambiguous(line, shown(first), "not understood, and not run; dropped")
             if _base(first) not in _PREPARES and not self._open:
                 self._draft.unread = Unread(line, shown(self._variables.shown(" ".join(fields))))
+                self._flow.doubt = self._draft.unread if fields and only_unknown(fields[0]) else self._flow.doubt
 
     def _alias(self, line: int, word: Word) -> None:
         """Keep `alias NAME=TEXT` for where it stands."""
@@ -990,7 +1081,7 @@ class _Body:
         self._aliases[name] = text
 
     def _folder(self, line: int, fields: list[str]) -> None:
-        where = fields[1] if len(fields) > 1 else "~"
+        where = at_home(fields[1]) if len(fields) > 1 else "~"
         if where.startswith(("/", "~")) and not unknown_names(where):
             self._draft.job["workdir"] = where
             self._draft.translated(line, "cd", f"{shown(where)} → job.workdir")
@@ -1012,6 +1103,7 @@ class _Body:
                     bool(each[0].launcher),
                     bool(each[0].why),
                     bool(each[0].srun),
+                    each[0].srun.get("-n", each[0].srun.get("--ntasks")) != "1",  # it prepares the nodes
                     each[0].kind in _KINDS,
                 ),
             )
@@ -1019,7 +1111,9 @@ class _Body:
                 if other is not job:
                     what = "another command: a profile starts one; dropped"
                     self._draft.ambiguous(other.line, shown(self._variables.shown(other.value)), what)
-            if job.kind == "unread":
+            if self._flow.doubt and not (job.launcher or job.srun or job.kind == "unread"):
+                self._draft.unread, job = self._flow.doubt, None
+            elif job.kind == "unread":
                 names = self._variables
                 words, cure = shown(names.shown(job.value)), names.shown(job.cure)
                 self._draft.unread = Unread(job.line, f"{words}: {job.why}" if job.why else words, cure)
@@ -1076,7 +1170,7 @@ class _Body:
             draft.dropped(line, name, _BY_DISTTUI)
         elif name in used and len(step.value.split()) > 1:
             draft.translated(line, name, f"words of the command in line {job.line if job else 0}")
-        elif step.value and not unknown_names(step.value):
+        elif not unknown_names(step.value) and (step.value or (name in self._variables.values and "=" in step.source)):
             draft.variable(line, name, self._variables.shown(step.value))
         elif step.value and not self._computed(step.value):
             if kept := self._kept(line, f"export {step.source}", (name,)):
@@ -1157,9 +1251,22 @@ class _Body:
         else:
             draft.job |= {made.kind: made.value} if named else {}
             draft.job |= {"args": list(made.args)} if made.args else {}
-            if made.python.startswith(("/", "~/")) and not unknown_names(made.python):
-                draft.python = made.python
+            self._take_python(line, made)
         return made
+
+    def _take_python(self, line: int, job: JobLine) -> None:
+        """Take over the interpreter, or note it where only a shell finds it."""
+        python, launcher = at_home(job.python), at_home(job.program)
+        if python.startswith(("/", "~/")) and not unknown_names(python):
+            self._draft.python = python
+        elif python not in ("", "python", "python3"):
+            what = f"{shown(self._variables.shown(python))}: write the whole path as python"
+            self._draft.ambiguous(line, "python", what)
+        elif launcher and not python:
+            launcher = self._variables.shown(launcher)
+            beside = shown(f"{launcher.rpartition('/')[0]}/python")
+            what = f"{shown(launcher)}: write its interpreter as python, like {beside}"
+            self._draft.ambiguous(line, "python", what)
 
     def _srun_option(self, line: int, name: str, value: str) -> None:
         draft = self._draft
@@ -1180,7 +1287,7 @@ class _Body:
     def _around(self, line: int, words: tuple[str, ...]) -> None:
         """A program that starts the job's: a container, an environment, a binding."""
         draft, base = self._draft, _base(words[0])
-        label = shown(base)
+        label = shown(as_written(base))
         if runtime := _CONTAINERS.get(base):
             image = words[-1]
             if image.startswith("-") or unknown_names(image) or len(words) < 3:
@@ -1190,10 +1297,11 @@ class _Body:
             what = f"{shown(image)} → container; its other options are dropped: container.mounts, container.options"
             draft.ambiguous(line, label, what)
         elif base in _ENVIRONMENTS:
-            what = f"{shown(' '.join(words))}: its environment is not taken over: write activate or python"
+            what = f"{shown(as_written(' '.join(words)))}: its environment is not taken over: write activate or python"
             draft.ambiguous(line, label, what)
         else:
-            draft.ambiguous(line, label, f"{shown(' '.join(words))} comes before the job's command; dropped")
+            what = f"{shown(as_written(' '.join(words)))} comes before the job's command; dropped"
+            draft.ambiguous(line, label, what)
 
     def _name_unknown(self, line: int, uses: list[str], args: tuple[str, ...]) -> None:
         """Name what a profile's variables have to give; a default of several words, or of none, is a list."""
@@ -1220,9 +1328,13 @@ class _Body:
         draft, plain = self._draft, name.lstrip("-")
         label = f"{launcher} {shown(name)}"
         variable = self._becomes_variable(launcher, name)
-        if plain in ("nproc-per-node", "num-processes", "no-python", "num-gpus", *MPI_TOTAL, *MPI_EACH):
+        if plain in ("nproc-per-node", "num-processes", "no-python", "num-gpus", *MPI_TOTAL, *MPI_EACH) or (
+            launcher == "mpirun" and plain in ("H", "host", "hosts")
+        ):
             return
-        if plain == "max-restarts" and value.isascii() and value.isdigit() and int(value[:6]) <= 1000:
+        if what := _TO_DECIDE.get(plain):
+            draft.ambiguous(line, label.replace(" --pass-local-rank", ""), what)
+        elif plain == "max-restarts" and value.isascii() and value.isdigit() and int(value[:6]) <= 1000:
             draft.launch["restarts"] = int(value[:6])
             draft.translated(line, label, f"→ launch.restarts: {value}")
         elif plain in _LAUNCHER_DOES:
@@ -1247,7 +1359,8 @@ class _Body:
             draft.ambiguous(line, shown(self._variables.shown(name)), what)
         elif launcher == "torchrun":
             draft.dropped(line, label, _BY_DISTTUI)
-        elif launcher == "mpirun" and name in _MPIRUN_FLAGS:
-            draft.dropped(line, label, "disttui starts the ranks itself")
+        elif launcher == "mpirun" and (name in _MPIRUN_FLAGS or name.startswith("-x ")):
+            why = "the value that each host has counts; give another under job.env"
+            draft.dropped(line, label, why if name.startswith("-x ") else "disttui starts the ranks itself")
         else:
             draft.ambiguous(line, label, "not known here; dropped")

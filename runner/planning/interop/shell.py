@@ -18,6 +18,8 @@ _COUNTED = re.compile(r"#([A-Za-z_]\w*)\[[@*]\]")
 _SUM = re.compile(r"(\w+)(?:([*/+-])(\w+))?")
 _REDIRECTION = re.compile(r"(?:\d*|&)(<<<|<<-?|[<>]&\d|[<>]+[&|]?)")
 _ENDS = re.compile(r";;|&&|\|\||[;&|()\n]")
+_WHICH = re.compile(r"\s*(?:which|command -v|type -p)\s+([\w.-]+)\s*(?:2>\s*/dev/null\s*)?")
+_GLOB = re.compile(r"[*?\[]")
 _TO_QUOTE = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKET = re.compile(r"[()\\'\"]")
 _BRACE = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"|'[^']*'", re.DOTALL)
@@ -267,7 +269,8 @@ class _Scanner:
         text, start = self.text, self.at
         if text[start] == "`":
             self.at = self._find("`", start + 1) + 1
-            return [Piece("output", text[start + 1 : self.at - 1], quoted)]
+            inside = text[start + 1 : self.at - 1]
+            return _printed_text(inside, quoted) or [Piece("output", inside, quoted)]
         if text.startswith("$(", start):
             self.at = self._closing(start + 1)
             inside = text[start + 2 : self.at - 1]
@@ -298,13 +301,18 @@ class _Scanner:
 
 
 def _printed_text(command: str, quoted: bool) -> list[Piece]:
-    """What `cat <<END` prints; empty for another command."""
-    if not re.match(r"\s*cat\s*<<", command) or command.count("<<") > 1:
+    """What `cat <<END` and `echo WORDS` print, and the program for which `which` prints a path; else empty."""
+    if program := _WHICH.fullmatch(command):
+        return [Piece("text", program[1], quoted)]
+    if not re.match(r"\s*(?:cat\s*<<|echo\s+[^-\s])", command) or command.count("<<") > 1:
         return []
     try:
         first, *more = commands(command)
     except (UnreadScriptError, ValueError):
         return []
+    if first.words[0].source == "echo" and not (more or first.writes or "\\" in command or _GLOB.search(command)):
+        words = [(Piece("text", " "), *word.pieces) for word in first.words[1:]]
+        return [piece._replace(quoted=quoted) for word in words for piece in word][1:]
     if more or len(first.words) > 1 or first.text is None:
         return []
     *pieces, last = [piece._replace(quoted=quoted) for piece in first.text.pieces]
@@ -547,7 +555,7 @@ class Variables:
             name = f"{piece.kind} {name}" if piece.kind == "count" else f"{name}{piece.number}"
             number = len(self.printed) + 1
             known_as = self.printed.setdefault(name, f"VALUE{number}" if number > 1 else "VALUE")
-            return self._unknown(known_as, "a command prints it")
+            return self._unknown(known_as, "its shell computes it" if name.startswith("${") else "a command prints it")
         if is_array:
             words = self._words(piece)
             self.size += sum(map(len, words))
@@ -566,7 +574,8 @@ class Variables:
 
     def _take_default(self, name: str, written: str) -> None:
         """Note what a name is if nobody gives it, by `${NAME:-written}`."""
-        default = self.text(_Scanner(f'"{written}"' if written[:1] != '"' else written)._word())
+        plain = written[:1] == '"' or re.fullmatch("'[^']*'", written)
+        default = self.text(_Scanner(written if plain else f'"{written}"')._word())
         if not _UNKNOWN.search(default) and not re.search(r"[{}\n]", default):
             self.defaults[name] = default
 
@@ -615,6 +624,11 @@ def only_unknown(text: str) -> str:
     """The name of what is not known where a word is nothing else, `@` for all arguments; empty for other words."""
     found = _UNKNOWN.fullmatch(text)
     return found[1] if found else ""
+
+
+def at_home(path: str) -> str:
+    """A path with `~` in place of `$HOME`."""
+    return re.sub(f"^{_OPEN}HOME{_CLOSE}(?=/|$)", "~", path)
 
 
 def variable_name(name: str) -> str:

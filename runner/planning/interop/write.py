@@ -48,6 +48,8 @@ def write(plan: Plan, target: Target) -> Exported:
     notes = [*made.notes]
     if plan.profile.job.builtin:
         notes.append(f"the job is disttui's own: copy {BUILTIN} to {clean(plan.hosts[0].workdir)} of every host")
+    if plan.profile.launch.restarts:
+        notes.append("launch.restarts is not exported: these files start the run once")
     if plan.profile.job.sync:
         notes.append(f"job.sync is not exported: copy the code to {clean(plan.hosts[0].workdir)} of every host")
     if plan.profile.data:
