@@ -87,6 +87,13 @@ SEQUENCES = [
     (["[1/2] loss 0.5", "[1/2] loss 0.4"], [None, None]),
     ([f"Epoch [{at}/100] loss 0.5" for at in (10, 20)], [None, None]),
     (["iter 40: loss 6.00, time 174.08ms", "iter 41: loss 6.00, time 174.08ms"], [40, 41]),
+    ([f"Epoch[{epoch}] Batch [50]\tSpeed: 12.5 samples/sec\taccuracy=0.1" for epoch in (0, 1)], [50, 100]),
+    ([f"epoch {epoch} - iter {at}/100 - loss 2.3" for epoch, at in ((1, 10), (1, 100), (2, 10))], [10, 100, 110]),
+    (["Epochs:  10%|#  | 1/10 [00:10<01:30,  9.0s/it, loss=2.0]",
+      "Epoch 1: 100%|#  | 100/100 [00:10<00:00, 9.8it/s, loss=2.0]",
+      "Epochs:  20%|#  | 2/10 [00:20<01:20,  9.0s/it, loss=2.0]",
+      "Epoch 2:  50%|#  | 50/100 [00:10<00:09, 9.8it/s, loss=2.0]"], [None, 100, None, 150]),
+    ([f" 0:   1%|#  | {at}/1000 [00:01<00:10, 9.8it/s]" for at in (10, 20)], [10, 20]),
 ]  # fmt: skip
 
 
@@ -229,6 +236,13 @@ def test_lightning_that_goes_on_from_a_checkpoint_counts_on(epoch: int, step: in
     ):
         found = bars.recognise(line)
     assert found == {"loss": 0.012, "step": step, "epoch": epoch}
+
+
+def test_a_bar_of_preparations_is_no_training() -> None:
+    bars = Bars()
+    for title in ("Loading train data", "Tokenizing train split"):
+        assert bars.recognise(f"{title}: 100%|###| 50/50 [00:01<00:00, 40.00it/s]") == {}
+    assert bars.recognise("  1%|#  | 10/1000 [00:01<00:10, 9.8it/s]") == {"step": 10, "steps": 1000}
 
 
 def test_a_bar_per_epoch_counts_on() -> None:

@@ -35,10 +35,16 @@ _HEADED = re.compile(r"(\d{1,6})\|(\d{1,12})\|")
 _COLUMNS = re.compile(r"\s{1,12}Epoch\s{1,12}GPU_mem((?:\s{1,12}[\w-]{1,20}){1,12})\s*$")
 _ROW = re.compile(r"\s{1,12}(\d{1,6})/(\d{1,6})\s{1,12}[\d.]{1,12}[GM]((?:\s{1,12}[\d.]{1,12}){1,12})$")
 _TRAINING = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
-_NOT_TRAINING = re.compile(r"val(?!ue)|test|eval|predict|sanity", re.IGNORECASE)
+_NOT_TRAINING = re.compile(r"val(?!ue)|test|eval|predict|sanity|\bdev\b", re.IGNORECASE)
+# Bars of what comes before a training, which may name it: Loading train data, Tokenizing train split
+_PREPARES = re.compile(
+    r"load|fetch|token|process|prepar|read|cach|map|filter|generat|extract|convert|pack|index|build|encod|download",
+    re.IGNORECASE,
+)
 # Lightning's title, which names neither the first nor the last epoch.
 _UNCOUNTED_EPOCH = re.compile(r"epoch (\d{1,6})$", re.IGNORECASE)
 _OF_EPOCHS = re.compile(r"(?:\w{1,20} )?epochs?$", re.IGNORECASE)
+_OVER_EPOCHS = re.compile(r"(?:\w{1,20} )?epochs$", re.IGNORECASE)
 _EPOCH = re.compile(r"epoch\s{0,4}\[?(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
 
 
@@ -89,13 +95,17 @@ class Bars:
             if not self._heading:
                 return {}
             title = self._heading
-        found = pairs(rest or "") or self._in_title(title) or recognise(line[bar.end() :]) or {}
+        found = pairs(rest or "")
+        put_losses(found, rest or "")
+        found = found or self._in_title(title) or recognise(line[bar.end() :]) or {}
         found.pop("v_num", None)  # of Lightning's bars: the number of its log folder
         trains = any(name.endswith("loss") for name in found)
         if not self._counts(title, int(total or 0), trains) or (bar.re is _KERAS and not trains):
             return {}
         if _OTHER_UNIT.search(bar.group()):
             return found
+        if _OVER_EPOCHS.match(title):
+            return {**found, "epoch": int(done)}
         epochs = _EPOCH.search(title) if bar.re is _RICH and "it/s" in bar.group() else None
         if epochs and epochs.group(2):
             found.update(self._by_lightning(int(done), int(total or 0), *map(int, epochs.groups())))
@@ -127,7 +137,8 @@ class Bars:
             return not _NOT_TRAINING.search(title)
         if _OF_EPOCHS.match(title):
             return False  # around the bar of each epoch
-        return (not title or bool(_TRAINING.search(title))) and (self.step is None or total == self._total)
+        named = bool(_TRAINING.search(title)) and (_EPOCH.search(title) or not _PREPARES.search(title))
+        return (not title or bool(named)) and (self.step is None or total == self._total)
 
     def _by_lightning(self, done: int, total: int, epoch: int, newest: int) -> Record:
         """Epochs count from 0 and the last epoch's number is shown: any bar gives the step and the total."""
@@ -256,10 +267,10 @@ _ESCAPES = re.compile(
 
 
 # What a launcher writes before a rank's lines: [rank0]: by torch, [default0]: by torchrun, [1,0]<stdout>: by mpirun,
-# (TaskRunner pid=9) by Ray.
+# (TaskRunner pid=9) by Ray, 12: by srun --label.
 _RANK = re.compile(
     r"^(?:\[(?:rank|default|\d{1,6},)\s?\d{1,6}\](?:<std(?:out|err)>)?:\s?"
-    r"|\(\w{1,60} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) )",
+    r"|\(\w{1,60} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) |\s{0,4}\d{1,5}: )+",
     re.IGNORECASE,
 )
 # The lines of a report of JSON over several lines, in which an object holds others.
@@ -432,7 +443,8 @@ class Recogniser:
 
     def _count_on_without_total(self, record: Record, step: int, epoch: int) -> None:
         """Continue a counter that begins again with an epoch at the greatest step seen: the run has made more."""
-        if "loss" in record and "val_loss" not in record:
+        trains = not record.keys().isdisjoint(("loss", "samples_per_s", "tokens_per_s", "steps_per_s"))
+        if trains and "val_loss" not in record:
             if epoch > self._epoch and step <= self._step:
                 self._earlier += self._step
             self._epoch, self._step = epoch, step
