@@ -557,8 +557,8 @@ def hint(state: RunState, cause: RootCause) -> Hint | None:
 
 def _known(state: RunState, cause: RootCause) -> Hint | None:
     failure = cause.failure
-    # What was raised last before what it came from.
-    for words in (f"{failure.type}: {failure.message}", _words(failure)):
+    # What was raised while another exception was handled before that one.
+    for words in (_words(failure, chained=False), _words(failure)):
         for name, pattern, text in _KNOWN:
             found = pattern.search(words)
             if found:
@@ -669,13 +669,10 @@ _WRITES = re.compile(
 """Lines of Python that write a file."""
 
 
-_IN_A_HANDLER = "\nDuring handling of the above exception"
-
-
 def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     failure = cause.failure
     # What was raised while a missing file was dealt with is another failure.
-    words = f"{failure.type}: {failure.message}\n{_words(failure).rpartition(_IN_A_HANDLER)[2]}"
+    words = _words(failure, chained=False)
     if failure.type.rpartition(".")[2] != "FileNotFoundError" and "No such file or directory" not in words:
         return None
     if re.search(r"cannot open shared object file|\^M: bad interpreter|\\r['’]?: No such", words):
@@ -708,8 +705,15 @@ def _where(state: RunState, cause: RootCause, words: str) -> str:
     )
 
 
-def _words(failure: Failure) -> str:
-    return f"{failure.type}: {failure.message}\n{failure.traceback[-4000:]}"
+_IN_A_HANDLER = "\nDuring handling of the above exception"
+
+
+def _words(failure: Failure, *, chained: bool = True) -> str:
+    """An exception and those that led to it, without lines of source; `chained`: also those that it was to handle."""
+    text = failure.traceback[-4000:]
+    text = text if chained else text.rpartition(_IN_A_HANDLER)[2]
+    text = "\n".join(line for line in text.split("\n") if not line.startswith("  "))
+    return f"{failure.type}: {failure.message}\n{text}"
 
 
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
@@ -729,10 +733,11 @@ _NO_MEMORY = re.compile(r"\[Errno 12\]|std::bad_alloc|fork: Cannot allocate memo
 _NUMPY = re.compile(rf"Unable to allocate {_SIZE} for an array")
 _SHARED = re.compile(
     r"out of shared memory|insufficient shared memory|unable to (?:open|allocate|mmap|resize) .*shared memory"
-    r"|/torch_\d+.*No space|No space left on device: ['\"]?/dev/shm|/dev/shm/nccl|SemLock\((?:.*\n){1,3}.*No space left"
+    r"|/torch_\d+.*No space|No space left on device: ['\"]?/dev/shm|/dev/shm/nccl"
     r"|Error while creating shared memory segment",
     re.IGNORECASE,
 )
+_SEMAPHORE = re.compile(r"SemLock\((?:.*\n){1,3}.*No space left")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _LESS = "Use a smaller batch or sequence, shard (`parallel.strategy: fsdp`), or recompute activations."
 _LESS_ON_HOST = (
@@ -744,7 +749,7 @@ def _memory(state: RunState, cause: RootCause) -> Hint | None:
     """Whether memory was the reason, and which."""
     failure = cause.failure
     text, host = _words(failure), clean(failure.host)
-    shared = _SHARED.search(text)
+    shared = _SHARED.search(text) or _SEMAPHORE.search(failure.traceback)
     if shared or _signal_of(failure) == signal.SIGBUS:
         cure = "Make /dev/shm larger (in Docker: --shm-size or --ipc=host), or use fewer DataLoader workers."
         sure = "Shared" if shared else "Probably shared"
@@ -788,7 +793,8 @@ def _crash(state: RunState, cause: RootCause) -> Hint | None:
     # The line that called it is known where faulthandler has printed its report.
     called = re.search(r" in .+ \(.+:\d+\)", cause.failure.message)
     cure = "run again with env PYTHONFAULTHANDLER=1 to see in which call"
-    cure = "update the package that is used in that line" if called else cure
+    if called:
+        cure = "the cause names the line that called it; check its arguments, and the version of the package it uses"
     return Hint("native crash", f"Native code on {clean(cause.failure.host)} {what}: {cure}.")
 
 

@@ -55,6 +55,11 @@ except OSError as error:
     assert "ZeroDivisionError" not in found["traceback"]
 
 
+def test_a_class_inside_a_function() -> None:
+    found = deaths.at_end(log("def f():\n  class E(Exception): pass\n  raise E('x: y')\nf()"))
+    assert found and (found["type"], found["message"]) == ("f.<locals>.E", "x: y")
+
+
 @pytest.mark.parametrize(
     ("log", "code", "said"),
     [
@@ -167,6 +172,8 @@ GROUPS = [
     ("raise ExceptionGroup('g', [ConnectionResetError('Connection closed by peer')])",
      ("ConnectionResetError", "Connection closed by peer", 1)),
     ("raise ExceptionGroup('g', [ExceptionGroup('h', [ValueError('x')])])", ("ValueError", "x", 1)),
+    ("raise ExceptionGroup('g', [ExceptionGroup('h', [ValueError('x\\ny')]), OSError('z')])",
+     ("ValueError", "x\ny", 1)),
     ("try: 1 / 0\nexcept Exception as e:\n  raise ExceptionGroup('g', [ValueError('v')]) from e",
      ("ValueError", "v", 3)),
     ("try:\n  raise ExceptionGroup('g', [ValueError('v')])\nexcept Exception as e:\n  raise OSError('o') from e",
@@ -351,6 +358,15 @@ def test_a_mark_of_many_digits_is_compared_once() -> None:
     digits = "1" * 190
     text = f"{digits}! Traceback (most recent call last):\n{digits}x\nValueError: boom\n"
     assert deaths.at_end(text) is None
+
+
+def test_a_worker_of_dataloader_that_crashed_is_read_behind_its_nul(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.log"
+    chain = "\nThe above exception was the direct cause of the following exception:\n\n"
+    killed = BAD.replace("bad", "DataLoader worker (pid 7) is killed by signal: Segmentation fault. ")
+    path.write_text(f"step 1\n\0{killed}{chain}{BAD}")
+    found = deaths.read(str(path), 1)
+    assert found and found["message"] == "bad" and "Segmentation fault" in found["traceback"]
 
 
 def test_only_the_end_of_a_log_is_read(tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ def test_a_signal_is_explained_also_behind_a_shell(code: int, name: str, words: 
 def test_a_crash_whose_line_is_known_needs_no_second_run() -> None:
     said = {"code": -11, "said": "Segmentation fault in f (/w/a.py:3)"}
     text = hinted(failed({1: said}, kind="death"))[1]
-    assert text.endswith("update the package that is used in that line.")
+    assert "the cause names the line that called it" in text and "PYTHONFAULTHANDLER" not in text
 
 
 def test_a_kill_behind_a_shell_is_blamed_by_its_evidence() -> None:
@@ -472,6 +472,12 @@ def test_a_missing_file_that_was_dealt_with_is_not_the_cause() -> None:
 def test_flushed_work_of_infiniband_is_an_echo(status: str) -> None:
     error = {"type": NCCL, "message": f"NET/IB: Got completion from peer 10.0.0.2<4> with status={status} opcode=0"}
     assert hinted(failed({1: error}))[0] == "rank killed elsewhere"
+
+
+def test_a_line_of_source_is_no_message() -> None:
+    trace = "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\n    if 'Errno 28' in str(x):\n"
+    error = {"type": "TypeError", "message": "argument of type 'NoneType' is not iterable", "traceback": trace}
+    assert hinted(failed({1: error})) == ("", "")
 
 
 def test_semaphores_need_shared_memory() -> None:

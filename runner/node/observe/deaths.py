@@ -29,7 +29,7 @@ _BY_TORCHRUN = re.compile(
     r"[IWEF]\d{4} \d\d:|(?:WARNING|ERROR|INFO):torch\.distributed\.|\[\d{4}-\d\d-\d\d [\d:,]{8,12}\] "
 )
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-_EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:\(\w+\))?)(?::\s(.*))?$", re.DOTALL)
+_EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:<locals>\.[\w.]+)?(?:\(\w+\))?)(?::\s(.*))?$", re.DOTALL)
 # torch puts [rank0]: in front of every line of an uncaught exception once a process group is up; torchrun --tee
 # [default0]:, mpirun --tag-output [1,0]<stderr>: and Ray (Worker pid=9) in front of every line.
 _PREFIX = re.compile(
@@ -71,13 +71,16 @@ _OF_HYDRA = re.compile(
 _BOX = re.compile(r"╭─+ (.{1,80}?) ─*╮$")
 _IN_BOX = re.compile(r"│(.*)│$")
 _FRAME_IN_BOX = re.compile(r"(/.{1,400}|[\w./-]{1,400}):(\d{1,7}) in (.{1,200})")
-_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
+# Colours, and the NUL that torch prints before a worker of DataLoader that crashed.
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m|\x00")
 _LAST = 5
 """Lines at the end that are searched for an error; an earlier one did not end the program, unless it goes on to there,
 indented."""
 # A group has "  | " in front of its frames, and "  +-+------ 1 ------" between the exceptions in it.
 _GROUP = re.compile(r"\s*\+ Exception Group Traceback \(most recent call last\):$")
 _OF_A_GROUP = re.compile(r"ExceptionGroup: .{0,400} \(\d+ sub-exceptions?\)$")
+_IN_A_GROUP = re.compile(r"\s+[|+]")
+_END_OF_A_GROUP = re.compile(r"\s+\+-{9,}$")
 _MEMBER = re.compile(r"\s*\+[-+]+(?: (?:\d+|\.\.\.) -+)?$")
 _MOST_TRACEBACKS = 64
 """Tracebacks that are looked at for one that is a rank's own: each time all that is before it is read."""
@@ -318,7 +321,9 @@ def _by_ipython(lines: list[str]) -> Words | None:
 
 def _in_group(lines: list[str]) -> Words | None:
     """The exception inside an uncaught ExceptionGroup; the first that does not only report the end of another rank."""
-    end = next((index for index, line in enumerate(lines) if not re.match(r"\s+[|+]", line)), len(lines))
+    # Python indents only the first line of a message.
+    ends = [index for index, line in enumerate(lines, 1) if _END_OF_A_GROUP.match(line)]
+    end = ends[-1] if ends else next((at for at, line in enumerate(lines) if not _IN_A_GROUP.match(line)), len(lines))
     if any(line and line[0] != "[" for line in lines[end:]):
         return None
     parts: list[list[str]] = [[]]
@@ -330,7 +335,9 @@ def _in_group(lines: list[str]) -> Words | None:
     found: list[Words] = []
     place: list[str] = []
     for part in parts:
-        last = max((index for index, line in enumerate(part) if line[:1].isalpha() and line != _FIRST), default=None)
+        # Behind its frames: lines of its message, and its notes, may follow.
+        begin = max((index for index, line in enumerate(part) if line == _FIRST), default=-1)
+        last = next((index for index, line in enumerate(part) if index > begin and line[:1].isalpha()), None)
         frames = [line for line in part if line.startswith("  ") and not _GROUP.match(line)]
         if any(map(_GROUP.match, part)) or (part and _OF_A_GROUP.search(part[-1])):
             place = frames or place
