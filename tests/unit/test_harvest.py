@@ -87,6 +87,7 @@ SEQUENCES = [
     (["[1/2] loss 0.5", "[1/2] loss 0.4"], [None, None]),
     ([f"Epoch [{at}/100] loss 0.5" for at in (10, 20)], [None, None]),
     (["iter 40: loss 6.00, time 174.08ms", "iter 41: loss 6.00, time 174.08ms"], [40, 41]),
+    ([f"Train: {epoch} [ {at}/100 ({at}%)]  Loss: 6.9 (6.9)" for epoch, at in ((0, 0), (1, 50))], [0, 150]),
     ([f"Epoch[{epoch}] Batch [50]\tSpeed: 12.5 samples/sec\taccuracy=0.1" for epoch in (0, 1)], [50, 100]),
     ([f"epoch {epoch} - iter {at}/100 - loss 2.3" for epoch, at in ((1, 10), (1, 100), (2, 10))], [10, 100, 110]),
     (["Epochs:  10%|#  | 1/10 [00:10<01:30,  9.0s/it, loss=2.0]",
@@ -243,6 +244,24 @@ def test_a_bar_of_preparations_is_no_training() -> None:
     for title in ("Loading train data", "Tokenizing train split"):
         assert bars.recognise(f"{title}: 100%|###| 50/50 [00:01<00:00, 40.00it/s]") == {}
     assert bars.recognise("  1%|#  | 10/1000 [00:01<00:10, 9.8it/s]") == {"step": 10, "steps": 1000}
+
+
+@pytest.mark.parametrize("first", ["100%|###| 50/50 [00:01<00:00, 40.0it/s]", "12it [00:01, 8.1it/s]"])
+@pytest.mark.parametrize("loss", ["", ", loss=2.5"])
+def test_a_bar_over_files_before_the_training_does_not_count_once_that_begins(first: str, loss: str) -> None:
+    known = Recogniser()
+    known.read(first.encode())
+    found = [known.read(f" 10%|#  | {at}/300 [00:01<00:10, 9.8it/s{loss}]".encode()) for at in (0, 30)]
+    assert [(one and one["step"], one and one["steps"]) for one in found] == [(0, 300), (30, 300)]
+
+
+@pytest.mark.parametrize("line", ["{'loss': 2.5, 'epoch': 1.0}", "{'train_runtime': 9.5, 'train_loss': 2.5}"])
+def test_a_training_that_is_over_is_not_an_evaluation(line: str) -> None:
+    known = Recogniser()
+    known.read(b"100%|###| 300/300 [00:30<00:00, 9.8it/s]")
+    known.read(line.encode())
+    assert not known.read(b"100%|###| 50/50 [00:01<00:00, 40.0it/s]")
+    assert known.bar_step == 300
 
 
 def test_a_bar_per_epoch_counts_on() -> None:

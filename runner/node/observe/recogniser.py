@@ -68,6 +68,8 @@ class Bars:
         self._epoch = 0
         self._earlier = 0
         """Steps of the epochs before this one, each of which had a bar of its own."""
+        self._confirmed = False
+        """Whether a loss was shown in the bars that count, or while they did: a script may go through files before."""
         self._columns: List[str] = []
         self._rows_from_0 = False
         self._title = ""
@@ -100,6 +102,7 @@ class Bars:
         found = found or self._in_title(title) or recognise(line[bar.end() :]) or {}
         found.pop("v_num", None)  # of Lightning's bars: the number of its log folder
         trains = any(name.endswith("loss") for name in found)
+        self._give_up(int(total or 0), title, trains=trains)
         if not self._counts(title, int(total or 0), trains) or (bar.re is _KERAS and not trains):
             return {}
         if _OTHER_UNIT.search(bar.group()):
@@ -107,11 +110,17 @@ class Bars:
         if _OVER_EPOCHS.match(title):
             return {**found, "epoch": int(done)}
         epochs = _EPOCH.search(title) if bar.re is _RICH and "it/s" in bar.group() else None
+        self._confirmed = self._confirmed or trains
         if epochs and epochs.group(2):
             found.update(self._by_lightning(int(done), int(total or 0), *map(int, epochs.groups())))
         else:
             found.update(self._progress(int(done), int(total or 0), title))
         return found
+
+    def confirm(self, record: Record, line: str) -> None:
+        """Note that the bars so far are those of the training, where a line has a loss or ends the training."""
+        shows = not record.keys().isdisjoint(("loss", "val_loss")) or "train_runtime" in line
+        self._confirmed = self._confirmed or (shows and self.step is not None)
 
     def step_at(self, line: str) -> Optional[int]:
         """The step that the bar of the training shows in a line, None where it is not this bar or has gone back."""
@@ -131,6 +140,13 @@ class Bars:
             if name.endswith("loss"):
                 put(found, name, number)
         return found
+
+    def _give_up(self, total: int, title: str, *, trains: bool) -> None:
+        """Forget bars that were not of the training: they showed no loss, are over, and others follow."""
+        over = self.step is not None and (not self._total or self.step - self._earlier == self._total)
+        follows = (trains or not title) and not _NOT_TRAINING.search(title) and total != self._total
+        if over and follows and not self._confirmed:
+            self.step, self._total, self._earlier = None, 0, 0
 
     def _counts(self, title: str, total: int, trains: bool) -> bool:
         if trains or _NOT_TRAINING.search(title):
@@ -346,6 +362,7 @@ class Recogniser:
         if above:
             self._above = {}
             put(self._above, "step", *above.groups())
+        self._bars.confirm(record or {}, text)
         if record is None:
             return None
         if text[:1].isspace() and "step" not in record:
@@ -428,7 +445,7 @@ class Recogniser:
             self._earlier = int(before) * total
             self._lay_in_share = False
         elif epoch > self._epoch and (
-            step < self._step or (step == self._step and (step == total or (first is not None and not whole)))
+            step < self._step or (step == self._step and step == total) or (first is not None and not whole)
         ):
             self._earlier += self._total
         self._epoch, self._step, self._total = float(epoch), step, total
