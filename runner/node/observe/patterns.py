@@ -185,11 +185,13 @@ _KEY = re.compile(r"""(['"])([\w./ -]{1,60})(?=['"]\s{0,4}:)""")
 # A line of a validation: its loss is not the training loss, its counter not a step. A logger may write a time, a level
 # or a rank in front; a loss in front is that of the training.
 _VALIDATION = re.compile(
-    r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s?[:|]"
+    r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)"
+    r"(?: set| results?| metrics| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s?[:|]"
     r"|\s{1,4}accuracy: \d{1,3}\.\d%, avg loss:"  # PyTorch's first tutorial, below its Test Error:
     r"|ppl: [\d.]{1,30}, loss: [\d.]{1,30}\s{0,4}$"  # DeepSpeed-Chat, below its Evaluating perplexity
     r"|(?:(?!loss).){0,120}(?<![\w./-])"
-    r"(?:(?:val|valid|validate|validation|validating|eval|evaluate|evaluation|evaluating|test set|dev set)"
+    r"(?:(?:val|valid|validate|validation|validating|eval|evaluate|evaluation|evaluating|test set|dev set"
+    r"|test results?|test metrics)"
     r"(?: results?| metrics)?(?:\s?[]|)]|\s(?:epoch|step|iter|batch(?! size))\b| \(step"
     r"|\s\[?\s{0,6}\d{1,12}\s?/\s{0,6}\d"
     r"|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s|\s[-=*#]{2})"

@@ -45,7 +45,7 @@ _PREPARES = re.compile(
 _UNCOUNTED_EPOCH = re.compile(r"epoch (\d{1,6})$", re.IGNORECASE)
 _OF_EPOCHS = re.compile(r"(?:\w{1,20} )?epochs?$", re.IGNORECASE)
 _OVER_EPOCHS = re.compile(r"(?:\w{1,20} )?epochs$", re.IGNORECASE)
-_EPOCH = re.compile(r"epoch\s{0,4}\[?(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
+_EPOCH = re.compile(r"epoch\s{0,4}[:=]?\s{0,4}\[?\s{0,4}(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
 
 
 class Bars:
@@ -430,7 +430,8 @@ class Recogniser:
             return
         named = _EPOCH.search(text)
         epochs = int(named.group(2) or 0) if named else 0
-        first = 1 if epochs else first_epoch(text)
+        first = first_epoch(text)
+        first = 1 if epochs and first is None else first
         if first is not None and self._from_0:
             first = 0
         before = 0 if first is None else epoch - first
