@@ -106,6 +106,11 @@ _FRAME = re.compile(r'^(\s*(?:\| )?)File "([^"]+)", line (\d{1,9})(?:, in (.*))?
 _CHAINED = re.compile(r"^(The above exception was the direct cause|During handling of the above exception)")
 
 
+_REMOTE = re.compile(
+    r'(Traceback \(most recent call last\):\n.*?)\n"""\n\nThe above exception was the direct', re.DOTALL
+)
+
+
 def fold_traceback(text: str) -> list[str]:
     """The lines, safe to print, with runs of library frames as one; all frames where none is the user's."""
     lines = clean_lines(text.rstrip()).split("\n")
@@ -141,8 +146,9 @@ def blocks(text: str) -> list[str]:
 
 
 def frames(text: str) -> tuple[Frame, ...]:
-    """The frames of the exception that was raised last, innermost last."""
-    lines = text.rstrip().splitlines()
+    """The frames of the exception that was raised last, innermost last; of a pool's process, those of that process."""
+    remote = _REMOTE.search(text)
+    lines = (remote[1] if remote else text).rstrip().splitlines()
     start = max((index for index, line in enumerate(lines) if _CHAINED.match(line)), default=-1) + 1
     return tuple(frame for line in lines[start:] if (frame := _traceback_frame(line)))
 

@@ -53,11 +53,26 @@ _KNOWN = _table(
             "unlimited there: /etc/security/limits.conf, LimitMEMLOCK of sshd; in a container --ulimit memlock=-1.",
         ),
         "InfiniBand": (
-            r"ibv_modify_qp failed|Got completion (?:from peer|with error)[^\n]*(?:status|error)[ =]?\d+"
-            r"|IBV_WC_RETRY_EXC_ERR|NET/IB[^\n]*(?:Got async event|No device found)",
+            r"ibv_modify_qp failed|Got completion (?:from peer|with error)[^\n]*(?:status|error)[ =]?"
+            r"(?:IBV_WC_(?!WR_FLUSH)|(?!5\b)\d+)|IBV_WC_RETRY_EXC_ERR|NET/IB[^\n]*(?:Got async event|No device found)"
+            r"|transport retry count exceeded",
             "InfiniBand or RoCE of {host} cannot reach the other host: the port is down, or port or GID are wrong. "
             "See `ibstat`; set NCCL_IB_HCA (port) or NCCL_IB_GID_INDEX (GID for RoCE), or NCCL_IB_DISABLE=1 in "
             "`job.env` to use the network of `interface:`.",
+        ),
+        "UCX": (
+            r"UCX +ERROR[^\n]*(?:transport to|Destination is unreachable|network device [^\n]*not available)"
+            r"|ucp_ep_create[^\n]*Destination is unreachable",
+            "UCX on {host} found no transport to the other process: UCX_TLS or UCX_NET_DEVICES leaves out those that "
+            "both hosts have, or names a device that is missing. `ucx_info -d` there lists them; set UCX_NET_DEVICES "
+            "and UCX_TLS in `job.env`, or unset both.",
+        ),
+        "libfabric": (
+            r"NET/OFI[^\n]*(?:No eligible providers|Unable to find a protocol|Failed to (?:init|open)|Couldn't open)"
+            r"|aws-ofi-nccl initialization failed|fi_getinfo[^\n]*failed|OFI addrinfo\(\) failed",
+            "libfabric on {host} cannot use a network provider: `fi_info` there lists them. Set FI_PROVIDER (efa, "
+            "verbs or tcp) in `job.env`; on AWS the security group must allow all traffic within itself. "
+            "NCCL_NET=Socket uses the network of `interface:` without libfabric.",
         ),
         "no route": (
             r"(?:NCCL|socketStartConnect|ncclSystemError|gloo|c10d|TCPStore|connect)[^\n]*(?:No route to host"
@@ -133,6 +148,34 @@ _KNOWN = _table(
             "A GPU of {host} accepts no further process: another process has it in exclusive compute mode, or two "
             "ranks share it. See `nvidia-smi -q -d COMPUTE` and `disttui top {host}`.",
         ),
+        "AMD GPU not open": (
+            r"Unable to open /dev/kfd|hsa_init failed|ROCk module is NOT loaded"
+            r"|hsa api call failure[^\n]*\n?[^\n]*HSA_STATUS_ERROR_OUT_OF_RESOURCES",
+            "ROCm cannot open a GPU of {host}: usually the account is not in the groups render and video (`id`), a "
+            "container lacks --device=/dev/kfd --device=/dev/dri, or amdgpu is not loaded. See `rocminfo` there.",
+        ),
+        "AMD GPU not supported": (
+            r"hipErrorNoBinaryForGpu|HIP error: (?:invalid device function|no kernel image)"
+            r"|HSA_STATUS_ERROR_INVALID_ISA",
+            "This torch was not built for the AMD GPU of {host}: install a torch for a ROCm that supports it. For a "
+            "GPU close to a supported one, HSA_OVERRIDE_GFX_VERSION (such as 10.3.0) in `job.env` may do.",
+        ),
+        "AMD kernel failed": (
+            r"Memory access fault by GPU|aborting with error ?: HSA_STATUS"
+            r"|HSA_STATUS_ERROR_(?:MEMORY|EXCEPTION|ILLEGAL)"
+            r"|HIP error: (?:an illegal memory access|unspecified launch failure)",
+            "A kernel on an AMD GPU of {host} failed before the line that reports it: often an index out of range, or "
+            "a full GPU. Run again with env AMD_SERIALIZE_KERNEL=3 to see which call.",
+        ),
+        "graph capture": (
+            r"not permitted when stream is capturing|previous error during capture|cudaErrorStreamCapture",
+            "A call on {host} is not allowed while a CUDA graph is captured, such as .item(), .cpu() or a print of a "
+            "tensor. Move it out of the captured part, or switch CUDA graphs off (torch.compile: mode='default').",
+        ),
+        "peer access": (
+            r"peer access is not supported between|CUDA_ERROR_PEER_ACCESS_UNSUPPORTED|cudaErrorPeerAccessUnsupported",
+            "Two GPUs of {host} cannot read each other's memory. Set NCCL_P2P_DISABLE=1 in `job.env`.",
+        ),
         "illegal memory access": (
             r"an illegal memory access was encountered|unspecified launch failure|misaligned address",
             "A CUDA kernel on {host} failed before the line that reports it. Run again with env "
@@ -150,7 +193,7 @@ _KNOWN = _table(
         "GPU too old": (
             r"only supports? Ampere|(?:bfloat16|bf16)[^\n]{0,60}(?:only supported on|not supported on)"
             r"|doesn't support bf16",
-            "The GPU of {host} is older than bf16 or FlashAttention need (Ampere): use fp16, and "
+            "torch sees no GPU on {host} that is new enough for bf16 or FlashAttention (Ampere): use fp16, and "
             "attn_implementation='sdpa'.",
         ),
         "CUDA libraries missing": (
@@ -175,8 +218,9 @@ _KNOWN = _table(
         ),
         "NCCL interface": (
             r"Bootstrap : no socket interface found|NCCL.*no route to host|ncclSystemError.*(?:socket|connect)"
-            r".*(?:timed out|refused|unreachable)",
-            "NCCL found no way between the hosts. Set `interface:` of the host to the network that they share.",
+            r".*(?:timed out|refused|unreachable)|NCCL[^\n]*Connect to [^\n]*timed out",
+            "NCCL on {host} found no way to another host. Set `interface:` of the hosts to the network that they "
+            "share, and open the ports between them.",
         ),
         "NCCL system error": (
             r"unhandled system error|ncclSystemError",
@@ -194,6 +238,16 @@ _KNOWN = _table(
             r"|Using the loopback address as fallback",
             "gloo uses an address of {host} that the others cannot reach, often loopback, because of how the host's "
             "name resolves. Set `interface:` of the host, or correct its /etc/hosts.",
+        ),
+        "gloo interface name": (
+            r"Unable to find address for: ([\w.-]{1,40})",
+            "{host} has no address on a network interface {1}, which GLOO_SOCKET_IFNAME names: set `interface:` of the "
+            "host, or remove the variable from `job.env`.",
+        ),
+        "address of another host": (
+            r"(?:bind|listen|server socket)[^\n]*(?:Cannot assign requested address|errno: ?99\b)",
+            "A process on {host} was to listen at an address that {host} does not have, such as a MASTER_ADDR of "
+            "another host. Let disttui set MASTER_ADDR, or correct the address in the script.",
         ),
         "port in use": (
             r"EADDRINUSE|address already in use|failed to listen on any local network address",
@@ -243,6 +297,11 @@ _KNOWN = _table(
             "Not all ranks reached the rendezvous in time: a rank that ended or hangs before init_process_group, or a "
             "firewall between the hosts.",
         ),
+        "watchdog stuck": (
+            r"watchdog got stuck|Heartbeat monitor timed out|watchdog hang",
+            "torch's watchdog on {host} made no progress for minutes: a call of CUDA or NCCL hangs, or a thread holds "
+            "Python's lock. `disttui diagnose` names the line while the run hangs.",
+        ),
         "collective timed out": (
             r"Watchdog caught collective operation timeout|Some NCCL operations have failed or timed out"
             r"|NCCL communicator was aborted|reached monitoredBarrier, but received errors"
@@ -256,9 +315,10 @@ _KNOWN = _table(
             "PYTHONFAULTHANDLER=1 to see in which call.",
         ),
         "DataLoader worker": (
-            r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (\w+)|exited unexpectedly)",
-            "A DataLoader worker was killed on {host}: usually memory. Use fewer workers (num_workers), or none "
-            "to see its own error.",
+            r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (?!Terminated)\w+"
+            r"|exited unexpectedly)|BrokenProcessPool",
+            "A DataLoader worker, or a process of a pool, was killed on {host}: usually memory. Use fewer workers "
+            "(num_workers), or none to see its own error.",
         ),
         "device-side assert": (
             r"device-side assert triggered",
@@ -387,7 +447,7 @@ _KNOWN = _table(
             "Python on {host} reads and writes ASCII: set LANG: C.UTF-8 or PYTHONUTF8: \"1\" in `job.env`.",
         ),
         "locked file": (
-            r"unable to lock file|database is locked",
+            r"unable to lock file|database is locked|No locks available|Errno 37\b",
             "Another process has locked a file on {host}, or its network file system has no locks. Use a file per "
             "rank, or, if all only read, env HDF5_USE_FILE_LOCKING=FALSE.",
         ),
@@ -396,8 +456,15 @@ _KNOWN = _table(
             "A disk or network file system of {host} fails: `dmesg` there says which.",
         ),
         "wandb login": (
-            r"api_key not configured",
-            "wandb on {host} has no login: `env: {WANDB_API_KEY: ${env:WANDB_API_KEY}}`, or WANDB_MODE: offline.",
+            r"api_key not configured|No API key configured|API key you provided is either invalid|user is not logged in"
+            r"|(?:wandb|W&B|upsert)[^\n]*(?:\b40[13]\b|permission denied)",
+            "wandb on {host} has no login, or it may not write to that project: `env: {WANDB_API_KEY: "
+            "${env:WANDB_API_KEY}}`, or WANDB_MODE: offline.",
+        ),
+        "wandb unreachable": (
+            r"Run initialization has timed out|wandb[^\n]*(?:Network error|CommError: [^\n]*timed? ?out)",
+            "wandb got no answer from its server in time on {host}. Set HTTPS_PROXY in `job.env`, or WANDB_MODE: "
+            "offline.",
         ),
         "Windows line ends": (
             r"\^M: bad interpreter|\\r['’]?: (?:No such file|command not found)|\$'\\r'",
@@ -415,15 +482,20 @@ _KNOWN = _table(
             "A file system of {host} cannot be written: name another folder, or look at `dmesg` where it was writable.",
         ),
         "network file system": (
-            r"Stale file handle|Errno 116\b|(?<!Errno 107\] )Transport endpoint is not connected"
+            r"Stale file handle|Errno (?:108|116|121)\b|Cannot send after transport endpoint shutdown|Remote I/O error"
+            r"|(?<!Errno 107\] )Transport endpoint is not connected"
             r"|Transport endpoint is not connected: ['\"]?/",
             "A network file system of {host} has lost the file: it was replaced or removed on its server, or the mount "
-            "broke. Start again, or remount it.",
+            "or its server broke. Start again, or remount it.",
         ),
         "no such model": (
             r"RepositoryNotFoundError|Repository Not Found for url|is not a valid model identifier",
             "Hugging Face has no model or data set of that name, or hides it. Correct the name, or set a token that "
             "may read it on {host} (`env: {HF_TOKEN: ${env:HF_TOKEN}}`).",
+        ),
+        "token of Hugging Face": (
+            r"whoami-v2|Invalid user token|Invalid credentials in Authorization header",
+            "Hugging Face does not accept the token on {host}: set a valid one, `env: {HF_TOKEN: ${env:HF_TOKEN}}`.",
         ),
         "gated model": (
             r"gated repo|GatedRepoError|401 Client Error[^\n]*huggingface",
@@ -436,17 +508,39 @@ _KNOWN = _table(
             "A program or compiled package on {host} was built for another system or another torch. Build or install "
             "it there, with the torch that is used.",
         ),
+        "not executable": (
+            r"Exec format error",
+            "{host} cannot start that file: it is a script without a first line such as `#!/bin/bash`, or a program "
+            "for another processor.",
+        ),
+        "name of a module": (
+            r"partially initialized module ['\"]?([\w.]{1,100})",
+            "On {host}, module {1} was used while it was being imported: two modules import each other, or a file of "
+            "the script has the name of an installed package. Rename that file, or import inside a function.",
+        ),
+        "package of another version": (
+            r"cannot import name '[\w.]{1,100}' from '([\w.]{1,100})' \([^\n)]*-packages",
+            "The {1} of {host} does not have that name: mostly another version than the script was written for. "
+            "Install the version that it asks for.",
+        ),
         "unused parameters": (
             r"Expected to have finished reduction in the prior iteration|parameters that were not used in producing",
             "Some parameters on {host} did not contribute to the loss. Give DistributedDataParallel "
             "find_unused_parameters=True, or remove them from the model.",
         ),
         "permission": (
-            r"PermissionError|Permission denied|Operation not permitted",
+            r"PermissionError|Permission denied(?! \(publickey)|(?<!CUDA error: )(?<!HIP error: )(?<!800 ')"
+            r"Operation not permitted",
             "The account that you log in with on {host} may not do that. Check the owner and mode of the path.",
         ),
+        "login by ssh": (
+            r"Permission denied \(publickey",
+            "A program on {host} tried to log in to another host by ssh and was refused. disttui needs no ssh between "
+            "hosts: give it the script itself, or set up keys there.",
+        ),
         "rank killed elsewhere": (
-            r"Connection closed by peer|Connection reset by peer|remote process (?:has )?exited",
+            r"Connection closed by peer|Connection reset by peer|remote process (?:has )?exited|got 0 bytes"
+            r"|IBV_WC_WR_FLUSH|status=5\b",
             "A rank lost its connection to another one: that rank ended unexpectedly, or the network between "
             "them broke.",
         ),
@@ -463,12 +557,13 @@ def hint(state: RunState, cause: RootCause) -> Hint | None:
 
 def _known(state: RunState, cause: RootCause) -> Hint | None:
     failure = cause.failure
-    words = _words(failure)
-    for name, pattern, text in _KNOWN:
-        found = pattern.search(words)
-        if found:
-            group = clean(found.group(1) or "") if pattern.groups else ""
-            return Hint(name, text.replace("{host}", clean(failure.host)).replace("{1}", group))
+    # What was raised while another exception was handled before that one.
+    for words in (_words(failure, chained=False), _words(failure)):
+        for name, pattern, text in _KNOWN:
+            found = pattern.search(words)
+            if found:
+                group = clean(found.group(1) or "") if pattern.groups else ""
+                return Hint(name, text.replace("{host}", clean(failure.host)).replace("{1}", group))
     return None
 
 
@@ -476,6 +571,8 @@ _NO_CUDA = re.compile(r"Torch not compiled with CUDA enabled|no attribute '_cuda
 _NO_NCCL = re.compile(r"Distributed package doesn't have NCCL built in")
 _NO_DRIVER = re.compile(
     r"Found no NVIDIA driver on your system|No (?:CUDA|HIP) GPUs are available|CUDA driver initialization failed"
+    r"|no (?:CUDA|ROCm)-capable device is detected|CUDA_ERROR_NO_DEVICE|(?:cuda|hip)ErrorNoDevice"
+    r"|(?:cudaGetDeviceCount|cuInit|hipInit)[^\n]{0,200}Error 100\b"
 )
 _DEVICE_IDS = re.compile(r"DistributedDataParallel device_ids .*got device_ids .*device\(type='cpu'\)", re.DOTALL)
 
@@ -497,8 +594,13 @@ def _no_gpu(state: RunState, cause: RootCause) -> Hint | None:
     for lack, pattern in (("CUDA", _NO_CUDA), ("NCCL", _NO_NCCL)):
         if pattern.search(words):
             return Hint(f"torch without {lack}", f"The torch of {name} is built without {lack}. {cure}")
-    if _NO_DRIVER.search(words) and not cards:
-        return Hint("no GPU", f"torch finds no GPU that it may use on {name}. {on_cpu}")
+    if _NO_DRIVER.search(words):
+        hidden = "CUDA_VISIBLE_DEVICES (HIP_VISIBLE_DEVICES) hides them, or a container was started without --gpus"
+        if cards:
+            has = amount(len(cards), "GPU")
+            return Hint("no GPU", f"A process on {name} sees none of its {has}: usually {hidden}. Correct it there.")
+        perhaps = "" if cards == [] else f" If it has GPUs, see `nvidia-smi -L` there: perhaps {hidden}."
+        return Hint("no GPU", f"torch finds no GPU that it may use on {name}. {on_cpu}{perhaps}")
     if _DEVICE_IDS.search(words):
         text = "DistributedDataParallel takes no `device_ids` for a model on the CPU: leave them out there, as in "
         return Hint("device_ids on the CPU", text + "`device_ids=[local_rank] if torch.cuda.is_available() else None`.")
@@ -561,18 +663,21 @@ def _missing_program(state: RunState, cause: RootCause) -> Hint | None:
 
 
 _WRITES = re.compile(
-    r"""\bopen\([^\n]*,\s*(?:mode\s*=\s*)?["'][wax]|\.open\(\s*["'][wax]|\bsave\w*\(|\bwrite_\w+\(|\.to_(?:csv|json|parquet)\("""
+    r"""\bopen\([^\n]*,\s*(?:mode\s*=\s*)?["'][wax][bt+]{0,2}["']|\.open\(\s*["'][wax][bt+]{0,2}["']|\bsave\w*\("""
+    r"""|\bmkdir\(|\bwrite_\w+\(|\.to_(?:csv|json|parquet)\("""
 )
 """Lines of Python that write a file."""
 
 
 def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     failure = cause.failure
-    if failure.type.rpartition(".")[2] != "FileNotFoundError" and "No such file or directory" not in _words(failure):
+    # What was raised while a missing file was dealt with is another failure.
+    words = _words(failure, chained=False)
+    if failure.type.rpartition(".")[2] != "FileNotFoundError" and "No such file or directory" not in words:
         return None
-    if re.search(r"cannot open shared object file|\^M: bad interpreter|\\r['’]?: No such", _words(failure)):
+    if re.search(r"cannot open shared object file|\^M: bad interpreter|\\r['’]?: No such", words):
         return None
-    found = re.search(r"No such file or directory: ['\"]([^'\"]+)|can't open file ['\"]([^'\"]+)", _words(failure))
+    found = re.search(r"No such file or directory: ['\"]([^'\"]+)|can't open file ['\"]([^'\"]+)", words)
     path = clean(next((group for group in found.groups() if group), "")) if found else ""
     where = _where(state, cause, path or "No such file or directory")
     lack = "do not have" if ", " in where else "does not have"
@@ -600,8 +705,15 @@ def _where(state: RunState, cause: RootCause, words: str) -> str:
     )
 
 
-def _words(failure: Failure) -> str:
-    return f"{failure.type}: {failure.message}\n{failure.traceback[-4000:]}"
+_IN_A_HANDLER = "\nDuring handling of the above exception"
+
+
+def _words(failure: Failure, *, chained: bool = True) -> str:
+    """An exception and those that led to it, without lines of source; `chained`: also those that it was to handle."""
+    text = failure.traceback[-4000:]
+    text = text if chained else text.rpartition(_IN_A_HANDLER)[2]
+    text = "\n".join(line for line in text.split("\n") if not line.startswith("  "))
+    return f"{failure.type}: {failure.message}\n{text}"
 
 
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
@@ -625,6 +737,7 @@ _SHARED = re.compile(
     r"|Error while creating shared memory segment",
     re.IGNORECASE,
 )
+_SEMAPHORE = re.compile(r"SemLock\((?:.*\n){1,3}.*No space left")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _LESS = "Use a smaller batch or sequence, shard (`parallel.strategy: fsdp`), or recompute activations."
 _LESS_ON_HOST = (
@@ -636,7 +749,7 @@ def _memory(state: RunState, cause: RootCause) -> Hint | None:
     """Whether memory was the reason, and which."""
     failure = cause.failure
     text, host = _words(failure), clean(failure.host)
-    shared = _SHARED.search(text)
+    shared = _SHARED.search(text) or _SEMAPHORE.search(failure.traceback)
     if shared or _signal_of(failure) == signal.SIGBUS:
         cure = "Make /dev/shm larger (in Docker: --shm-size or --ipc=host), or use fewer DataLoader workers."
         sure = "Shared" if shared else "Probably shared"
@@ -668,7 +781,7 @@ _CRASHES = {
     signal.SIGSEGV: "used memory that is not its own",
     signal.SIGABRT: "gave up; its log says why",
     signal.SIGFPE: "divided by zero",
-    signal.SIGILL: "was built for a newer processor",
+    signal.SIGILL: "met an unknown instruction, usually because it was built for a newer processor",
 }
 
 
@@ -677,7 +790,11 @@ def _crash(state: RunState, cause: RootCause) -> Hint | None:
     what = next((text for number, text in _CRASHES.items() if number == _signal_of(cause.failure)), None)
     if what is None:
         return None
+    # The line that called it is known where faulthandler has printed its report.
+    called = re.search(r" in .+ \(.+:\d+\)", cause.failure.message)
     cure = "run again with env PYTHONFAULTHANDLER=1 to see in which call"
+    if called:
+        cure = "the cause names the line that called it; check its arguments, and the version of the package it uses"
     return Hint("native crash", f"Native code on {clean(cause.failure.host)} {what}: {cure}.")
 
 
@@ -689,7 +806,10 @@ def _gpu_memory(text: str) -> Hint:
     if others and size["total"] and others > 0.2 * size["total"]:
         cure = f"Another program holds {gibibytes(others)} of it: end that, or give this run other GPUs. {_LESS}"
     elif unused and size["wanted"] and unused > size["wanted"]:
-        cure = f"{gibibytes(unused)} are lost to fragments: set PYTORCH_ALLOC_CONF=expandable_segments:True. {_LESS}"
+        # torch calls it PYTORCH_CUDA_ALLOC_CONF before 2.9, and says so.
+        named = re.search(r"PYTORCH_\w{0,10}ALLOC_CONF", text)
+        setting = f"{named[0] if named else 'PYTORCH_CUDA_ALLOC_CONF'}=expandable_segments:True"
+        cure = f"{gibibytes(unused)} are lost to fragments: set {setting}. {_LESS}"
     return Hint(
         "out of memory: gpu", ": ".join(filter(None, ("The GPU's memory is full", ", ".join(parts)))) + f". {cure}"
     )

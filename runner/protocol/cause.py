@@ -35,7 +35,7 @@ _CONSEQUENCE = re.compile(
     r"connection (was )?(closed|reset)( by)? ?(the )?(remote )?(peer)?|connection closed by peer|connection refused"
     r"|read error|broken pipe|timed out waiting|socket timeout|failed to recv, got 0 bytes"
     r"|remote process (has )?exited|nccl.{0,200}(remote|abort)|sendbytes failed|connectfullmesh failed|sigterm"
-    r"|std::terminate: without an active exception",
+    r"|std::terminate: without an active exception|killed by signal: terminated",
     re.IGNORECASE,
 )
 

@@ -55,6 +55,11 @@ except OSError as error:
     assert "ZeroDivisionError" not in found["traceback"]
 
 
+def test_a_class_inside_a_function() -> None:
+    found = deaths.at_end(log("def f():\n  class E(Exception): pass\n  raise E('x: y')\nf()"))
+    assert found and (found["type"], found["message"]) == ("f.<locals>.E", "x: y")
+
+
 @pytest.mark.parametrize(
     ("log", "code", "said"),
     [
@@ -139,6 +144,8 @@ except OSError as error:
             id="hydra, a call",
         ),
         pytest.param("step 1 loss 2.0\nerror: 0.25\nstep 2\n3\n4\n5\n6\n", 3, "", id="long before"),
+        pytest.param("epoch 5: error: 0.25\nepoch 6: error: 1\n", 3, "", id="a metric called error"),
+        pytest.param("t.py: error: 2 files are missing\n", 3, "t.py: error: 2 files are missing", id="two files"),
         pytest.param("step 1 loss 2.0\n", 3, "", id="nothing said"),
         pytest.param("", 127, "", id="no log"),
     ],
@@ -165,6 +172,8 @@ GROUPS = [
     ("raise ExceptionGroup('g', [ConnectionResetError('Connection closed by peer')])",
      ("ConnectionResetError", "Connection closed by peer", 1)),
     ("raise ExceptionGroup('g', [ExceptionGroup('h', [ValueError('x')])])", ("ValueError", "x", 1)),
+    ("raise ExceptionGroup('g', [ExceptionGroup('h', [ValueError('x\\ny')]), OSError('z')])",
+     ("ValueError", "x\ny", 1)),
     ("try: 1 / 0\nexcept Exception as e:\n  raise ExceptionGroup('g', [ValueError('v')]) from e",
      ("ValueError", "v", 3)),
     ("try:\n  raise ExceptionGroup('g', [ValueError('v')])\nexcept Exception as e:\n  raise OSError('o') from e",
@@ -298,6 +307,9 @@ def marked(mark: str) -> str:
         (BAD.replace("bad", "keys:" + "\n\tmissing: a" * 20), ("ValueError", "keys:" + "\n\tmissing: a" * 20)),
         ('step 1\n  File "/w/a.py", line 2\n    f(\n     ^\nSyntaxError: \'(\' was never closed\n',
          ("SyntaxError", "'(' was never closed")),
+        (f"{BAD}\nSet the environment variable HYDRA_FULL_ERROR=1 for a trace.\n", ("ValueError", "bad")),
+        (BAD.replace("ValueError: bad", "x.ValidationError: 9 errors" + "\nfield\n  Input should be a number" * 9),
+         ("x.ValidationError", "9 errors" + "\nfield\n  Input should be a number" * 9)),
         (f"{BAD.replace('ValueError: bad', 'ImportError: ')}A module of NumPy\n", ("ImportError", "A module of NumPy")),
     ],
 )  # fmt: skip
@@ -346,6 +358,15 @@ def test_a_mark_of_many_digits_is_compared_once() -> None:
     digits = "1" * 190
     text = f"{digits}! Traceback (most recent call last):\n{digits}x\nValueError: boom\n"
     assert deaths.at_end(text) is None
+
+
+def test_a_worker_of_dataloader_that_crashed_is_read_behind_its_nul(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.log"
+    chain = "\nThe above exception was the direct cause of the following exception:\n\n"
+    killed = BAD.replace("bad", "DataLoader worker (pid 7) is killed by signal: Segmentation fault. ")
+    path.write_text(f"step 1\n\0{killed}{chain}{BAD}")
+    found = deaths.read(str(path), 1)
+    assert found and found["message"] == "bad" and "Segmentation fault" in found["traceback"]
 
 
 def test_only_the_end_of_a_log_is_read(tmp_path: Path) -> None:
@@ -400,3 +421,57 @@ def test_the_exit_code_says_what_to_look_for(tmp_path: Path) -> None:
         assert deaths.read(str(path), code) == deaths.terminated(_WATCHDOG)
     for code in (1, 134, -signal.SIGKILL, -signal.SIGTERM):
         assert deaths.read(str(path), code) is None
+
+
+FATAL = """step 7
+{why}Fatal Python error: {name}
+
+Thread 0x00007f1 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 320 in wait
+
+Current thread 0x00007f2 (most recent call first):
+  File "/v/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1751 in _call_impl
+  File "/w/model.py", line 41 in forward
+  File "/w/train.py", line 9 in <module>
+  File "/h/.disttui/_disttui/runner/node/rank/run_main.py", line 80 in body
+
+Extension modules: numpy.core._multiarray_umath, torch._C (total: 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "why", "expected"),
+    [
+        (-11, "Segmentation fault", "", "Segmentation fault in forward (/w/model.py:41)"),
+        (-7, "Bus error", "", "Bus error in forward (/w/model.py:41)"),
+        (-6, "Aborted", "", "Aborted in forward (/w/model.py:41)"),
+        (-6, "Aborted", "double free or corruption (!prev)\n",
+         "double free or corruption (!prev) in forward (/w/model.py:41)"),
+        (-6, "Aborted", "python: a.c:12: f: Assertion `x > 0' failed.\n",
+         "python: a.c:12: f: Assertion `x > 0' failed. in forward (/w/model.py:41)"),
+        (-11, "Bus error", "", ""),
+        (-9, "Killed", "", ""),
+    ],
+)  # fmt: skip
+def test_the_line_that_called_native_code_which_crashed(
+    tmp_path: Path, code: int, name: str, why: str, expected: str
+) -> None:
+    path = tmp_path / "rank-0.log"
+    path.write_text(FATAL.format(name=name, why=why))
+    assert deaths.crash(str(path), code) == expected
+
+
+def test_why_native_code_gave_up_is_said_also_without_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.log"
+    path.write_text("step 7\nMemory access fault by GPU node-1 (Agent handle: 0x5) on address 0x7f.\n")
+    assert deaths.crash(str(path), -6).startswith("Memory access fault by GPU node-1")
+    path.write_text("step 7\n")
+    assert deaths.crash(str(path), -6) == ""
+
+
+def test_a_real_crash_has_its_line(tmp_path: Path) -> None:
+    script, path = tmp_path / "a.py", tmp_path / "rank-0.log"
+    script.write_text("import ctypes\n\ndef f():\n    ctypes.string_at(0)\n\nf()\n")
+    with path.open("wb") as out:
+        subprocess.run([sys.executable, "-X", "faulthandler", script], stderr=out, timeout=60, check=False)
+    assert deaths.crash(str(path), -11) == f"Segmentation fault in f ({script}:4)"

@@ -13,7 +13,7 @@ from disttui.runner.api.diagnosing import diagnose
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.cli.render.run_story import run_json
 from disttui.runner.diagnose.cause import causes, find
-from disttui.runner.diagnose.frames import fold_traceback
+from disttui.runner.diagnose.frames import fold_traceback, frames
 from disttui.runner.diagnose.hints import hint
 from disttui.runner.render.diagnosis import diagnosis_data, diagnosis_text
 from disttui.runner.render.story import attempt_words, others
@@ -90,6 +90,15 @@ def test_an_exception_of_another_process_is_the_cause(kind: str, head: str) -> N
         assert attempt_words(state, 1) == f"rank 0 on node1 {words}"
     cut = error(0, 1.0, type=kind, message=message[: message.index("FileNotFoundError: ")])
     assert attempt_words(seen((0, cut)), 1).startswith(f"rank 0 on node1 raised {kind}: ")
+
+
+def test_the_line_of_a_pools_process_is_that_of_the_cause() -> None:
+    first = "Traceback (most recent call last):\n"
+    inner = f'{first}  File "/w/data.py", line 7, in load\n    1 / 0\nZeroDivisionError: division by zero\n"""\n\n'
+    outer = f'{first}  File "/w/train.py", line 9, in <module>\n    pool.map(load, files)\nZeroDivisionError: x'
+    chained = "The above exception was the direct cause of the following exception:\n\n"
+    for head in ("", 'multiprocessing.pool.RemoteTraceback: \n"""\n'):
+        assert frames(f"{head}{inner}{chained}{outer}")[-1].place == "data.py:7"
 
 
 def test_clocks_are_corrected() -> None:

@@ -219,6 +219,12 @@ def test_a_signal_is_explained_also_behind_a_shell(code: int, name: str, words: 
     assert found[0] == name and words in found[1]
 
 
+def test_a_crash_whose_line_is_known_needs_no_second_run() -> None:
+    said = {"code": -11, "said": "Segmentation fault in f (/w/a.py:3)"}
+    text = hinted(failed({1: said}, kind="death"))[1]
+    assert "the cause names the line that called it" in text and "PYTHONFAULTHANDLER" not in text
+
+
 def test_a_kill_behind_a_shell_is_blamed_by_its_evidence() -> None:
     state = failed({1: {"code": 137, "oom": {"group": 1}}}, kind="death")
     assert hinted(state)[0] == "out of memory: host"
@@ -342,6 +348,62 @@ MESSAGES = [
         "module y",
     ),
     ("The client socket has failed to connect to any network address of (a, 29500).", "joining timed out", "firewall"),
+    ("CUDA error: no CUDA-capable device is detected", "no GPU", "CUDA_VISIBLE_DEVICES"),
+    ("Unexpected error from cudaGetDeviceCount(). Error 100: no device", "no GPU", "nvidia-smi -L"),
+    ("HIP error: no ROCm-capable device is detected", "no GPU", "HIP_VISIBLE_DEVICES"),
+    ("Unable to open /dev/kfd read-write: Permission denied", "AMD GPU not open", "render and video"),
+    (
+        "hsa api call failure at: rocminfo.cc:1156\nCall returned HSA_STATUS_ERROR_OUT_OF_RESOURCES: x",
+        "AMD GPU not open",
+        "--device=/dev/kfd",
+    ),
+    ("HIP error: invalid device function", "AMD GPU not supported", "HSA_OVERRIDE_GFX_VERSION"),
+    (
+        "Memory access fault by GPU node-1 (Agent handle: 0x5) on address 0x7f.",
+        "AMD kernel failed",
+        "AMD_SERIALIZE_KERNEL",
+    ),
+    ("HIP error: an illegal memory access was encountered", "AMD kernel failed", "AMD_SERIALIZE_KERNEL"),
+    (
+        "select.c:649  UCX  ERROR   no active messages transport to <no debug data>: rc/mlx5_0:1 - Destination is "
+        "unreachable",
+        "UCX",
+        "ucx_info -d",
+    ),
+    ("pml_ucx.c:380  Error: ucp_ep_create(proc=2) failed: Destination is unreachable", "UCX", "UCX_TLS"),
+    ("Transport retry count exceeded on mlx5_0:1/IB (synd 0x15)", "InfiniBand", "ibstat"),
+    ("NCCL WARN NET/OFI Couldn't open a fabric access domain. RC: -22", "libfabric", "fi_info"),
+    ("OFI fi_getinfo() failed (ofi_init.h:1537:No data available)", "libfabric", "FI_PROVIDER"),
+    ("NET/IB: Got completion from peer 10.0.0.2<4> with status=IBV_WC_REM_ACCESS_ERR(10)", "InfiniBand", "ibstat"),
+    ("NCCL WARN Cuda failure 217 'peer access is not supported between these two devices'", "peer access", "P2P"),
+    ("CUDA error: operation not permitted when stream is capturing", "graph capture", "CUDA graph"),
+    ("ifa != nullptr. Unable to find address for: eth9", "gloo interface name", "network interface eth9"),
+    ("NCCL WARN socketPollConnect: Connect to 10.0.0.2<4> failed : Connection timed out", "NCCL interface", "ports"),
+    (
+        "The server socket has failed to bind to 10.0.0.9:29 (errno: 99 - x)",
+        "address of another host",
+        "MASTER_ADDR",
+    ),
+    ("ProcessGroupNCCL's watchdog got stuck for 480 seconds without progress", "watchdog stuck", "node2"),
+    ("concurrent.futures.process.BrokenProcessPool", "DataLoader worker", "memory"),
+    ("No API key configured. Use `wandb login` to log in.", "wandb login", "WANDB_API_KEY"),
+    ("Error while calling W&B API: permission denied (<Response [403]>)", "wandb login", "that project"),
+    ("Run initialization has timed out after 90.0 sec.", "wandb unreachable", "HTTPS_PROXY"),
+    ("401 Client Error: Unauthorized for url: https://huggingface.co/api/whoami-v2", "token of Hugging Face", "valid"),
+    ("[Errno 108] Cannot send after transport endpoint shutdown: '/l/x'", "network file system", "its server"),
+    ("[Errno 37] No locks available", "locked file", "no locks"),
+    ("[Errno 8] Exec format error: './train.sh'", "not executable", "#!/bin/bash"),
+    ("alice@n2: Permission denied (publickey,password).", "login by ssh", "the script itself"),
+    (
+        "partially initialized module 'torch' has no attribute 'nn' (most likely due to a circular import)",
+        "name of a module",
+        "module torch",
+    ),
+    (
+        "cannot import name 'AdamW' from 'transformers' (/v/site-packages/transformers/__init__.py)",
+        "package of another version",
+        "The transformers of node2",
+    ),
 ]
 
 
@@ -384,10 +446,69 @@ def test_a_file_that_was_to_be_written_needs_its_folder(line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("open(os.path.join(root, 'annotations.json'))", "file missing"),
+        ("os.mkdir(folder)", "folder missing"),
+    ],
+)
+def test_a_file_that_was_to_be_read_is_not_written(line: str, name: str) -> None:
+    message = "[Errno 2] No such file or directory: 'data/annotations.json'"
+    trace = f'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    {line}\n{message}'
+    assert hinted(failed({1: {"type": "FileNotFoundError", "message": message, "traceback": trace}}))[0] == name
+
+
+def test_a_missing_file_that_was_dealt_with_is_not_the_cause() -> None:
+    first = "Traceback (most recent call last):\nFileNotFoundError: [Errno 2] No such file or directory: 'cfg.json'\n"
+    for link, name in (
+        ("During handling of the above exception, another exception occurred:", ""),
+        ("The above exception was the direct cause of the following exception:", "file missing"),
+    ):
+        trace = f"{first}\n{link}\n\nTraceback (most recent call last):\nKeyError: 'lr'"
+        assert hinted(failed({1: {"type": "KeyError", "message": "'lr'", "traceback": trace}}))[0] == name
+
+
+@pytest.mark.parametrize("status", ["5", "IBV_WC_WR_FLUSH_ERR(5)"])
+def test_flushed_work_of_infiniband_is_an_echo(status: str) -> None:
+    error = {"type": NCCL, "message": f"NET/IB: Got completion from peer 10.0.0.2<4> with status={status} opcode=0"}
+    assert hinted(failed({1: error}))[0] == "rank killed elsewhere"
+
+
+def test_a_line_of_source_is_no_message() -> None:
+    trace = "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\n    if 'Errno 28' in str(x):\n"
+    error = {"type": "TypeError", "message": "argument of type 'NoneType' is not iterable", "traceback": trace}
+    assert hinted(failed({1: error})) == ("", "")
+
+
+def test_semaphores_need_shared_memory() -> None:
+    trace = "    sl = self._semlock = _multiprocessing.SemLock(\n      ^^^\nOSError: [Errno 28] No space left on device"
+    error = {"type": "OSError", "message": "[Errno 28] No space left on device", "traceback": trace}
+    assert hinted(failed({1: error}))[0] == "out of memory: shared"
+
+
+def test_gpus_that_a_process_does_not_see_are_hidden() -> None:
+    state = failed({1: {"type": "RuntimeError", "message": "No CUDA GPUs are available"}})
+    text = hinted(fold(state, 1, "telemetry.jsonl", {"t": 9.0, "gpus": [{"index": 0}, {"index": 1}]}))[1]
+    assert text.startswith("A process on node2 sees none of its 2 GPUs: usually CUDA_VISIBLE_DEVICES")
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+def test_the_allocators_setting_has_the_name_that_this_torch_knows(name: str) -> None:
+    message = (
+        "CUDA out of memory. Tried to allocate 2.00 GiB. Of the allocated memory 10.00 GiB is allocated by PyTorch, "
+        f"and 4.00 GiB is reserved by PyTorch but unallocated. try setting {name}=expandable_segments:True"
+    )
+    text = hinted(failed({1: {"type": "torch.OutOfMemoryError", "message": message}}))[1]
+    assert f" set {name}=expandable_segments:True." in text
+
+
+@pytest.mark.parametrize(
     ("kind", "message"),
     [
         ("OSError", "[Errno 107] Transport endpoint is not connected"),  # of a socket
         ("urllib.error.HTTPError", "HTTP Error 999: Request denied"),
+        ("RuntimeError", "NCCL WARN Cuda failure 800 'operation not permitted'"),  # of a driver's call, not a path
+        ("ImportError", "cannot import name 'foo' from 'utils' (/w/utils.py)"),
     ],
 )
 def test_a_message_of_another_matter_has_no_hint(kind: str, message: str) -> None:

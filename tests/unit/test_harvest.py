@@ -87,6 +87,15 @@ SEQUENCES = [
     (["[1/2] loss 0.5", "[1/2] loss 0.4"], [None, None]),
     ([f"Epoch [{at}/100] loss 0.5" for at in (10, 20)], [None, None]),
     (["iter 40: loss 6.00, time 174.08ms", "iter 41: loss 6.00, time 174.08ms"], [40, 41]),
+    ([f"Epoch: [{epoch}/10], iter: [{at}/100], loss: 0.5" for epoch, at in ((1, 50), (2, 50))], [50, 150]),
+    ([f"Train: {epoch} [ {at}/100 ({at}%)]  Loss: 6.9 (6.9)" for epoch, at in ((0, 0), (1, 50))], [0, 150]),
+    ([f"Epoch[{epoch}] Batch [50]\tSpeed: 12.5 samples/sec\taccuracy=0.1" for epoch in (0, 1)], [50, 100]),
+    ([f"epoch {epoch} - iter {at}/100 - loss 2.3" for epoch, at in ((1, 10), (1, 100), (2, 10))], [10, 100, 110]),
+    (["Epochs:  10%|#  | 1/10 [00:10<01:30,  9.0s/it, loss=2.0]",
+      "Epoch 1: 100%|#  | 100/100 [00:10<00:00, 9.8it/s, loss=2.0]",
+      "Epochs:  20%|#  | 2/10 [00:20<01:20,  9.0s/it, loss=2.0]",
+      "Epoch 2:  50%|#  | 50/100 [00:10<00:09, 9.8it/s, loss=2.0]"], [None, 100, None, 150]),
+    ([f" 0:   1%|#  | {at}/1000 [00:01<00:10, 9.8it/s]" for at in (10, 20)], [10, 20]),
 ]  # fmt: skip
 
 
@@ -231,6 +240,31 @@ def test_lightning_that_goes_on_from_a_checkpoint_counts_on(epoch: int, step: in
     assert found == {"loss": 0.012, "step": step, "epoch": epoch}
 
 
+def test_a_bar_of_preparations_is_no_training() -> None:
+    bars = Bars()
+    for title in ("Loading train data", "Tokenizing train split"):
+        assert bars.recognise(f"{title}: 100%|###| 50/50 [00:01<00:00, 40.00it/s]") == {}
+    assert bars.recognise("  1%|#  | 10/1000 [00:01<00:10, 9.8it/s]") == {"step": 10, "steps": 1000}
+
+
+@pytest.mark.parametrize("first", ["100%|###| 50/50 [00:01<00:00, 40.0it/s]", "12it [00:01, 8.1it/s]"])
+@pytest.mark.parametrize("loss", ["", ", loss=2.5"])
+def test_a_bar_over_files_before_the_training_does_not_count_once_that_begins(first: str, loss: str) -> None:
+    known = Recogniser()
+    known.read(first.encode())
+    found = [known.read(f" 10%|#  | {at}/300 [00:01<00:10, 9.8it/s{loss}]".encode()) for at in (0, 30)]
+    assert [(one and one["step"], one and one["steps"]) for one in found] == [(0, 300), (30, 300)]
+
+
+@pytest.mark.parametrize("line", ["{'loss': 2.5, 'epoch': 1.0}", "{'train_runtime': 9.5, 'train_loss': 2.5}"])
+def test_a_training_that_is_over_is_not_an_evaluation(line: str) -> None:
+    known = Recogniser()
+    known.read(b"100%|###| 300/300 [00:30<00:00, 9.8it/s]")
+    known.read(line.encode())
+    assert not known.read(b"100%|###| 50/50 [00:01<00:00, 40.0it/s]")
+    assert known.bar_step == 300
+
+
 def test_a_bar_per_epoch_counts_on() -> None:
     bars = Bars()
     for epoch in (1, 2):
@@ -264,6 +298,8 @@ def test_a_counter_of_each_epoch_counts_on() -> None:
         ("Epoch: [1][ 10/200]\tTime 0.1 (0.2)\tLoss 6.9 (7.0)", {"step": 10}),
         ("Epoch [3][50/7330]\tlr: 1.978e-03, eta: 1 day, 1:11:50, time: 1.031, loss: 1.8", {"step": 14710}),
         ("Epoch [3/5], Step [100/600], Loss: 0.5", {"step": 1300, "steps": 3000}),
+        ("Epoch: 3/5, Step: 100/600, Loss: 0.5", {"step": 1300, "steps": 3000}),
+        ("Epoch: [3/10][ 10/200] Loss 6.9 (7.0)", {"step": 610, "steps": 2000}),
         ("| epoch   3 |   200/ 1000 batches | loss  7.63", {"step": 2200}),
         ("Epoch 3/5:  50%|█████     | 4/8 [00:01<00:10,  2.00it/s, loss=1]", {"step": 20, "steps": 40}),
         ("epoch 3 | step 500/1000 | loss 1.5", {"step": 500, "steps": 1000}),

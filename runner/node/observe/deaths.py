@@ -29,7 +29,7 @@ _BY_TORCHRUN = re.compile(
     r"[IWEF]\d{4} \d\d:|(?:WARNING|ERROR|INFO):torch\.distributed\.|\[\d{4}-\d\d-\d\d [\d:,]{8,12}\] "
 )
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-_EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:\(\w+\))?)(?::\s(.*))?$", re.DOTALL)
+_EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:<locals>\.[\w.]+)?(?:\(\w+\))?)(?::\s(.*))?$", re.DOTALL)
 # torch puts [rank0]: in front of every line of an uncaught exception once a process group is up; torchrun --tee
 # [default0]:, mpirun --tag-output [1,0]<stderr>: and Ray (Worker pid=9) in front of every line.
 _PREFIX = re.compile(
@@ -55,7 +55,7 @@ _TERMINATED = re.compile(
 )
 # As argparse, click and most tools write it; absl's flags; Python, where it cannot begin with a script or module.
 _ERROR = re.compile(
-    r"(?:^|: )(?:fatal |fatal flags parsing )?error: "
+    r"(?:^|: )(?:fatal |fatal flags parsing )?error: (?![-+]?(?:\d{0,9}\.)?\d{1,20}(?:e[-+]?\d{1,3})?%?(?:$|[,;|]))"
     r"|^\S{0,400}python[\d.]{0,8}: (?:can't open file |No module named |Error while finding )",
     re.IGNORECASE,
 )
@@ -71,13 +71,16 @@ _OF_HYDRA = re.compile(
 _BOX = re.compile(r"╭─+ (.{1,80}?) ─*╮$")
 _IN_BOX = re.compile(r"│(.*)│$")
 _FRAME_IN_BOX = re.compile(r"(/.{1,400}|[\w./-]{1,400}):(\d{1,7}) in (.{1,200})")
-_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
+# Colours, and the NUL that torch prints before a worker of DataLoader that crashed.
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m|\x00")
 _LAST = 5
 """Lines at the end that are searched for an error; an earlier one did not end the program, unless it goes on to there,
 indented."""
 # A group has "  | " in front of its frames, and "  +-+------ 1 ------" between the exceptions in it.
 _GROUP = re.compile(r"\s*\+ Exception Group Traceback \(most recent call last\):$")
 _OF_A_GROUP = re.compile(r"ExceptionGroup: .{0,400} \(\d+ sub-exceptions?\)$")
+_IN_A_GROUP = re.compile(r"\s+[|+]")
+_END_OF_A_GROUP = re.compile(r"\s+\+-{9,}$")
 _MEMBER = re.compile(r"\s*\+[-+]+(?: (?:\d+|\.\.\.) -+)?$")
 _MOST_TRACEBACKS = 64
 """Tracebacks that are looked at for one that is a rank's own: each time all that is before it is read."""
@@ -86,6 +89,19 @@ _LONGEST_MARK = 200
 _TAIL = 64 * 1024
 """Bytes of a log that are searched."""
 _STACKS = re.compile(r"Exception raised from|Fatal Python error|frame #")
+# What faulthandler calls these signals; ranks have it on.
+_FATAL: dict[int, str] = {
+    signal.SIGSEGV: "Segmentation fault", signal.SIGABRT: "Aborted", signal.SIGBUS: "Bus error",
+    signal.SIGFPE: "Floating point exception", signal.SIGILL: "Illegal instruction",
+}  # fmt: skip
+_CURRENT = re.compile(r"^Current thread 0x[^\n]{1,200}\n((?:  [^\n]{1,1000}\n?){1,200})", re.MULTILINE)
+_PLACE = re.compile(r'^  File "(.{1,400})", line (\d{1,7}) in (.{1,200})$', re.MULTILINE)
+_NOT_OF_THE_USER = re.compile(r"/(?:(?:site|dist)-packages|lib(?:64)?/python[\d.]{1,8}|_disttui)/|^<")
+# Why native code gives up, as glibc, assert(), glog, libc++ and ROCm print it.
+_GIVEN_UP = re.compile(
+    r"double free or |(?:free|malloc|realloc|munmap_chunk)\(\): |corrupted |\*\*\* \w{1,20} (?:smashing|overflow)"
+    r"|.{1,400}: Assertion .{1,400} failed\.?$|.{0,200}Check fail(?:ed|ure)|libc\+\+abi: |Memory access fault by GPU"
+)
 
 
 class Words(TypedDict):
@@ -118,6 +134,25 @@ def said(path: str, code: int) -> str:
     whole = (index for index in errors if all(line[0] in " \t" for line in lines[index + 1 :]))
     start = next(whole, start)
     return "" if start is None else "\n".join(map(str.strip, lines[start:]))[:_LONGEST]
+
+
+def crash(path: str, code: int) -> str:
+    """Why and where native code was ended by a signal, by the end of the log at `path`; "" where it does not say.
+
+    That is the innermost line of the user's code in the stack of faulthandler: Segmentation fault in f (/w/a.py:3).
+    """
+    name = _FATAL.get(-code)
+    lines = [_PREFIX.sub("", line) for line in _COLOURS.sub("", last_text(path, _TAIL)).split("\n")]
+    text = "\n".join(lines)
+    start = text.rfind("Fatal Python error: %s" % name)
+    if name is None or (start < 0 and code != -signal.SIGABRT):
+        return ""
+    before = [line for line in (text[:start] if start >= 0 else text).split("\n") if line.strip()][-_LONGEST_MESSAGE:]
+    why = next((line.strip() for line in reversed(before) if _GIVEN_UP.match(line)), name if start >= 0 else "")
+    thread = _CURRENT.search(text, start) if start >= 0 else None
+    places = _PLACE.findall(thread[1]) if thread else []
+    place = next((one for one in places if not _NOT_OF_THE_USER.search(one[0])), next(iter(places), None))
+    return why[:_LONGEST] + (" in %s (%s:%s)" % (place[2], place[0], place[1]) if place else "")
 
 
 def _in_box(lines: list[str]) -> str:
@@ -199,7 +234,7 @@ def _last(text: str) -> Words | None:
     """The exception that a text ends with."""
     lines = _unmarked([line.rstrip() for line in _CAUGHT_HERE.sub("  ", text).split("\n")])
     plain = [_PREFIX.sub("", line) for line in lines]
-    while plain and (not plain[-1] or _AFTERWARDS.match(plain[-1])):
+    while plain and (not plain[-1] or _AFTERWARDS.match(plain[-1]) or plain[-1].startswith(_HYDRA)):
         lines.pop()
         plain.pop()
     groups = [index for index, line in enumerate(plain) if _GROUP.match(line) and line.startswith("  +")]
@@ -222,7 +257,8 @@ def _last(text: str) -> Words | None:
     found = _EXCEPTION.match("\n".join(plain[frames:end]))
     # A message may show a traceback of its own, or list what is missing, indented.
     length = sum(line[:1] not in ("", " ", "\t") for line in plain[frames:end])
-    if not found or length > _LONGEST_MESSAGE or any(line and line[0] != "[" for line in lines[end:]):
+    most = 8 * _LONGEST_MESSAGE if "ValidationError: " in plain[frames] else _LONGEST_MESSAGE  # a line for each field
+    if not found or length > most or any(line and line[0] != "[" for line in lines[end:]):
         return None
     while starts and _leads_on(plain[:start]):
         start = starts.pop()
@@ -285,7 +321,9 @@ def _by_ipython(lines: list[str]) -> Words | None:
 
 def _in_group(lines: list[str]) -> Words | None:
     """The exception inside an uncaught ExceptionGroup; the first that does not only report the end of another rank."""
-    end = next((index for index, line in enumerate(lines) if not re.match(r"\s+[|+]", line)), len(lines))
+    # Python indents only the first line of a message.
+    ends = [index for index, line in enumerate(lines, 1) if _END_OF_A_GROUP.match(line)]
+    end = ends[-1] if ends else next((at for at, line in enumerate(lines) if not _IN_A_GROUP.match(line)), len(lines))
     if any(line and line[0] != "[" for line in lines[end:]):
         return None
     parts: list[list[str]] = [[]]
@@ -297,7 +335,9 @@ def _in_group(lines: list[str]) -> Words | None:
     found: list[Words] = []
     place: list[str] = []
     for part in parts:
-        last = max((index for index, line in enumerate(part) if line[:1].isalpha() and line != _FIRST), default=None)
+        # Behind its frames: lines of its message, and its notes, may follow.
+        begin = max((index for index, line in enumerate(part) if line == _FIRST), default=-1)
+        last = next((index for index, line in enumerate(part) if index > begin and line[:1].isalpha()), None)
         frames = [line for line in part if line.startswith("  ") and not _GROUP.match(line)]
         if any(map(_GROUP.match, part)) or (part and _OF_A_GROUP.search(part[-1])):
             place = frames or place

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Dict, Optional, Tuple, Union
+from typing import Dict, List, Optional, Tuple, Union
 
 Value = Union[int, float, str]
 Record = Dict[str, Value]
@@ -25,7 +25,7 @@ HINTS = (
 # 2,31 is not read: a comma parts thousands, or ends a value. Nor are 1.234,5 and 10 000, which parts of would be.
 _NUMBER = (
     r"(?![-+]?\d{1,3}(?:(?:\.\d{3}){1,5},\d{1,20}(?![\d.])|(?:[ '’]\d{3}){1,5}(?![\w./%|:'’-])))"
-    r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)|\d{1,20}(?!,\d)(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?"
+    r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)(?:\.\d{1,20})?|\d{1,20}(?!,\d)(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?"
     r"|[-+]?(?:nan|inf(?:inity)?)\b"
 )
 _WORD = r"[\w./()%-]{0,40}"
@@ -33,12 +33,15 @@ _WORD = r"[\w./()%-]{0,40}"
 _WHOLE = r"(?!\s?(?:-{1,2}>|=>|→|\u279c|\u27f6)\s?[-+\d.]|\s?[×x·]\s?10)"
 # 0:12:34 is a time, 8x a size: only these units are known. M is a million; m is minutes, which are not accepted.
 _END = rf"(?!\.?\d|[:-]\d){_WHOLE}"
-_UNIT = r"\s?((?-i:[kKM])(?![A-Za-z])|ms\b|s\b|%)?(?![A-Za-z])"
+_UNIT = r"\s?((?-i:[kKM])(?![A-Za-z])|ms(?:ecs?)?\b|milliseconds?\b|s\b|%)?(?![A-Za-z])"
 # 3 hours, 2 days, 1:00:00 and 5 min are not numbers; 90 s is one.
-_NO_TIME = r"(?!\s?(?:(?-i:[wdhm])|wks?|weeks?|days?|hrs?|hours?|mins?|minutes?)\b(?!\s?[:=(]))"
+_NO_TIME = (
+    r"(?!\s?(?:(?-i:[wdhm])|wks?|weeks?|days?|hrs?|hours?|mins?|minutes?|[uµμn]s(?:ecs?)?|(?:micro|nano)seconds?"
+    r"|tage?|stunden?|minuten?)\b(?!\s?[:=(]))"
+)
 # name: number, name = number, name: [number/total]; a name is up to five words.
 _PAIR = re.compile(
-    rf"(?<![\w./(-])([A-Za-z]{_WORD}(?: [A-Za-z(]{_WORD}){{0,4}})\s{{0,40}}[:=]\s{{0,40}}\[{{0,2}}\s{{0,12}}"
+    rf"(?<![\w./(-])(?<!/ )([A-Za-z]{_WORD}(?: [A-Za-z(]{_WORD}){{0,4}})\s{{0,40}}[:=]\s{{0,40}}\[{{0,2}}\s{{0,12}}"
     rf"({_NUMBER}){_END}{_NO_TIME}"
     rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?{_UNIT}",
     re.IGNORECASE,
@@ -50,8 +53,8 @@ _EXAMPLES = re.compile(r" -- iter: \d{1,12}/\d{1,12}\s{0,4}$")
 # The same without a sign between, for unambiguous names: Step 100, Epoch [1/10], iter 7 loss 2.3.
 _SPACED = re.compile(
     rf"(?<![\w./-])(global step|step|iteration|iter|itr|it(?=\s{{1,4}}\d{{1,12}}\s?[:,|/])|update"
-    rf"|epoch|lr|norm|acc|accuracy|ms/batch)(?:\s{{1,12}}[#\[]?|\[)\s{{0,12}}({_NUMBER})"
-    rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
+    rf"|epoch|lr|norm|acc|accuracy|ms/batch)(?:\s{{1,12}}[#\[]?|\[|\s?\((?=\d{{1,12}}/))\s{{0,12}}({_NUMBER})"
+    rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])(?:\s?(ms|s|secs?|seconds|%)(?!\w))?",
     re.IGNORECASE,
 )
 # A loss without a sign between, with the words in front of it: ctc loss 0.4 is a part, batch avg loss 0.6 the whole.
@@ -61,22 +64,40 @@ _SPACED_LOSS = re.compile(
     re.IGNORECASE,
 )
 _DECIMAL_BEHIND = re.compile(r" \d{1,20}\.\d")
+# Words in front of step, lr or accuracy that make them another value: warmup step 100, param norm 9, val acc 0.8.
+_OF_ANOTHER = re.compile(
+    r"(?<!\w)(?:best|max|maximum|min|minimum|total|warm-?up|base|initial|target|skipped|micro|inner|accum(?:ulation)?"
+    r"|params?|parameters?|weights?|layer|embedding|activation|ema|prev|previous|per|ppo|num)[ _]$",
+    re.IGNORECASE,
+)
+_OF_NO_TRAINING = re.compile(r"(?<!\w)(?:val|valid|validation|eval|dev|test)[ _]$", re.IGNORECASE)
+# Best val loss: 0.3 at epoch 5; Loading the best model, of step 80 (loss 0.3)
+_OF_THE_BEST = re.compile(
+    r"(?:(?!loss|\b(?:step|epoch|iter)).){0,120}(?<![\w'\"])"
+    r"(?:best|lowest|minimum|averaged stats|(?:load|restor|resum)(?:ed|ing))\b(?!-|=|\s?:\s?[\d.])",
+    re.IGNORECASE,
+)
 _OF_THE_WHOLE = frozenset([
     "batch", "avg", "average", "mean", "running", "current", "smoothed", "total", "tot", "overall", "train", "training",
     "step", "epoch", "info", "the", "iter", "global", "and", "final", "last", "with", "has", "reduced", "lm",
+    "minibatch", "mini",
 ])  # fmt: skip
 """Words in front of a loss that leave it the loss."""
 _OF_VALIDATION = frozenset(["val", "valid", "validation", "eval", "evaluation", "dev", "cv"])
+_OF_A_MEAN = frozenset(["avg", "average", "mean", "epoch", "total"])
 # The step in brackets after its epoch: Epoch: [0][ 10/200]; by timm Train: 0 [  50/195 ( 26%)]; by mmengine
 # Epoch(train)  [1][  50/7330]; by Swin Train: [0/300][10/1251]; by DCGAN [0/25][100/1583].
 _BRACKETS = re.compile(
     r"(?:\bepoch(?:\(train\)\s{0,4})?:?\s?\[(\d{1,9})(?:/\d{1,9})?\]|\btrain: (\d{1,9})"
-    r"|(?:\btrain: |^)\[(\d{1,9})/\d{1,9}\])\s{0,4}"
+    r"|(?:\btrain: |^)\[(\d{1,9})/\d{1,9}\]):?\s{0,4}"
     r"\[\s{0,12}(?:batch\s)?\s{0,12}(\d{1,12})\s?/\s{0,12}(\d{1,12})(?:\]| \()",
     re.IGNORECASE,
 )
 # By ESPnet 1epoch:train:1-500batch: and by WeNet TRAIN Batch 0/100 loss
-_EPOCH_AND_BATCH = re.compile(r"(?:\b(\d{1,6})epoch:train:\d{1,9}-|\bTRAIN Batch (\d{1,6})/)(\d{1,9})(?:batch:| loss)")
+_EPOCH_AND_BATCH = re.compile(
+    r"(?:\b(\d{1,6})epoch:train:\d{1,9}-|\bTRAIN (?:\| steps/sec [\d.]{1,12}\| ?)?Batch (\d{1,6})/)"
+    r"(\d{1,9})(?:batch:| loss)"
+)
 # ESPnet's end of an epoch: 1epoch results: [train] iter_time=0.1, loss=99.2, [valid] loss=60.1
 _EPOCH_RESULTS = re.compile(r"\b(\d{1,6})epoch results: .{0,1500}?(?:\[valid\]|$)")
 # The step of an epoch behind its number: Epoch 2: 50/50 loss 1.5, epoch 001:    100 / 2000 loss=5.1
@@ -96,7 +117,8 @@ _ITERATIONS = re.compile(
 # The step after its value: Loss at step 5: 2.4, Training loss (for one batch) at step 0: 68.79; by Megatron
 # validation loss at iteration 10 | lm loss value: 5.1E+00
 _LOSS_AT = re.compile(
-    rf"\bloss(?: \([a-z ]{{1,40}}\))? at (?:step|iteration|iter|batch) (\d{{1,12}})"
+    rf"(?<![\w./-])((?:[a-z][\w()]{{0,20}} ){{0,3}})loss(?: \([a-z ]{{1,40}}\))?"
+    rf" at (?:step|iteration|iter|batch) (\d{{1,12}})"
     rf"(?:\s?[:=]|(?: on [a-z ]{{1,20}})? \| lm loss value:)\s{{0,4}}({_NUMBER})",
     re.IGNORECASE,
 )
@@ -104,12 +126,13 @@ _LOSS_AT = re.compile(
 _BATCHES = re.compile(r"(?<![\w./])(\d{1,12})\s?/\s{0,12}(\d{1,12}) batches\b", re.IGNORECASE)
 # Counts the whole run, whatever else the line counts.
 _GLOBAL_STEP = re.compile(
-    r"(?<![\w./-])(?:train(?:er)?/)?(?:global[_ ]step|num_updates)['\"]?\s?[:=]?\s{0,12}['\"]?(\d{1,12})(?:\.0{1,6})?"
-    r"(?:\s?/\s?(\d{1,12}))?(?![\w.])",
+    rf"(?<![\w./-])(?:train(?:er)?/)?(?:global[_ ]step|num_updates)['\"]?\s?[:=]?\s{{0,12}}['\"]?({_NUMBER})"
+    r"(?:\s?/\s?(\d[\d,]{0,15}))?(?![\w.]|,\d)",
     re.IGNORECASE,
 )
 _OPTIMIZER_STEP = re.compile(
-    rf"(?<![\w./-])(?:global )?step:?\s{{1,12}}({_NUMBER})(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
+    rf"(?<![\w./-])(?:global )?step:?\s{{1,12}}({_NUMBER})(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])"
+    r"(?!\s?(?:ms|s|secs?|seconds|%)(?!\w))",
     re.IGNORECASE,
 )
 # The unit identifies the metric: 233.36 ms, 35149 tok/s, time 192.41ms; seconds per batch as torchvision prints.
@@ -154,20 +177,30 @@ _OF_SEVERAL = re.compile(r"\s?,\s?[-+\d.]")
 _AT_STEP = re.compile(r"[IWEF]\d{4} .{0,80}\.py:\d{1,6}\] \[(\d{1,12})\] \w{1,40}=")
 # Objects inside an object, by what they hold: {'train': {'loss': 2.3}, 'val': {'loss': 2.9}}
 _GROUP = re.compile(
-    r"""['"](train|training|val|valid|validation|eval|evaluation|test|loss|losses)['"]\s?:\s?\{([^{}]{0,1000})\}""",
+    r"""['"](train|training|val|valid|validation|eval|evaluation|test|best|loss|losses)['"]\s?:\s?"""
+    r"""\{([^{}]{0,1000})\}""",
     re.IGNORECASE,
 )
 _KEY = re.compile(r"""(['"])([\w./ -]{1,60})(?=['"]\s{0,4}:)""")
 # A line of a validation: its loss is not the training loss, its counter not a step. A logger may write a time, a level
 # or a rank in front; a loss in front is that of the training.
 _VALIDATION = re.compile(
-    r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s?:"
+    r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)"
+    r"(?: set| results?| metrics| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s?[:|]"
     r"|\s{1,4}accuracy: \d{1,3}\.\d%, avg loss:"  # PyTorch's first tutorial, below its Test Error:
     r"|ppl: [\d.]{1,30}, loss: [\d.]{1,30}\s{0,4}$"  # DeepSpeed-Chat, below its Evaluating perplexity
-    r"|(?:(?!loss).){0,120}(?<![\w./-])(?:(?:val|valid|validation|validating|eval|evaluation|evaluating|test set)"
-    r"(?: results?| metrics)?(?:\s?[]|)]|\s(?:epoch|step|iter)\b| \(step"
-    r"|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s)"
-    r"|[(\[]test[)\]]|test: \[|\btest (?:epoch|step|iter)\b|cv batch|valid on '|validation loss at)"
+    r"|(?:(?!loss).){0,120}(?<![\w./-])"
+    r"(?:(?:val|valid|validate|validation|validating|eval|evaluate|evaluation|evaluating|test set|dev set"
+    r"|test results?|test metrics)"
+    r"(?: results?| metrics)?(?:\s?[]|)]|\s(?:epoch|step|iter|batch(?! size))\b| \(step"
+    r"|\s\[?\s{0,6}\d{1,12}\s?/\s{0,6}\d"
+    r"|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s|\s[-=*#]{2})"
+    r"|(?:val|valid|validation|eval|evaluation)_(?:step|iter|iteration|batch)\b"
+    r"|(?:evaluat|validat)ing: \d|dev(?: set)? ?: loss"
+    r"|[(\[]test[)\]]|test(?: \(\w{1,20}\))?: \[|\btest (?:epoch|step|iter)\b|cv (?:\| .{0,30})?batch|valid on '"
+    r"|(?:val|valid|validation|eval|evaluation|test|dev) loss at"
+    r"|testing(?:\s?:(?!\s?\d)| (?:epoch|step|iter|batch)\b)"
+    r"|saving dict for global step)"  # TensorFlow's estimators, at the end of an evaluation
     # The function that logs (loguru), the event of structlog, and a pair that says it.
     r"|.{0,120}(?:\| [\w.<>]{1,80}:(?!\w{0,40}train)(?:\w{0,30}_)?"
     r"(?:val|validate|validation|eval|evaluate|evaluation|evaluator)(?:_\w{1,30})?:\d{1,6} - "
@@ -203,7 +236,7 @@ _ONE_COMMA = re.compile(r"[-+]?\d{1,3},\d{3}")
 _POINT_FOR_COMMA = re.compile(r"\d{1,3}\.\d{3}")
 # step 10: {'loss': 0.5}
 _STEP_OF_OBJECT = re.compile(
-    r"[^{]{0,100}\b(?:step|iter|iteration):? (\d{1,12})\b[^{]{0,20}\{['\"]"
+    r"[^{]{0,100}\b(?:step|iter|iteration):?\s{1,8}(\d{1,12})\b[^{]{0,80}\{['\"]"
     r"|.{0,400}['\"](?:message|msg|event)['\"]\s?:\s?['\"][^'\"]{0,100}?\b(?:step|iter|iteration)[:=]? ?(\d{1,12})\b",
     re.IGNORECASE,
 )
@@ -216,11 +249,12 @@ _QUOTED = re.compile(
     rf"""['"]([\w./ -]{{1,60}})['"]\s{{0,4}}:\s{{0,4}}['"]?({_NUMBER}){_NO_TIME}(?![\w.:-]|/\d{{1,4}}/)""",
     re.IGNORECASE,
 )
+_LOSS_OF_STEPS = re.compile(r"['\"]loss['\"]")
 _NAMES = {
     "loss": "loss", "train_loss": "loss", "training_loss": "loss", "lm_loss": "loss", "total_loss": "loss",
     "loss_train": "loss", "train_loss_step": "loss", "reduced_train_loss": "loss", "loss_train_total": "loss",
     "losses_total_loss": "loss", "step_loss": "loss", "train_ce_loss": "loss", "train_crossentropyloss": "loss",
-    "avr_loss": "loss",
+    "avr_loss": "loss", "loss_step": "loss",
     "val_loss": "val_loss", "eval_loss": "val_loss", "valid_loss": "val_loss", "validation_loss": "val_loss",
     "loss_val": "val_loss", "loss_valid": "val_loss", "loss_validation": "val_loss", "loss_eval": "val_loss",
     "val_loss_epoch": "val_loss", "valid_loss_epoch": "val_loss", "validation_loss_epoch": "val_loss",
@@ -267,7 +301,11 @@ _TELLING = frozenset(
 )
 _RESULTS = frozenset(["loss", "val_loss", "val_acc1", "val_accuracy", "eval_accuracy", "test_accuracy"])
 """Names that a training alone prints."""
-_FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "ms": 1e-3}
+_OPTIONS = frozenset(["batch_size", "weight_decay", "num_workers", "seed", "dropout", "epochs", "num_epochs"])
+"""Names of settings, which a training prints with its learning rate when it begins."""
+_FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "ms": 1e-3, "msec": 1e-3, "msecs": 1e-3,
+            "millisecond": 1e-3, "milliseconds": 1e-3}  # fmt: skip
+_DURATIONS = frozenset(["ms", "msec", "msecs", "millisecond", "milliseconds", "s", "sec", "secs", "seconds"])
 
 
 def recognise(line: str) -> Optional[Record]:
@@ -286,6 +324,8 @@ def recognise(line: str) -> Optional[Record]:
         return {"val_acc1": _value(result.group(1))}
     if _RUN_TABLE.match(line) or line.lstrip().startswith("wandb:") or _SETTINGS.match(line):
         return None  # a mean, the end of the run, or its settings
+    if _OF_THE_BEST.match(line):
+        return None  # of an earlier step; or a mean, also of a validation (DETR)
     found = _whole_line(line)
     if found is None:
         return None
@@ -297,7 +337,7 @@ def recognise(line: str) -> Optional[Record]:
             found["step"] = steps
     trained = not found.keys().isdisjoint(_RESULTS) or bool(_SPLITS.search(line) or _EVALUATED.match(line))
     steps = not found.keys().isdisjoint(("step", "epoch"))
-    tells = not _TELLING.isdisjoint(found) and (steps or "accuracy" in found)
+    tells = not _TELLING.isdisjoint(found) and (steps or "accuracy" in found) and _OPTIONS.isdisjoint(found)
     part = steps and any(name.endswith("_loss") or name.startswith("loss_") for name in found)
     return found if trained or tells or part else None
 
@@ -321,7 +361,7 @@ def _ungrouped(group: "re.Match[str]") -> str:
         return _KEY.sub(lambda key: f"{key.group()}_loss", group.group(2))
     if of.startswith("train"):
         return group.group(2)
-    kind = "test" if of == "test" else "val"
+    kind = of if of in ("test", "best") else "val"
     return _KEY.sub(lambda key: f"{key.group(1)}{kind}_{key.group(2)}", group.group(2))
 
 
@@ -341,8 +381,10 @@ def _whole_line(line: str) -> Optional[Record]:
     above = _STEP_OF_OBJECT.match(line)
     if above and found:
         put(found, "step", above.group(1) or above.group(2))
-    if "train_runtime" in found:
-        return None  # Trainer's summary: its loss is the mean over the whole training
+    # Trainer's summary: its loss is the mean over the whole training. With include_num_input_tokens_seen, each line has
+    # the time; it names the loss of its steps "loss".
+    if "train_runtime" in found and not _LOSS_OF_STEPS.search(line):
+        return None
     evaluated = _EVALUATED.match(line) if found.keys() - {"step", "steps"} else None
     if evaluated:
         put(found, "epoch", evaluated.group(1))
@@ -351,12 +393,12 @@ def _whole_line(line: str) -> Optional[Record]:
         _unquoted(found, line)
     if counted and not counted.group(2):
         found.pop("steps", None)
-    if _VALIDATION.match(line):
+    if "validate_step" in found:  # torchtitan, whose loggers write in front of it
+        found = {**_validation(found, line), "step": found["validate_step"]}
+    elif _VALIDATION.match(line):
         found = _validation(found, line)
     elif "loss" in found and _VALIDATES.match(line):
         found = {"val_loss": found.pop("loss"), **found}
-    elif "validate_step" in found:  # torchtitan, whose loggers write in front of it
-        found = {**_validation(found, line), "step": found["validate_step"]}
     return found
 
 
@@ -378,8 +420,11 @@ def _unquoted(found: Record, line: str) -> None:
     in_epoch = _count(found, line)
     put_losses(found, line)
     for match in _SPACED.finditer(line):
-        name, number, total = match.groups()
-        put(found, name, number, total, "ms" if name.lower() == "ms/batch" else None)
+        name, number, total, unit = match.groups()
+        before = line[max(0, match.start() - 20) : match.start()]
+        of_training = not name.lower().startswith("acc") or not _OF_NO_TRAINING.search(before)
+        if of_training and not _OF_ANOTHER.search(before):
+            put(found, name, number, total, "ms" if name.lower() == "ms/batch" else unit)
     for at, match in enumerate(_PAIR.finditer(line)):
         several = "[" in match.group() and bool(_OF_SEVERAL.match(line, match.end()))
         if several and canonical(match.group(1))[0].endswith("loss"):
@@ -388,7 +433,7 @@ def _unquoted(found: Record, line: str) -> None:
             in_epoch and match.start() <= in_epoch.start() < match.end()
         ):
             put(found, *match.groups())
-    if "train_time" in found and "epoch" in found:
+    if "train_time" in found and _EPOCH_AND_BATCH.search(line):
         found["step_time"] = found.pop("train_time")  # ESPnet's iter_time is that of the data
     for match in () if "step" in found else _BATCH.finditer(line):
         put(found, "step", *match.groups())
@@ -426,17 +471,25 @@ def put_losses(found: Record, line: str) -> None:
     for match in _SPACED_LOSS.finditer(line):
         if match.group(2).isdigit() and _DECIMAL_BEHIND.match(line, match.end()):
             continue  # Tacotron 2: Train loss 10 0.512, the step before it
-        words = match.group(1).lower().replace("_", " ").split()
-        parts = [word for word in words if word not in _OF_THE_WHOLE]
-        validates = bool(parts) and _OF_VALIDATION.issuperset(parts)
-        put(found, "val_loss" if validates else "_".join([*(parts[-2:] or words), "loss"]), match.group(2))
+        put(found, _loss_of(match.group(1).lower().replace("_", " ").split()), match.group(2))
+
+
+def _loss_of(words: List[str]) -> str:
+    """The name of a loss with these words in front of it."""
+    parts = [word for word in words if word not in _OF_THE_WHOLE]
+    validates = bool(parts) and _OF_VALIDATION.issuperset(parts)
+    return "val_loss" if validates else "_".join([*(parts[-2:] or words), "loss"])
 
 
 def _name_loss(found: Record) -> None:
-    """Call the mean loss of a line that has no other the loss."""
-    wholes = [name for name in found if name.endswith("_loss") and _OF_THE_WHOLE.issuperset(name.split("_")[:-1])]
+    """Call the mean loss of a line that has no other the loss; the same of a validation."""
+    losses = [(name, set(name.split("_")[:-1])) for name in found if name.endswith("_loss")]
+    wholes = [name for name, words in losses if _OF_THE_WHOLE.issuperset(words)]
     if wholes and "loss" not in found:
         found["loss"] = found.pop(wholes[0])
+    of_validation = [name for name, words in losses if set() < words - _OF_A_MEAN <= _OF_VALIDATION]
+    if of_validation and "val_loss" not in found:
+        found["val_loss"] = found.pop(of_validation[0])
 
 
 def _count(found: Record, line: str) -> "Optional[re.Match[str]]":
@@ -458,12 +511,12 @@ def _count(found: Record, line: str) -> "Optional[re.Match[str]]":
         put(found, "step", marked.group(1))
     at = _LOSS_AT.search(line)
     if at:
-        put(found, "step", at.group(1))
-        put(found, "loss", at.group(2))
-    optimizer = _OPTIMIZER_STEP.search(line)
-    if optimizer:
+        put(found, "step", at.group(2))
+        put(found, _loss_of(at.group(1).lower().split()), at.group(3))
+    for optimizer in _OPTIMIZER_STEP.finditer(line):
         # Where both are shown, iterations are parts of a step (gradient accumulation).
-        put(found, "step", *optimizer.groups())
+        if not _OF_ANOTHER.search(line[max(0, optimizer.start() - 20) : optimizer.start()]):
+            put(found, "step", *optimizer.groups())
     return in_epoch
 
 
@@ -516,7 +569,11 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
         return  # "1 day, 2:33:44" would be a 1
     if _ONE_COMMA.fullmatch(number) and (name.endswith("loss") or name in _DECIMALS):
         return
-    if name == "step" and (_POINT_FOR_COMMA.fullmatch(number) or number.startswith("-")):
+    if name == "step" and unit in _DURATIONS:
+        name = "step_time"
+    if name in ("step", "epoch") and (number.startswith("-") or unit == "%" or unit in _DURATIONS):
+        return
+    if name == "step" and _POINT_FOR_COMMA.fullmatch(number):
         return
     value = _value(number)
     # Seconds since 1970, in 2001: a number under such a name that is not smaller is a time of day, and no duration
@@ -524,6 +581,8 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
         return
     if name == "step" and isinstance(value, float) and value.is_integer():
         value = int(value)  # 1e3
+    if name in ("step", "steps") and not isinstance(value, int):
+        return
     factor = _FACTORS.get(unit or unit_of_name)
     if factor is not None and not isinstance(value, str):
         value = round(value * factor, 9)

@@ -278,6 +278,8 @@ class Ranks:
                 self._fail_once(rank, "exception", words["type"], words["message"], None, at)
         if code is not None and code > 0 and rank not in self.failed:
             said = (said or deaths.said(self._log(rank), code)).strip()[:MESSAGE_LIMIT]
+        elif code is not None and code < 0 and rank not in self.failed:
+            said = deaths.crash(self._log(rank), code)[:MESSAGE_LIMIT]
         death = Death(t=stamp(), e="death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at)
         if said:
             death["said"] = said
@@ -288,7 +290,8 @@ class Ranks:
                 death["oom"] = evidence
         self._say(death)
         if code is not None and code < 0:
-            self._fail_once(rank, "signal", procs.signal_name(-code), f"killed by {procs.signal_name(-code)}", code, at)
+            name = procs.signal_name(-code)
+            self._fail_once(rank, "signal", name, f"killed by {name}{said and ': ' + said}", code, at)
         else:
             self._fail_once(rank, "exit", "", f"ended with exit code {code}{said and ': ' + said}", code, at)
 

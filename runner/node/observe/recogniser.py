@@ -35,11 +35,17 @@ _HEADED = re.compile(r"(\d{1,6})\|(\d{1,12})\|")
 _COLUMNS = re.compile(r"\s{1,12}Epoch\s{1,12}GPU_mem((?:\s{1,12}[\w-]{1,20}){1,12})\s*$")
 _ROW = re.compile(r"\s{1,12}(\d{1,6})/(\d{1,6})\s{1,12}[\d.]{1,12}[GM]((?:\s{1,12}[\d.]{1,12}){1,12})$")
 _TRAINING = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
-_NOT_TRAINING = re.compile(r"val(?!ue)|test|eval|predict|sanity", re.IGNORECASE)
+_NOT_TRAINING = re.compile(r"val(?!ue)|test|eval|predict|sanity|\bdev\b", re.IGNORECASE)
+# Bars of what comes before a training, which may name it: Loading train data, Tokenizing train split
+_PREPARES = re.compile(
+    r"load|fetch|token|process|prepar|read|cach|map|filter|generat|extract|convert|pack|index|build|encod|download",
+    re.IGNORECASE,
+)
 # Lightning's title, which names neither the first nor the last epoch.
 _UNCOUNTED_EPOCH = re.compile(r"epoch (\d{1,6})$", re.IGNORECASE)
 _OF_EPOCHS = re.compile(r"(?:\w{1,20} )?epochs?$", re.IGNORECASE)
-_EPOCH = re.compile(r"epoch\s{0,4}\[?(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
+_OVER_EPOCHS = re.compile(r"(?:\w{1,20} )?epochs$", re.IGNORECASE)
+_EPOCH = re.compile(r"epoch\s{0,4}[:=]?\s{0,4}\[?\s{0,4}(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
 
 
 class Bars:
@@ -62,6 +68,8 @@ class Bars:
         self._epoch = 0
         self._earlier = 0
         """Steps of the epochs before this one, each of which had a bar of its own."""
+        self._confirmed = False
+        """Whether a loss was shown in the bars that count, or while they did: a script may go through files before."""
         self._columns: List[str] = []
         self._rows_from_0 = False
         self._title = ""
@@ -89,19 +97,30 @@ class Bars:
             if not self._heading:
                 return {}
             title = self._heading
-        found = pairs(rest or "") or self._in_title(title) or recognise(line[bar.end() :]) or {}
+        found = pairs(rest or "")
+        put_losses(found, rest or "")
+        found = found or self._in_title(title) or recognise(line[bar.end() :]) or {}
         found.pop("v_num", None)  # of Lightning's bars: the number of its log folder
         trains = any(name.endswith("loss") for name in found)
+        self._give_up(int(total or 0), title, trains=trains)
         if not self._counts(title, int(total or 0), trains) or (bar.re is _KERAS and not trains):
             return {}
         if _OTHER_UNIT.search(bar.group()):
             return found
+        if _OVER_EPOCHS.match(title):
+            return {**found, "epoch": int(done)}
         epochs = _EPOCH.search(title) if bar.re is _RICH and "it/s" in bar.group() else None
+        self._confirmed = self._confirmed or trains
         if epochs and epochs.group(2):
             found.update(self._by_lightning(int(done), int(total or 0), *map(int, epochs.groups())))
         else:
             found.update(self._progress(int(done), int(total or 0), title))
         return found
+
+    def confirm(self, record: Record, line: str) -> None:
+        """Note that the bars so far are those of the training, where a line has a loss or ends the training."""
+        shows = not record.keys().isdisjoint(("loss", "val_loss")) or "train_runtime" in line
+        self._confirmed = self._confirmed or (shows and self.step is not None)
 
     def step_at(self, line: str) -> Optional[int]:
         """The step that the bar of the training shows in a line, None where it is not this bar or has gone back."""
@@ -122,12 +141,20 @@ class Bars:
                 put(found, name, number)
         return found
 
+    def _give_up(self, total: int, title: str, *, trains: bool) -> None:
+        """Forget bars that were not of the training: they showed no loss, are over, and others follow."""
+        over = self.step is not None and (not self._total or self.step - self._earlier == self._total)
+        follows = (trains or not title) and not _NOT_TRAINING.search(title) and total != self._total
+        if over and follows and not self._confirmed:
+            self.step, self._total, self._earlier = None, 0, 0
+
     def _counts(self, title: str, total: int, trains: bool) -> bool:
         if trains or _NOT_TRAINING.search(title):
             return not _NOT_TRAINING.search(title)
         if _OF_EPOCHS.match(title):
             return False  # around the bar of each epoch
-        return (not title or bool(_TRAINING.search(title))) and (self.step is None or total == self._total)
+        named = bool(_TRAINING.search(title)) and (_EPOCH.search(title) or not _PREPARES.search(title))
+        return (not title or bool(named)) and (self.step is None or total == self._total)
 
     def _by_lightning(self, done: int, total: int, epoch: int, newest: int) -> Record:
         """Epochs count from 0 and the last epoch's number is shown: any bar gives the step and the total."""
@@ -256,10 +283,10 @@ _ESCAPES = re.compile(
 
 
 # What a launcher writes before a rank's lines: [rank0]: by torch, [default0]: by torchrun, [1,0]<stdout>: by mpirun,
-# (TaskRunner pid=9) by Ray.
+# (TaskRunner pid=9) by Ray, 12: by srun --label.
 _RANK = re.compile(
     r"^(?:\[(?:rank|default|\d{1,6},)\s?\d{1,6}\](?:<std(?:out|err)>)?:\s?"
-    r"|\(\w{1,60} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) )",
+    r"|\(\w{1,60} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) |\s{0,4}\d{1,5}: )+",
     re.IGNORECASE,
 )
 # The lines of a report of JSON over several lines, in which an object holds others.
@@ -335,6 +362,7 @@ class Recogniser:
         if above:
             self._above = {}
             put(self._above, "step", *above.groups())
+        self._bars.confirm(record or {}, text)
         if record is None:
             return None
         if text[:1].isspace() and "step" not in record:
@@ -402,7 +430,8 @@ class Recogniser:
             return
         named = _EPOCH.search(text)
         epochs = int(named.group(2) or 0) if named else 0
-        first = 1 if epochs else first_epoch(text)
+        first = first_epoch(text)
+        first = 1 if epochs and first is None else first
         if first is not None and self._from_0:
             first = 0
         before = 0 if first is None else epoch - first
@@ -417,7 +446,7 @@ class Recogniser:
             self._earlier = int(before) * total
             self._lay_in_share = False
         elif epoch > self._epoch and (
-            step < self._step or (step == self._step and (step == total or (first is not None and not whole)))
+            step < self._step or (step == self._step and step == total) or (first is not None and not whole)
         ):
             self._earlier += self._total
         self._epoch, self._step, self._total = float(epoch), step, total
@@ -432,7 +461,8 @@ class Recogniser:
 
     def _count_on_without_total(self, record: Record, step: int, epoch: int) -> None:
         """Continue a counter that begins again with an epoch at the greatest step seen: the run has made more."""
-        if "loss" in record and "val_loss" not in record:
+        trains = not record.keys().isdisjoint(("loss", "samples_per_s", "tokens_per_s", "steps_per_s"))
+        if trains and "val_loss" not in record:
             if epoch > self._epoch and step <= self._step:
                 self._earlier += self._step
             self._epoch, self._step = epoch, step
