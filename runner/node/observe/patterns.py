@@ -74,7 +74,8 @@ _OF_NO_TRAINING = re.compile(r"(?<!\w)(?:val|valid|validation|eval|dev|test)[ _]
 # Best val loss: 0.3 at epoch 5; Loading the best model, of step 80 (loss 0.3)
 _OF_THE_BEST = re.compile(
     r"(?:(?!loss|\b(?:step|epoch|iter)).){0,120}(?<![\w'\"])"
-    r"(?:best|lowest|minimum|averaged stats|(?:load|restor|resum)(?:ed|ing))\b(?!-|=|\s?:\s?[\d.])",
+    r"(?:best|lowest|minimum|averaged stats|(?<!data )(?:load|restor|resum)(?:ed|ing)(?! time|\s?[\d.]))\b"
+    r"(?!-|=|\s?:\s?[\d.])",
     re.IGNORECASE,
 )
 _OF_THE_WHOLE = frozenset([
