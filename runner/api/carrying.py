@@ -350,10 +350,17 @@ def _check_script(profile: Profile, found: Collected) -> None:
     if path in ("", ".") or path in paths or f"{path}/__main__.py" in paths:
         return
     place = f"{found.folder}/{printable(path)}"
-    why = next((one.why for one in found.omitted if one.path in (printable(path), f"{printable(path)}/")), "")
-    if why:
-        raise InputError(f"the script is not sent: {why}", "Add it to job.sync.include.", place=place)
-    cure = "Correct job.script, which starts at the folder of job.sync; git must not ignore it."
+    above = [printable(str(one)) for one in PurePosixPath(path).parents]
+    left_out = {printable(path), *(f"{one}/" for one in (printable(path), *above))}
+    omitted = next((one for one in found.omitted if one.path in left_out), None)
+    if omitted:
+        cure = f"Add {omitted.path} to job.sync.include."
+        if omitted.why.startswith("excluded"):
+            cure = "Remove that from job.sync.exclude, or from .disttuiignore."
+        elif omitted.why.startswith("a link"):
+            cure = "Name the file itself, or put it in place of the link."
+        raise InputError(f"the script is not sent: {omitted.why}", cure, place=place)
+    cure = "Correct job.script, which starts at the folder of job.sync."
     raise InputError("the script is not among the files that job.sync sends", cure, place=place)
 
 

@@ -25,6 +25,8 @@ from disttui.runner.transport import Stream
 UNKNOWN = 255
 """The exit code of a command that was killed, as that of ssh."""
 _SILENCE = 0.5
+_AHEAD = 64
+"""Pieces of output that wait to be printed; beyond them, commands wait on their hosts."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def execute(viewer: Viewer, places: Sequence[ExecPlace], command: Sequence[str])
     if any("\n" in word for word in command):
         raise InputError("the command contains a line break", "Put it into a script on the hosts and run that.")
     line = command[0] if len(command) == 1 else shlex.join(command)
-    heard: queue.SimpleQueue[ExecLine | ExecEnded] = queue.SimpleQueue()
+    heard: queue.Queue[list[ExecLine] | ExecEnded] = queue.Queue(_AHEAD)
     over = threading.Event()
     for place in places:
         threading.Thread(target=_run, args=(viewer, place, line, heard, over), daemon=True).start()
@@ -82,8 +84,11 @@ def execute(viewer: Viewer, places: Sequence[ExecPlace], command: Sequence[str])
     try:
         while left:
             one = heard.get()
-            left -= isinstance(one, ExecEnded)
-            yield one
+            if isinstance(one, ExecEnded):
+                left -= 1
+                yield one
+            else:
+                yield from one
     finally:
         over.set()
         deadline = time.monotonic() + 5
@@ -131,7 +136,7 @@ def open_shell(viewer: Viewer, place: ExecPlace) -> int:
 
 
 def _run(
-    viewer: Viewer, place: ExecPlace, line: str, heard: queue.SimpleQueue[ExecLine | ExecEnded], over: threading.Event
+    viewer: Viewer, place: ExecPlace, line: str, heard: queue.Queue[list[ExecLine] | ExecEnded], over: threading.Event
 ) -> None:
     name, token = place.host.name, f"disttui-exec-{secrets.token_hex(8)}"
     lines = LineMaker()
@@ -139,7 +144,7 @@ def _run(
         connection = viewer.connector(place.ssh_config).connect(place.host.endpoint)
         try:
             # The command arrives by standard input: login shells read the same words in different ways.
-            stream = connection.run(f"exec sh -c 'read -r line; eval \"$line\"' {token}")
+            stream = connection.run(f"exec sh -c 'read -r line; shift; eval \"$line\"' sh {token}")
             steps = [f"cd {_folder(place.folder)}"] if place.folder else []
             script = " && ".join([*steps, *([f"{{ {place.activate}; }}"] if place.activate else []), f"{{ {line}; }}"])
             stream.write(f"exec 2>&1 </dev/null; {script}\n".encode())
@@ -148,8 +153,7 @@ def _run(
                     data = stream.read(65536, _SILENCE)
                 except TimeoutError:
                     continue
-                for text in lines.feed(data) if data else lines.flush():
-                    heard.put(ExecLine(name, text))
+                heard.put([ExecLine(name, text) for text in (lines.feed(data) if data else lines.flush())])
                 if not data:
                     break
             if over.is_set():

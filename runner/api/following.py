@@ -17,7 +17,7 @@ from disttui.runner.hosts.link import Link
 from disttui.runner.runs import remote
 from disttui.runner.runs.contents import EventLine
 from disttui.runner.runs.following import Following, Wishes
-from disttui.runner.runs.registry import KnownRun, mirror_of, refuse_sandbox
+from disttui.runner.runs.registry import KnownRun, mirror_of, profile_of, refuse_sandbox
 from disttui.runner.runs.remote import REACH, Beginning, fill_all, missing, removed, sync, without_folders
 from disttui.runner.runs.replay import Replay
 from disttui.runner.runs.replay import replay as fold_mirror
@@ -140,10 +140,9 @@ def try_rules(viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, l
         InputError: The profile is wrong, or there is no metric to judge.
     """
     from disttui.runner.api.log_lines import LineFilter, LogLines, logs
-    from disttui.runner.api.rerunning import again
     from disttui.runner.protocol.watch import Judge
 
-    rules = again(run, overrides).profile.watch.rules()
+    rules = profile_of(run, overrides).watch.rules()
     if not rules:
         raise InputError("every rule of `watch` is off", "Set one: --set watch.spike=notify.")
     found = replay(viewer, run, local=local)

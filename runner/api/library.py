@@ -114,7 +114,11 @@ def script_job(script: Path, args: Sequence[str] = ()) -> dict[str, object]:
 
     That is the current folder where the script lies in it, since imports and data are written for it; else its own.
     """
-    here, path = Path.cwd().resolve(), script.resolve()
+    path = script.resolve()
+    try:
+        here = Path.cwd().resolve()
+    except OSError:  # it has been deleted
+        here = path.parent
     whole = Path.home().resolve().is_relative_to(here)  # the home folder, or one above it
     folder = here if path.is_relative_to(here) and not whole else path.parent
     job: dict[str, object] = {"script": str(path.relative_to(folder)), "sync": str(folder)}

@@ -79,6 +79,9 @@ def again(
         kept = origin.code if origin else None
         code = collect_code(profile, folder=Path(kept.folder) if kept and kept.tree else None)
     elif profile.job.sync:
+        if any(one.strip().startswith("job.sync") for one in overrides):
+            cure = "Add --latest to send the folder as it is now."
+            raise InputError(f"job.sync cannot be changed: the code is that of {short(run.run)}", cure)
         code = recorded_code(run)
     return Again(
         run.run, profile, run.source, run.sandbox, run.ssh_config, run.adopted,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import disttui
 from disttui.runner.cli.check import is_profile
 from disttui.runner.cli.options import TRUST, complete_hosts, emit_line, example, load_profile, viewing, wants_json
 from disttui.runner.errors import InputError
@@ -48,9 +49,10 @@ class _AfterDashes(click.Command):
 def exec_(ctx: click.Context, targets: tuple[str, ...], trust_profile: bool) -> None:
     """Run a command on all hosts at the same time.
 
-    Every line is printed with its host. A PROFILE's command runs in its working folder, after its `activate`; a RUN is
-    one that is known here. One word after -- is a line for sh, several are passed unchanged. The exit code is the
-    highest of all hosts; a host that cannot be reached counts as 1. Ctrl-C kills the command everywhere.
+    Every line is printed with its host. A PROFILE's command runs in its working folder (with `job.sync`, in the home),
+    after its `activate`; a RUN is one that is known here, such as @latest. One word after -- is a line for sh, several
+    are passed unchanged. The exit code is the highest of all hosts; a host that cannot be reached counts as 1. Ctrl-C
+    kills the command everywhere.
     """
     from disttui.runner.api.executing import ExecEnded, execute
 
@@ -110,13 +112,21 @@ def _shell_place(target: str, *, trusted: bool) -> ExecPlace:
             if place.host.name == last:
                 return place
         raise InputError(f"the profile has no host {last!r}", "Name one of its hosts.", place=name)
-    return _places([target], trusted=trusted)[0]
+    places = _places([target], trusted=trusted)
+    if len(places) > 1 and not is_profile(target):
+        raise InputError(
+            "a shell is for one host", f"Run a command on several: disttui exec {quote(target)} -- COMMAND"
+        )
+    return places[0]
 
 
 def _run(target: str) -> KnownRun | None:
     """Find a known run by its id. Returns None for anything else: a host's name may look like the start of an id."""
     from disttui.runner.runs.registry import find_run, run_names
 
+    if target in ("@latest", "@failed"):
+        with viewing() as viewer:
+            target = disttui.find_run(viewer, target).run
     if not re.search("-[0-9a-f]{2,}$", target) or not any(name.startswith(target) for name in run_names(os.environ)):
         return None
     run = find_run(target, os.environ)
@@ -127,11 +137,15 @@ def _run(target: str) -> KnownRun | None:
 
 def _places(targets: Sequence[str], *, trusted: bool) -> list[ExecPlace]:
     from disttui.runner.api.executing import ExecPlace
+    from disttui.runner.hosts.discovery import spread
     from disttui.runner.profile.sections import parse_host
 
     if len(targets) == 1 and (run := _run(targets[0])):
         return [ExecPlace(host.as_host(), ssh_config=run.ssh_config) for host in run.hosts]
     if len(targets) == 1 and is_profile(targets[0]):
         profile = load_profile(targets[0], (), trusted=trusted)
-        return [ExecPlace(host, profile.workdir(node), host.activate or "") for node, host in enumerate(profile.hosts)]
-    return [ExecPlace(parse_host(name)) for name in dict.fromkeys(targets)]
+        # The copies of job.sync belong to runs.
+        folders = ["" if profile.job.sync else profile.workdir(node) for node in range(len(profile.hosts))]
+        return [ExecPlace(host, folders[node], host.activate or "") for node, host in enumerate(profile.hosts)]
+    names = [name for target in targets for name in spread(target)]
+    return [ExecPlace(parse_host(name)) for name in dict.fromkeys(names)]

@@ -32,12 +32,28 @@ from disttui.runner.ids import short
 from disttui.runner.text import clean, quote
 
 
+class _WithArguments(click.Command):
+    """Says where the arguments of a script belong."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As any command. Raises InputError for an option of the script among its own."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if not any(word.endswith(".py") for word in given):
+                raise
+            cure = f"The script's follow --, as in: disttui run train.py --hosts box1 -- {error.option_name} …"
+            raise InputError(f"{error.option_name} is not an option of disttui run", cure) from None
+
+
 @click.command(
+    cls=_WithArguments,
     epilog=example(
         "disttui run 2node --sandbox",
         "disttui run mine.yaml --set job.args.lr=1e-3",
         "disttui run train.py --hosts box1,alice@box2 -- --lr 1e-3",
-    )
+    ),
 )
 @profile_options
 @start_options

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from disttui.runner.diagnose.cause import Failure, RootCause
 from disttui.runner.formatting import amount, gibibytes
+from disttui.runner.ids import short
 from disttui.runner.protocol import events
 from disttui.runner.protocol.telemetry import Telemetry
 from disttui.runner.runs.state import RunState
@@ -641,9 +642,12 @@ def _missing_module(state: RunState, cause: RootCause) -> Hint | None:
     if not found:
         return None
     name, where = clean(found.group(1)), _where(state, cause, found.group(0))
+    own = "; your own must be sent by `job.sync`, and lie beside the script or in PYTHONPATH (`job.env`)"
+    own = own if _is_sent(state, failure) else ""
     return Hint(
         "module missing",
-        f"{where} has no module {name} for the Python that is used there: install it, or set `python:` or `activate:`.",
+        f"{where} has no module {name} for the Python that is used there: install it, or set `python:` or `activate:`"
+        f"{own}.",
     )
 
 
@@ -691,10 +695,16 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
         return Hint("folder missing", f"{where} cannot write {path}, whose folder does not exist: {cure}.")
     # Attempt 1 had all that it needs from the beginning on.
     written = f"attempt {cause.attempt - 1} may have ended before it was written; else " if cause.attempt > 1 else ""
-    return Hint(
-        "file missing",
-        f"{where} {lack} {path or 'the file'}: {written}copy it there, or use a folder that all hosts share.",
-    )
+    cure = "copy it there, or use a folder that all hosts share"
+    if path and (path[0] not in "/~" or f"/{state.run}/code/" in path) and _is_sent(state, failure):
+        cure = f"job.sync has not sent it (`disttui runs show --code {short(state.run)}` lists what it has): name it "
+        cure += "in `job.sync.include` or `data`"
+    return Hint("file missing", f"{where} {lack} {path or 'the file'}: {written}{cure}.")
+
+
+def _is_sent(state: RunState, failure: Failure) -> bool:
+    """Whether the failed code is the run's own copy, by its name in the traceback."""
+    return bool(re.search(rf'File "[^"\n]*/{re.escape(state.run)}/', failure.traceback))
 
 
 def _where(state: RunState, cause: RootCause, words: str) -> str:

@@ -212,6 +212,19 @@ class Link:
             if future is not None and not future.done():
                 future.set_exception(LinkLostError(self.host, f"the link broke: {error}"))
 
+    def _beat(self) -> None:
+        """Show the host that this viewer lives; what is being sent to it shows that as well.
+
+        A host that takes nothing more must not keep the reader here, which finds that it is silent.
+        """
+        if self._write_lock.acquire(blocking=False):
+            try:
+                self._stream.write(pack_json({"beat": time.time()}))
+            except (ConnectionError, OSError):
+                pass  # the reader finds it as well
+            finally:
+                self._write_lock.release()
+
     def _read(self, rest: bytes) -> None:
         reason = "the host closed the channel"
         beaten = 0.0
@@ -221,7 +234,7 @@ class Link:
                 now = time.monotonic()
                 if now - beaten >= 1.0:
                     beaten = now
-                    self._send({"beat": time.time()})
+                    self._beat()
                 try:
                     data = self._stream.read(_MOST, 1.0)
                 except TimeoutError:

@@ -124,7 +124,7 @@ class Sync(Model):
     """What to leave out, as in .gitignore without `!`, such as [data/, "*.bin"]; the folder's .disttuiignore may list
     more."""
     include: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
-    """What to send although it is large, looks like a secret, or is left out without git."""
+    """What to send although git ignores it, it is large, looks like a secret, or is left out by default."""
     max: f.FileSize = 100 * 10**6
     """Larger files are left out."""
 

@@ -82,7 +82,7 @@ def ignored(folder: Path) -> list[str]:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    body = pattern.removesuffix("/")
+    body = re.sub(r"^\./", "/", pattern).removesuffix("/")  # git takes ./data for no path at all
     parts = body.removeprefix("/").split("/")
     text = "" if "/" in body else "(?:.*/)?"
     for part in parts[:-1]:
@@ -102,14 +102,21 @@ DEFAULTS = (
     "*.ckpt", ".mypy_cache/", ".ruff_cache/", ".pytest_cache/", ".ipynb_checkpoints/", ".DS_Store",
 )  # fmt: skip
 """Left out of a folder that is not in a git repository."""
+_LEFTOVERS = ("__pycache__/", "*.pyc", "node_modules/", *DEFAULTS[-5:])
+"""Of these, what is left out also of a git repository that does not ignore it, unless it is tracked."""
+_BY_GIT = "ignored by git"
+_NAMED = 10
+"""Of what git ignores."""
 MOST = 100 * 10**6
 """Bytes above which a file is left out unless `job.sync.max` says otherwise."""
 _SECRET_NAMES = re.compile(
-    r"\.env(\..+)?|\.?netrc|\.pgpass|\.htpasswd|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.+\.(p12|pfx|jks|keystore|ppk|kdbx)"
+    r".*\.env(\..+)?|\.envrc|\.?netrc|\.pgpass|\.htpasswd|\.pypirc|(\.git-)?credentials|credentials\.json"
+    r"|client_secret.*\.json|secrets\.(json|toml|ya?ml)|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.+\.(p12|pfx|jks|keystore|ppk|kdbx)"
 )
 _NO_SECRETS = re.compile(r".+\.(example|sample|template|dist)")
-_PRIVATE_KEY = re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----")
-_HEAD = 4096
+_PRIVATE_KEY = re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----(\s|\\[nr])")
+"""With the line break behind it, also as in JSON: source code that looks for keys holds the words alone."""
+_HEAD = 1 << 16
 """Bytes of a file that are searched for a private key."""
 _SETTLED = 2.0
 """Seconds: a file changed more recently may change again without a new time stamp, so it is read again next time."""
@@ -244,6 +251,8 @@ class _Collector:
         self._changed = False
         self._include = Patterns(wanted.include)
         self._exclude = Patterns([*wanted.exclude, *([] if wanted.only else ignored(wanted.folder))])
+        self._leftovers = Patterns(_LEFTOVERS)
+        self._leftover_folders: dict[bytes, tuple[bytes, str] | None] = {}
         self._omitted: dict[str, Omitted] = {}
         self._real: dict[bytes, bool] = {}
         self._listed_as: dict[bytes, os.stat_result] = {}
@@ -299,12 +308,16 @@ class _Collector:
 
     def _listed_by_git(self) -> set[bytes]:
         """What git tracks below the folder and what it does not ignore, also of repositories in it."""
-        found, todo = set[bytes](), [b""]
+        found, ignored, todo = set[bytes](), set[bytes](), [b""]
         while todo:
             inside = todo.pop()
             folder = Path(os.fsdecode(os.path.join(self._folder, inside)))
-            for name in _git(folder, "ls-files", "-c", "-o", "--exclude-standard", "-z").split(b"\0"):
+            for line in _git(folder, "ls-files", "-c", "-o", "--exclude-standard", "-t", "-z").split(b"\0"):
+                state, _, name = line.partition(b" ")
                 path = inside + name.rstrip(b"/")
+                if state == b"?" and (leftover := self._leftover(path, folder=name.endswith(b"/"))):
+                    self._omit(leftover[0], f"left out by default ({leftover[1]})")
+                    continue
                 full = b"%s/%s" % (self._folder, path)
                 # Git still tracks files that have been deleted, and those in whose folder's place there is a link now.
                 try:
@@ -320,7 +333,43 @@ class _Collector:
                     todo.append(path + b"/")
                 else:
                     self._omit(path + b"/", "a submodule that is not checked out")
-        return found
+            words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
+            ignored.update(inside + name for name in _git(folder, *words).split(b"\0") if name)
+        # Where git ignores the folder itself, it is carried as one without git.
+        return found | set(self._included_of(ignored)) if found else found
+
+    def _included_of(self, ignored: Iterable[bytes]) -> Iterator[bytes]:
+        """The files that job.sync.include names of those that git ignores; the others are noted."""
+        for path in ignored:
+            folder, name = path.endswith(b"/"), path.rstrip(b"/")
+            files = (self._below(path) if folder else [path]) if self._wanted.include else ()
+            included = [one for one in files if self._include.matching_any_part(os.fsdecode(one))]
+            yield from included
+            if not included and not self._leftover(name, folder=folder):
+                with suppress(OSError):  # deleted a moment ago
+                    self._omit(path, _BY_GIT, None if folder else os.lstat(os.path.join(self._folder, name)).st_size)
+
+    def _below(self, inside: bytes) -> Iterator[bytes]:
+        """The files and links in a folder."""
+        for at, folders, names in os.walk(os.path.join(self._folder, inside)):
+            folders[:] = [name for name in folders if name != b".git"]
+            links = (name for name in folders if os.path.islink(os.path.join(at, name)))
+            yield from (os.path.relpath(os.path.join(at, name), self._folder) for name in (*names, *links))
+
+    def _leftover(self, path: bytes, *, folder: bool) -> tuple[bytes, str] | None:
+        """What nobody needs on hosts, and why: a path, or a folder that it is in; None for others."""
+        above = path.rpartition(b"/")[0]
+        if above and above not in self._leftover_folders:
+            self._leftover_folders[above] = self._leftover(above, folder=True)
+        if above and (found := self._leftover_folders[above]):
+            return found
+        name = os.fsdecode(path)
+        why = self._leftovers.matching(name, folder=folder) or (folder and self._venv(path))
+        return None if not why or self._include.matching(name, folder=folder) else (path + b"/" * folder, why)
+
+    def _venv(self, path: bytes) -> str:
+        """The reason to leave out a folder with a virtual environment; empty for others."""
+        return "a virtual environment" if os.path.exists(os.path.join(self._folder, path, b"pyvenv.cfg")) else ""
 
     def _walked(self) -> Iterator[bytes]:
         """All files of a folder without git, but for what is left out by default."""
@@ -333,13 +382,15 @@ class _Collector:
                     entries = sorted(found, key=lambda one: one.name)
             except FileNotFoundError:
                 continue  # deleted a moment ago
+            if inside and not entries:
+                self._omit(inside, "an empty folder")
             for entry in entries:
                 path = inside + entry.name
                 name = os.fsdecode(path)
                 is_folder = entry.is_dir(follow_symlinks=False)
                 pattern = defaults.matching(name, folder=is_folder)
-                if is_folder and not self._wanted.whole and os.path.exists(os.path.join(entry.path, b"pyvenv.cfg")):
-                    pattern = "a virtual environment"
+                if is_folder and not self._wanted.whole:
+                    pattern = self._venv(path) or pattern
                 included = self._include.matching(name, folder=is_folder) is not None
                 excluded = self._exclude.matching(name, folder=True) if is_folder else None
                 if (pattern and not included) or excluded:
@@ -538,8 +589,18 @@ def _save(path: Path, known: dict[str, _Known]) -> None:
 
 
 def omission_lines(omitted: Sequence[Omitted], shown: int = 20) -> list[str]:
-    """A line for each omission, secrets first."""
-    ordered = sorted(omitted, key=lambda one: (not one.secret, -(one.size or 0), one.path))
-    lines = [f"{one.path}{'' if one.size is None else f' ({count(one.size)}B)'}: {one.why}" for one in ordered[:shown]]
-    more = len(ordered) - shown
-    return [*lines, f"and {more:,} more"] if more > 0 else lines
+    """A line for each omission, secrets first, and one for all that git ignores."""
+    ignored = sorted(_sized(one) for one in omitted if one.why == _BY_GIT)
+    others = [one for one in omitted if one.why != _BY_GIT]
+    ordered = sorted(others, key=lambda one: (not one.secret, -(one.size or 0), one.path))
+    lines = [f"{_sized(one)}: {one.why}" for one in ordered[:shown]]
+    if (more := len(ordered) - shown) > 0:
+        lines.append(f"and {more:,} more")
+    if ignored:
+        named = [*ignored[:_NAMED], *([f"and {more:,} more"] if (more := len(ignored) - _NAMED) > 0 else [])]
+        lines.append(f"{_BY_GIT}, but job.sync.include can name it: {', '.join(named)}")
+    return lines
+
+
+def _sized(one: Omitted) -> str:
+    return one.path if one.size is None else f"{one.path} ({count(one.size)}B)"

@@ -380,14 +380,13 @@ class _Sender:
 
     def _heard_of(self, future: Future[TreeAnswer]) -> TreeAnswer:
         """What the host says once it has looked, and made the run's copy where it lacks nothing. Raises HostError."""
-        with suppress(FutureTimeout):
-            return future.result(_PACE)
-        self._tell(self._node, "sending", "waiting for the host to write it")
-        try:
-            return future.result(PATIENCE)
-        except FutureTimeout:
-            what = f"no answer in {PATIENCE:.0f} s"
-            raise HostError(self._link.host, what, "See what keeps the host, or its disk, busy.") from None
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            with suppress(FutureTimeout):
+                return future.result(_PACE)
+            self._tell(self._node, "sending", "waiting for the host to write it")  # an interrupt is seen at each report
+        what = f"no answer in {PATIENCE:.0f} s"
+        raise HostError(self._link.host, what, "See what keeps the host, or its disk, busy.")
 
     def _gather(self, places: Sequence[LeaderPlace]) -> TreeAnswer:
         begun, self._heard = 0.0, time.monotonic()

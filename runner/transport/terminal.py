@@ -30,7 +30,7 @@ def connect_terminal(channel: Channel, size: os.terminal_size) -> None:
     before = termios.tcgetattr(keyboard)
     typed = b""
     try:
-        tty.setraw(keyboard)
+        tty.setraw(keyboard, termios.TCSADRAIN)  # what was typed ahead is for the program
         channel.settimeout(0.0)
         while True:
             # What does not fit waits here, while output is shown: a program may read no more until it is.

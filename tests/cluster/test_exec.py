@@ -47,6 +47,19 @@ def test_a_profile_gives_folder_and_activate(user: Make) -> None:
     assert "/root/my project yes" in typed(me, "exec", profile, "--", 'echo "$PWD $WHAT"')
 
 
+def test_a_profile_whose_code_belongs_to_runs_gives_the_home(user: Make) -> None:
+    me = user(1)
+    (me.home / "code").mkdir()
+    profile = me.profile({"command": ["true"], "sync": str(me.home / "code")}, ["node1"])
+    assert typed(me, "exec", profile, "--", "pwd") == "node1 │ /root\n"
+
+
+def test_hosts_are_listed_as_for_run(user: Make) -> None:
+    me = user(2)
+    for words in (["node1,node2"], ["node[1-2]"], ["node1", "node2,node1"]):
+        assert sorted(typed(me, "exec", *words, "--", "echo up").splitlines()) == ["node1 │ up", "node2 │ up"]
+
+
 def test_ctrl_c_leaves_nothing(user: Make) -> None:
     me = user(2)
     command = me.command("exec", "node1", "node2", "--", "echo up; trap '' INT TERM; sleep 4711; sleep 4712")
@@ -67,3 +80,4 @@ def test_bad_input_is_one_clear_error(user: Make) -> None:
     assert "no command was given after --" in typed(me, "exec", "node1", code=2)
     assert "no host was given before --" in typed(me, "exec", "--", "true", code=2)
     assert "line break" in typed(me, "exec", "node1", "--", "a\nb", code=2)
+    assert "disttui-exec" not in typed(me, "exec", "node1", "--", "nosuchprogram", code=127), "no name of our own"

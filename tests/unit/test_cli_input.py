@@ -56,6 +56,10 @@ WRONG = [
     ),
     ("profile plan train.py", "train.py: a Python script, not a profile\n  → Run it with disttui run train.py --hosts"),
     ("run train.py --hosts -x", "--hosts: '-x' begins with '-', which ssh takes for an option"),
+    (
+        "run train.py --hosts a --lr 3",
+        "--lr is not an option of disttui run\n  → The script's follow --, as in: disttui run train.py",
+    ),
     ("run train.py --hosts=", "--hosts: no host given\n  → Give names as for ssh"),
     ("run train.py --hosts local,n[1-2],local", "--hosts: local is named twice\n  → Name each host once"),
     ("run bad.yaml --hosts a -- --lr 1", "arguments can be given to a script only, not to the profile bad.yaml"),

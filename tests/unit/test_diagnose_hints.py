@@ -427,6 +427,20 @@ def test_what_other_hosts_have_is_not_claimed() -> None:
     assert hinted(failed({1: error, 0: other}))[1].startswith("node2 has no module wandbx")
 
 
+def test_what_job_sync_has_not_sent_is_not_to_be_copied_by_hand() -> None:
+    trace = '  File "/root/.disttui/runs/t-1/code/train.py", line 3, in <module>\n'
+
+    def of(path: str) -> str:
+        message = f"[Errno 2] No such file or directory: '{path}'"
+        return hinted(failed({1: {"type": "FileNotFoundError", "message": message, "traceback": trace}}))[1]
+
+    for path in ("data/train.bin", "/root/.disttui/runs/t-1/code/x.bin"):
+        assert "copy it there" not in of(path) and "name it in `job.sync.include` or `data`" in of(path)
+    assert "copy it there" in of("/data/train.bin")
+    error = {"type": "ModuleNotFoundError", "message": "No module named 'mine'", "traceback": trace}
+    assert "your own must be sent by `job.sync`" in hinted(failed({1: error}))[1]
+
+
 def test_a_program_that_the_script_starts_is_no_file_to_copy() -> None:
     message = "[Errno 2] No such file or directory: 'nvcc'"
     trace = (

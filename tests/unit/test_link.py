@@ -21,6 +21,7 @@ from disttui.runner.errors import HostError
 from disttui.runner.hosts import ship
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.ship import COMMAND, node_parcel, train_parcel
+from disttui.runner.protocol.limits import CHUNK
 from disttui.runner.transport.local import LocalConnection
 from tests.kept import has_been_reached
 from tests.unit.waiting import wait_for
@@ -320,6 +321,26 @@ def test_heartbeats_keep_a_silent_link_heard(link: Link) -> None:
     for _ in range(3):
         before = link.heard
         wait_for(lambda: link.heard > before, "a beat")  # noqa: B023 (called here)
+
+
+def test_a_frozen_host_is_given_up_while_it_is_sent_to(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    link.request("list", run_dir="~/x")
+    stopped = link._stream._process.pid  # type: ignore[attr-defined]
+    os.killpg(stopped, signal.SIGSTOP)
+    monkeypatch.setattr("disttui.runner.hosts.link.GONE", 2.0)
+    said: list[str] = []
+
+    def send() -> None:
+        asked = link.upload("put", (bytes(CHUNK) for _ in range(1000)), run="a-1", run_dir="~/x")
+        said.append(str(asked.exception(60)))
+
+    sending = threading.Thread(target=send, daemon=True)
+    sending.start()
+    try:
+        sending.join(60)
+        assert [text[:23] for text in said] == ["local: the link broke: "]
+    finally:
+        os.killpg(stopped, signal.SIGKILL)
 
 
 def test_a_link_that_breaks_fails_what_is_waiting(home: Path) -> None:

@@ -297,3 +297,8 @@ def test_script_becomes_a_profile_that_sends_its_folder(tmp_path: Path, monkeypa
         assert list(made.job.args) == ["--lr", "1e-3", "--seed", "3"]
         assert made.sync_source == folder.resolve()
         assert [host.label() for host in made.hosts] == ["box1", "alice@box2"]
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert script_profile(script, ["box1"]).sync_source == script.parent.resolve()

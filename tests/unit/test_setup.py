@@ -16,6 +16,7 @@ import pytest
 
 from disttui.runner.errors import HostError
 from disttui.runner.hosts.link import Link
+from disttui.runner.node.supervise import setup
 from disttui.runner.transport.local import LocalConnection
 from tests.kept import has_been_reached
 from tests.unit.test_environment import guards, wait_gone
@@ -101,6 +102,8 @@ def test_a_failure_has_command_and_last_lines(host: Host) -> None:
     assert status["exit"] is not None
     assert status["exit"]["state"] == "failed" and "code 7" in status["exit"]["cause"]["message"]
     assert host.run("a-2", ["true"]) == {"ran": True}
+    with pytest.raises(HostError, match=r"`kill -9 \$\$` was killed by SIGKILL"):
+        host.run("a-3", ["kill -9 $$"])
 
 
 def test_two_at_once_run_it_once(host: Host) -> None:
@@ -151,3 +154,16 @@ def test_ranks_of_a_run_that_was_set_up_before_are_left_alone(host: Host) -> Non
     finally:
         rank.kill()
         rank.wait()
+
+
+def test_results_are_bounded_by_their_bytes(tmp_path: Path) -> None:
+    for number in range(4):
+        with (tmp_path / f"{number}.tar").open("wb") as sparse:
+            sparse.truncate(4 << 30)
+        os.utime(tmp_path / f"{number}.tar", (time.time() - number - 60,) * 2)
+    setup._prune(str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.tar", "1.tar"]
+    with (tmp_path / "new.tar").open("wb") as sparse:
+        sparse.truncate(11 << 30)
+    setup._prune(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["new.tar"], "the newest stays"

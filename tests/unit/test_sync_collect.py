@@ -102,6 +102,49 @@ def test_git_decides_which_files_belong(folder: Folder) -> None:
     assert folder.names(exclude=("lib/",)) == [".gitignore", "train.py"]
 
 
+def test_what_git_ignores_is_named_and_may_be_included(folder: Folder) -> None:
+    folder.git("init", "-q")
+    folder.write(".gitignore", "data/\n*.log\n__pycache__/\n/venv/\n")
+    for name in ("train.py", "data/train.bin", "data/raw/x.txt", "a.log", "__pycache__/a.pyc", "venv/pyvenv.cfg"):
+        folder.write(name)
+    (folder.path / "data/link").symlink_to("train.bin")
+    assert omissions(folder.collect()) == {"data/": "ignored by git", "a.log": "ignored by git"}
+    [line] = module.omission_lines(folder.collect().omitted)
+    assert line == "ignored by git, but job.sync.include can name it: a.log (2B), data/"
+    assert folder.names(include=("data/",)) == [
+        ".gitignore", "data/link", "data/raw/x.txt", "data/train.bin", "train.py"
+    ]  # fmt: skip
+    found = folder.collect(include=("*.bin", "*.log"))
+    assert [os.fsdecode(one.path) for one in found.entries] == [".gitignore", "a.log", "data/train.bin", "train.py"]
+    assert not found.omitted
+
+
+def test_a_folder_that_git_ignores_is_carried_as_one_without_git(folder: Folder) -> None:
+    folder.git("init", "-q")
+    folder.write(".gitignore", "mine/\n")
+    folder.write("mine/train.py")
+    folder.path = folder.path / "mine"
+    found = folder.collect()
+    assert [one.path for one in found.entries] == [b"train.py"] and not found.omitted
+
+
+def test_leftovers_that_git_does_not_ignore_are_left_out(folder: Folder) -> None:
+    folder.git("init", "-q")
+    for name in ("train.py", "checkpoints/a", "env/pyvenv.cfg", "env/x.py", "lib/__pycache__/a.pyc", "venv/mine.py"):
+        folder.write(name)
+    folder.write("node_modules/tracked.js")
+    folder.git("add", "node_modules")
+    found = folder.collect()
+    assert [os.fsdecode(one.path) for one in found.entries] == [
+        "checkpoints/a", "node_modules/tracked.js", "train.py", "venv/mine.py"
+    ]  # fmt: skip
+    assert omissions(found) == {
+        "env/": "left out by default (a virtual environment)",
+        "lib/__pycache__/": "left out by default (__pycache__/)",
+    }
+    assert "env/x.py" in folder.names(include=("env/",))
+
+
 def test_a_repository_inside_is_carried_by_its_own_rules(folder: Folder) -> None:
     folder.git("init", "-q")
     folder.write("train.py")
@@ -130,6 +173,33 @@ def test_a_negated_pattern_is_refused_with_its_line(folder: Folder) -> None:
     folder.write(".disttuiignore", "a\n!b\n")
     with pytest.raises(InputError, match=r"\.disttuiignore:2: a pattern with !"):
         folder.collect()
+
+
+def test_an_empty_folder_is_named(folder: Folder) -> None:
+    folder.write("train.py")
+    (folder.path / "out/logs").mkdir(parents=True)
+    assert omissions(folder.collect()) == {"out/logs/": "an empty folder"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "prod.env", ".envrc", ".pypirc", ".git-credentials", ".aws/credentials", "credentials.json", "secrets.toml",
+        "client_secret_1.json", "_netrc.p12", ".netrc",
+    ],
+)  # fmt: skip
+def test_names_of_secrets(folder: Folder, name: str) -> None:
+    folder.write(name)
+    assert omissions(folder.collect()) == {name: "looks like a secret"}
+
+
+def test_a_key_behind_certificates_is_found_and_code_about_keys_is_carried(folder: Folder) -> None:
+    folder.write("chain.pem", b"-----BEGIN CERTIFICATE-----\n" + b"x" * 9000 + KEY)
+    folder.write("account.json", b'{"private_key": "-----BEGIN PRIVATE KEY-----\\nMII"}')
+    folder.write("check.py", "if text.startswith('-----BEGIN PRIVATE KEY-----'):\n")
+    found = folder.collect(most=10_000)
+    assert [one.path for one in found.entries] == [b"check.py"]
+    assert omissions(found) == dict.fromkeys(("chain.pem", "account.json"), "holds a private key")
 
 
 def test_secrets_are_left_out_and_named(folder: Folder) -> None:

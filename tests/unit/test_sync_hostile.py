@@ -282,6 +282,10 @@ def test_patterns_are_those_of_gitignore(pattern: str, path: str, matches: bool,
     assert matches == (ignored == 0), "as git itself says"
 
 
+def test_a_pattern_may_start_with_the_folder_itself() -> None:
+    assert Patterns(["./data/"]).matching_any_part("data/x") and not Patterns(["./data/"]).matching_any_part("a/data/x")
+
+
 @pytest.mark.root
 def test_a_full_disk_of_the_store_is_not_blamed_on_the_folder(folder: Folder) -> None:
     store = Path(folder.store.folder)

@@ -25,7 +25,9 @@ from disttui.runner.api.carrying import (
     recorded_code,
     stepwise,
 )
+from disttui.runner.api.following import try_rules
 from disttui.runner.api.rerunning import again
+from disttui.runner.api.viewer import Viewer
 from disttui.runner.cli.running import host_words
 from disttui.runner.errors import InputError
 from disttui.runner.hosts.survey import Tell, probe_request
@@ -135,6 +137,27 @@ def test_a_script_that_is_not_sent_is_an_error(folder: Path) -> None:
     assert collect_code(load(folder / "mine.yaml")), "this one lies on the hosts"
 
 
+def test_the_reason_why_a_script_is_not_sent_has_its_cure(folder: Path) -> None:
+    def refused(script: str, sync: str = ".") -> tuple[str, str]:
+        (folder / "mine.yaml").write_text(profile(sync, script=script))
+        with pytest.raises(InputError) as caught:
+            collect_code(load(folder / "mine.yaml"))
+        return caught.value.what, caught.value.cure
+
+    (folder / "src").mkdir()
+    (folder / "src/train.py").touch()
+    (folder / "link.py").symlink_to("/etc/hostname")
+    what, cure = refused("src/train.py", "{from: ., exclude: [src/]}")
+    assert what == "the script is not sent: excluded by src/" and "Remove that from job.sync.exclude" in cure
+    what, cure = refused("link.py")
+    assert "a link out of the folder" in what and "in place of the link" in cure
+    (folder / ".gitignore").write_text("src/\n")
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    assert refused("src/train.py") == ("the script is not sent: ignored by git", "Add src/ to job.sync.include.")
+    (folder / "mine.yaml").write_text(profile("{from: ., include: [src/]}", script="src/train.py"))
+    assert collect_code(load(folder / "mine.yaml"))
+
+
 def test_a_rerun_has_the_code_of_then_and_latest_that_of_now(folder: Path) -> None:
     known = started(folder / "mine.yaml", "mine-1")
     (folder / "train.py").write_text("print(2)\n")
@@ -144,6 +167,10 @@ def test_a_rerun_has_the_code_of_then_and_latest_that_of_now(folder: Path) -> No
     assert before and now and before.recorded and not now.recorded
     assert before.sha256 == kept.code.tree != now.sha256 and now.folder == folder.resolve()
     assert code_file(known, "train.py") == b"print(1)\n"
+    with pytest.raises(InputError, match=r"job\.sync cannot be changed") as caught:
+        again(known, ["job.sync.include=[data/]"])
+    assert "--latest" in caught.value.cure
+    assert again(known, ["job.sync.include=[data/]"], latest=True).code
 
 
 def test_code_on_a_terminal_has_no_escape_sequences(folder: Path) -> None:
@@ -167,6 +194,8 @@ def test_code_that_is_gone_is_an_error_with_its_cure(folder: Path) -> None:
     assert caught.value.cure == "Look in the run's folder on its hosts.", "there is no --latest of pull"
     with pytest.raises(InputError, match="was not recorded on this machine"):
         recorded_code(replace(known, folder=folder))
+    with pytest.raises(InputError, match="no metrics"):  # the rules need no code
+        try_rules(Viewer(os.environ), known, ["watch.spike=notify"], local=True)
 
 
 def test_the_code_of_two_runs_is_compared_file_by_file(folder: Path) -> None:

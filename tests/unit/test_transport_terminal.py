@@ -70,6 +70,20 @@ def test_what_is_typed_after_the_end_costs_no_output(terminal: tuple[int, int]) 
         seen += os.read(terminal[0], 100)
 
 
+def test_what_is_typed_ahead_arrives(terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, sent = _Ended([b"."] * 1000, terminal[0]), list[bytes]()
+
+    def send(data: bytes) -> int:
+        sent.append(data)
+        return len(data)
+
+    monkeypatch.setattr(channel, "send", send)
+    monkeypatch.setattr(channel, "recv", lambda most: channel._output.pop() if channel._output and not sent else b"")
+    os.write(terminal[0], b"make\n")
+    connect_terminal(channel, os.terminal_size((80, 24)))  # type: ignore[arg-type]
+    assert sent == [b"make\n"]
+
+
 def test_a_terminal_that_controls_nothing_is_lent_as_well() -> None:
     far, near = pty.openpty()
     line = "from disttui.runner.transport.terminal import lend_terminal; print(lend_terminal(['sh', '-c', 'exit 4']))"

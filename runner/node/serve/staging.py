@@ -164,9 +164,7 @@ def _fetch(request: StageRequest, folder: str, steps: Steps, tell: Callable[[str
         try:
             steps.run(words)
         except CommandError as error:
-            raise Problem(
-                f"`{' '.join(words[:3])} …` ended with code {error.code}\n{error.said}", "correct it"
-            ) from None
+            raise Problem(f"`{' '.join(words[:3])} …` {error.ended}\n{error.said}", "correct it") from None
         shutil.rmtree(os.path.join(path, ".cache"), ignore_errors=True)  # notes of hf
     if request["sha256"]:
         if not os.path.isfile(path):

@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Callable, Dict, Mapping, Tuple
 
 from ...protocol.events import Verdict
+from ...protocol.objects import LIMIT
 from .. import journal, procs
 from ..disk import fullness
 from ..gang.membership import of_host
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from ...protocol.requests import SetUp, SetupOrder
 
 LOG = "setup.log"
-_MOST, _OLD = 32, 30 * 86400.0
-"""How many results are kept, and for how many seconds after their last use."""
+_MOST, _LARGEST, _OLD = 32, LIMIT, 30 * 86400.0
+"""How many results are kept, with how many bytes, and for how many seconds after their last use."""
 
 _Seen = Dict[str, Tuple[int, int, int]]
 
@@ -93,7 +94,7 @@ def _run(steps: Steps, command: str, spec: Spec) -> None:
     try:
         steps.run(["bash", "-c", line], command)
     except CommandError as error:
-        shown = "\n".join(filter(None, (f"job.setup: `{command}` ended with code {error.code}", error.said)))
+        shown = "\n".join(filter(None, (f"job.setup: `{command}` {error.ended}", error.said)))
         full = fullness(os.path.expanduser(spec["workdir"] or "~"))
         raise Problem(f"{shown}\n{full}" if full else shown, "correct it, and start the run again") from None
 
@@ -168,7 +169,10 @@ def _restore(result: str, workdir: str) -> bool:
 
 
 def _prune(kept: str) -> None:
-    found = sorted((entry.stat().st_mtime, entry.path) for entry in os.scandir(kept) if entry.name.endswith(".tar"))
-    for number, (used, path) in enumerate(reversed(found)):
-        if number >= _MOST or time.time() - used > _OLD:
+    """Remove what was used least recently; the newest result stays, however large it is."""
+    found = [(entry.stat(), entry.path) for entry in os.scandir(kept) if entry.name.endswith((".tar", ".part"))]
+    size = 0
+    for number, (seen, path) in enumerate(sorted(found, key=lambda one: -one[0].st_mtime)):
+        size += seen.st_size
+        if number and (number >= _MOST or size > _LARGEST or time.time() - seen.st_mtime > _OLD):
             os.unlink(path)

@@ -27,11 +27,12 @@ class EndedError(Exception):
 
 
 class CommandError(Exception):
-    """A command failed: its exit code, and its last lines."""
+    """A command failed: its exit code, negative for a signal, and its last lines."""
 
     def __init__(self, code: int, said: str) -> None:
         super().__init__(code)
         self.code = code
+        self.ended = f"was killed by {procs.signal_name(-code)}" if code < 0 else f"ended with code {code}"
         self.said = said
 
 

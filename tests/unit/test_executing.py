@@ -1,0 +1,71 @@
+"""A command on hosts whose output is read, for as long as it is printed."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from itertools import count
+from typing import Any
+
+import pytest
+
+from disttui.runner.api import executing
+from disttui.runner.api.executing import ExecEnded, ExecPlace, execute
+from disttui.runner.profile.sections import parse_host
+
+
+class Endless:
+    """A viewer, its connector, their connection and a command that prints without a pause, in one."""
+
+    def __init__(self) -> None:
+        self.numbers, self.killed = count(), threading.Event()
+
+    def connector(self, config: str | None) -> Any:
+        return self
+
+    def connect(self, address: object) -> Any:
+        return self
+
+    def run(self, command: str) -> Any:
+        return self
+
+    def write(self, data: bytes) -> None: ...
+
+    def read(self, size: int, timeout: float) -> bytes:
+        return b"%d\n" % next(self.numbers)
+
+    def kill(self, word: str) -> None:
+        self.killed.set()
+
+    def exit_status(self) -> int:
+        return 0
+
+    def close(self) -> None: ...
+
+
+def test_output_waits_for_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, viewer = threading.Event(), Endless()
+
+    class Noted(queue.Queue[Any]):
+        def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+            if self.full():
+                waits.set()
+            super().put(item, block, timeout)
+
+    monkeypatch.setattr(queue, "Queue", Noted)
+    lines: Any = execute(viewer, [ExecPlace(parse_host("box1"))], ["yes"])  # type: ignore[arg-type]
+    assert next(lines).text == "0"
+    assert waits.wait(60), "what nobody has read yet is bounded"
+    assert [next(lines).text for _ in range(5000)][-1] == "5000", "nothing is lost"
+    lines.close()
+    assert viewer.killed.wait(60)
+
+
+def test_a_reader_that_leaves_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executing, "_AHEAD", 1)
+    viewer = Endless()
+    with pytest.raises(KeyboardInterrupt):
+        for one in execute(viewer, [ExecPlace(parse_host("box1"))] * 3, ["yes"]):  # type: ignore[arg-type]
+            assert not isinstance(one, ExecEnded)
+            raise KeyboardInterrupt
+    assert viewer.killed.wait(60)
