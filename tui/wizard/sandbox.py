@@ -12,7 +12,6 @@ from disttui.runner.api.ending import catch_up
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError
 from disttui.runner.hosts.link import Link
-from disttui.runner.hosts.survey import open_link
 from disttui.runner.runs.registry import find_run
 from disttui.tui.run.again import SANDBOX
 
@@ -74,8 +73,7 @@ def _requests(run: str, folder: str, links: dict[int, Link]) -> list[tuple[Link,
     """A link to each host of a run, and the request that names its part."""
     for node in [node for node, link in links.items() if link.closed]:  # the app was suspended for a while
         with suppress(DisttuiError):
-            host = find_run(run, _played[0].environ).hosts[node].as_host()
-            links[node] = open_link(host, _played[0].connector())
+            links[node] = _played[0].link_to(find_run(run, _played[0].environ), node)
     return [(link, {"run": run, "run_dir": folder, "node_rank": node}) for node, link in links.items()]
 
 
