@@ -9,7 +9,7 @@ import secrets
 import shlex
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from disttui.runner.api.viewer import Viewer
@@ -62,7 +62,9 @@ class ExecEnded:
     """Why it could not be run there."""
 
 
-def execute(viewer: Viewer, places: Sequence[ExecPlace], command: Sequence[str]) -> Iterator[ExecLine | ExecEnded]:
+def execute(
+    viewer: Viewer, places: Sequence[ExecPlace], command: Sequence[str]
+) -> Generator[ExecLine | ExecEnded, None, None]:
     """Run a command on all hosts concurrently, by their login shells and without standard input.
 
     It is killed where it still runs when the iterator is closed.

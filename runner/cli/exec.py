@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -62,8 +63,8 @@ def exec_(ctx: click.Context, targets: tuple[str, ...], trust_profile: bool) -> 
     places = _places(targets, trusted=trust_profile)
     width = max(len(place.host.name) for place in places)
     codes = [0]
-    with viewing() as viewer:
-        for one in execute(viewer, places, command):
+    with viewing() as viewer, closing(execute(viewer, places, command)) as heard:
+        for one in heard:
             if isinstance(one, ExecEnded):
                 codes.append(one.code)
                 if one.error is not None:

@@ -312,7 +312,10 @@ class _Collector:
         while todo:
             inside = todo.pop()
             folder = Path(os.fsdecode(os.path.join(self._folder, inside)))
-            for line in _git(folder, "ls-files", "-c", "-o", "--exclude-standard", "-t", "-z").split(b"\0"):
+            with ThreadPoolExecutor(2, "git") as pool:
+                listing = pool.submit(_git, folder, "ls-files", "-c", "-o", "--exclude-standard", "-t", "-z")
+                leaving = pool.submit(_git, folder, "ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
+            for line in listing.result().split(b"\0"):
                 state, _, name = line.partition(b" ")
                 path = inside + name.rstrip(b"/")
                 if state == b"?" and (leftover := self._leftover(path, folder=name.endswith(b"/"))):
@@ -333,8 +336,7 @@ class _Collector:
                     todo.append(path + b"/")
                 else:
                     self._omit(path + b"/", "a submodule that is not checked out")
-            words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
-            ignored.update(inside + name for name in _git(folder, *words).split(b"\0") if name)
+            ignored.update(inside + name for name in leaving.result().split(b"\0") if name)
         # Where git ignores the folder itself, it is carried as one without git.
         return found | set(self._included_of(ignored)) if found else found
 

@@ -60,17 +60,25 @@ def test_hosts_are_listed_as_for_run(user: Make) -> None:
         assert sorted(typed(me, "exec", *words, "--", "echo up").splitlines()) == ["node1 │ up", "node2 │ up"]
 
 
-def test_ctrl_c_leaves_nothing(user: Make) -> None:
+@pytest.mark.parametrize(
+    ("number", "line"), [(signal.SIGINT, "sleep 4711; sleep 4712"), (signal.SIGTERM, "while echo more; do :; done")]
+)
+def test_a_signal_leaves_nothing(user: Make, number: int, line: str) -> None:
+    """Also one that comes while output is printed."""
     me = user(2)
-    command = me.command("exec", "node1", "node2", "--", "echo up; trap '' INT TERM; sleep 4711; sleep 4712")
+    command = me.command("exec", "node1", "node2", "--", f"echo up; trap '' INT TERM; sleep 1; {line}")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=me.home, env=me.environment()) as child:
         assert child.stdout is not None
         assert {child.stdout.readline(), child.stdout.readline()} == {"node1 │ up\n", "node2 │ up\n"}
-        child.send_signal(signal.SIGINT)
-        assert child.wait(30) == 130
+        if "more" in line:
+            assert child.stdout.readline().endswith("more\n")
+        child.send_signal(number)
+        child.communicate()
+        assert child.returncode == 130
 
     def over() -> bool:
-        return not any("sleep 471" in line for host in me.cluster.hosts for _, line in host.processes())
+        words = ("sleep 471", "disttui-exec")
+        return not any(word in line for host in me.cluster.hosts for _, line in host.processes() for word in words)
 
     wait_for(over, "the end of what it started")
 
