@@ -384,7 +384,7 @@ class _Collector:
                     entries = sorted(found, key=lambda one: one.name)
             except FileNotFoundError:
                 continue  # deleted a moment ago
-            if inside and not entries:
+            if inside and not entries and not self._wanted.whole:
                 self._omit(inside, "an empty folder")
             for entry in entries:
                 path = inside + entry.name

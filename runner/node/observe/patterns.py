@@ -36,7 +36,7 @@ _END = rf"(?!\.?\d|[:-]\d){_WHOLE}"
 _UNIT = r"\s?((?-i:[kKM])(?![A-Za-z])|ms(?:ecs?)?\b|milliseconds?\b|s\b|%)?(?![A-Za-z])"
 # 3 hours, 2 days, 1:00:00 and 5 min are not numbers; 90 s is one.
 _NO_TIME = (
-    r"(?!\s?(?:(?-i:[wdhm])|wks?|weeks?|days?|hrs?|hours?|mins?|minutes?|[uµμn]s(?:ecs?)?|(?:micro|nano)seconds?"
+    r"(?!\s?(?:(?-i:[wdhm])|wks?|weeks?|days?|hrs?|hours?|mins?|minutes?|[u\u00b5\u03bcn]s(?:ecs?)?|(?:micro|nano)seconds?"
     r"|tage?|stunden?|minuten?)\b(?!\s?[:=(]))"
 )
 # name: number, name = number, name: [number/total]; a name is up to five words.
