@@ -541,7 +541,7 @@ _KNOWN = _table(
         ),
         "rank killed elsewhere": (
             r"Connection closed by peer|Connection reset by peer|remote process (?:has )?exited|got 0 bytes"
-            r"|IBV_WC_WR_FLUSH|status=5\b",
+            r"|IBV_WC_WR_FLUSH|Got completion [^\n]*status=5\b",
             "A rank lost its connection to another one: that rank ended unexpectedly, or the network between "
             "them broke.",
         ),

@@ -488,6 +488,11 @@ def test_flushed_work_of_infiniband_is_an_echo(status: str) -> None:
     assert hinted(failed({1: error}))[0] == "rank killed elsewhere"
 
 
+def test_a_status_of_another_program_is_not_a_lost_connection() -> None:
+    error = {"type": "RuntimeError", "message": "the converter ended with status=5"}
+    assert hinted(failed({1: error})) == ("", "")
+
+
 def test_a_line_of_source_is_no_message() -> None:
     trace = "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\n    if 'Errno 28' in str(x):\n"
     error = {"type": "TypeError", "message": "argument of type 'NoneType' is not iterable", "traceback": trace}

@@ -119,7 +119,7 @@ class Bars:
 
     def confirm(self, record: Record, line: str) -> None:
         """Note that the bars so far are those of the training, where a line has a loss or ends the training."""
-        shows = not record.keys().isdisjoint(("loss", "val_loss")) or "train_runtime" in line
+        shows = "loss" in record or "val_loss" in record or "train_runtime" in line
         self._confirmed = self._confirmed or (shows and self.step is not None)
 
     def step_at(self, line: str) -> Optional[int]:
