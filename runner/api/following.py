@@ -65,7 +65,7 @@ def attach(
         DisttuiError: No host of the run can be reached, and the mirror is not complete.
     """
     with mirror_of(run) as mirror:
-        nodes = remote.missing(run, mirror)
+        nodes = [] if run.gone else remote.missing(run, mirror)
         with viewer.reach(run, nodes) as reached:
             if nodes:
                 reached.refuse_none()

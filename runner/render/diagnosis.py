@@ -54,7 +54,7 @@ def diagnosis_data(found: Diagnosed) -> dict[str, object]:
         "slow": slow_lines(state),
         "kept": [one._asdict() for one in kept(found.run.folder)],
         "ranks": {str(one.rank): {**one.answer, "host": one.host} for one in found.ranks},
-        "explain": explain(look) if state.result and is_failed(look) else None,
+        "explain": explain(look) if (state.result or is_lost(state)) and is_failed(look) else None,
     }
 
 

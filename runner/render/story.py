@@ -47,6 +47,8 @@ def recorded_word(run: KnownRun, state: RunState) -> str:
 
 def lost_words(state: RunState) -> str:
     """Why a run is lost."""
+    if state.lost:
+        return state.lost
     gone = [host.name for host in state.hosts if host.link == "gone"]
     return removed_words(gone) if gone else SUPERVISORS_DIED
 
@@ -76,9 +78,9 @@ def closing(state: RunState, elapsed: float, attempts: int = _SHOWN) -> list[str
     if state.problem:
         return [f"✗ {short(state.run)} could not be started: {clean_lines(state.problem)}", *before]
     if is_lost(state):
-        cure = f"disttui stop {short(state.run)} ends any remaining processes"
-        then = "its ranks there were ended" if any(host.link == "gone" for host in state.hosts) else cure
-        return [f"✗ {short(state.run)} is lost: {lost_words(state)}; {then}", *before]
+        lost, cure = lost_words(state), f"disttui stop {short(state.run)} ends any remaining processes"
+        then = cure if lost == SUPERVISORS_DIED else "its ranks were ended with it"
+        return [f"✗ {short(state.run)} is lost: {lost}; {then}", *before]
     if result is None:
         return ["detached; the run continues", *before]
     kind = result.get("state", "ended")

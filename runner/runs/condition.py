@@ -31,7 +31,7 @@ def run_word(state: RunState) -> str:
 
 def is_lost(state: RunState) -> bool:
     """Whether no host will report how the run ended."""
-    return state.result is None and all(host.link in ("ended", "gone") for host in state.hosts)
+    return state.result is None and (bool(state.lost) or all(host.link in ("ended", "gone") for host in state.hosts))
 
 
 def host_word(host: HostState, state: RunState) -> str:

@@ -103,6 +103,7 @@ class HostMirror:
         replay: Bytes at the end of every mirrored log to emit before new ones; events, metrics and telemetry are
             emitted completely.
         only_look: Change nothing on the host: a run without a supervisor is not settled.
+        complete: The host has nothing to add to the mirror.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class HostMirror:
         *,
         replay: int = 0,
         only_look: bool = False,
+        complete: bool = False,
     ) -> None:
         self.node = node
         self.link: Link | None = None
@@ -125,6 +127,7 @@ class HostMirror:
         self._partial: dict[str, Unfinished] = {}
         self._replay = replay
         self._only_look = only_look
+        self._complete = complete
         self._unread: dict[str, _Unread] = {}
         self._reading = threading.Lock()
         self._grown = False
@@ -203,8 +206,8 @@ class HostMirror:
 
     def _run(self) -> None:
         self._tell_held()
-        if "exit.json" in self.store.files():
-            # The last file of a run: the mirror is complete.
+        # exit.json is the last file of a run.
+        if self._complete or "exit.json" in self.store.files():
             self._ended.set()
             self._news.put(LinkNews(self.node, "ended"))
             return

@@ -137,6 +137,7 @@ class Following:
                 self._news,
                 replay=replay,
                 only_look=only_look,
+                complete=bool(self.state.lost),
             )
             for node in range(len(run.hosts))
         ]

@@ -112,7 +112,7 @@ class KnownRun:
         """Its initial state, before any record."""
         names, counts = tuple(host.name for host in self.hosts), tuple(host.nproc for host in self.hosts)
         state = begin(self.run, names, counts, one_way=self.one_way)
-        return replace(state, problem=self.problem) if self.problem else state
+        return replace(state, problem=self.problem, lost=SANDBOX_ENDED if self.gone else "")
 
     @property
     def gone(self) -> bool:

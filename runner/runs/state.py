@@ -172,6 +172,8 @@ class RunState:
     """The run's Slurm job in its queue, as last reported; None: it is not a Slurm job, or nothing was reported."""
     problem: str = ""
     """Why the run could not be started."""
+    lost: str = ""
+    """Why no host can report on it any more, where this viewer knows it from the beginning."""
     recorded: bool = False
     """Whether this is all that is known: no host is expected to add to it."""
     one_way: bool = False
@@ -365,7 +367,7 @@ def _with_host(state: RunState, node: int, **changes: Any) -> RunState:
     # What `replace` makes, in a fifth of its time: each record of a run comes here.
     host = hosts[node] = object.__new__(HostState)
     host.__dict__.update(state.hosts[node].__dict__, **changes)
-    return RunState(state.run, tuple(hosts), state.queued, state.problem, state.recorded, state.one_way)
+    return RunState(state.run, tuple(hosts), state.queued, state.problem, state.lost, state.recorded, state.one_way)
 
 
 def _with_names(state: RunState, spec: Mapping[str, object]) -> RunState:

@@ -229,6 +229,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
+_REMOVE = 'if read -r _; then exec rm -rf -- "$1"; fi; for _ in 1 2 3 4 5 6 7 8; do rm -rf -- "$1"; sleep 1; done'
+"""Removes a sandbox's folder, which ends the runs in it: once when told to, and where the process that had it was
+killed, until its runs have ended and write nothing any more."""
 _USER = "sandbox"
 _PREFIX = "disttui-sandbox-"
 _SAFE = re.compile(r"[^\w.-]")
@@ -272,6 +275,13 @@ class Sandbox:
     def __init__(self, names: Sequence[str], folder: Path | None = None) -> None:
         _remove_killed()
         self._private = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self._remover = subprocess.Popen(
+            ["/bin/sh", "-c", _REMOVE, "sh", str(self._private)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         self.config = self._private / "config"
         root = folder if folder is not None else self._private / "homes"
         self.homes = {}
@@ -308,7 +318,7 @@ class Sandbox:
         if hasattr(self, "_held"):
             os.close(self._held)
             del self._held
-        shutil.rmtree(self._private, ignore_errors=True)
+        self._remover.communicate(b"\n")
 
     def _build(self, names: list[str], root: Path) -> None:
         user_key = _new_key(self._private / "key")

@@ -22,6 +22,8 @@ from disttui.tui.router import First
 from tests.tui.live_kit import Live, watched
 from tests.tui.shelf_kit import shows
 from tests.tui.snap import until
+from tests.unit.history_kit import environ as of
+from tests.unit.history_kit import kept, lines, mirrored
 
 JOB = """
 import os, time
@@ -136,7 +138,7 @@ def test_replay_of_a_run_that_was_removed_says_so(failed: Live) -> None:
         path = Path(environ["XDG_DATA_HOME"]) / "disttui" / "runs" / failed.run / "run.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "run_dir": str(failed.home / "elsewhere")}))
         async with watched(failed, environ, first=First("replay", (failed.run,))) as (pilot, app):
-            await until(pilot, lambda: shows(app, "local: the run has been removed there"), 60)
+            await until(pilot, lambda: shows(app, "✗ is lost: its run folder on local is gone"), 60)
 
     asyncio.run(main())
 
@@ -179,3 +181,19 @@ def _wait_until(condition: object) -> None:
     while not condition():
         time.sleep(0.05)
     raise OSError
+
+
+def test_replay_of_a_run_lost_with_its_sandbox_says_so(tmp_path: Path) -> None:
+    """It was "incomplete", and all of its ranks were running."""
+    run = kept(tmp_path, sandbox=True)
+    mirrored(run, 0, {"events.jsonl": lines({"t": 10, "e": "launch", "attempt": 1}, {"t": 20, "e": "step"})})
+
+    async def main() -> None:
+        app = DisttuiApp(of(tmp_path), first=First("replay", (run.run,)))
+        async with app.run_test(size=(80, 24), notifications=True) as pilot:
+            await until(pilot, lambda: shows(app, "✗ is lost: its sandbox has ended"), 60)
+            assert not shows(app, "incomplete") and not shows(app, "running")
+            await pilot.press("home")
+            await until(pilot, lambda: not shows(app, "lost"))
+
+    asyncio.run(main())

@@ -17,6 +17,7 @@ from disttui.runner.api.listing import refresh
 from disttui.runner.cli.render.run_story import render_run
 from disttui.runner.cli.render.runs import render_runs
 from disttui.runner.formatting import code_words
+from disttui.runner.ids import short
 from disttui.runner.protocol.files import Exit
 from disttui.runner.render.diagnosis import diagnosis_data, diagnosis_text
 from disttui.runner.render.stopping import stopped_lines
@@ -244,6 +245,30 @@ def test_a_run_removed_on_its_hosts_is_lost_for_every_command(tmp_path: Path) ->
     assert json.loads(command(tmp_path, "diagnose", "--json", run.run).stdout)["state"] == "lost"
     row, local = (json.loads(command(tmp_path, "ps", "--json", *more).stdout)[0] for more in ((), ("--local",)))
     assert row == local and (row["state"], row["note"]) == ("lost", "its run folder on n1, n2 is gone")
+
+
+def test_a_run_lost_with_its_sandbox_is_lost_for_every_command(tmp_path: Path) -> None:
+    """`diagnose` said that no rank has started yet, `attach` named each host instead of the run."""
+    run = replace(kept(tmp_path), sandbox=True)
+    run.save()
+    mirrored(run, 0, {
+        "events.jsonl": lines({"t": 10, "e": "launch", "attempt": 1}),
+        "attempt-1/rank-0.log": "step 7\n",
+    })  # fmt: skip
+    words = f"✗ {short(run.run)} is lost: its sandbox has ended; its ranks were ended with it"
+    for look in (("runs", "show"), ("diagnose",), ("wait",), ("attach",)):
+        seen = command(tmp_path, *look, run.run)
+        assert words in (seen.stderr if look == ("attach",) else seen.stdout).splitlines(), look
+        assert seen.returncode == (look in (("wait",), ("attach",))), look
+    assert command(tmp_path, "attach", run.run).stdout == "a:0 │ step 7\n"
+    end = json.loads(command(tmp_path, "attach", "--json", run.run).stdout.splitlines()[-1])
+    assert (end["type"], end["result"]["state"], end["result"]["code"]) == ("end", "lost", 1)
+    explained = [
+        json.loads(command(tmp_path, *look, "--json").stdout)["explain"]["cause"]
+        for look in (("runs", "show", run.run), ("diagnose", run.run))
+    ]
+    [row] = json.loads(command(tmp_path, "ps", "--local", "--json").stdout)
+    assert {*explained, row["explain"]["cause"], end["result"]["cause"]["message"]} == {"its sandbox has ended"}
 
 
 NO_RUN = """

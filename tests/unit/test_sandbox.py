@@ -188,16 +188,23 @@ def test_nothing_is_left() -> None:
         assert probe.connect_ex(("127.0.0.1", address)) != 0
 
 
-def test_the_folder_of_a_killed_sandbox_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("remover_too", [False, True])
+def test_the_folder_of_a_killed_sandbox_is_removed(
+    remover_too: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which ends its runs: immediately, or by the next sandbox where all its processes were killed."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    program = "import os; from disttui.runner.transport.sandbox import Sandbox as S; S(['a']); os.kill(os.getpid(), 9)"
+    killed = "os.kill(sandbox._remover.pid, 9); " * remover_too + "os.kill(os.getpid(), 9)"
+    program = f"import os; from disttui.runner.transport.sandbox import Sandbox; sandbox = Sandbox(['a']); {killed}"
     (tmp_path / "disttui-sandbox-begun").mkdir()
     with Sandbox(["a"]) as lives:
         subprocess.run([sys.executable, "-c", program], check=False)
-        assert len(list(tmp_path.iterdir())) == 3
-        Sandbox(["b"]).close()
-        assert {path.name for path in tmp_path.iterdir()} == {"disttui-sandbox-begun", lives.config.parent.name}
+        if remover_too:
+            assert len(list(tmp_path.iterdir())) == 3
+            Sandbox(["b"]).close()
+        remaining = {"disttui-sandbox-begun", lives.config.parent.name}
+        wait_for(lambda: {path.name for path in tmp_path.iterdir()} == remaining)
 
 
 def test_homes_in_a_folder_of_the_caller_stay(tmp_path: Path) -> None:

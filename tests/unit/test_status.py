@@ -420,7 +420,7 @@ def test_the_story_of_a_signal() -> None:
 def test_a_run_whose_folder_is_gone_is_said_to_be_lost_for_that() -> None:
     state = link(training(1), 0, "gone", "its run folder is gone")
     [line, _] = ending(state, 3, Path("logs"), {})
-    assert line == "✗ demo-1a2b is lost: its run folder on node1 is gone; its ranks there were ended"
+    assert line == "✗ demo-1a2b is lost: its run folder on node1 is gone; its ranks were ended with it"
     assert run_word(state) == "lost", "the dashboard called it running"
 
 

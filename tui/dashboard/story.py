@@ -179,11 +179,12 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
     """The lines of the story, cleaned, and the state that they describe."""
     state = snapshot.state
     result = state.result
-    if result is not None and result.get("state") in ("failed", "lost"):
+    if state.lost or (result is not None and result.get("state") in ("failed", "lost")):
         texts = ending(state, state.elapsed, snapshot.mirror, {})
         head, *rest = (clean(text) for text in texts if text and not text.startswith("logs: "))
+        lacking = [] if state.lost else _lacking(snapshot)
         # The header has the run's name.
-        return [head.replace(f"{short(state.run)} ", "", 1), *_lacking(snapshot), *rest], "failed"
+        return [head.replace(f"{short(state.run)} ", "", 1), *lacking, *rest], "failed"
     if snapshot.cut_off:
         return ["◇ the rest of this run is not on this machine", *_lacking(snapshot)], "not seen"
     stall = state.hosts[0].story.stall

@@ -199,15 +199,17 @@ class ReplayFeed(Feed):
 
     Args:
         lacking: Why part of the run is missing in the mirror.
+        lost: Why no host will report how the run ended; empty if one will, or has.
         playing: Whether to play from the beginning, instead of showing the end.
     """
 
     def __init__(
-        self, target: MessagePump, mirror: Path, lacking: Sequence[str] = (), *, playing: bool = False
+        self, target: MessagePump, mirror: Path, lacking: Sequence[str] = (), lost: str = "", *, playing: bool = False
     ) -> None:
         super().__init__(target)
         self._mirror = mirror
         self._lacking = tuple(lacking)
+        self._lost = lost
         self._tape: Tape | None = None
         self._wake = threading.Event()
         self._closed = False
@@ -288,9 +290,19 @@ class ReplayFeed(Feed):
             if now != shown:
                 shown = now
                 playback = Playback(self._begin, self._end, self._playing, self._speed, self._lacking)
-                self._target.post_message(RunChanged(replace(tape.at(now[0]), playback=playback)))
+                seen = tape.at(self._cursor)
+                if self._lost and self._cursor >= self._end:
+                    seen = replace(seen, state=_end_without_report(seen.state, self._lost))
+                self._target.post_message(RunChanged(replace(seen, playback=playback)))
             if self._wake.wait(PACE if self._playing else None):
                 self._wake.clear()
+
+
+def _end_without_report(state: RunState, why: str) -> RunState:
+    for host in state.hosts:
+        if host.exit is None:
+            state = link(state, host.node, "gone")
+    return replace(state, lost=why)
 
 
 def _lost(state: RunState) -> frozenset[int]:

@@ -26,8 +26,8 @@ from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import duration
 from disttui.runner.ids import short
 from disttui.runner.paths import inside
-from disttui.runner.runs.registry import KnownRun, find_run, is_mirror
-from disttui.runner.runs.summary import cause_text
+from disttui.runner.runs.registry import find_run, is_mirror
+from disttui.runner.runs.summary import RunStatus, cause_text
 from disttui.runner.user.folders import user_folder
 from disttui.tui.charts.chart import Sought
 from disttui.tui.dashboard.run_screen import RunScreen
@@ -220,10 +220,13 @@ class ReplayScreen(RunScreen):
                     self._lacking = [] if self._left else complete(viewer, self.known, self._fetched)
         except DisttuiError as error:
             self._lacking = [error.sentence]
-        if self._lacking and self.known is not None:
-            self._lacking += _last_heard(self.known)
+        lost = ""
+        if self.known is not None:
+            seen = self.known.summary()
+            lost = cause_text(seen) if seen["state"] == "lost" else ""
+            self._lacking += _last_heard(seen) if self._lacking else []
         if not self._left:
-            self._feed = ReplayFeed(self, mirror, self._lacking, playing=self._from_beginning)
+            self._feed = ReplayFeed(self, mirror, self._lacking, lost, playing=self._from_beginning)
             self._feed.start()
 
     def _fetched(self, share: float) -> None:
@@ -366,9 +369,8 @@ class ReplayScreen(RunScreen):
             self._feed.faster(by)
 
 
-def _last_heard(run: KnownRun) -> list[str]:
+def _last_heard(seen: RunStatus) -> list[str]:
     """What its hosts reported about a run that is incomplete here; empty if they were not queried."""
-    seen = run.summary()
     if not seen.get("ended"):
         return []
     step = f" at step {seen['step']:,}" if "step" in seen else ""

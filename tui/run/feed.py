@@ -127,7 +127,8 @@ class Snapshot:
     def cut_off(self) -> bool:
         """Whether this is the last known state of a run that continued."""
         play = self.playback
-        return play is not None and bool(play.lacking) and self.now >= play.end and self.state.result is None
+        unended = self.state.result is None and not self.state.lost
+        return play is not None and bool(play.lacking) and self.now >= play.end and unended
 
     @property
     def elapsed(self) -> float:

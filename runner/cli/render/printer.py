@@ -15,7 +15,9 @@ from disttui.runner.cli.render.live import AttachPrinter, TextPrinter
 from disttui.runner.cli.render.output import check_reader, put
 from disttui.runner.profile.schema import Profile
 from disttui.runner.render.status import lag_words
+from disttui.runner.render.story import lost_words
 from disttui.runner.render.waiting import queue_words
+from disttui.runner.runs.condition import is_lost
 from disttui.runner.runs.contents import Content, EventLine, ExitFile, MetricsLine, NewerEvent, TelemetryLine
 from disttui.runner.runs.follow import LinkNews, LogRead, Notice, QueueNews, RecordRead
 from disttui.runner.runs.following import CaughtUp, StopSent, Update
@@ -73,10 +75,11 @@ class JsonPrinter:
         """Print unfinished lines and the result, or that the run continues without this viewer."""
         for (host, file), maker in self._lines.items():
             self._print_lines(host, file, maker.flush())
-        if state.result is None:
-            self.detached(state.run)
+        if state.result is not None or is_lost(state):
+            result = state.result or {"state": "lost", "code": 1, "cause": {"message": lost_words(state)}}
+            self._print({"type": "end", "run": state.run, "result": result, "logs": str(folder)})
         else:
-            self._print({"type": "end", "run": state.run, "result": state.result, "logs": str(folder)})
+            self.detached(state.run)
 
     def detached(self, run: str) -> None:
         """Print the id of a run that continues without this viewer."""
