@@ -230,8 +230,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 _REMOVE = 'if read -r _; then exec rm -rf -- "$1"; fi; for _ in 1 2 3 4 5 6 7 8; do rm -rf -- "$1"; sleep 1; done'
-"""Removes a sandbox's folder, which ends the runs in it: once when told to, and where the process that had it was
-killed, until its runs have ended and write nothing any more."""
+"""Removes a sandbox's folder, and with it its runs: on request, or after a kill of the process that made it. In that
+case repeatedly, because a run may write until it has ended."""
 _USER = "sandbox"
 _PREFIX = "disttui-sandbox-"
 _SAFE = re.compile(r"[^\w.-]")

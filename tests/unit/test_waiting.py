@@ -170,7 +170,8 @@ def test_bad_options_are_named_before_any_run(tmp_path: Path) -> None:
 
 def test_unreachable_run_is_an_error(tmp_path: Path) -> None:
     run = kept(tmp_path)
-    [found] = wait(Viewer({}), [replace(run, sandbox=True)])
+    hosts = tuple(replace(host, host="127.0.0.1", port=9) for host in run.hosts)
+    [found] = wait(Viewer({}), [replace(run, hosts=hosts)])
     assert isinstance(found, DisttuiError) and overall([found]) == 3
 
 
