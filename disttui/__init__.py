@@ -124,9 +124,9 @@ if TYPE_CHECKING:
     from disttui.runner.runs.following import CaughtUp as CaughtUp
     from disttui.runner.runs.following import Following as Following
     from disttui.runner.runs.following import Refresh as Refresh
+    from disttui.runner.runs.following import RunControl as RunControl
     from disttui.runner.runs.following import StopSent as StopSent
     from disttui.runner.runs.following import Update as Update
-    from disttui.runner.runs.following import Wishes as Wishes
     from disttui.runner.runs.registry import KnownRun as KnownRun
     from disttui.runner.runs.replay import MetricRecord as MetricRecord
     from disttui.runner.runs.replay import Replay as Replay
@@ -165,7 +165,7 @@ _HOMES = {
     "disttui.runner.api.waiting": "Waited wait",
     "disttui.runner.errors": "DisttuiError HostError InputError LinkLostError",
     "disttui.runner.runs.follow": "LinkNews LogRead Notice RecordRead",
-    "disttui.runner.runs.following": "CaughtUp Following Refresh StopSent Update Wishes",
+    "disttui.runner.runs.following": "CaughtUp Following Refresh RunControl StopSent Update",
     "disttui.runner.runs.registry": "KnownRun",
     "disttui.runner.runs.replay": "MetricRecord Replay",
     "disttui.runner.runs.state": "RunState",

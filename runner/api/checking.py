@@ -41,7 +41,7 @@ from disttui.runner.protocol.checks import Dialled, Inspected, Listening
 from disttui.runner.protocol.requests import ProbeRequest
 from disttui.runner.runs.contents import MetricsLine
 from disttui.runner.runs.follow import RecordRead
-from disttui.runner.runs.following import Following, Wishes
+from disttui.runner.runs.following import Following, RunControl
 from disttui.runner.runs.measured import Measurements
 from disttui.runner.runs.registry import find_run, is_known, run_names
 from disttui.runner.untrusted.decode import build
@@ -328,14 +328,14 @@ def measure(
     profile: Profile,
     tell: Callable[[Check], None],
     parameters: float | None = None,
-    wishes: Wishes | None = None,
+    control: RunControl | None = None,
 ) -> Measured:
     """Start the measurement on all hosts of a profile, and judge it; its run is removed unless it failed.
 
     Args:
         tell: Takes each conclusion.
         parameters: Of a model that is not the profile's, for the advice.
-        wishes: Stop it early; may be set from other threads.
+        control: Stop it early; may be set from other threads.
     """
     run = new_run_id("check", run_names(viewer.environ))
     ranks: dict[int, Placed] = {}
@@ -343,7 +343,7 @@ def measure(
         wanted = measurement(profile, of_job=parameters is None)
         with closing(start(viewer, wanted, run=run)) as steps:
             launched = next(step for step in steps if isinstance(step, Launched))
-            with follow(viewer, launched.run, launched.links, wishes=wishes) as following:
+            with follow(viewer, launched.run, launched.links, control=control) as following:
                 done = _hear(following, ranks, tell)
             hosts = launched.run.hosts
             if done and not following.exit_code:

@@ -16,7 +16,7 @@ from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.hosts.link import Link
 from disttui.runner.runs import remote
 from disttui.runner.runs.contents import EventLine
-from disttui.runner.runs.following import Following, Wishes
+from disttui.runner.runs.following import Following, RunControl
 from disttui.runner.runs.registry import KnownRun, mirror_of, profile_of, refuse_sandbox
 from disttui.runner.runs.remote import REACH, Beginning, fill_all, missing, removed, sync, without_folders
 from disttui.runner.runs.replay import Replay
@@ -40,7 +40,7 @@ def follow(
     run: KnownRun,
     links: Sequence[Link | None] | None = None,
     *,
-    wishes: Wishes | None = None,
+    control: RunControl | None = None,
     tail: int | None = None,
     only_look: bool = False,
 ) -> Iterator[Following]:
@@ -51,13 +51,15 @@ def follow(
     """
     with mirror_of(run) as mirror:
         opener = partial(viewer.link_to, run)
-        with closing(Following(run, mirror, opener, links, wishes=wishes, tail=tail, only_look=only_look)) as following:
+        with closing(
+            Following(run, mirror, opener, links, control=control, tail=tail, only_look=only_look)
+        ) as following:
             yield following
 
 
 @contextmanager
 def attach(
-    viewer: Viewer, run: KnownRun, *, wishes: Wishes | None = None, only_look: bool = False
+    viewer: Viewer, run: KnownRun, *, control: RunControl | None = None, only_look: bool = False
 ) -> Iterator[Following]:
     """Follow a running or ended run: mirrored records first, logs from their tails.
 
@@ -72,7 +74,7 @@ def attach(
             links = [reached.links.get(node) for node in range(len(run.hosts))]
             following = Following(
                 run, mirror, partial(viewer.link_to, run), links,
-                unreached=reached.errors, wishes=wishes, tail=TAIL, replay=REPLAY, only_look=only_look,
+                unreached=reached.errors, control=control, tail=TAIL, replay=REPLAY, only_look=only_look,
             )  # fmt: skip
             with closing(following):
                 yield following

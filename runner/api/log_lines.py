@@ -20,7 +20,7 @@ from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.ids import short
 from disttui.runner.runs.contents import growth_of
 from disttui.runner.runs.follow import LinkNews, LogRead, Notice
-from disttui.runner.runs.following import CaughtUp, Following, Update, Wishes
+from disttui.runner.runs.following import CaughtUp, Following, RunControl, Update
 from disttui.runner.runs.registry import KnownRun, mirror_of
 from disttui.runner.runs.remote import Reached, fill, missing, sync
 from disttui.runner.runs.state import RunState
@@ -74,27 +74,27 @@ def logs(
     *,
     follow: bool = False,
     colours: bool = False,
-    wishes: Wishes | None = None,
+    control: RunControl | None = None,
     local: bool = False,
 ) -> Iterator[LogItem]:
     """Yield the lines of a run's logs, rank by rank; if `follow`, then `CaughtUp`, and lines as they arrive.
 
     Args:
         colours: Keep colours in the lines.
-        wishes: Ends the following when its `leave` is set.
+        control: Ends the following when its `leave` is set.
         local: Use the mirror alone.
 
     Raises:
         InputError: The run has no such host or rank.
     """
-    wanted, wishes = wanted or LineFilter(), wishes or Wishes()
+    wanted, control = wanted or LineFilter(), control or RunControl()
     names = [host.name for host in run.hosts]
     if wanted.host is not None and wanted.host not in names:
         raise InputError(f"{short(run.run)} has no host {clean(wanted.host)!r}", f"It has {', '.join(names)}.")
     if wanted.rank is not None and not 0 <= wanted.rank < sum(host.nproc for host in run.hosts):
         last = sum(host.nproc for host in run.hosts) - 1
         raise InputError(f"{short(run.run)} has no rank {wanted.rank}", f"Its ranks are 0 to {last}.")
-    return _Reading(run, names, wanted, colours).everything(viewer, follow, wishes, local)
+    return _Reading(run, names, wanted, colours).everything(viewer, follow, control, local)
 
 
 class _Reading:
@@ -108,7 +108,7 @@ class _Reading:
         self._makers: dict[tuple[str, str], LineMaker] = {}
         self._missed: dict[int, str] = {}
 
-    def everything(self, viewer: Viewer, follow: bool, wishes: Wishes, local: bool) -> Iterator[LogItem]:
+    def everything(self, viewer: Viewer, follow: bool, control: RunControl, local: bool) -> Iterator[LogItem]:
         """Mirrored lines, then fetched ones, then new ones."""
         run = self._run
         with mirror_of(run) as folder:
@@ -125,7 +125,7 @@ class _Reading:
                     yield CaughtUp()
                     links = [reached.links.get(node) for node in range(len(run.hosts))]
                     opener = partial(viewer.link_to, run)
-                    with closing(Following(run, folder, opener, links, wishes=wishes, only_look=True)) as following:
+                    with closing(Following(run, folder, opener, links, control=control, only_look=True)) as following:
                         for update in following:
                             yield from self._take(following.state, update)
                 for (host, file), maker in self._makers.items():

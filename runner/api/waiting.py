@@ -19,7 +19,7 @@ from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import number
 from disttui.runner.paths import PathError
 from disttui.runner.runs.condition import run_word
-from disttui.runner.runs.following import CaughtUp, Wishes
+from disttui.runner.runs.following import CaughtUp, RunControl
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.state import RunState
 from disttui.runner.runs.store import HostStore, host_folder
@@ -117,12 +117,12 @@ def wait(
         InputError: A condition is invalid.
     """
     wanted = conditions(until)
-    wishes = [Wishes() for _ in runs]
+    controls = [RunControl() for _ in runs]
     done: queue.Queue[tuple[int, Waited | DisttuiError]] = queue.Queue()
 
     def one(at: int) -> None:
         try:
-            done.put((at, _wait(viewer, runs[at], wanted, wishes[at])))
+            done.put((at, _wait(viewer, runs[at], wanted, controls[at])))
         except DisttuiError as error:
             done.put((at, error))
 
@@ -144,8 +144,8 @@ def wait(
                 continue
             found[at] = answer
     finally:
-        for wish in wishes:
-            wish.leave = True
+        for control in controls:
+            control.leave = True
         leave_by = time.monotonic() + _LEAVE
         for thread in threads:
             thread.join(max(0.0, leave_by - time.monotonic()))
@@ -171,10 +171,10 @@ def overall(found: Sequence[Waited | DisttuiError], *, first: bool = False) -> i
 _URGENCY = (1, 3, 2, 130, TIMED_OUT, CODES["stall"], CODES["alarm"])
 
 
-def _wait(viewer: Viewer, run: KnownRun, wanted: Sequence[Condition], wishes: Wishes) -> Waited:
+def _wait(viewer: Viewer, run: KnownRun, wanted: Sequence[Condition], control: RunControl) -> Waited:
     if run.problem:
         return ended(run, run.begin(), None)
-    with attach(viewer, run, wishes=wishes) as following:
+    with attach(viewer, run, control=control) as following:
         caught_up = False
         for update in following:
             caught_up = caught_up or isinstance(update, CaughtUp)
@@ -185,7 +185,7 @@ def _wait(viewer: Viewer, run: KnownRun, wanted: Sequence[Condition], wishes: Wi
             if state.result is None and (met := _met(wanted, state)):
                 return Waited(run, state, met.text, CODES[met.kind], _evidence(state, following.mirror))
         state = following.state
-        if wishes.leave and state.result is None:
+        if control.leave and state.result is None:
             return Waited(run, state, "", TIMED_OUT, _evidence(state, following.mirror))
         if met := _met([one for one in wanted if one.kind in ("step", "loss")], state):
             return Waited(run, state, met.text, CODES[met.kind], _evidence(state, following.mirror))

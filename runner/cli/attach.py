@@ -38,14 +38,14 @@ def _look_in(viewer: disttui.Viewer, run: disttui.KnownRun, *, read_only: bool) 
     from disttui.runner.cli.render.printer import JsonPrinter, show_update
     from disttui.runner.cli.running import announcing, notices_wanted
     from disttui.runner.cli.signals import Signals
-    from disttui.runner.runs.hooks import tell_later
+    from disttui.runner.runs.hooks import run_end_hook
 
     printer = JsonPrinter(sys.stdout) if wants_json() else AttachPrinter(run, colour=not os.environ.get("NO_COLOR"))
     wanted = viewer.settings or notices_wanted()
     signals = Signals(only_leave=True)
     with signals.caught():
         with (
-            disttui.attach(viewer, run, wishes=signals, only_look=read_only) as following,
+            disttui.attach(viewer, run, control=signals, only_look=read_only) as following,
             announcing(run.run, wanted) as announce,
         ):
             for error in following.unreached.values():
@@ -56,7 +56,7 @@ def _look_in(viewer: disttui.Viewer, run: disttui.KnownRun, *, read_only: bool) 
                 announce(following.state)
         printer.end(following.state, run.folder)
     if not read_only:
-        tell_later(run, following.state, printer.say)
+        run_end_hook(run, following.state, printer.say)
     return following.exit_code
 
 

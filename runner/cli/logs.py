@@ -134,7 +134,7 @@ def logs(
             printer = JsonLogPrinter(sys.stdout)
         else:
             printer = LogPrinter(sys.stdout, sys.stderr, known, timestamps=timestamps)
-        found = disttui.logs(viewer, known, wanted, follow=follow, colours=printer.colours, wishes=signals)
+        found = disttui.logs(viewer, known, wanted, follow=follow, colours=printer.colours, control=signals)
         with signals.caught() if follow else nullcontext():
             for item in found:
                 if isinstance(item, disttui.CaughtUp):

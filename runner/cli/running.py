@@ -128,11 +128,11 @@ def _follow(
     wait: bool,
 ) -> int:
     from disttui.runner.cli.render.printer import show_update
-    from disttui.runner.runs.hooks import tell_later
+    from disttui.runner.runs.hooks import run_end_hook
 
     known = launched.run
     with (
-        disttui.follow(viewer, known, launched.links, wishes=signals) as following,
+        disttui.follow(viewer, known, launched.links, control=signals) as following,
         announcing(known.run, wanted) as announce,
         _naming_the_run(viewer, following),
     ):
@@ -144,7 +144,7 @@ def _follow(
                 following.leave()
         printer.end(following.state, following.mirror)
     if not detach or following.state.result is not None:
-        tell_later(known, following.state, printer.say)
+        run_end_hook(known, following.state, printer.say)
     elif not wants_json():
         printer.detached(known.run)
     return following.exit_code

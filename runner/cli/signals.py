@@ -1,4 +1,4 @@
-"""The user's wishes by signals while a command follows a run."""
+"""The user's requests by signals while a command follows a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from disttui.runner.runs.following import Wishes
+from disttui.runner.runs.following import RunControl
 
 _CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -28,7 +28,7 @@ def held_back() -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
-class Signals(Wishes):
+class Signals(RunControl):
     """SIGINT and SIGTERM stop the run, a second one kills it, a third one leaves; SIGHUP leaves.
 
     Before `hold_back` there is no run to stop or to leave: the first signal raises KeyboardInterrupt.

@@ -28,7 +28,7 @@ LINGER = 10.0
 GONE = 60.0
 """Seconds after which unreachable hosts are given up when all others have ended."""
 TICK = 0.05
-"""Seconds between checks of the user's wishes while no update arrives."""
+"""Seconds between checks of the user's requests while no update arrives."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ Update = LogRead | RecordRead | LinkNews | QueueNews | Notice | CaughtUp | StopS
 """An update of a followed run. A record is already folded into the state."""
 
 
-class Wishes:
-    """What the user wants of a followed run. May be set in any thread and in signal handlers."""
+class RunControl:
+    """Requests to a followed run. May be set in any thread and in signal handlers."""
 
     stops = 0
     """1: stop it, 2: kill it."""
@@ -78,7 +78,7 @@ class Following:
         open_link: Makes a new link to the host of a node rank. Raises DisttuiError.
         links: One per host; None for those that are still to be connected.
         unreached: Node rank → why the host could not be reached at first; it is tried again.
-        wishes: What the user wants; may be set from other threads.
+        control: The requests of the user; may be set from other threads.
         tail: Bytes at the end of every log to begin with; None: all of it.
         replay: Bytes at the end of every mirrored log to begin with.
         only_look: Change nothing on the hosts; a run without a supervisor is not settled.
@@ -92,7 +92,7 @@ class Following:
         links: Sequence[Link | None] | None = None,
         *,
         unreached: Mapping[int, DisttuiError] | None = None,
-        wishes: Wishes | None = None,
+        control: RunControl | None = None,
         tail: int | None = None,
         replay: int = 0,
         only_look: bool = False,
@@ -101,13 +101,13 @@ class Following:
         self.mirror = mirror
         self.unreached = unreached or {}
         self.state = run.begin()
-        self.wishes = wishes or Wishes()
+        self.control = control or RunControl()
         self._open_link = open_link
         request: dict[str, object] = {**run.request(), **({} if tail is None else {"tail": tail})}
         self._request = request
         self._stops_said = 0
         self._stops_sent: dict[int, tuple[int, Link]] = {}
-        """Node rank → the last wish that was sent, and by which link: it may have been lost with that."""
+        """Node rank → the last request that was sent, and by which link: it may have been lost with that."""
         self._ended: set[int] = set()
         self._result_at: float | None = None
         self._failed = False
@@ -152,15 +152,15 @@ class Following:
         Args:
             now: Kill it immediately, without the grace that lets ranks save their work.
         """
-        self.wishes.stops = max(self.wishes.stops, 2 if now else 1)
+        self.control.stops = max(self.control.stops, 2 if now else 1)
 
     def skip(self) -> None:
         """Skip the logs that are still to come, for a viewer that is behind. Any thread may call this."""
-        self.wishes.skips += 1
+        self.control.skips += 1
 
     def leave(self) -> None:
         """End the iteration; the run continues. Any thread may call this."""
-        self.wishes.leave = True
+        self.control.leave = True
 
     def fetch(self, wanted: Sequence[Beginning]) -> None:
         """Fetch beginnings of logs into the mirror while following; blocks. Raises DisttuiError."""
@@ -180,7 +180,7 @@ class Following:
                 yield self._refresh()
                 yield from self._obey()
                 yield from self._skip()
-                if self.wishes.leave or self._failed:
+                if self.control.leave or self._failed:
                     break
         finally:
             for follower in self._followers:
@@ -241,8 +241,8 @@ class Following:
         return Refresh(pending, now - self._grown[0][0] if self._grown else 0.0)
 
     def _skip(self) -> Iterator[Update]:
-        """Skip to the end of the logs for a wish, a second Ctrl-C, and any Ctrl-C once there is nothing to stop."""
-        wanted = self.wishes.skips + max(0, self.wishes.stops - (self.state.result is None))
+        """Skip to the end of the logs on request, a second Ctrl-C, and any Ctrl-C once there is nothing to stop."""
+        wanted = self.control.skips + max(0, self.control.stops - (self.state.result is None))
         if wanted <= self._skips:
             return
         self._skips = wanted
@@ -304,8 +304,8 @@ class Following:
         return True
 
     def _obey(self) -> Iterator[Update]:
-        """Send a stop for the first wish, a kill for the second; again by every new link to a host."""
-        wanted = min(self.wishes.stops, 2)
+        """Send a stop for the first request, a kill for the second; again by every new link to a host."""
+        wanted = min(self.control.stops, 2)
         if not wanted or self.state.result is not None:
             return
         now, reached = wanted > 1, False

@@ -56,7 +56,7 @@ def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[st
         _webhook(on_end.webhook, summary, say)
 
 
-def tell_later(run: KnownRun, state: RunState, say: Callable[[str], None]) -> None:
+def run_end_hook(run: KnownRun, state: RunState, say: Callable[[str], None]) -> None:
     """Do the same for a viewer that attached later, with the stored profile; nothing for runs of other users."""
     if run.adopted:
         return

@@ -24,9 +24,9 @@ class StepMeans(NamedTuple):
     loss: float
     grad_norm: float
     ends: bool
-    """Whether a rank wishes to end."""
+    """Whether a rank wants to end."""
     saves: bool
-    """Whether a rank wishes a checkpoint."""
+    """Whether a rank wants a checkpoint."""
 
 
 def reduce_and_clip(
@@ -45,8 +45,8 @@ def reduce_and_clip(
 
     Args:
         scale: What the gradients were multiplied by, and are divided by here.
-        ends: Whether this rank wishes to end.
-        saves: Whether this rank wishes a checkpoint.
+        ends: Whether this rank wants to end.
+        saves: Whether this rank wants a checkpoint.
         loss: This rank's part of the mean loss: ranks that share samples have a part of it or the same, stages before
             the last have 0.
     """
@@ -65,13 +65,13 @@ def reduce_and_clip(
     )
     if layout.world_size > 1:
         dist.all_reduce(totals)
-    mean, square, *wishes = totals.tolist()
+    mean, square, *requests = totals.tolist()
     norm = math.sqrt(square) / scale
     factor = (min(1.0, limit / (norm + 1e-6)) if limit else 1.0) / scale
     if factor != 1:
         for gradients in by_copies.values():
             torch._foreach_mul_(gradients, factor)
-    return StepMeans(mean, norm, *(wish > 0 for wish in wishes))
+    return StepMeans(mean, norm, *(request > 0 for request in requests))
 
 
 def _copies(parameter: Any, layout: Layout) -> int:

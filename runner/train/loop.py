@@ -198,7 +198,7 @@ class Training:
             Layout() if alone else layout,
             scale=scale,
             ends=self._termination.requested,
-            saves=self._wishes_checkpoint,
+            saves=self._checkpoint_requested,
         )
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -219,8 +219,8 @@ class Training:
         self._is_common = due or self.place.world_size == 1
         if not self._is_common:
             return means
-        wishes = (float(self._termination.requested), float(self._wishes_checkpoint))
-        totals = torch.tensor([means.loss, means.grad_norm, *wishes], device=self.device)
+        requests = (float(self._termination.requested), float(self._checkpoint_requested))
+        totals = torch.tensor([means.loss, means.grad_norm, *requests], device=self.device)
         average([totals])
         loss, norm, ends, saves = totals.tolist()
         common = self._agree(StepMeans(loss, norm, ends > 0, saves > 0))
@@ -237,7 +237,7 @@ class Training:
         return means
 
     @property
-    def _wishes_checkpoint(self) -> bool:
+    def _checkpoint_requested(self) -> bool:
         """Rank 0 alone has a say: all are asked, each a moment later or earlier."""
         return self._termination.snapshot and not self.place.rank
 

@@ -1,5 +1,4 @@
-"""SIGTERM as a wish to end: a checkpoint is written first, where the ranks can still agree on one. SIGUSR1 as a wish
-for a checkpoint alone."""
+"""SIGTERM requests the end after a checkpoint where the ranks can still agree on one; SIGUSR1 requests a checkpoint."""
 
 from __future__ import annotations
 

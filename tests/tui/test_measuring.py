@@ -10,7 +10,7 @@ import pytest
 
 from disttui.runner.api.checking import Measured
 from disttui.runner.planning.checks import Check, HostFigures
-from disttui.runner.runs.following import Wishes
+from disttui.runner.runs.following import RunControl
 from tests.tui.shelf_kit import asked
 from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
@@ -48,8 +48,8 @@ async def test_quitting_stops_a_measurement(tmp_path: Path, monkeypatch: pytest.
     record(monkeypatch, {"desk": facts("cpu_desk")})
     stopped = threading.Event()
 
-    def measure(viewer: Any, profile: Any, tell: Any, wishes: Wishes) -> Measured:
-        wait_for(lambda: wishes.stops == 2, "the wish to stop")
+    def measure(viewer: Any, profile: Any, tell: Any, control: RunControl) -> Measured:
+        wait_for(lambda: control.stops == 2, "the request to stop")
         stopped.set()
         return Measured(())
 

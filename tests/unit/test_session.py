@@ -24,7 +24,7 @@ from disttui.runner.errors import HostError
 from disttui.runner.hosts.link import Link
 from disttui.runner.node import procs
 from disttui.runner.runs.follow import LinkNews, LogRead, Notice
-from disttui.runner.runs.following import TICK, CaughtUp, Following, Refresh, StopSent, Wishes
+from disttui.runner.runs.following import TICK, CaughtUp, Following, Refresh, RunControl, StopSent
 from disttui.runner.runs.registry import KnownHost, KnownRun
 from disttui.runner.runs.state import begin
 from disttui.runner.runs.store import HostStore
@@ -74,15 +74,15 @@ def test_a_stop_that_no_link_could_take_goes_out_with_the_next_one(
         each.mkdir(0o700)
     (folder / "spec.json").write_text("{}")
     (folder / "supervisor.json").write_text(json.dumps(procs.identity(os.getpid())))
-    asked, links, wishes = Event(), list[Link](), Wishes()
-    wishes.stops = 1
+    asked, links, control = Event(), list[Link](), RunControl()
+    control.stops = 1
 
     def reopen(node: int) -> Link:
         assert asked.wait(60)
         links.append(_link())
         return links[-1]
 
-    session = Following(_run(tmp_path, 1), tmp_path / "mirror", reopen, wishes=wishes)
+    session = Following(_run(tmp_path, 1), tmp_path / "mirror", reopen, control=control)
     said, received, deadline = list[StopSent](), 0, time.monotonic() + 60
     for update in session:
         assert time.monotonic() < deadline, (said, received)
@@ -92,7 +92,7 @@ def test_a_stop_that_no_link_could_take_goes_out_with_the_next_one(
         if (folder / "stop").exists():
             (folder / "stop").unlink()
             received += 1
-            wishes.leave = received == 2
+            control.leave = received == 2
             links[-1].close()  # it may have been lost: by the next link it is sent again
     assert said == [StopSent(now=False, reached=False)] and received == 2
 
@@ -158,15 +158,15 @@ def test_logs_that_are_followed_show_every_line_once(tmp_path: Path, monkeypatch
     log.write_text("first\n")
     here = KnownHost("here", "local", python=sys.executable)
     run = KnownRun("r-1", tmp_path / "mirror", (here,), {}, str(tmp_path / "runs"), 1.0, "me")
-    wishes, lines = Wishes(), list[str]()
+    control, lines = RunControl(), list[str]()
     with Viewer({}) as viewer:
-        for item in logs(viewer, run, follow=True, wishes=wishes):
+        for item in logs(viewer, run, follow=True, control=control):
             if isinstance(item, CaughtUp):
                 with log.open("a") as file:
                     file.write("second\n")
             elif isinstance(item, LogLines):
                 lines += item.lines
-                wishes.leave = "second" in lines
+                control.leave = "second" in lines
     assert lines == ["first", "second"]
 
 
@@ -187,8 +187,8 @@ def _flooded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnownRun:
     return KnownRun("r-1", tmp_path / "mirror", (here,), {}, str(tmp_path / "runs"), 1.0, "me")
 
 
-def _session(run: KnownRun, wishes: Wishes) -> Following:
-    return Following(run, run.folder, _link, [_link()], wishes=wishes)
+def _session(run: KnownRun, control: RunControl) -> Following:
+    return Following(run, run.folder, _link, [_link()], control=control)
 
 
 def _wait_for_mirror(run: KnownRun, *names: str) -> None:
@@ -220,7 +220,7 @@ def test_slow_viewer_sees_the_end_at_once_and_how_far_its_log_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SlowHand
 ) -> None:
     run, shown, known, lags = _flooded(tmp_path, monkeypatch), bytearray(), 0, list[Refresh]()
-    session = _session(run, Wishes())
+    session = _session(run, RunControl())
     for update in session:
         if isinstance(update, LogRead):
             if not shown:
@@ -243,7 +243,7 @@ def test_viewer_that_stalls_at_the_beginning_of_a_log_loses_nothing(
 ) -> None:
     run, shown = _flooded(tmp_path, monkeypatch), bytearray()
     (tmp_path / "runs/r-1/0/exit.json").write_text('{"state": "finished", "code": 0, "t": 2.0}')
-    for update in _session(run, Wishes()):
+    for update in _session(run, RunControl()):
         if isinstance(update, LogRead):
             shown += update.data
         # First until there is more than the news of the log, then longer than its pieces are read for.
@@ -257,9 +257,9 @@ def test_viewer_that_stalls_at_the_beginning_of_a_log_loses_nothing(
 def test_ctrl_c_after_the_end_skips_what_logs_prints_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SlowHand
 ) -> None:
-    run, wishes, shown, said = _flooded(tmp_path, monkeypatch), Wishes(), bytearray(), list[str]()
+    run, control, shown, said = _flooded(tmp_path, monkeypatch), RunControl(), bytearray(), list[str]()
     (tmp_path / "runs/r-1/0/exit.json").write_text('{"state": "finished", "code": 0, "t": 2.0}')
-    session = _session(run, wishes)
+    session = _session(run, control)
     for update in session:
         assert not isinstance(update, StopSent), "there is nothing to stop"
         if isinstance(update, LogRead):
@@ -267,7 +267,7 @@ def test_ctrl_c_after_the_end_skips_what_logs_prints_later(
                 _wait_for_mirror(run, "exit.json")
             shown += update.data
             clock.now += 0.05
-            wishes.stops = int(session.state.result is not None)
+            control.stops = int(session.state.result is not None)
         elif isinstance(update, Notice):
             said.append(update.text)
     assert session.exit_code == 0
@@ -281,16 +281,16 @@ def test_ctrl_c_after_the_end_skips_what_logs_prints_later(
 
 
 def test_skipping_leaves_out_what_the_host_has_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, wishes, shown = _flooded(tmp_path, monkeypatch), Wishes(), bytearray()
+    run, control, shown = _flooded(tmp_path, monkeypatch), RunControl(), bytearray()
     monkeypatch.setattr(HostStore, "write", _slowly(HostStore.write))
-    session = _session(run, wishes)
+    session = _session(run, control)
     for update in session:
         if isinstance(update, LogRead):
             shown += update.data
         elif isinstance(update, Refresh) and update.pending > len(_FLOOD) / 2:
-            wishes.skips = 1
-        wishes.leave = shown.endswith(b"the last line\n")
-    assert wishes.skips == 1 and len(shown) < len(_FLOOD) / 2
+            control.skips = 1
+        control.leave = shown.endswith(b"the last line\n")
+    assert control.skips == 1 and len(shown) < len(_FLOOD) / 2
     monkeypatch.undo()
     monkeypatch.setenv("HOME", str(tmp_path))
     with Viewer({}) as viewer:

@@ -20,7 +20,7 @@ from disttui.runner.errors import DisttuiError
 from disttui.runner.formatting import amount
 from disttui.runner.ids import short
 from disttui.runner.runs.condition import run_word
-from disttui.runner.runs.hooks import tell_later
+from disttui.runner.runs.hooks import run_end_hook
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.state import RunState
 from disttui.runner.user.terminal import Notices
@@ -98,7 +98,7 @@ class DashboardScreen(RunScreen):
     def _tell_end(self, state: RunState) -> None:
         """Run the profile's command for the end of a run; the user may leave the screen before it ends."""
         if self.known:
-            tell_later(self.known, state, self.app.notify)
+            run_end_hook(self.known, state, self.app.notify)
 
     @work(thread=True, group="feed", exit_on_error=False)
     def _follow(self) -> None:

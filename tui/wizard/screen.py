@@ -27,7 +27,7 @@ from disttui.runner.library.store import text_of
 from disttui.runner.planning.checks import Check, CheckReport
 from disttui.runner.planning.plan import counts_line
 from disttui.runner.render.plan import check_lines, end_lines
-from disttui.runner.runs.following import Wishes
+from disttui.runner.runs.following import RunControl
 from disttui.tui.keys import APP, CHANGE, MOVE, VIEW, bind
 from disttui.tui.run.again import SANDBOX
 from disttui.tui.screen import Command
@@ -366,17 +366,17 @@ class WizardScreen(HostsScreen):
     def _measure(self, planned: Planned) -> list[str]:
         found: list[Check] = []
         report = CheckReport(tuple(host.name for host in planned.profile.hosts))
-        wishes, over = Wishes(), threading.Event()
+        control, over = RunControl(), threading.Event()
 
         def end() -> None:
             if not over.is_set():
-                wishes.stops = 2
+                control.stops = 2
                 sys.stderr.write("disttui: stopping the measurement\n")
                 over.wait(PHASE)
 
         self.disttui.at_end.insert(0, end)  # before the hosts of a sandbox end
         try:
-            done = measure(self._viewer(), planned.profile, found.append, wishes=wishes)
+            done = measure(self._viewer(), planned.profile, found.append, control=control)
         finally:
             over.set()
         report = replace(report, checks=tuple(found), figures=done.figures, advice=done.advice)
