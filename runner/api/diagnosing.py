@@ -17,6 +17,7 @@ from disttui.runner.formatting import number
 from disttui.runner.paths import inside
 from disttui.runner.protocol.files import RankStacks
 from disttui.runner.protocol.regular import read_regular
+from disttui.runner.runs.condition import is_lost
 from disttui.runner.runs.registry import KnownRun, mirror_of
 from disttui.runner.runs.remote import Reached, RunRemovedError, missing, removed, sync, without_folders
 from disttui.runner.runs.replay import replay
@@ -59,14 +60,14 @@ def diagnose(viewer: Viewer, run: KnownRun, words: Callable[[Diagnosed], str] | 
             # Before anything else: a rank that hangs now may continue in a moment.
             ranks = _ask(run, reached, warnings)
             warnings += map(str, sync(run, folder, reached).values())
-            problems = {} if ranks else removed(run, reached, list(reached.links))
+            problems = removed(run, reached, list(reached.links))
             gone = {run.hosts[node].name for node, error in problems.items() if isinstance(error, RunRemovedError)}
             warnings = [one for one in warnings if one.partition(": ")[0] not in gone]
             # Another viewer of this machine has locked the mirror then, and updates it.
             state = without_folders(replay(run, folder if nodes else run.folder).state, problems)
     asked = bool(ranks) and state.result is None
     found = Diagnosed(run, state, tuple(ranks if asked else standings(state)), asked, tuple(warnings))
-    if asked and words:
+    if asked and words and not is_lost(state):
         try:
             keep(run.folder, Diagnosis(max(1, state.attempt), time.time(), words(found)))
         except OSError as error:

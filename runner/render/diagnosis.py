@@ -24,7 +24,8 @@ def diagnosis_text(found: Diagnosed) -> str:
     """Where every rank is, or why the run has ended, as text."""
     run, state, ranks = found.run, found.state, found.ranks
     if state.result is not None or is_lost(state):
-        return "\n".join([*ending(state, state.elapsed, run.folder, {}, len(state.attempts)), *told_before(run.folder)])
+        end = ending(state, state.elapsed, run.folder, {}, len(state.attempts))
+        return "\n".join([*end, *(sentences(ranks) if found.asked else ()), *told_before(run.folder)])
     silent = [one.silent for one in ranks if one.silent is not None]
     last = f", last progress {duration(min(silent))} ago" if silent else ""
     word = recorded_word(run, state)

@@ -23,7 +23,7 @@ from disttui.runner.runs.registry import KnownHost, KnownRun
 from disttui.runner.runs.state import RunState
 from disttui.runner.runs.state import link as set_link
 from disttui.runner.runs.store import HostStore, held, host_folder
-from disttui.runner.runs.summary import summaries
+from disttui.runner.runs.summary import Summary, summaries
 from disttui.runner.text import clean
 from disttui.runner.transport import Connector
 from disttui.runner.transport.base import Gate
@@ -164,17 +164,25 @@ def sync(
 
 
 def removed(run: KnownRun, reached: Reached, nodes: Sequence[int]) -> dict[int, DisttuiError]:
-    """Of these nodes, those whose host does not have the run, or could not be asked, with the reason."""
+    """Of these nodes, those whose host does not have the run, or could not be asked, with the reason.
+
+    The answers of the others are stored: a host knows whether the run's supervisor lives, its files do not.
+    """
     found: dict[int, DisttuiError] = {}
+    known: dict[int, Summary] = {}
     for node, answer in reached.ask("list", list(nodes), **run.request()).items():
         if isinstance(answer, DisttuiError):
             found[node] = answer
-        elif not any(one.get("node_rank", node) == node for one in summaries(answer)):
+        elif here := next((one for one in summaries(answer) if one.get("node_rank", node) == node), None):
+            known[node] = here
+        else:
             name = run.hosts[node].name
             gone = RunRemovedError(name, "the run has been removed there")
             found[node] = gone if run.heard else HostError(name, "the run has not been started there yet")
     if len(found) == len(run.hosts) and all(isinstance(one, RunRemovedError) for one in found.values()):
         run.note_removed(sorted(found))
+    if known:
+        run.summary(known)
     return found
 
 

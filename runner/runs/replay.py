@@ -13,6 +13,7 @@ from disttui.runner.runs.contents import EventLine, ExitFile, NewerEvent, metric
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.state import RunState, fold
 from disttui.runner.runs.store import HostStore, host_folder
+from disttui.runner.runs.summary import cause_text
 from disttui.runner.untrusted.records import LONGEST, Unfinished, records
 
 _FOLDED = ("events.jsonl", "telemetry.jsonl", "exit.json")
@@ -82,7 +83,8 @@ def replay(run: KnownRun, folder: Path) -> Replay:
                     small[node, name] = record
     for node, end in run.ends().items():
         state = fold(state, node, ExitFile(end)) if state.hosts[node].exit is None else state
-    state = replace(state, recorded=True)
+    seen = run.summary()
+    state = replace(state, recorded=True, lost=cause_text(seen) if seen["state"] == "lost" else "")
     offsets = state.hosts[0].story.offsets
     events.sort(key=lambda item: _time(item[1]) - offsets.get(item[0], 0.0))
     metrics.sort(key=lambda item: (item.attempt, item.rank))

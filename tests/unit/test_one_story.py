@@ -271,6 +271,28 @@ def test_a_run_lost_with_its_sandbox_is_lost_for_every_command(tmp_path: Path) -
     assert {*explained, row["explain"]["cause"], end["result"]["cause"]["message"]} == {"its sandbox has ended"}
 
 
+def test_a_run_whose_supervisor_died_is_lost_for_every_command(tmp_path: Path) -> None:
+    """`runs show` and `diagnose` said that it is running: the mirror was newer than what `ps` had been told."""
+    body = """
+    if op == "list":
+        yield {"ok": {"runs": [{"run": "lied-1a2b", "node_rank": 0, "state": "lost", "alive": False}]}}
+    if op == "mirror":
+        yield {"event": {"caught_up": True}}
+        yield {"ok": {}}
+    if op == "stacks":
+        yield {"ok": {"ranks": {"0": {"state": "ended", "note": "the process has ended"}}}}
+    """
+    run = lied(tmp_path, liar(tmp_path, "n1", body))
+    mirrored(run, 0, {"events.jsonl": lines({"t": 10, "e": "launch", "attempt": 1})})
+    cure = "disttui stop lied-1a2b ends any remaining processes"
+    words = f"✗ lied-1a2b is lost: its supervisors died unexpectedly; {cure}"
+    for look in (("runs", "show"), ("diagnose",), ("runs", "show", "--local")):
+        assert words in command(tmp_path, *look, run.run).stdout.splitlines(), look
+    told = command(tmp_path, "diagnose", run.run).stdout
+    assert "rank 0 on n1 has ended" in told and "while it was running" not in told
+    assert "✗ lost" in command(tmp_path, "ps", "--local").stdout and "✗ lost" in command(tmp_path, "ps").stdout
+
+
 NO_RUN = """
     if op == "orphans":
         yield {"ok": {"found": []}}
