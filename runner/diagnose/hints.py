@@ -502,7 +502,7 @@ _KNOWN = _table(
             "or its server broke. Start again, or remount it.",
         ),
         "no such model": (
-            r"RepositoryNotFoundError|DatasetNotFoundError|Repository Not Found for url|is not a valid model identifier",
+            r"(?:Repository|Dataset)NotFoundError|Repository Not Found for url|is not a valid model identifier",
             "Hugging Face has no model or data set of that name, or hides it. Correct the name, or set a token that "
             "may read it on {host} (`env: {HF_TOKEN: ${env:HF_TOKEN}}`).",
         ),
