@@ -803,6 +803,7 @@ def test_what_fabrics_command_sets_is_set() -> None:
     [
         ("srun composer -n 8 a.py", "Write torchrun --nproc-per-node N SCRIPT"),
         ("python -m composer.cli.launcher -n 8 a.py", "Write torchrun --nproc-per-node N SCRIPT"),
+        ("python3 -m verl.trainer.main_ppo trainer.nnodes=2", "Leave this script to sbatch"),
         ("litgpt finetune lora --devices 8", "Write torchrun --nproc-per-node N -m litgpt"),
         ("python -m horovod.runner -np 16 python a.py", "Write mpirun -np N python SCRIPT"),
         ("ray start --head\npython -m verl.trainer.main_ppo a=b", "Leave this script to sbatch"),
@@ -920,6 +921,11 @@ def test_scripts_whose_counts_cannot_be_known_are_refused(text: str, message: st
         ("mpirun -np 8 -npernode 8 python a.py", "mpirun -np: ambiguous: 1, and nodes is 2, which counts"),
         ("srun -w n[3-4] python a.py", r"srun -w: ambiguous: n[3-4] names hosts"),
         ("export CUDA_VISIBLE_DEVICES=0,1\nsrun python a.py", "CUDA_VISIBLE_DEVICES: ambiguous: 0,1: dropped"),
+        (
+            "export CUDA_VISIBLE_DEVICES=0,1\nsrun torchrun --nproc-per-node gpu a.py",
+            "num_processes: ambiguous: torchrun --nproc-per-node: gpu → 2",
+        ),
+        ("ibrun python a.py", "mpirun: translated: → launch.launcher: mpirun"),
         ("module load x\nsrun apptainer exec i.sif python a.py", "module load x: ambiguous: a container runs only"),
         ("export N=$SLURM_JOB_ID\nsrun python a.py", "$SLURM_JOB_ID: ambiguous: Slurm sets it"),
         ("srun -n $K python a.py", "num_processes: ambiguous: srun: ${var:K} is not known here → 8"),
@@ -1035,6 +1041,7 @@ def test_what_stands_around_a_job_is_taken_over_or_named() -> None:
         ("n1 slots=4 username=alice port=2222\n", "alice@n1:2222:4"),
         ("alice@n1:22 slots=2\n", "alice@n1:22:2"),
         ("n1:4\n", "n1:4"),
+        ("[fd00::1]:4\nada@[fd00::2]:4\n[fd00::3]:22 slots=4\n", "fd00::1:4 ada@fd00::2:4 [fd00::3]:22:4"),
         ("n[1-2,4] slots=2\n", "n1:2 n2:2 n4:2"),
         ("c[1,3]-[1,2] slots=1\n", "c1-1:1 c1-2:1 c3-1:1 c3-2:1"),
         ("cpn-[10-11]-[01,03] slots=1\n", "cpn-10-01:1 cpn-10-03:1 cpn-11-01:1 cpn-11-03:1"),

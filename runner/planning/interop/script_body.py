@@ -77,7 +77,7 @@ _PROGRAMS = {
     **dict.fromkeys(("torchrun", "torch-run", "torch_run"), "torchrun"),
     **dict.fromkeys(("accelerate-launch",), "accelerate"),
     **dict.fromkeys(("deepspeed", "ds"), "deepspeed"),
-    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra"), "mpirun"),
+    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra", "ibrun"), "mpirun"),
 }
 _SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
 _PLAIN_WRAPPERS = ("exec", "time", "command", "nohup", "nice", "ionice", "stdbuf", "unbuffer", "env", "timeout", "tini")
