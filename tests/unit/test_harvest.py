@@ -51,6 +51,27 @@ def test_the_forms(form: str) -> None:
     assert read(line) == json.loads(expected)
 
 
+def test_a_line_above_says_what_those_below_it_are_of() -> None:
+    """As Coqui prints them."""
+    known = Recogniser()
+    lines = [
+        "\x1b[1m   --> TIME: 2024-01-01 10:01:05 -- STEP: 24/406 -- GLOBAL_STEP: 25\x1b[0m",
+        "     | > loss: 30.1  (33.1)",
+        "\x1b[1m > EVALUATION \x1b[0m",
+        "     | > loss: 29.0  (29.0)",
+        "Step 30:",
+        "  loss: 28.5",
+        "Validation:",
+        "  loss: 28.0",
+        "step 31 loss 27.5",
+    ]
+    found = [known.read(line.encode()) for line in lines if may_tell(line.encode())]
+    assert [one for one in found if one] == [
+        {"loss": 30.1, "step": 25}, {"val_loss": 29.0}, {"loss": 28.5, "step": 30}, {"val_loss": 28.0},
+        {"step": 31, "loss": 27.5},
+    ]  # fmt: skip
+
+
 def test_a_line_of_10_000_characters_is_read() -> None:
     """As verl prints them."""
     others = " - ".join(f"actor/metric_{number}:{number / 7:.5f}" for number in range(350))

@@ -18,7 +18,7 @@ LONGEST = 16 << 10  # verl prints a few hundred metrics in one line
 
 HINTS = (
     b"loss", b"step", b"epoch", b"iter", b"it/s", b"s/it", b"batch", b"acc@1", b"accuracy", b"samples/s", b"val:",
-    b"update", b" : cost ", b"\xe2\x94\x81",
+    b"update", b" : cost ", b"validati", b"evaluati", b"\xe2\x94\x81",
 )  # fmt: skip
 """Lower-case bytes of which every metric line has at least one."""
 
