@@ -387,7 +387,8 @@ _KNOWN = _table(
         ),
         "damaged file": (
             r"failed finding central directory|PytorchStreamReader failed|HeaderTooLarge|MetadataIncompleteBuffer"
-            r"|InvalidHeaderDeserialization|Error while deserializing header|Ran out of input|invalid load key, 'v'",
+            r"|InvalidHeaderDeserialization|Error while deserializing header|Ran out of input"
+            r"|Parquet magic bytes not found|truncated file: eof|File is not a zip file|invalid load key, 'v'",
             "A file on {host} is truncated, damaged, or a Git LFS pointer (`git lfs pull`). Copy it again, or use an "
             "earlier checkpoint.",
         ),
@@ -396,6 +397,10 @@ _KNOWN = _table(
             "The checkpoint was saved by another number of ranks than the run has, {host} among its hosts. Use that "
             "number of ranks, or convert it first (DeepSpeed: ds_to_universal.py, or consolidate the weights by "
             "zero_to_fp32.py).",
+        ),
+        "MKL and OpenMP": (
+            r"MKL_THREADING_LAYER=INTEL is incompatible",
+            "NumPy and torch on {host} use two runtimes of OpenMP. Set MKL_THREADING_LAYER: GNU in `job.env`.",
         ),
         "bitsandbytes": (
             r"CUDA Setup failed despite (?:GPU|CUDA) being available",
@@ -511,7 +516,8 @@ _KNOWN = _table(
             "Hugging Face does not accept the token on {host}: set a valid one, `env: {HF_TOKEN: ${env:HF_TOKEN}}`.",
         ),
         "gated model": (
-            r"gated repo|GatedRepoError|401 Client Error[^\n]*huggingface",
+            r"gated repo|GatedRepoError|Make sure your token has the correct permissions"
+            r"|401 Client Error[^\n]*huggingface",
             "The token on {host} may not read that model. Request access on the model's page, and set the token: "
             "`env: {HF_TOKEN: ${env:HF_TOKEN}}`.",
         ),

@@ -538,6 +538,7 @@ STARTS = [
     ("export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\nMASTER_PORT=1 srun torchrun --nproc-per-node 8 a.py",
      "torchrun", "a.py"),
     ("srun -N2 -n16 python a.py", "torchrun", "a.py"),
+    ("setsid nohup srun torchrun --nproc-per-node 8 a.py &\nwait", "torchrun", "a.py"),
     ("LAUNCHER=\"python -m torch.distributed.run --nproc_per_node 8 --role `hostname -s`: --tee 3 \"\n"
      "srun bash -c \"$LAUNCHER --node_rank \\$SLURM_PROCID a.py\"", "torchrun", "a.py"),
     ("declare -a ARGS=(--nproc_per_node=8 --rdzv_endpoint=$(hostname))\nsrun torchrun \"${ARGS[@]}\" a.py",

@@ -80,7 +80,20 @@ _PROGRAMS = {
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra", "ibrun"), "mpirun"),
 }
 _SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
-_PLAIN_WRAPPERS = ("exec", "time", "command", "nohup", "nice", "ionice", "stdbuf", "unbuffer", "env", "timeout", "tini")
+_PLAIN_WRAPPERS = (
+    "exec",
+    "time",
+    "command",
+    "nohup",
+    "nice",
+    "ionice",
+    "stdbuf",
+    "unbuffer",
+    "env",
+    "timeout",
+    "tini",
+    "setsid",
+)
 """Start the next program as it is."""
 _CONTAINERS = {
     **dict.fromkeys(("apptainer", "singularity"), "apptainer"),
@@ -94,7 +107,7 @@ _WRAPPERS = {*_PLAIN_WRAPPERS, *_CONTAINERS, *_ENVIRONMENTS, *_AROUND}
 _INNER = {"env", "nohup", "timeout", *_ENVIRONMENTS, *_AROUND}
 """Those that a container is given to start."""
 _OTHER_LAUNCHERS = {
-    *("jsrun", "aprun", "flux", "ibrun", "lrun", "tune", "colossalai", "torchx", "lightning", "fabric", "xargs", "ssh"),
+    *("jsrun", "aprun", "flux", "lrun", "tune", "colossalai", "torchx", "lightning", "fabric", "xargs", "ssh"),
     *("xpmem", "bagua", "xla_dist", "runai", "sky", "pdsh", "clush", "parallel"),
 }
 """Start processes in a way of their own."""
