@@ -998,6 +998,22 @@ def test_a_program_that_a_shell_becomes_is_the_job(start: str) -> None:
     assert profile.job.command == ("./prog", "1") and profile.hosts[0].num_processes == 8
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "workdir"),
+    [
+        ("cd /a", "cd /b", "/a"),
+        ("cd /a; python prepare.py; cd /b", "cd /c; cd /d; python eval.py", "/b"),
+        ("", "cd /b", "~"),
+        ("(cd /a; make)", "cd /b", "~"),
+    ],
+)
+def test_a_folder_that_is_entered_after_the_job_is_not_its_own(before: str, after: str, workdir: str) -> None:
+    text = f"{TWO}{before}\nsrun torchrun --nproc-per-node 8 a.py\n{after}\n"
+    imported = read_foreign(text, "file", hosts=["n1", "n2"])
+    assert parse(imported.text, "imported.yaml").job.workdir == workdir
+    assert "cd: dropped: after the job" in notes(imported)
+
+
 def test_an_interpreter_in_the_home_is_taken_over() -> None:
     profile, _ = taken(f"{TWO}PY=$HOME/e/bin/python\nsrun $PY a.py\n", hosts=("n1", "n2"))
     assert profile.hosts[0].python == "~/e/bin/python"
