@@ -16,8 +16,11 @@ from disttui.runner.text import clean
 _COLLECTIVES = frozenset(
     """all_reduce all_reduce_coalesced broadcast broadcast_object_list barrier monitored_barrier reduce all_gather
     all_gather_into_tensor all_gather_object gather gather_object scatter scatter_object_list reduce_scatter
-    reduce_scatter_tensor all_to_all all_to_all_single send recv batch_isend_irecv""".split()  # noqa: SIM905
+    reduce_scatter_tensor all_to_all all_to_all_single send recv batch_isend_irecv all_gather_coalesced
+    reduce_scatter_tensor_coalesced _all_gather_base _reduce_scatter_base all_gather_tensor wait_tensor
+    _verify_param_shape_across_processes _sync_params_and_buffers _sync_module_states""".split()  # noqa: SIM905
 )
+"""Functions of torch.distributed that wait for other ranks; the last three when DDP or FSDP wraps a model."""
 LONG = 30.0
 """Seconds in a collective that all ranks have entered after which it counts as hung; the leader's limit for a stall."""
 _JOINING = frozenset({"init_process_group", "_store_based_barrier", "rendezvous", "_create_c10d_store", "new_group"})

@@ -114,23 +114,23 @@ _KNOWN = _table(
             "(multiprocessing_context='spawn' of DataLoader), and use no GPU tensors in Dataset and collate_fn.",
         ),
         "NVSwitch": (
-            r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|Error 802\b",
+            r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cuda[^\n]{0,400}Error 802\b",
             "The NVSwitches of {host} are not set up: the fabric manager does not run, or its version is not the "
             "driver's. See `systemctl status nvidia-fabricmanager` there, and have an administrator start it.",
         ),
         "driver combination": (
-            r"unsupported display driver / cuda driver combination|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH|Error 803\b"
-            r"|Driver/library version mismatch|NVML/RM version mismatch",
+            r"unsupported display driver / cuda driver combination|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
+            r"|cuda[^\n]{0,400}Error 803\b|Driver/library version mismatch|NVML/RM version mismatch",
             "The NVIDIA driver and its libraries on {host} have different versions, usually after an update: reboot "
             "the host. In a container, remove its own libcuda (cuda-compat) from LD_LIBRARY_PATH.",
         ),
         "forward compatibility": (
-            r"forward compatibility was attempted on non supported HW|COMPAT_NOT_SUPPORTED|Error 804\b",
+            r"forward compatibility was attempted on non supported HW|COMPAT_NOT_SUPPORTED|cuda[^\n]{0,400}Error 804\b",
             "{host} has loaded libcuda of cuda-compat, which supports only data center GPUs. Remove it from "
             "LD_LIBRARY_PATH, or update the driver.",
         ),
         "CUDA unknown error": (
-            r"CUDA unknown error|CUDA_ERROR_UNKNOWN|(?<!HTTP )Error 999\b",
+            r"CUDA unknown error|CUDA_ERROR_UNKNOWN|cuda[^\n]{0,400}Error 999\b",
             "The NVIDIA driver of {host} does not answer, mostly since nvidia_uvm is not loaded or the machine was "
             "suspended: `nvidia-modprobe -u -c=0` there, or reboot it.",
         ),
@@ -282,7 +282,8 @@ _KNOWN = _table(
         ),
         "download": (
             r"<urlopen error|Max retries exceeded with url|couldn't connect to 'https?://"
-            r"|HTTPS?ConnectionPool[^\n]{0,200}timed out",
+            r"|HTTPS?ConnectionPool[^\n]{0,200}timed out|\('Connection aborted\.'"
+            r"|cannot find the requested files in the local cache\. Please check your connection",
             "The script downloads, but {host} does not reach that address. Copy the files to the hosts first, or set "
             "HTTPS_PROXY in `job.env`.",
         ),
@@ -386,9 +387,25 @@ _KNOWN = _table(
         ),
         "damaged file": (
             r"failed finding central directory|PytorchStreamReader failed|HeaderTooLarge|MetadataIncompleteBuffer"
-            r"|InvalidHeaderDeserialization|Ran out of input|invalid load key, 'v'",
+            r"|InvalidHeaderDeserialization|Error while deserializing header|Ran out of input"
+            r"|Parquet magic bytes not found|truncated file: eof|File is not a zip file|invalid load key, 'v'",
             "A file on {host} is truncated, damaged, or a Git LFS pointer (`git lfs pull`). Copy it again, or use an "
             "earlier checkpoint.",
+        ),
+        "checkpoint of another number of ranks": (
+            r"(?:checkpoint|state[ _]dict)[^\n]{0,120}world size[^\n]{0,80}current world size",
+            "The checkpoint was saved by another number of ranks than the run has, {host} among its hosts. Use that "
+            "number of ranks, or convert it first (DeepSpeed: ds_to_universal.py, or consolidate the weights by "
+            "zero_to_fp32.py).",
+        ),
+        "MKL and OpenMP": (
+            r"MKL_THREADING_LAYER=INTEL is incompatible",
+            "NumPy and torch on {host} use two runtimes of OpenMP. Set MKL_THREADING_LAYER: GNU in `job.env`.",
+        ),
+        "bitsandbytes": (
+            r"CUDA Setup failed despite (?:GPU|CUDA) being available",
+            "bitsandbytes on {host} has no library for the CUDA of its torch. `python -m bitsandbytes` there names "
+            "what is missing; update bitsandbytes, or install a torch for a CUDA that it supports.",
         ),
         "checkpoint of another model": (
             r"Error\(s\) in loading state_dict",
@@ -448,7 +465,7 @@ _KNOWN = _table(
             "Python on {host} reads and writes ASCII: set LANG: C.UTF-8 or PYTHONUTF8: \"1\" in `job.env`.",
         ),
         "locked file": (
-            r"unable to lock file|database is locked|No locks available|Errno 37\b",
+            r"unable to lock file|database is locked|No locks available|Errno 37\]",
             "Another process has locked a file on {host}, or its network file system has no locks. Use a file per "
             "rank, or, if all only read, env HDF5_USE_FILE_LOCKING=FALSE.",
         ),
@@ -479,38 +496,39 @@ _KNOWN = _table(
             "DataLoader workers, set OMP_NUM_THREADS in `job.env`, or raise `ulimit -u`.",
         ),
         "read-only file system": (
-            r"Read-only file system|Errno 30\b",
+            r"Read-only file system(?!\s\w)|Errno 30\]",
             "A file system of {host} cannot be written: name another folder, or look at `dmesg` where it was writable.",
         ),
         "network file system": (
-            r"Stale file handle|Errno (?:108|116|121)\b|Cannot send after transport endpoint shutdown|Remote I/O error"
+            r"Stale file handle|Errno (?:108|116|121)\]|Cannot send after transport endpoint shutdown|Remote I/O error"
             r"|(?<!Errno 107\] )Transport endpoint is not connected"
             r"|Transport endpoint is not connected: ['\"]?/",
             "A network file system of {host} has lost the file: it was replaced or removed on its server, or the mount "
             "or its server broke. Start again, or remount it.",
         ),
         "no such model": (
-            r"RepositoryNotFoundError|Repository Not Found for url|is not a valid model identifier",
+            r"(?:Repository|Dataset)NotFoundError|Repository Not Found for url|is not a valid model identifier",
             "Hugging Face has no model or data set of that name, or hides it. Correct the name, or set a token that "
             "may read it on {host} (`env: {HF_TOKEN: ${env:HF_TOKEN}}`).",
         ),
         "token of Hugging Face": (
-            r"whoami-v2|Invalid user token|Invalid credentials in Authorization header",
+            r"\b40[13]\b[^\n]*whoami-v2|Invalid user token|Invalid credentials in Authorization header",
             "Hugging Face does not accept the token on {host}: set a valid one, `env: {HF_TOKEN: ${env:HF_TOKEN}}`.",
         ),
         "gated model": (
-            r"gated repo|GatedRepoError|401 Client Error[^\n]*huggingface",
+            r"gated repo|GatedRepoError|Make sure your token has the correct permissions"
+            r"|401 Client Error[^\n]*huggingface",
             "The token on {host} may not read that model. Request access on the model's page, and set the token: "
             "`env: {HF_TOKEN: ${env:HF_TOKEN}}`.",
         ),
         "binary of another system": (
-            r"version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found|undefined symbol: \w+|cannot execute binary file"
-            r"|operator torchvision::\w+ does not exist",
+            r"version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found|\.so[\w.]*: undefined symbol: \w+"
+            r"|cannot execute binary file|operator torchvision::\w+ does not exist",
             "A program or compiled package on {host} was built for another system or another torch. Build or install "
             "it there, with the torch that is used.",
         ),
         "not executable": (
-            r"Exec format error",
+            r"(?:Errno 8\]|(?<!SyntaxError):) Exec format error(?!\s\w)",
             "{host} cannot start that file: it is a script without a first line such as `#!/bin/bash`, or a program "
             "for another processor.",
         ),
@@ -540,7 +558,7 @@ _KNOWN = _table(
             "hosts: give it the script itself, or set up keys there.",
         ),
         "rank killed elsewhere": (
-            r"Connection closed by peer|Connection reset by peer|remote process (?:has )?exited|got 0 bytes"
+            r"Connection closed by peer|Connection reset by peer|remote process (?:has )?exited|recv, got 0 bytes"
             r"|IBV_WC_WR_FLUSH|Got completion [^\n]*status=5\b",
             "A rank lost its connection to another one: that rank ended unexpectedly, or the network between "
             "them broke.",

@@ -160,7 +160,7 @@ _SLOTS = re.compile(r"(?<![\w-])(?:slots|count|cpu)\s*=\s*(\d{1,6})(?!\S)", re.I
 _MOST_SLOTS = re.compile(r"(?<![\w-])max[_-]?slots\s*=\s*(\d{1,6})(?!\S)", re.IGNORECASE)
 _LOGIN = re.compile(r"(?<!\S)(?:user(?:name)?|login)\s*=\s*(\S+)", re.IGNORECASE)
 _PORT = re.compile(r"(?<!\S)port\s*=\s*(\d{1,5})(?!\S)", re.IGNORECASE)
-_COUNTED = re.compile(r"([^\s:]+):(\d{1,6})")
+_COUNTED = re.compile(r"([^\s:]+|(?:[^\s:@]+@)?\[[\da-fA-F:.]+(?:%\w+)?\]):(\d{1,6})")  # n1:4, [fd00::1]:4
 _NAMES = re.compile(r"[^\s:,\[\]]+(?::\d{1,6})?(?:,[^\s:,\[\]]+(?::\d{1,6})?)+")
 """What mpirun -H is given: n1:4,n2."""
 

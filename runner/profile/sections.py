@@ -433,7 +433,7 @@ class WatchLog(WatchNonFinite):
     """A line in a rank's log, or its absence."""
 
     pattern: f.Expression
-    """Python regular expression, searched for in lines of up to 2,000 characters."""
+    """Python regular expression, searched for in lines of up to 16,384 characters."""
     absent: f.SomeSeconds | None = None
     """Instead: seconds without a match, of rank 0 and of ranks that had one."""
 

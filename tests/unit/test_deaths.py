@@ -143,6 +143,12 @@ def test_a_class_inside_a_function() -> None:
             "Error in call to target 'torch.optim.adam.Adam':\nTypeError(\"unexpected keyword\")",
             id="hydra, a call",
         ),
+        pytest.param(
+            "python: /lib/libc.so.6: version `GLIBC_2.38' not found (required by python)\n",
+            1,
+            "python: /lib/libc.so.6: version `GLIBC_2.38' not found (required by python)",
+            id="an older glibc",
+        ),
         pytest.param("step 1 loss 2.0\nerror: 0.25\nstep 2\n3\n4\n5\n6\n", 3, "", id="long before"),
         pytest.param("epoch 5: error: 0.25\nepoch 6: error: 1\n", 3, "", id="a metric called error"),
         pytest.param("t.py: error: 2 files are missing\n", 3, "t.py: error: 2 files are missing", id="two files"),
@@ -465,6 +471,10 @@ def test_why_native_code_gave_up_is_said_also_without_its_line(tmp_path: Path) -
     path = tmp_path / "rank-0.log"
     path.write_text("step 7\nMemory access fault by GPU node-1 (Agent handle: 0x5) on address 0x7f.\n")
     assert deaths.crash(str(path), -6).startswith("Memory access fault by GPU node-1")
+    frames = "".join(f"    @     0x7f0{number}  google::LogMessage::Fail()\n" for number in range(12))
+    check = "F0101 10:00:00.0 12 a.cc:7] Check failed: a == b (1 vs. 2)"
+    path.write_text(f"step 7\n{check}\n*** Check failure stack trace: ***\n{frames}    @              (nil)\n")
+    assert deaths.crash(str(path), -6) == check
     path.write_text("step 7\n")
     assert deaths.crash(str(path), -6) == ""
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from disttui.runner.diagnose import hang
 from disttui.runner.diagnose.frames import Frame, frames, own
 from disttui.runner.diagnose.hang import Standing, awaited, rank_words, sentences, stacks, standings
@@ -62,6 +64,32 @@ def test_the_rank_that_others_wait_for_is_the_one_to_look_at() -> None:
     ranks[1] = standing(1, "node2", {"note": "…", "state": "stopped", "pid": 77, "silent": 9.0})
     assert awaited(ranks) == {1}
     assert awaited([]) == frozenset()
+
+
+def in_frames(rank: int, *places: tuple[str, str]) -> Standing:
+    frames = [{"file": file, "line": 10, "function": function} for file, function in places]
+    return standing(rank, f"node{rank + 1}", {"threads": [{"main": True, "frames": frames}], "silent": 40.0})
+
+
+@pytest.mark.parametrize(
+    ("file", "function"),
+    [
+        ("utils.py", "_verify_param_shape_across_processes"),
+        ("utils.py", "_sync_params_and_buffers"),
+        ("_functional_collectives.py", "wait_tensor"),
+        ("distributed_c10d.py", "all_gather_coalesced"),
+    ],
+)
+def test_a_rank_that_waits_inside_torch_is_not_the_one_to_look_at(file: str, function: str) -> None:
+    """Without a flight recorder: rank 0 wraps its model, or waits for a collective, and rank 1 loads data."""
+    torch = "/venv/lib/python3.11/site-packages/torch"
+    wraps = ("/home/a/train.py", "main"), (f"{torch}/nn/parallel/distributed.py", "__init__")
+    ranks = [
+        in_frames(0, *wraps, (f"{torch}/distributed/{file}", function)),
+        in_frames(1, ("/home/a/train.py", "main"), ("/home/a/data.py", "load")),
+    ]
+    assert awaited(ranks) == {1}
+    assert sentences(ranks)[0] == f"rank 0 is in {function} (train.py:10) for 40 s"
 
 
 def test_a_rank_that_imports_is_in_the_module_that_it_imports_and_not_in_python_itself() -> None:

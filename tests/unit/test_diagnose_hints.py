@@ -392,6 +392,25 @@ MESSAGES = [
     ("401 Client Error: Unauthorized for url: https://huggingface.co/api/whoami-v2", "token of Hugging Face", "valid"),
     ("[Errno 108] Cannot send after transport endpoint shutdown: '/l/x'", "network file system", "its server"),
     ("[Errno 37] No locks available", "locked file", "no locks"),
+    ("bash: ./prog: cannot execute: Exec format error", "not executable", "another processor"),
+    ("[Errno 121] Remote I/O error: '/nfs/x'", "network file system", "replaced or removed"),
+    ("('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))", "download", "HTTPS_PROXY"),
+    ("Error while deserializing header: incomplete metadata, file not fully covered", "damaged file", "truncated"),
+    ("datasets.exceptions.DatasetNotFoundError: Dataset 'x/y' doesn't exist on the Hub", "no such model", "HF_TOKEN"),
+    (
+        "The checkpoint being loaded used a DP world size of 8 but the current world size is 4. Automatic adjustment",
+        "checkpoint of another number of ranks",
+        "ds_to_universal.py",
+    ),
+    ("403 Forbidden: None. Make sure your token has the correct permissions.", "gated model", "may not read"),
+    ("Parquet magic bytes not found in footer. Either the file is corrupted or", "damaged file", "truncated"),
+    ("Unable to synchronously open file (truncated file: eof = 96, sblock->base_addr = 0)", "damaged file", "Copy"),
+    (
+        "Error: mkl-service + Intel(R) MKL: MKL_THREADING_LAYER=INTEL is incompatible with libgomp.so.1 library.",
+        "MKL and OpenMP",
+        "MKL_THREADING_LAYER: GNU",
+    ),
+    ("CUDA Setup failed despite GPU being available. Please run", "bitsandbytes", "python -m bitsandbytes"),
     ("[Errno 8] Exec format error: './train.sh'", "not executable", "#!/bin/bash"),
     ("alice@n2: Permission denied (publickey,password).", "login by ssh", "the script itself"),
     (
@@ -482,6 +501,11 @@ def test_a_missing_file_that_was_dealt_with_is_not_the_cause() -> None:
         assert hinted(failed({1: {"type": "KeyError", "message": "'lr'", "traceback": trace}}))[0] == name
 
 
+def test_a_store_that_received_nothing_is_an_echo() -> None:
+    error = {"type": NCCL, "message": "Failed to recv, got 0 bytes. Connection was likely closed."}
+    assert hinted(failed({1: error}))[0] == "rank killed elsewhere"
+
+
 @pytest.mark.parametrize("status", ["5", "IBV_WC_WR_FLUSH_ERR(5)"])
 def test_flushed_work_of_infiniband_is_an_echo(status: str) -> None:
     error = {"type": NCCL, "message": f"NET/IB: Got completion from peer 10.0.0.2<4> with status={status} opcode=0"}
@@ -525,6 +549,13 @@ def test_the_allocators_setting_has_the_name_that_this_torch_knows(name: str) ->
     ("kind", "message"),
     [
         ("OSError", "[Errno 107] Transport endpoint is not connected"),  # of a socket
+        ("ValueError", "shard 3: expected 10 bytes, got 0 bytes"),
+        ("ValueError", "row 'Errno 37' is not a number"),
+        ("ValueError", "row 'Errno 121' is not a number"),
+        ("SyntaxError", "Exec format error in row 3"),
+        ("requests.exceptions.HTTPError", "503 Server Error for url: https://huggingface.co/api/whoami-v2"),
+        ("ValueError", "Error 803 of the service"),
+        ("ValueError", "undefined symbol: x in the grammar"),
         ("urllib.error.HTTPError", "HTTP Error 999: Request denied"),
         ("RuntimeError", "NCCL WARN Cuda failure 800 'operation not permitted'"),  # of a driver's call, not a path
         ("ImportError", "cannot import name 'foo' from 'utils' (/w/utils.py)"),

@@ -51,6 +51,35 @@ def test_the_forms(form: str) -> None:
     assert read(line) == json.loads(expected)
 
 
+def test_a_line_above_says_what_those_below_it_are_of() -> None:
+    """As Coqui prints them."""
+    known = Recogniser()
+    lines = [
+        "\x1b[1m   --> TIME: 2024-01-01 10:01:05 -- STEP: 24/406 -- GLOBAL_STEP: 25\x1b[0m",
+        "     | > loss: 30.1  (33.1)",
+        "\x1b[1m > EVALUATION \x1b[0m",
+        "     | > loss: 29.0  (29.0)",
+        "Step 30:",
+        "  loss: 28.5",
+        "Validation:",
+        "  loss: 28.0",
+        "step 31 loss 27.5",
+    ]
+    found = [known.read(line.encode()) for line in lines if may_tell(line.encode())]
+    assert [one for one in found if one] == [
+        {"loss": 30.1, "step": 25}, {"val_loss": 29.0}, {"loss": 28.5, "step": 30}, {"val_loss": 28.0},
+        {"step": 31, "loss": 27.5},
+    ]  # fmt: skip
+
+
+def test_a_line_of_10_000_characters_is_read() -> None:
+    """As verl prints them."""
+    others = " - ".join(f"actor/metric_{number}:{number / 7:.5f}" for number in range(350))
+    found = read(f"step:12 - actor/loss:0.25 - {others} - training/loss:1.5")
+    assert found and len(others) > 9_000
+    assert (found["step"], found["actor_loss"], found["actor_metric_349"]) == (12, 0.25, 49.85714)
+
+
 def test_an_evaluations_train_loss_is_not_the_loss_of_a_step() -> None:
     known = Recogniser()
     lines = [
@@ -67,6 +96,7 @@ def test_an_evaluations_train_loss_is_not_the_loss_of_a_step() -> None:
 
 SEQUENCES = [
     (["Epoch 1: 50/50 loss 2.0", "Epoch 2: 50/50 loss 1.5"], [50, 100]),
+    (["[1, 2000] loss: 2.2", "[1, 12000] loss: 1.3", "[2, 2000] loss: 1.2"], [2000, 12000, 14000]),
     ([f"Epoch {epoch}/3 step 50/50 loss 2.0" for epoch in (1, 2, 3)], [50, 100, 150]),
     (["Epoch 1 step 50 loss 0.5", "Epoch 2 step 50 loss 0.4"], [50, 100]),
     ([f"Epoch [{epoch}/10], Step [600/6000], Loss: 2.0" for epoch in (1, 2)], [600, 600]),

@@ -538,6 +538,7 @@ STARTS = [
     ("export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\nMASTER_PORT=1 srun torchrun --nproc-per-node 8 a.py",
      "torchrun", "a.py"),
     ("srun -N2 -n16 python a.py", "torchrun", "a.py"),
+    ("setsid nohup srun torchrun --nproc-per-node 8 a.py &\nwait", "torchrun", "a.py"),
     ("LAUNCHER=\"python -m torch.distributed.run --nproc_per_node 8 --role `hostname -s`: --tee 3 \"\n"
      "srun bash -c \"$LAUNCHER --node_rank \\$SLURM_PROCID a.py\"", "torchrun", "a.py"),
     ("declare -a ARGS=(--nproc_per_node=8 --rdzv_endpoint=$(hostname))\nsrun torchrun \"${ARGS[@]}\" a.py",
@@ -803,6 +804,7 @@ def test_what_fabrics_command_sets_is_set() -> None:
     [
         ("srun composer -n 8 a.py", "Write torchrun --nproc-per-node N SCRIPT"),
         ("python -m composer.cli.launcher -n 8 a.py", "Write torchrun --nproc-per-node N SCRIPT"),
+        ("python3 -m verl.trainer.main_ppo trainer.nnodes=2", "Leave this script to sbatch"),
         ("litgpt finetune lora --devices 8", "Write torchrun --nproc-per-node N -m litgpt"),
         ("python -m horovod.runner -np 16 python a.py", "Write mpirun -np N python SCRIPT"),
         ("ray start --head\npython -m verl.trainer.main_ppo a=b", "Leave this script to sbatch"),
@@ -920,6 +922,11 @@ def test_scripts_whose_counts_cannot_be_known_are_refused(text: str, message: st
         ("mpirun -np 8 -npernode 8 python a.py", "mpirun -np: ambiguous: 1, and nodes is 2, which counts"),
         ("srun -w n[3-4] python a.py", r"srun -w: ambiguous: n[3-4] names hosts"),
         ("export CUDA_VISIBLE_DEVICES=0,1\nsrun python a.py", "CUDA_VISIBLE_DEVICES: ambiguous: 0,1: dropped"),
+        (
+            "export CUDA_VISIBLE_DEVICES=0,1\nsrun torchrun --nproc-per-node gpu a.py",
+            "num_processes: ambiguous: torchrun --nproc-per-node: gpu → 2",
+        ),
+        ("ibrun python a.py", "mpirun: translated: → launch.launcher: mpirun"),
         ("module load x\nsrun apptainer exec i.sif python a.py", "module load x: ambiguous: a container runs only"),
         ("export N=$SLURM_JOB_ID\nsrun python a.py", "$SLURM_JOB_ID: ambiguous: Slurm sets it"),
         ("srun -n $K python a.py", "num_processes: ambiguous: srun: ${var:K} is not known here → 8"),
@@ -991,6 +998,22 @@ def test_a_program_that_a_shell_becomes_is_the_job(start: str) -> None:
     assert profile.job.command == ("./prog", "1") and profile.hosts[0].num_processes == 8
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "workdir"),
+    [
+        ("cd /a", "cd /b", "/a"),
+        ("cd /a; python prepare.py; cd /b", "cd /c; cd /d; python eval.py", "/b"),
+        ("", "cd /b", "~"),
+        ("(cd /a; make)", "cd /b", "~"),
+    ],
+)
+def test_a_folder_that_is_entered_after_the_job_is_not_its_own(before: str, after: str, workdir: str) -> None:
+    text = f"{TWO}{before}\nsrun torchrun --nproc-per-node 8 a.py\n{after}\n"
+    imported = read_foreign(text, "file", hosts=["n1", "n2"])
+    assert parse(imported.text, "imported.yaml").job.workdir == workdir
+    assert "cd: dropped: after the job" in notes(imported)
+
+
 def test_an_interpreter_in_the_home_is_taken_over() -> None:
     profile, _ = taken(f"{TWO}PY=$HOME/e/bin/python\nsrun $PY a.py\n", hosts=("n1", "n2"))
     assert profile.hosts[0].python == "~/e/bin/python"
@@ -1035,6 +1058,7 @@ def test_what_stands_around_a_job_is_taken_over_or_named() -> None:
         ("n1 slots=4 username=alice port=2222\n", "alice@n1:2222:4"),
         ("alice@n1:22 slots=2\n", "alice@n1:22:2"),
         ("n1:4\n", "n1:4"),
+        ("[fd00::1]:4\nada@[fd00::2]:4\n[fd00::3]:22 slots=4\n", "fd00::1:4 ada@fd00::2:4 [fd00::3]:22:4"),
         ("n[1-2,4] slots=2\n", "n1:2 n2:2 n4:2"),
         ("c[1,3]-[1,2] slots=1\n", "c1-1:1 c1-2:1 c3-1:1 c3-2:1"),
         ("cpn-[10-11]-[01,03] slots=1\n", "cpn-10-01:1 cpn-10-03:1 cpn-11-01:1 cpn-11-03:1"),

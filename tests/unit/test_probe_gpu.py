@@ -262,6 +262,30 @@ esac
     ]
 
 
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("0, GPU-a, NVIDIA A100, 81920, 0, 3, 550.54.15, 8.0, Disabled", ""),
+        ("0, GPU-a, Tesla V100, 32768, 0, 3, 450.80.02", "whether MIG has cut a GPU into slices is unknown"),
+        (
+            "0, GPU-a, NVIDIA A100, 81920, 0, 3, 550.54.15, 8.0, [Unknown Error]",
+            "whether MIG has cut a GPU into slices is unknown",
+        ),
+        ("0, GPU-a, NVIDIA A100, 81920, 0, 3, 550.54.15, 8.0, Enabled", "is in MIG mode, which a run does not use"),
+    ],
+)
+def test_a_list_of_slices_that_hangs_is_named(smi: Smi, row: str, told: str) -> None:
+    smi(f"""case $1 in
+*query-gpu*) echo '{row}' ;;
+-L) sleep 1000 ;;
+esac
+""")
+    problems: list[str] = []
+    gpus = gpu.facts(problems, limit=1.0)
+    assert [told in one for one in problems] == ([True] if told else [])
+    assert len(gpus) == ("MIG mode" not in told)
+
+
 @pytest.mark.parametrize("mode", ["[N/A]", "N/A", "Disabled", "[Not Supported]"])
 @pytest.mark.parametrize("capability", ["12.1", "[N/A]"])
 def test_a_mode_of_mig_moves_no_number(mode: str, capability: str) -> None:
@@ -318,6 +342,14 @@ def test_what_amd_smi_says(wrapped: bool) -> None:
     (one,) = amd.parse_amd_smi(static, metric, [])
     assert (one["name"], one["memory_total"], one["memory_used"]) == ("AMD Instinct MI300X", 196592 << 20, 283 << 20)
     assert (one["use"], one["compute_capability"], one["driver"]) == (5, "gfx942", "6.8.5")
+
+
+@pytest.mark.parametrize("key", ["accelerator_partition", "compute_partition"])
+@pytest.mark.parametrize(("mode", "said"), [("SPX", ""), ("N/A", ""), ("CPX", "(CPX/NPS4)")])
+def test_a_part_of_an_amd_card_is_named(key: str, mode: str, said: str) -> None:
+    problems: list[str] = []
+    amd.parse_amd_smi([{**STATIC[0], "partition": {key: mode, "memory_partition": "NPS4"}}], METRIC, problems)
+    assert [said in one and "one part of a partitioned card" in one for one in problems] == ([True] if said else [])
 
 
 @pytest.mark.parametrize(

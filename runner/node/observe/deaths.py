@@ -56,7 +56,8 @@ _TERMINATED = re.compile(
 # As argparse, click and most tools write it; absl's flags; Python, where it cannot begin with a script or module.
 _ERROR = re.compile(
     r"(?:^|: )(?:fatal |fatal flags parsing )?error: (?![-+]?(?:\d{0,9}\.)?\d{1,20}(?:e[-+]?\d{1,3})?%?(?:$|[,;|]))"
-    r"|^\S{0,400}python[\d.]{0,8}: (?:can't open file |No module named |Error while finding )",
+    r"|^\S{0,400}python[\d.]{0,8}: (?:can't open file |No module named |Error while finding )"
+    r"|^\S{1,400}: \S{1,400}: version `\w{1,20}_[\d.]{1,20}' not found ",
     re.IGNORECASE,
 )
 # Hydra's last line, and how its errors begin that have no traceback.
@@ -102,6 +103,8 @@ _GIVEN_UP = re.compile(
     r"double free or |(?:free|malloc|realloc|munmap_chunk)\(\): |corrupted |\*\*\* \w{1,20} (?:smashing|overflow)"
     r"|.{1,400}: Assertion .{1,400} failed\.?$|.{0,200}Check fail(?:ed|ure)|libc\+\+abi: |Memory access fault by GPU"
 )
+# What glog prints behind the check that failed.
+_STACK_OF_GLOG = re.compile(r"\*\*\* Check failure stack trace: |\s+@\s+(?:0x[\da-f]+|\(nil\))(?:\s|$)")
 
 
 class Words(TypedDict):
@@ -147,7 +150,8 @@ def crash(path: str, code: int) -> str:
     start = text.rfind("Fatal Python error: %s" % name)
     if name is None or (start < 0 and code != -signal.SIGABRT):
         return ""
-    before = [line for line in (text[:start] if start >= 0 else text).split("\n") if line.strip()][-_LONGEST_MESSAGE:]
+    lines = [line for line in (text[:start] if start >= 0 else text).split("\n") if line.strip()]
+    before = [line for line in lines if not _STACK_OF_GLOG.match(line)][-_LONGEST_MESSAGE:]
     why = next((line.strip() for line in reversed(before) if _GIVEN_UP.match(line)), name if start >= 0 else "")
     thread = _CURRENT.search(text, start) if start >= 0 else None
     places = _PLACE.findall(thread[1]) if thread else []

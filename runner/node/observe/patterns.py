@@ -1,7 +1,7 @@
 """Recognises metrics in lines that training scripts print: pairs, dictionaries, progress bars.
 
-Every expression is bounded, and applied to lines of at most LONGEST characters, so that no line costs more than a few
-milliseconds.
+Every expression is bounded, and applied to lines of at most LONGEST characters, so that a line costs a few milliseconds
+for each 1,000 of them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Dict, List, Optional, Tuple, Union
 Value = Union[int, float, str]
 Record = Dict[str, Value]
 
-LONGEST = 2000
+LONGEST = 16 << 10  # verl prints a few hundred metrics in one line
 """Characters of the longest line that is parsed; longer lines are ignored."""
 
 HINTS = (
     b"loss", b"step", b"epoch", b"iter", b"it/s", b"s/it", b"batch", b"acc@1", b"accuracy", b"samples/s", b"val:",
-    b"update", b" : cost ", b"\xe2\x94\x81",
+    b"update", b" : cost ", b"validati", b"evaluati", b"\xe2\x94\x81",
 )  # fmt: skip
 """Lower-case bytes of which every metric line has at least one."""
 
@@ -59,7 +59,7 @@ _SPACED = re.compile(
 )
 # A loss without a sign between, with the words in front of it: ctc loss 0.4 is a part, batch avg loss 0.6 the whole.
 _SPACED_LOSS = re.compile(
-    rf"(?<![\w./-])((?:[A-Za-z][\w()]{{0,20}} ){{0,3}}(?:[a-z]{{1,12}}_)?)loss(?: is)?\s{{1,12}}({_NUMBER})"
+    rf"(?<![\w./-])((?:[A-Za-z][\w()-]{{0,20}} ){{0,3}}(?:[a-z]{{1,12}}_)?)loss(?: is)?\s{{1,12}}({_NUMBER})"
     rf"(?!\w|\.\S)(?!\s?[:=]){_WHOLE}",
     re.IGNORECASE,
 )
@@ -78,13 +78,22 @@ _OF_THE_BEST = re.compile(
     r"(?!-|=|\s?:\s?[\d.])",
     re.IGNORECASE,
 )
+# Other phases that have steps: Inference step 10 loss 0.3, [Predict] batch 3 loss 0.2, Sanity check: loss 2.3
+_OF_ANOTHER_PHASE = re.compile(
+    r"(?:(?!loss).){0,120}(?<![\w./=-])(?:infer(?:ence|ring)|predict(?:ion|ing)?|generat(?:e|ing|ion)|benchmark(?:ing)?"
+    r"|calibrat(?:e|ion|ing)|sanity(?:[ -]check(?:ing)?)?|profil(?:e|ing)|dry[ -]run|smoke[ -]test)"
+    r"(?:[\])|:,]|\s[|:-])?\s{1,4}\[?(?:step|epoch|iter|iteration|batch|loss:|loss=)(?![_/\w])",
+    re.IGNORECASE,
+)
 _OF_THE_WHOLE = frozenset([
     "batch", "avg", "average", "mean", "running", "current", "smoothed", "total", "tot", "overall", "train", "training",
     "step", "epoch", "info", "the", "iter", "global", "and", "final", "last", "with", "has", "reduced", "lm",
     "minibatch", "mini",
 ])  # fmt: skip
 """Words in front of a loss that leave it the loss."""
-_OF_VALIDATION = frozenset(["val", "valid", "validation", "eval", "evaluation", "dev", "cv"])
+_OF_VALIDATION = frozenset(
+    ["val", "valid", "validation", "eval", "evaluation", "dev", "cv", "heldout", "held-out", "holdout"]
+)
 _OF_A_MEAN = frozenset(["avg", "average", "mean", "epoch", "total"])
 # The step in brackets after its epoch: Epoch: [0][ 10/200]; by timm Train: 0 [  50/195 ( 26%)]; by mmengine
 # Epoch(train)  [1][  50/7330]; by Swin Train: [0/300][10/1251]; by DCGAN [0/25][100/1583].
@@ -98,6 +107,10 @@ _BRACKETS = re.compile(
 _EPOCH_AND_BATCH = re.compile(
     r"(?:\b(\d{1,6})epoch:train:\d{1,9}-|\bTRAIN (?:\| steps/sec [\d.]{1,12}\| ?)?Batch (\d{1,6})/)"
     r"(\d{1,9})(?:batch:| loss)"
+)
+# The epoch and its batch, as PyTorch's tutorials print them: [1,  2000] loss: 2.182
+_EPOCH_COMMA_BATCH = re.compile(
+    r"(?:^|[]|:-]\s{1,4})\[(\d{1,6}),\s{1,12}(\d{1,9})\]:?\s{1,4}(?:\w{1,20}[ _])?loss\b", re.IGNORECASE
 )
 # ESPnet's end of an epoch: 1epoch results: [train] iter_time=0.1, loss=99.2, [valid] loss=60.1
 _EPOCH_RESULTS = re.compile(r"\b(\d{1,6})epoch results: .{0,1500}?(?:\[valid\]|$)")
@@ -160,6 +173,7 @@ _SPLITS = re.compile(
 _RUN_TABLE = re.compile(r"\s{1,8}train_loss\s{2,60}=\s")
 # The result of a validation, by which ImageNet's scripts end it:  *   Acc@1 0.125 Acc@5 0.484
 _RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGNORECASE)
+_MINUS = re.compile(r"\u2212(?=[\d.])")
 # Python's 1_000 for 1,000
 _UNDERSCORES = re.compile(r"(?<![\w.])\d{1,3}(?:_\d{3}){1,4}(?![\w.])")
 # step 1.2k/10k, iter: 900/10k, "step": "10k"
@@ -193,7 +207,7 @@ _VALIDATION = re.compile(
     r"|(?:(?!loss).){0,120}(?<![\w./-])"
     r"(?:(?:val|valid|validate|validation|validating|eval|evaluate|evaluation|evaluating|test set|dev set"
     r"|test results?|test metrics)"
-    r"(?: results?| metrics)?(?:\s?[]|)]|\s(?:epoch|step|iter|batch(?! size))\b| \(step"
+    r"(?: results?| metrics)?(?:\s?[]|)]|\s(?:at |after )?(?:epoch|step|iter|batch(?! size))\b| \(step"
     r"|\s\[?\s{0,6}\d{1,12}\s?/\s{0,6}\d"
     r"|\s?:(?!\s?(?:\d|\.\d|n/a|none|false|true)|[\w-]{1,40}:)|\.\.\.|\s-\s|\s[-=*#]{2})"
     r"|(?:val|valid|validation|eval|evaluation)_(?:step|iter|iteration|batch)\b"
@@ -316,7 +330,7 @@ def recognise(line: str) -> Optional[Record]:
     marian = _MARIAN.search(line)
     if marian:
         return {"epoch": int(marian.group(1)), "step": int(marian.group(2)), "loss": _value(marian.group(3))}
-    line = _EXAMPLES.sub("", line)
+    line = _EXAMPLES.sub("", _MINUS.sub("-", line))
     line = _UNDERSCORES.sub(lambda found: found.group().replace("_", ""), _WRAPPED.sub(r"\1", line))
     line = _DECIMAL_COMMA.sub(r"\1.\2", _ABBREVIATED.sub(_in_full, line))
     line = _GROUP.sub(_ungrouped, line)
@@ -325,7 +339,7 @@ def recognise(line: str) -> Optional[Record]:
         return {"val_acc1": _value(result.group(1))}
     if _RUN_TABLE.match(line) or line.lstrip().startswith("wandb:") or _SETTINGS.match(line):
         return None  # a mean, the end of the run, or its settings
-    if _OF_THE_BEST.match(line):
+    if _OF_THE_BEST.match(line) or _OF_ANOTHER_PHASE.match(line):
         return None  # of an earlier step; or a mean, also of a validation (DETR)
     found = _whole_line(line)
     if found is None:
@@ -469,10 +483,13 @@ def _put_splits(found: Record, line: str) -> None:
 
 def put_losses(found: Record, line: str) -> None:
     """Note every loss without a sign; the loss of a part keeps its name."""
-    for match in _SPACED_LOSS.finditer(line):
+    matches = list(_SPACED_LOSS.finditer(line))
+    for match in matches:
         if match.group(2).isdigit() and _DECIMAL_BEHIND.match(line, match.end()):
             continue  # Tacotron 2: Train loss 10 0.512, the step before it
-        put(found, _loss_of(match.group(1).lower().replace("_", " ").split()), match.group(2))
+        words = match.group(1).lower().replace("_", " ").split()
+        alone = len(matches) == 1 and words[-1:] != ["held-out"]  # cross-entropy loss 0.5
+        put(found, _loss_of([one for one in words if not (alone and "-" in one)]), match.group(2))
 
 
 def _loss_of(words: List[str]) -> str:
@@ -503,6 +520,10 @@ def _count(found: Record, line: str) -> "Optional[re.Match[str]]":
     if by_batch:
         put(found, "epoch", by_batch.group(1) or by_batch.group(2))
         put(found, "step", by_batch.group(3))
+    pair = _EPOCH_COMMA_BATCH.search(line)
+    if pair:
+        put(found, "epoch", pair.group(1))
+        put(found, "step", pair.group(2))
     for counter in (_ITERATIONS, _BATCHES, _IN_EPOCH):
         counted = counter.search(line)
         if counted:

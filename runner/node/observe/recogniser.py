@@ -276,6 +276,17 @@ _BARE = re.compile(
 )
 # OLMo and Composer write a step, and its values below it: [step=10/739328,epoch=0], [batch=10/4800]:
 _ABOVE = re.compile(r"\[(?:step|batch)=(\d{1,12})(?:/(\d{1,12}))?(?:,[^\]]{0,80})?\]:?\s*$")
+# The same by Coqui: --> STEP: 24/406 -- GLOBAL_STEP: 25, and others: Step 10:
+_STEP_ABOVE = re.compile(
+    r"(?:^|[\s\[-])(?:global[_ ])?(?:step|iteration)\s?[:=#]?\s?(\d{1,12})(?:\s?/\s?(\d{1,12}))?\]?:?\s*$",
+    re.IGNORECASE,
+)
+# A line that says of those below it, which are indented further, that they are of a validation.
+_VALIDATION_BELOW = re.compile(
+    r"(\s{0,40})[\W_]{0,40}(?:(?:running|starting) )?(?:validation|validating|evaluation|evaluating|eval|valid)\b"
+    r"[\W_]{0,40}$",
+    re.IGNORECASE,
+)
 # Colours and cursor moves; titles and links (OSC), whose addresses hold names and numbers of their own.
 _ESCAPES = re.compile(
     r"\x1b\[[0-9;:?]{0,40}[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>78]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)"
@@ -337,6 +348,8 @@ class Recogniser:
         """Objects of a report of JSON that are open."""
         self._both = False
         """Whether a line had an iteration and a step: then a lone iteration is not a step."""
+        self._validates: Optional[int] = None
+        """The indentation of the line that began a validation, None outside of one."""
         self._above: Record = {}
         """The step of the values below it."""
         self._bare: Optional[Tuple[int, int, int]] = None
@@ -358,17 +371,15 @@ class Recogniser:
         if record is not None:
             return record
         record = None if self._is_reported(text) else self._table.recognise(text) or recognise(text)
-        above = _ABOVE.search(text) if record is None else None
+        above = (_ABOVE.search(text) or _STEP_ABOVE.search(text)) if record is None else None
+        self._note_validation(text)
         if above:
             self._above = {}
             put(self._above, "step", *above.groups())
         self._bars.confirm(record or {}, text)
         if record is None:
             return None
-        if text[:1].isspace() and "step" not in record:
-            record = {**record, **self._above}
-        elif not text[:1].isspace():
-            self._above = {}
+        record = self._below(record, text)
         self._both = self._both or bool(_BOTH.search(text))
         if self._both and "step" in record and _LONE_ITERATION.match(text):
             del record["step"]
@@ -389,6 +400,22 @@ class Recogniser:
             record["step"] = self._bars.step if ahead is None else ahead
         self._newest = record.get("step", self._newest)
         return record
+
+    def _below(self, record: Record, text: str) -> Record:
+        """A record with what a line above it says."""
+        if not text[:1].isspace():
+            self._above = {}
+        if self._validates is not None and "loss" in record and "val_loss" not in record:
+            rest = {name: value for name, value in record.items() if name not in ("loss", "step", "steps")}
+            return {"val_loss": record["loss"], **rest}  # a step is that of the validation's own batches
+        return record if "step" in record else {**record, **self._above}
+
+    def _note_validation(self, text: str) -> None:
+        heading = _VALIDATION_BELOW.match(text)
+        if heading:
+            self._validates = len(heading.group(1))
+        elif self._validates is not None and len(text) - len(text.lstrip()) <= self._validates:
+            self._validates = None
 
     def _count_bare(self, record: Record, text: str) -> None:
         """Take a counter that nothing names for the step, once it has been seen to count."""

@@ -87,6 +87,13 @@ def parse_amd_smi(static: Any, metric: Any, problems: List[str]) -> List[Gpu]:
         total = _bytes(memory.get("total_vram")) if total is None else total
         name, taken = _first(asic, "market_name") or "AMD GPU", _bytes(memory.get("used_vram"))
         _name_unknown(index, name, total, taken, problems)
+        parts = _below(one, "partition")
+        mode = _first(parts, "accelerator_partition", "compute_partition")
+        if mode not in ("", "SPX"):
+            mode += f"/{memory_mode}" if (memory_mode := _first(parts, "memory_partition")) else ""
+            problems.append(
+                f"GPU {index} ({name}) is one part of a partitioned card ({mode}): others may share its memory"
+            )
         gpus.append(
             {
                 "index": index,

@@ -26,6 +26,7 @@ _SLICE = re.compile(r"\s{1,8}MIG (\S{1,40})\s{1,20}Device\s{1,8}\d{1,4}: \(UUID:
 # 9.0; a version of a driver has more digits.
 _CAPABILITY = re.compile(r"\d{1,2}\.\d|\[?N/A\]?|\[.{1,40}\]")
 _MODES = ("Enabled", "Disabled")
+_MODES_KNOWN = (*_MODES, "[N/A]", "N/A", "[Not Supported]")
 # How a missing number is written.
 _NO_NUMBER = ("[", "ERR!", "N/A", "Unknown")
 # Messages of healthy machines: none of them is a problem.
@@ -64,8 +65,13 @@ def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
         problems.append(_no_answer(program, apps, limit) + ": who uses the GPUs is unknown")
     elif gpus and apps is not None:
         parse_apps(apps.out + apps.err, gpus, problems)
-    cut = {row[1] for row in _rows(text) if len(row) > len(FIELDS) and row[-1] == "Enabled"}
-    return without_slices(listed.out if listed else "", gpus, problems, cut)
+    rows = [row for row in _rows(text) if len(row) >= len(FIELDS)]
+    cut = {row[1] for row in rows if len(row) > len(FIELDS) and row[-1] == "Enabled"}
+    unlisted = listed is None or listed.code is None
+    # A driver that knows compute_cap and not the mode of MIG has no MIG.
+    if unlisted and gpus and any(len(row) != len(FIELDS) + 1 and row[-1] not in _MODES_KNOWN for row in rows):
+        problems.append(_no_answer(program, listed, limit) + ": whether MIG has cut a GPU into slices is unknown")
+    return without_slices(listed.out if listed else "", gpus, problems, cut, listed=not unlisted)
 
 
 def find_smi() -> Optional[str]:
@@ -140,13 +146,16 @@ def parse_apps(text: str, gpus: List[Gpu], problems: List[str]) -> None:
         )
 
 
-def without_slices(text: str, gpus: List[Gpu], problems: List[str], cut: Container[str] = ()) -> List[Gpu]:
+def without_slices(
+    text: str, gpus: List[Gpu], problems: List[str], cut: Container[str] = (), *, listed: bool = True
+) -> List[Gpu]:
     """Return the GPUs that are whole, by the answer to -L; those that MIG has cut are named in `problems`.
 
     A run gives each rank a whole GPU, and NCCL connects no slices: a slice is for the user to choose.
 
     Args:
         cut: Uuids of the GPUs in MIG mode, whether or not they have slices.
+        listed: Whether -L has answered.
     """
     slices: Dict[str, List[str]] = {}
     uuid = ""
@@ -161,6 +170,10 @@ def without_slices(text: str, gpus: List[Gpu], problems: List[str], cut: Contain
                 "GPU %d (%s) is cut into MIG slices, which a run does not use automatically: %s; one process trains on "
                 "one with job.wrap: [env, CUDA_VISIBLE_DEVICES=MIG-…]"
                 % (gpu["index"], gpu["name"], ", ".join(found[:16]))
+            )
+        elif gpu["uuid"] in cut and not listed:
+            problems.append(
+                "GPU %d (%s) is in MIG mode, which a run does not use automatically" % (gpu["index"], gpu["name"])
             )
         elif gpu["uuid"] in cut:
             problems.append(

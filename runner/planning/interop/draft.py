@@ -84,6 +84,8 @@ class Translation:
     """Per host, for those without their own number."""
     gpus: tuple[int, ...] | None = None
     """Of the only host."""
+    visible: int | None = None
+    """GPUs that CUDA_VISIBLE_DEVICES shows to the job, where the file lists them."""
     python: str = ""
     activate: str = ""
     variables: dict[str, list[str]] = field(default_factory=dict)
@@ -118,6 +120,8 @@ class Translation:
         if name == "CUDA_VISIBLE_DEVICES":
             what = f"{shown(value)}: dropped: disttui sets it from the GPUs of each host: write gpus beside the hosts"
             self.ambiguous(line, name, what)
+            if re.fullmatch(r"[\w-]+(?:,[\w-]+)*", value):
+                self.visible = value.count(",") + 1
         elif name in OWN_VARIABLES or name.startswith("TORCHELASTIC_"):
             self.dropped(line, name, "disttui sets it")
         elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):

@@ -428,7 +428,7 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
             what = f"{where} is not given, and torchrun starts 1 on each host, which has {on_host} GPUs"
             draft.ambiguous(command.line, "num_processes", what)
     elif given in ("gpu", "auto", "") or unknown_names(given) or "${" in given:
-        draft.num_processes = gpus = _srun_gpus(command) or numbers.gpus
+        draft.num_processes = gpus = _seen(_srun_gpus(command) or numbers.gpus, draft)
         what = f"{gpus}, the GPUs on each host" if gpus else "auto: one for each GPU, or each core"
         draft.ambiguous(command.line, "num_processes", f"{where}: {shown(given) if given else 'not given'} → {what}")
     else:
@@ -534,7 +534,7 @@ def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) ->
     asked = [srun[name] for name in ("--ntasks-per-node", "-n", "--ntasks") if name in srun]
     own = _srun_tasks(command, numbers, draft) if command and asked else None
     tasks = own or numbers.tasks
-    gpus = (_srun_gpus(command) if command else None) or numbers.gpus or 0
+    gpus = _seen((_srun_gpus(command) if command else None) or numbers.gpus, draft) or 0
     if command and asked and not own:
         draft.num_processes = tasks if (tasks or 1) > 1 else gpus or None
         what = str(draft.num_processes or "auto: one for each GPU, or each core")
@@ -568,6 +568,11 @@ def _srun_tasks(command: JobLine, numbers: _Numbers, draft: Translation) -> int 
             command.line, 1, what, "expected a multiple; for unequal hosts import a hostfile, with slots for each"
         )
     return per_node or each or None
+
+
+def _seen(gpus: int | None, draft: Translation) -> int | None:
+    """The GPUs on each host that the job may use of those that it asks for."""
+    return min(gpus, draft.visible) if gpus and draft.visible else gpus or draft.visible
 
 
 def _srun_gpus(command: JobLine) -> int | None:

@@ -28,8 +28,14 @@ _STARTS = {
     "ray": ("start", "job", "submit", "up", "exec"),
     "composer": (),
     "horovodrun": (),
+    "verl.trainer.main_ppo": (),
+    "openrlhf.cli.train_ppo_ray": (),
 }
 """The commands of each that start ranks; all, where none is named."""
+_OF_RAY = (
+    "Ray starts and places its workers itself",
+    "Leave this script to sbatch, or name a script that torchrun can start by --script.",
+)
 _REFUSED = {
     "composer": (
         "composer starts the ranks itself",
@@ -43,10 +49,7 @@ _REFUSED = {
         "horovodrun starts the ranks itself",
         "Write mpirun -np N python SCRIPT in its place, if your Horovod is built with MPI.",
     ),
-    "ray": (
-        "Ray starts and places its workers itself",
-        "Leave this script to sbatch, or name a script that torchrun can start by --script.",
-    ),
+    **dict.fromkeys(("ray", "verl.trainer.main_ppo", "openrlhf.cli.train_ppo_ray"), _OF_RAY),
 }
 _MEETING = ("FORCE_TORCHRUN", "NPROC_PER_NODE", "NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 """Variables by which some of them are given the launcher's options."""

@@ -77,10 +77,23 @@ _PROGRAMS = {
     **dict.fromkeys(("torchrun", "torch-run", "torch_run"), "torchrun"),
     **dict.fromkeys(("accelerate-launch",), "accelerate"),
     **dict.fromkeys(("deepspeed", "ds"), "deepspeed"),
-    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra"), "mpirun"),
+    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra", "ibrun"), "mpirun"),
 }
 _SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
-_PLAIN_WRAPPERS = ("exec", "time", "command", "nohup", "nice", "ionice", "stdbuf", "unbuffer", "env", "timeout", "tini")
+_PLAIN_WRAPPERS = (
+    "exec",
+    "time",
+    "command",
+    "nohup",
+    "nice",
+    "ionice",
+    "stdbuf",
+    "unbuffer",
+    "env",
+    "timeout",
+    "tini",
+    "setsid",
+)
 """Start the next program as it is."""
 _CONTAINERS = {
     **dict.fromkeys(("apptainer", "singularity"), "apptainer"),
@@ -94,7 +107,7 @@ _WRAPPERS = {*_PLAIN_WRAPPERS, *_CONTAINERS, *_ENVIRONMENTS, *_AROUND}
 _INNER = {"env", "nohup", "timeout", *_ENVIRONMENTS, *_AROUND}
 """Those that a container is given to start."""
 _OTHER_LAUNCHERS = {
-    *("jsrun", "aprun", "flux", "ibrun", "lrun", "tune", "colossalai", "torchx", "lightning", "fabric", "xargs", "ssh"),
+    *("jsrun", "aprun", "flux", "lrun", "tune", "colossalai", "torchx", "lightning", "fabric", "xargs", "ssh"),
     *("xpmem", "bagua", "xla_dist", "runai", "sky", "pdsh", "clush", "parallel"),
 }
 """Start processes in a way of their own."""
@@ -527,10 +540,20 @@ class _Before(NamedTuple):
     steps: int
     jobs: int
     notes: int
-    workdir: object
 
 
 _IN_A_SHELL = "it holds in brackets or a pipe only, where no job starts"
+
+
+class _Folder(NamedTuple):
+    """A `cd` to a folder that is known."""
+
+    note: int
+    """Where its note is among all."""
+    jobs: int
+    """How many commands that may be the job stand before it."""
+    before: object
+    """The folder that it leaves, None where it is not known."""
 
 
 @dataclass
@@ -541,8 +564,7 @@ class _Flow:
     """Whether it follows `&&` or `||`."""
     piped: bool = False
     """Whether the command before prints into it, which then runs in a shell of its own."""
-    folders: list[int] = field(default_factory=list)
-    """Where the notes on `cd` are among all."""
+    folders: list[_Folder] = field(default_factory=list)
     braces: list[tuple[_Before, bool]] = field(default_factory=list)
     """Of each `{` that is evaluated: what was known before, and whether another command prints into it."""
     ended: int = 0
@@ -619,7 +641,7 @@ class _Body:
 
     def _before(self) -> _Before:
         counts = (len(self._steps), len(self._jobs), len(self._draft.notes))
-        return _Before(self._variables.mark(), self._arguments, *counts, self._draft.job.get("workdir"))
+        return _Before(self._variables.mark(), self._arguments, *counts)
 
     def _leave_shell(self, before: _Before) -> None:
         """Undo what a shell of its own has set; what it has prepared is only for a job in it."""
@@ -630,16 +652,24 @@ class _Body:
             self._variables.give(before.arguments)
         if len(self._jobs) > before.jobs:
             return
-        notes, folders = self._draft.notes, self._flow.folders
-        while folders and folders[-1] >= before.notes:
-            at = folders.pop()
-            notes[at] = notes[at]._replace(fate="dropped", what=_IN_A_SHELL)
-            self._draft.job.pop("workdir", None)
-            if before.workdir is not None:
-                self._draft.job["workdir"] = before.workdir
+        folders = self._flow.folders
+        while folders and folders[-1].note >= before.notes:
+            self._undo_folder(folders.pop(), _IN_A_SHELL)
         for step in self._steps[before.steps :]:
             self._draft.dropped(step.line, shown(step.name or step.source), _IN_A_SHELL)
         del self._steps[before.steps :]
+
+    def _leave_folders_after(self, place: int) -> None:
+        """Undo every `cd` behind the job that has this place among the commands that may be it."""
+        while self._flow.folders and self._flow.folders[-1].jobs > place:
+            self._undo_folder(self._flow.folders.pop(), "after the job")
+
+    def _undo_folder(self, folder: _Folder, why: str) -> None:
+        notes = self._draft.notes
+        notes[folder.note] = notes[folder.note]._replace(fate="dropped", what=why)
+        self._draft.job.pop("workdir", None)
+        if folder.before is not None:
+            self._draft.job["workdir"] = folder.before
 
     def _outside_functions(self, given: Iterator[SimpleCommand]) -> Iterator[SimpleCommand]:
         """The commands outside functions; those inside are stored for the call."""
@@ -1083,9 +1113,10 @@ class _Body:
     def _folder(self, line: int, fields: list[str]) -> None:
         where = at_home(fields[1]) if len(fields) > 1 else "~"
         if where.startswith(("/", "~")) and not unknown_names(where):
+            before = self._draft.job.get("workdir")
             self._draft.job["workdir"] = where
             self._draft.translated(line, "cd", f"{shown(where)} → job.workdir")
-            self._flow.folders.append(len(self._draft.notes) - 1)
+            self._flow.folders.append(_Folder(len(self._draft.notes) - 1, len(self._jobs), before))
         else:
             self._draft.ambiguous(line, "cd", f"{shown(self._variables.shown(where))}: write the folder as job.workdir")
 
@@ -1107,6 +1138,7 @@ class _Body:
                     each[0].kind in _KINDS,
                 ),
             )
+            self._leave_folders_after(next(at for at, (each, _) in enumerate(self._jobs) if each is job))
             for other, _ in self._jobs:
                 if other is not job:
                     what = "another command: a profile starts one; dropped"
