@@ -169,12 +169,6 @@ def test_defaults_apply_without_git(folder: Folder) -> None:
     assert "wandb/z" in folder.names(include=("wandb/",))
 
 
-def test_a_negated_pattern_is_refused_with_its_line(folder: Folder) -> None:
-    folder.write(".disttuiignore", "a\n!b\n")
-    with pytest.raises(InputError, match=r"\.disttuiignore:2: a pattern with !"):
-        folder.collect()
-
-
 def test_an_empty_folder_is_named(folder: Folder) -> None:
     folder.write("train.py")
     (folder.path / "out/logs").mkdir(parents=True)
