@@ -275,12 +275,17 @@ class _Collector:
         """The files that job.sync.include names of those that git ignores; the others are noted."""
         for path in ignored:
             folder, name = path.endswith(b"/"), path.rstrip(b"/")
-            files = (self._below(path) if folder else [path]) if self._wanted.include else ()
-            included = [one for one in files if self._include.matching_any_part(os.fsdecode(one))]
+            some = [path] if self._include.matching_any_part(os.fsdecode(path)) else []
+            included = self._included_below(path) if folder else some
             yield from included
             if not included and not self._leftover(name, folder=folder):
                 with suppress(OSError):  # deleted a moment ago
                     self._omit(path, _BY_GIT, None if folder else os.lstat(os.path.join(self._folder, name)).st_size)
+
+    def _included_below(self, folder: bytes) -> list[bytes]:
+        """The files that job.sync.include names in a folder that is left out."""
+        files = self._below(folder) if self._wanted.include else ()
+        return [one for one in files if self._include.matching_any_part(os.fsdecode(one))]
 
     def _below(self, inside: bytes) -> Iterator[bytes]:
         """The files and links in a folder."""
@@ -333,6 +338,10 @@ class _Collector:
                 included = self._include.matching(name, folder=is_folder) is not None
                 excluded = self._exclude.matching(name, folder=True) if is_folder else None
                 if (pattern and not included and not self._brought_back(name, folder=is_folder)) or excluded:
+                    some = self._included_below(path) if is_folder else []
+                    yield from some
+                    if some:
+                        continue
                     why = f"excluded by {excluded}" if excluded else f"left out by default ({pattern})"
                     size = None if is_folder else entry.stat(follow_symlinks=False).st_size
                     self._omit(path + b"/" if is_folder else path, why, size)
