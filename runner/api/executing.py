@@ -10,6 +10,7 @@ import shlex
 import threading
 import time
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from disttui.runner.api.viewer import Viewer
@@ -25,6 +26,17 @@ from disttui.runner.transport import Stream
 UNKNOWN = 255
 """The exit code of a command that was killed, as that of ssh."""
 _SILENCE = 0.5
+_RUN = (
+    'exec sh -c \'read -r line; exec 3<&0; {{ read -r stop <&3 || exit; trap "" TERM; for round in 1 2 3 4 5; do '
+    "for file in $(grep -ls DISTTUI_EXEC=$1 /proc/[0-9]*/environ); do pid=${{file#/proc/}}; kill -9 ${{pid%/*}}; "
+    'done; done; kill -9 -$$; }} >/dev/null 2>&1 & DISTTUI_EXEC=$1 sh -c "$line" 2>&1 </dev/null 3<&-; code=$?; '
+    "exec 2>/dev/null; kill $!; exit $code' sh {token}"
+)
+"""Runs the first line of its input, and kills all that this has started at a second one: also what is in a session of
+its own, or has lost its parent.
+
+The line arrives by standard input: login shells read the same words in different ways.
+"""
 _AHEAD = 64
 """Pieces of output that wait to be printed; beyond them, commands wait on their hosts."""
 
@@ -145,11 +157,10 @@ def _run(
     try:
         connection = viewer.connector(place.ssh_config).connect(place.host.endpoint)
         try:
-            # The command arrives by standard input: login shells read the same words in different ways.
-            stream = connection.run(f"exec sh -c 'read -r line; shift; eval \"$line\"' sh {token}")
+            stream = connection.run(_RUN.format(token=token))
             steps = [f"cd {_folder(place.folder)}"] if place.folder else []
             script = " && ".join([*steps, *([f"{{ {place.activate}; }}"] if place.activate else []), f"{{ {line}; }}"])
-            stream.write(f"exec 2>&1 </dev/null; {script}\n".encode())
+            stream.write(f"{script}\n".encode())
             while not over.is_set():
                 try:
                     data = stream.read(65536, _SILENCE)
@@ -159,6 +170,9 @@ def _run(
                 if not data:
                     break
             if over.is_set():
+                with suppress(ConnectionError):
+                    stream.write(b"\n")
+                    _code(stream)
                 stream.kill(token)
             heard.put(ExecEnded(name, _code(stream)))
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,7 @@ def run(
             raise InputError(f"{clean(profile)} is a script, and no hosts are given", cure)
         loaded = disttui.script_profile(script, named, args, overrides)
         raise SystemExit(run_profile(loaded, None, sandbox=sandbox, **start))
+    _refuse_code(script)
     if args:
         cure = "Those of a profile are in job.args; --set job.args.lr=1e-3 changes one."
         raise InputError(f"arguments can be given to a script only, not to the profile {clean(profile)}", cure)
@@ -96,6 +98,25 @@ def run(
     path = str(find(profile))
     loaded = load_profile(path, overrides, trusted=trust_profile)
     raise SystemExit(run_profile(loaded, path, sandbox=sandbox, **start))
+
+
+def _refuse_code(path: Path) -> None:
+    """Raise InputError for code that is not a Python script, which would be read as a profile."""
+    from disttui.runner.profile.library import named
+
+    scripts: list[Path] = []
+    with suppress(OSError):  # a name that is too long
+        scripts = sorted(path.glob("*.py")) if path.is_dir() and not named(str(path)) else []
+    if scripts:
+        main = next((one for one in scripts if one.name in ("train.py", "main.py")), scripts[0])
+        cure = f"Name the script in it: disttui run {quote(str(main))} --hosts box1,box2"
+        raise InputError(f"{clean(str(path))} is a folder", cure)
+    if path.suffix == ".ipynb" and path.is_file():
+        cure = f"Convert it, then run the script: jupyter nbconvert --to script {quote(str(path))}"
+        raise InputError(f"{clean(str(path))} is a notebook, not a Python script", cure)
+    if path.suffix == ".sh" and path.is_file():
+        cure = f"Put it into a profile as job.command: [bash, {path.name}], with job.sync for its folder."
+        raise InputError(f"{clean(str(path))} is a shell script, not a Python script", cure)
 
 
 @click.command(epilog=example("disttui rerun 2node-7f3a", "disttui rerun 2node-7f3a --resume --set job.args.lr=1.5e-4"))

@@ -122,7 +122,7 @@ class Sync(Model):
     """Folder on the hosts for each run's copy; default: in the run's folder."""
     exclude: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
     """What to leave out, as in .gitignore without `!`, such as [data/, "*.bin"]; the folder's .disttuiignore may list
-    more."""
+    more, and bring back defaults by `!`."""
     include: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
     """What to send although git ignores it, it is large, looks like a secret, or is left out by default."""
     max: f.FileSize = 100 * 10**6

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fnmatch
 import hashlib
 import json
 import os
@@ -23,79 +22,11 @@ from typing import NamedTuple
 from disttui.runner import private
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import count
-from disttui.runner.private import read
 from disttui.runner.profile.problems import printable
 from disttui.runner.protocol import tree
 from disttui.runner.protocol.limits import CODE_DIFF, CODE_UNTRACKED
 from disttui.runner.protocol.objects import Store
-
-IGNORE_FILE = ".disttuiignore"
-_LARGEST = 1 << 20
-_ANY = re.compile(r"\\.|\[\^?\]?[^\]]*\]|\.", re.DOTALL)
-"""An escaped character, a set, or any character, in what `fnmatch.translate` returns."""
-
-
-class Patterns:
-    """Matches paths below a folder.
-
-    `*.pt` matches a file or a folder of that name anywhere, `data/` a folder, `/out` and `a/*.csv` a path from the top.
-    """
-
-    def __init__(self, patterns: Iterable[str]) -> None:
-        self._of: dict[re.Pattern[str], str] = {_compiled(one): one for one in patterns}
-
-    def matching(self, path: str, *, folder: bool = False) -> str | None:
-        """The pattern that matches a relative path, None if none does; parents of the path are not considered."""
-        shown = f"/{path}/" if folder else f"/{path}"
-        return next((text for regex, text in self._of.items() if regex.fullmatch(shown)), None)
-
-    def matching_any_part(self, path: str) -> str | None:
-        """The same for a file, or for any folder that it is in."""
-        if not self._of:
-            return None
-        at = path.find("/")
-        while at > 0:
-            if found := self.matching(path[:at], folder=True):
-                return found
-            at = path.find("/", at + 1)
-        return self.matching(path)
-
-
-def ignored(folder: Path) -> list[str]:
-    """The patterns of a folder's .disttuiignore; none if it has none. Raises InputError."""
-    path = folder / IGNORE_FILE
-    try:
-        lines = read(path, _LARGEST)[0].decode("utf-8", "surrogateescape").splitlines()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise InputError(f"cannot read it: {error.strerror}", place=str(path)) from None
-    found = []
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if text.startswith("!"):
-            cure = "List what to leave out alone; job.sync.include brings files back."
-            raise InputError("a pattern with ! is not supported", cure, place=f"{path}:{number}")
-        if text and not text.startswith("#"):
-            found.append(text)
-    return found
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    body = re.sub(r"^\./", "/", pattern).removesuffix("/")  # git takes ./data for no path at all
-    parts = body.removeprefix("/").split("/")
-    text = "" if "/" in body else "(?:.*/)?"
-    for part in parts[:-1]:
-        text += "(?:.*/)?" if part == "**" else f"{_name(part)}/"
-    text += ".+" if parts[-1] == "**" else _name(parts[-1])
-    return re.compile(f"(?s:/{text}{'/' if pattern.endswith('/') else '/?'})")
-
-
-def _name(part: str) -> str:
-    """The expression for one name of a path: nothing in it matches a slash."""
-    text = fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")
-    return _ANY.sub(lambda found: {".": "[^/]", "[": f"(?!/){found[0]}"}.get(found[0][0], found[0]), text)
-
+from disttui.runner.sync.patterns import Patterns, ignored
 
 DEFAULTS = (
     ".git/", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "venv/", "node_modules/", "wandb/", "checkpoints/",
@@ -250,7 +181,7 @@ class _Collector:
         self._kept: dict[str, _Known] = {}
         self._changed = False
         self._include = Patterns(wanted.include)
-        self._exclude = Patterns([*wanted.exclude, *([] if wanted.only else ignored(wanted.folder))])
+        self._exclude = Patterns([*([] if wanted.only else ignored(wanted.folder)), *wanted.exclude])
         self._leftovers = Patterns(_LEFTOVERS)
         self._leftover_folders: dict[bytes, tuple[bytes, str] | None] = {}
         self._omitted: dict[str, Omitted] = {}
@@ -344,12 +275,17 @@ class _Collector:
         """The files that job.sync.include names of those that git ignores; the others are noted."""
         for path in ignored:
             folder, name = path.endswith(b"/"), path.rstrip(b"/")
-            files = (self._below(path) if folder else [path]) if self._wanted.include else ()
-            included = [one for one in files if self._include.matching_any_part(os.fsdecode(one))]
+            some = [path] if self._include.matching_any_part(os.fsdecode(path)) else []
+            included = self._included_below(path) if folder else some
             yield from included
             if not included and not self._leftover(name, folder=folder):
                 with suppress(OSError):  # deleted a moment ago
                     self._omit(path, _BY_GIT, None if folder else os.lstat(os.path.join(self._folder, name)).st_size)
+
+    def _included_below(self, folder: bytes) -> list[bytes]:
+        """The files that job.sync.include names in a folder that is left out."""
+        files = self._below(folder) if self._wanted.include else ()
+        return [one for one in files if self._include.matching_any_part(os.fsdecode(one))]
 
     def _below(self, inside: bytes) -> Iterator[bytes]:
         """The files and links in a folder."""
@@ -367,7 +303,13 @@ class _Collector:
             return found
         name = os.fsdecode(path)
         why = self._leftovers.matching(name, folder=folder) or (folder and self._venv(path))
-        return None if not why or self._include.matching(name, folder=folder) else (path + b"/" * folder, why)
+        if not why or self._include.matching(name, folder=folder) or self._brought_back(name, folder=folder):
+            return None
+        return path + b"/" * folder, why
+
+    def _brought_back(self, name: str, *, folder: bool) -> bool:
+        """Whether .disttuiignore says by a `!` that a path is not left out."""
+        return self._exclude.deciding(name, folder=folder).startswith("!")
 
     def _venv(self, path: bytes) -> str:
         """The reason to leave out a folder with a virtual environment; empty for others."""
@@ -395,7 +337,11 @@ class _Collector:
                     pattern = self._venv(path) or pattern
                 included = self._include.matching(name, folder=is_folder) is not None
                 excluded = self._exclude.matching(name, folder=True) if is_folder else None
-                if (pattern and not included) or excluded:
+                if (pattern and not included and not self._brought_back(name, folder=is_folder)) or excluded:
+                    some = self._included_below(path) if is_folder else []
+                    yield from some
+                    if some:
+                        continue
                     why = f"excluded by {excluded}" if excluded else f"left out by default ({pattern})"
                     size = None if is_folder else entry.stat(follow_symlinks=False).st_size
                     self._omit(path + b"/" if is_folder else path, why, size)

@@ -61,8 +61,12 @@ def test_hosts_are_listed_as_for_run(user: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "line"), [(signal.SIGINT, "sleep 4711; sleep 4712"), (signal.SIGTERM, "while echo more; do :; done")]
-)
+    ("number", "line"),
+    [
+        (signal.SIGINT, "sleep 4711; sleep 4712"), (signal.SIGTERM, "while echo more; do :; done"),
+        (signal.SIGINT, "(setsid sleep 4711 &); setsid sh -c 'sleep 4712; true' & sleep 4713"),
+    ],
+)  # fmt: skip
 def test_a_signal_leaves_nothing(user: Make, number: int, line: str) -> None:
     """Also one that comes while output is printed."""
     me = user(2)

@@ -12,9 +12,10 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from disttui.runner.api.carrying import collect_code
 from disttui.runner.api.rerunning import again, resumed_run
 from disttui.runner.runs.notes import Checkpoint
-from disttui.runner.runs.registry import KnownRun, load_run
+from disttui.runner.runs.registry import KnownRun, load_run, profile_of
 from disttui.tui.dialogs.rerun import RerunScreen
 from disttui.tui.run.again import RerunValue, overrides, settings
 from tests.tui import shelf_kit as kit
@@ -123,6 +124,41 @@ def test_what_is_typed_is_what_set_takes(tmp_path: Path) -> None:
     made = again(run, overrides(run, profile, changes)).profile
     assert ([host.host for host in made.hosts], made.job.env["MODE"], made.launch.restarts) == (["ada"], "12", 3)
     assert made.name == "other"
+
+
+@pytest.mark.parametrize(("gone", "typed", "latest"), [(False, None, False), (False, "yes", True), (True, None, True)])
+def test_a_run_is_given_its_recorded_code_or_the_folder_as_it_is_now(
+    tmp_path: Path, gone: bool, typed: str | None, latest: bool
+) -> None:
+    _ended(tmp_path)
+    place, code = tmp_path / "data/disttui/runs/pair-91bd", tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text("1")
+    known = json.loads((place / "run.json").read_text())
+    for profile in (known["profile"], known["template"]):
+        profile["job"]["sync"] = {"from": str(code)}
+    (place / "run.json").write_text(json.dumps(known))
+    if not gone:
+        own = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        made = collect_code(profile_of(load_run(place)), own)
+        assert made
+        (place / "code.tree").write_bytes(made.manifest)
+    (code / "train.py").write_text("22")
+
+    async def start(app: Doors, pilot: Pilot[None]) -> None:
+        assert re.search(f"latest code +{'yes' if gone else 'no'}", screen_text(app)), screen_text(app)
+        assert ("Its recorded code is not on this machine" in screen_text(app)) == gone
+        choice = next(one for one in app.screen.query(Input) if one.value in ("yes", "no"))
+        if typed:
+            choice.value = "maybe"
+            await pilot.press("enter")
+            await until(pilot, lambda: "latest code: expected yes or no" in screen_text(app))
+            choice.value = typed
+        await pilot.press("enter")
+
+    with patch.dict("os.environ", {"XDG_CACHE_HOME": str(tmp_path / "cache")}):
+        (again_,) = _form(tmp_path, start, key="r")
+    assert (again_.code.recorded, again_.code.size) == (not latest, 2 if latest else 1)
 
 
 @pytest.mark.parametrize("one", ["", "/step-000300-a1"])

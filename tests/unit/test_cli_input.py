@@ -60,6 +60,15 @@ WRONG = [
         "run train.py --hosts a --lr 3",
         "--lr is not an option of disttui run\n  → The script's follow --, as in: disttui run train.py",
     ),
+    ("run code --hosts a", "code is a folder\n  → Name the script in it: disttui run code/train.py --hosts box1"),
+    (
+        "run a.ipynb --hosts a",
+        "a.ipynb is a notebook, not a Python script\n  → Convert it, then run the script: jupyter nbconvert --to",
+    ),
+    (
+        "run a.sh --hosts a",
+        "a.sh is a shell script, not a Python script\n  → Put it into a profile as job.command: [ba",
+    ),
     ("run train.py --hosts=", "--hosts: no host given\n  → Give names as for ssh"),
     ("run train.py --hosts local,n[1-2],local", "--hosts: local is named twice\n  → Name each host once"),
     ("run bad.yaml --hosts a -- --lr 1", "arguments can be given to a script only, not to the profile bad.yaml"),
@@ -84,7 +93,9 @@ WRONG = [
 @pytest.mark.parametrize(("line", "message"), WRONG, ids=[line[:60] for line, _ in WRONG])
 def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(PROFILE)
-    (tmp_path / "train.py").touch()
+    (tmp_path / "code").mkdir()
+    for name in ("train.py", "code/a.py", "code/train.py", "a.ipynb", "a.sh"):
+        (tmp_path / name).touch()
     (tmp_path / "dangling.yaml").symlink_to("gone")
     os.mkfifo(tmp_path / "pipe")
     os.mkfifo(tmp_path / "pipe.yaml")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
 import threading
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,8 @@ import pytest
 from disttui.runner.api import executing
 from disttui.runner.api.executing import ExecEnded, ExecPlace, execute
 from disttui.runner.profile.sections import parse_host
+from disttui.runner.transport.local import LocalConnection
+from tests.unit.test_environment import wait_gone
 
 
 class Endless:
@@ -69,3 +74,34 @@ def test_a_reader_that_leaves_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
             assert not isinstance(one, ExecEnded)
             raise KeyboardInterrupt
     assert viewer.killed.wait(60)
+
+
+class Here:
+    """A viewer and its connector, for which every host is this machine."""
+
+    def connector(self, config: str | None) -> Any:
+        return self
+
+    def connect(self, address: object) -> Any:
+        return LocalConnection()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["setsid sleep 600 & echo $!; sleep 601", "(trap '' TERM; setsid sleep 600 & echo $!); sleep 601"],
+    ids=["session", "orphan"],
+)
+def test_what_has_left_its_parent_is_killed_as_well(line: str) -> None:
+    lines: Any = execute(Here(), [ExecPlace(parse_host("local"))], [line])  # type: ignore[arg-type]
+    child = int(next(lines).text)
+    lines.close()
+    wait_gone(child)
+
+
+def test_what_stays_in_the_background_survives_the_end_of_its_command() -> None:
+    line = "sleep 600 >/dev/null 2>&1 & echo $!; exec sh -c 'exit 3'"
+    said, ended = execute(Here(), [ExecPlace(parse_host("local"))], [line])  # type: ignore[arg-type]
+    assert isinstance(ended, ExecEnded) and ended.code == 3
+    child = int(said.text)  # type: ignore[union-attr]
+    assert Path(f"/proc/{child}").exists()
+    os.kill(child, signal.SIGKILL)

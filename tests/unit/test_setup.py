@@ -92,6 +92,24 @@ def test_it_runs_once_and_later_runs_get_what_it_wrote(host: Host) -> None:
     assert host.run("a-5", commands, python=str(other)) == {"ran": True}
 
 
+def test_later_runs_lack_what_it_removed(host: Host) -> None:
+    for run in ("a-1", "a-2"):
+        code = host.code(run)
+        for name in ("old/a/b", "was-folder/x", "was-file", "two\nlines", os.fsdecode(b"\xff")):
+            (code / name).parent.mkdir(parents=True, exist_ok=True)
+            (code / name).write_text("x")
+        (code / "link").symlink_to("old")
+    remove = "rm -r old $'two\\nlines' $'\\xff' link was-folder was-file"
+    commands = [f"{remove}; echo 2 > was-folder; mkdir link was-file; echo 3 > link/x"]
+    assert host.run("a-1", commands) == {"ran": True}
+    assert host.run("a-2", commands) == {"ran": False}
+    found = [
+        sorted(str(path.relative_to(host.code(run))) for path in host.code(run).rglob("*")) for run in ("a-1", "a-2")
+    ]
+    assert found == [["link", "link/x", "train.py", "was-file", "was-folder"]] * 2
+    assert (host.code("a-2") / "was-folder").read_text() == "2\n"
+
+
 def test_a_failure_has_command_and_last_lines(host: Host) -> None:
     with pytest.raises(HostError) as error:
         host.run("a-1", ["true", "seq 100; echo no compiler >&2; exit 7", "touch never"])

@@ -169,10 +169,12 @@ def test_defaults_apply_without_git(folder: Folder) -> None:
     assert "wandb/z" in folder.names(include=("wandb/",))
 
 
-def test_a_negated_pattern_is_refused_with_its_line(folder: Folder) -> None:
-    folder.write(".disttuiignore", "a\n!b\n")
-    with pytest.raises(InputError, match=r"\.disttuiignore:2: a pattern with !"):
-        folder.collect()
+def test_files_of_a_folder_that_is_left_out_may_be_included(folder: Folder) -> None:
+    for name in ("a.py", "checkpoints/last.ckpt", "checkpoints/1.ckpt", "data/x/small.csv", "data/big.bin", "wandb/z"):
+        folder.write(name)
+    include = ("checkpoints/last.ckpt", "small.csv")
+    assert folder.names(("data/",), include) == ["a.py", "checkpoints/last.ckpt", "data/x/small.csv"]
+    assert omissions(folder.collect(("data/",), include)) == {"wandb/": "left out by default (wandb/)"}
 
 
 def test_an_empty_folder_is_named(folder: Folder) -> None:

@@ -20,7 +20,8 @@ from disttui.runner.profile.load import load
 from disttui.runner.protocol import tree
 from disttui.runner.protocol.objects import Store, Writer
 from disttui.runner.sync import collect as module
-from disttui.runner.sync.collect import Patterns, Wanted
+from disttui.runner.sync.collect import Wanted
+from disttui.runner.sync.patterns import Patterns
 from disttui.runner.sync.transfer import TreeParcel, _Sender
 from tests.unit.history_kit import command
 from tests.unit.test_sync_collect import Folder, folder, omissions

@@ -6,6 +6,7 @@ import asyncio
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from disttui.runner.api.comparing import curve_of
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 SANDBOX = ("node1", "node2")
 """The sandbox hosts that the app runs on this machine."""
+_LATEST = "latest code"
+"""The key of the value that says whether the folder of `job.sync` is sent as it is now; it is not in the profile."""
 _PATIENCE = 10.0
 """Seconds to wait for the hosts of a run that has ended."""
 
@@ -54,7 +57,11 @@ async def run_again(app: Shell, run: KnownRun, *, resume: bool = False) -> None:
     """
 
     def make(changes: Sequence[RerunValue], checkpoint: Checkpoint | None) -> Again:
-        found = again(run, overrides(run, made.profile, changes), checkpoint)
+        of_profile = [one for one in changes if one.key != _LATEST]
+        answer = next((one.text.strip().lower() for one in changes if one.key == _LATEST), code)
+        if answer not in ("yes", "no"):
+            raise InputError(f"{_LATEST}: expected yes or no")
+        found = again(run, overrides(run, made.profile, of_profile), checkpoint, latest=answer == "yes")
         _refuse_played(found)
         return found
 
@@ -64,18 +71,28 @@ async def run_again(app: Shell, run: KnownRun, *, resume: bool = False) -> None:
         return [SavedState(one, None if one.step is None else curve.at(one.step)) for one in found]
 
     try:
-        made = await asyncio.to_thread(again, run)
+        made = await asyncio.to_thread(_as_it_was, run)
         _refuse_played(made)
     except InputError as error:
         app.notify(str(error), severity="error", timeout=12)
         return
     screen = await asyncio.to_thread(screen_class, "rerun")
     verb = "Resume" if resume else "Rerun"
-    form = screen(
-        f"{verb} {short(run.run)}", consequence(run, made), settings(run, made.profile), find, make, resume=resume
-    )
+    code = "yes" if made.code and not made.code.recorded else "no"
+    values = [*settings(run, made.profile), *([RerunValue(_LATEST, code)] if made.code else [])]
+    form = screen(f"{verb} {short(run.run)}", consequence(run, made), values, find, make, resume=resume)
     if chosen := await app.push_screen_wait(form):
         app.router.open_again(chosen)
+
+
+def _as_it_was(run: KnownRun) -> Again:
+    """What a run was given, with its folder as it is now where its code is not on this machine any more."""
+    try:
+        return again(run)
+    except InputError:
+        with suppress(InputError):
+            return again(run, latest=True)
+        raise
 
 
 def settings(run: KnownRun, profile: Profile) -> list[RerunValue]:
@@ -141,6 +158,8 @@ def consequence(run: KnownRun, made: Again) -> list[str]:
         f"Checks {amount(len(made.profile.hosts), 'host')} first: {names}. If no check fails, starts a new run there, "
         f"with its own folder for checkpoints (this one had {processes})."
     ]
+    if made.code and not made.code.recorded:
+        lines.append("Its recorded code is not on this machine any more: sends the folder as it is now.")
     if made.foreign:
         lines.append("Its profile comes from the host where it was found. With your login, it runs:")
     foreign = foreign_lines(made.profile) if made.foreign else ()

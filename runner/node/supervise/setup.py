@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import tarfile
 import time
 from typing import TYPE_CHECKING, Callable, Dict, Mapping, Tuple
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 LOG = "setup.log"
 _MOST, _LARGEST, _OLD = 32, LIMIT, 30 * 86400.0
 """How many results are kept, with how many bytes, and for how many seconds after their last use."""
+
+_GONE = "DISTTUI.gone"
+"""Of a result: the paths that the commands have removed."""
 
 _Seen = Dict[str, Tuple[int, int, int]]
 
@@ -136,15 +140,17 @@ def _files(top: str) -> _Seen:
 
 
 def _keep(result: str, workdir: str, before: _Seen | None) -> None:
-    """Keep what the commands have written into the run's copy of the code, for other runs of it. Raises OSError.
+    """Keep how the commands have changed the run's copy of the code, for other runs of it. Raises OSError.
 
     Args:
         before: What was in the copy; None: the job runs in a folder of the host.
     """
     part = f"{result}.{os.getpid()}.part"
     try:
-        with tarfile.open(part, "w") as tar:
-            for path, seen in sorted(_files(workdir).items()):
+        after = {} if before is None else _files(workdir)  # else it may be a whole home
+        gone = [os.path.relpath(path, workdir) for path in sorted(before or ()) if path not in after]
+        with tarfile.open(part, "w", pax_headers={_GONE: json.dumps(gone)}) as tar:
+            for path, seen in sorted(after.items()):
                 if before is not None and before.get(path) != seen:
                     tar.add(path, os.path.relpath(path, workdir), recursive=False)
         os.rename(part, result)
@@ -157,6 +163,12 @@ def _restore(result: str, workdir: str) -> bool:
     """Write into a run's copy of the code what the commands wrote into an earlier one; False: they have not run."""
     try:
         with tarfile.open(result) as tar:
+            for path in json.loads(tar.pax_headers.get(_GONE, "[]")):
+                _remove(os.path.join(workdir, path))
+            for member in tar:
+                path = os.path.join(workdir, member.name)
+                if not member.isdir() or os.path.islink(path) or not os.path.isdir(path):
+                    _remove(path)  # what has another kind may be in its place
             tar.extraction_filter = lambda member, path: member  # we have written it
             tar.extractall(workdir)  # noqa: S202
         os.utime(result)
@@ -166,6 +178,14 @@ def _restore(result: str, workdir: str) -> bool:
         os.unlink(result)
         return False
     return True
+
+
+def _remove(path: str) -> None:
+    """Remove a file, or a folder with all that is in it, if it is there."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
 
 
 def _prune(kept: str) -> None:
