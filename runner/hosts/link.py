@@ -28,7 +28,7 @@ from disttui.runner.untrusted.records import message
 NOISE_LIMIT = 64 * 1024
 """Bytes that login scripts may print before the loader's marker."""
 BEGIN = 30.0
-"""Seconds that a host may stay silent before the loader's marker."""
+"""Seconds that a host may stay silent before the loader's marker, and then before the first frame."""
 HELLO = 90.0
 """Seconds until that marker, however much login scripts print before it."""
 _ANSWER_LIMIT = 4096
@@ -228,6 +228,8 @@ class Link:
     def _read(self, rest: bytes) -> None:
         reason = "the host closed the channel"
         beaten = 0.0
+        patience = BEGIN  # a busy host or a slow file system takes long over the start of the node program
+        self.heard = time.monotonic()  # a slow login is over
         try:
             self._take(rest)
             while not self._closed:
@@ -238,13 +240,14 @@ class Link:
                 try:
                     data = self._stream.read(_MOST, 1.0)
                 except TimeoutError:
-                    if self.silence > GONE:
-                        reason = f"no response for {GONE:.0f} s"
+                    if self.silence > patience:
+                        reason = f"no response for {patience:.0f} s"
                         break
                     continue
                 if not data:
                     break
                 self.heard = time.monotonic()
+                patience = GONE
                 self._take(data)
                 if len(data) >= _FLOOD:
                     time.sleep(_BREATH)

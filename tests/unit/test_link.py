@@ -21,6 +21,7 @@ from disttui.runner.errors import HostError
 from disttui.runner.hosts import ship
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.ship import COMMAND, node_parcel, train_parcel
+from disttui.runner.protocol.frames import pack_json
 from disttui.runner.protocol.limits import CHUNK
 from disttui.runner.transport.local import LocalConnection
 from tests.kept import has_been_reached
@@ -321,6 +322,53 @@ def test_heartbeats_keep_a_silent_link_heard(link: Link) -> None:
     for _ in range(3):
         before = link.heard
         wait_for(lambda: link.heard > before, "a beat")  # noqa: B023 (called here)
+
+
+class SlowStart:
+    """A host whose login has taken long, and whose node program sends nothing in the first reads."""
+
+    name = "slow"
+
+    def __init__(self, silent: int) -> None:
+        self.silent = silent
+        self._answer = b""
+        self.frames = [pack_json({"id": 1, "ok": ["started"]})]
+
+    def run(self, command: str) -> Any:
+        return self
+
+    def write(self, data: bytes) -> None:
+        if not self._answer and b'{"marker"' in data:
+            hello = json.loads(data.strip().rpartition(b"\n")[2])
+            self._answer = hello["marker"].encode() + b'{"python": "3.11"}\n'
+
+    def read(self, size: int, timeout: float | None = None) -> bytes:
+        if self._answer:
+            answer, self._answer = self._answer, b""
+            return answer
+        self.silent -= 1
+        if self.silent >= 0 or not self.frames:
+            raise TimeoutError
+        return self.frames.pop()
+
+    def errors(self) -> str:
+        return ""
+
+    def exit_status(self) -> int | None:
+        return None
+
+    def kill(self, word: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_slow_login_and_start_are_not_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit for a link that was heard counts from its first frame."""
+    monkeypatch.setattr("disttui.runner.hosts.link.GONE", -1.0)
+    link = Link(SlowStart(3), "slow", "python3")
+    link._reader.join(30)
+    assert not link._stream.frames  # type: ignore[attr-defined] # its first frame was read
+    assert link.closed
 
 
 def test_a_frozen_host_is_given_up_while_it_is_sent_to(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
