@@ -364,6 +364,8 @@ def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, p
         return broken
     status = _status(stream)
     said = clean_lines((stream.errors() or heard.decode("utf-8", "replace")).strip())[-600:]
+    if re.search("(?:exec|/): restricted", said):
+        return _no_login(host, said)  # the commands that were tried first need no `exec` and no path
     missing = status == 127 or "not found" in said or "No such file" in said
     if missing and "error while loading shared libraries" not in said:  # it is there, and `ulimit -v` is too low for it
         if "/" in python and (cure := _path_cure(connection, python)):
@@ -385,8 +387,17 @@ def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, p
 
 _READ = {"bash": "~/.bashrc", "zsh": "~/.zshenv", "fish": "~/.config/fish/config.fish", "tcsh": "~/.tcshrc or ~/.cshrc"}
 """Login shell → what it reads before it runs a command."""
-_NO_LOGIN = re.compile(r"account is .*not available|nologin", re.IGNORECASE)
-"""What nologin prints in place of running a command."""
+_INTERACTIVE = {
+    "fish": "put it between `if status is-interactive` and `end`",
+    "tcsh": "put it between `if ($?prompt) then` and `endif`",
+}
+"""Login shell → how its file does something in interactive shells only, where bash's way is an error."""
+_NO_LOGIN = re.compile(
+    r"account is .*not available|nologin|fatal: unrecognized command|sftp connections only|restricted by rssh|"
+    r"shell access",
+    re.IGNORECASE,
+)
+"""What nologin, git-shell, an sftp server or a code host prints in place of running a command."""
 _PATIENCE = 10.0
 
 
@@ -457,18 +468,22 @@ def _broken_login(connection: Connection, host: str) -> HostError | None:
     file = _READ.get(shell, "a login script (~/.bashrc of bash, ~/.zshenv of zsh)")
     shown = clean_lines((said or heard).strip())[-600:]
     if not (ran or read or arrived) and _NO_LOGIN.search(shown):
-        cure = "Log in as another user (user@host), or have its administrator set a login shell."
-        return HostError(host, "this user has no login shell there" + _below(shown), cure)
+        return _no_login(host, shown)
     if ran or arrived:
         flaw = "reads the standard input of commands"
     elif read:
         flaw = "puts another shell in place of the login shell, as `exec zsh` does, so that no command is run"
     else:
         flaw = "ends the login shell (exit), puts another program in its place (exec), redirects its output, or waits: "
-        flaw += "no command answers"
+        flaw += "no command answers; or the account allows none (/bin/false), or sshd runs another (ForceCommand)"
         flaw += _below(shown)
-    cure = "Let it do so in interactive shells only: begin it with `[[ $- == *i* ]] || return` (bash, zsh)."
-    return HostError(host, f"{file} {flaw}", cure)
+    how = _INTERACTIVE.get(shell, "begin it with `[[ $- == *i* ]] || return` (bash, zsh)")
+    return HostError(host, f"{file} {flaw}", f"Let it do so in interactive shells only: {how}.")
+
+
+def _no_login(host: str, said: str) -> HostError:
+    cure = "Log in as another user (user@host), or have its administrator set a login shell."
+    return HostError(host, "this user has no login shell there" + _below(said), cure)
 
 
 def _status(stream: Stream) -> int | None:

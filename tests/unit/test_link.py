@@ -198,6 +198,40 @@ def test_a_user_without_a_login_shell_is_named(home: Path) -> None:
     assert "python" not in str(caught.value) and "Log in as another user" in caught.value.cure
 
 
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "echo \"fatal: unrecognized command 'x'\" >&2; exit 128",
+        "echo 'This service allows sftp connections only.'; exit 1",
+        "echo 'Hi! You are authenticated, but shell access is not provided.' >&2; exit 1",
+    ],
+)
+def test_accounts_for_other_programs_are_named(home: Path, noise: str) -> None:
+    with pytest.raises(HostError, match="this user has no login shell there\n"):
+        Link(Shelled("sh", noise), "node7")
+
+
+def test_a_silent_shell_that_runs_nothing_is_considered(home: Path) -> None:
+    with pytest.raises(HostError, match=r"or the account allows none \(/bin/false\)"):
+        Link(Shelled("sh", "exec false"), "node7")
+
+
+def test_a_restricted_shell_is_named(home: Path) -> None:
+    with pytest.raises(HostError, match="no login shell there\n.*restricted") as caught:
+        Link(Shelled("rbash"), "node7")
+    assert "python" not in caught.value.cure
+
+
+@pytest.mark.parametrize(("shell", "cure"), [("fish", "`if status is-interactive`"), ("tcsh", "`if ($?prompt) then`")])
+def test_the_cure_of_a_login_script_is_of_its_shell(
+    home: Path, monkeypatch: pytest.MonkeyPatch, shell: str, cure: str
+) -> None:
+    monkeypatch.setenv("SHELL", f"/bin/{shell}")
+    with pytest.raises(HostError) as caught:
+        Link(Shelled("sh", "exec bash"), "node7")
+    assert cure in caught.value.cure and shell in caught.value.what
+
+
 def test_a_python_that_hangs_is_ended_and_its_cure_reported(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
