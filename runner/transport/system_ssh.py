@@ -47,6 +47,12 @@ _FAILED = 255
 """ssh's exit code for its own errors, and for commands that a signal has ended."""
 _BROKE = re.compile(r"Connection (?:to|closed|reset)|Broken pipe|Timeout, server")
 _ADDED = re.compile("Permanently added|Failed to add the host")
+_KINDS = {"cipher": "ciphers", "MAC": "macs", "key exchange method": "kex algorithm", "host key type": "host key"}
+"""In ssh's words → in paramiko's."""
+_NO_MATCH = re.compile(
+    rf"Unable to negotiate with (?P<host>\S+) port (?P<port>\d+): no matching (?P<kind>{'|'.join(_KINDS)}) found\. "
+    r"Their offer: (?P<offer>.*)"
+)
 _HOST_KEY = re.compile(
     r"The authenticity of host '(?P<host>\S+).*\n(?:.*\n)*?(?P<type>\S+) key fingerprint is (?P<print>SHA256:\S+?)\.?\n"
 )
@@ -286,6 +292,11 @@ def _failure(target: SshTarget, said: str) -> HostError:
                 f"Compare the fingerprint, then run `{target.command}` once and accept, or give --accept-new-host-keys."
             )
         return HostError(name, what + why, cure)
+    if match := _NO_MATCH.search(said):
+        # What a jump host's ssh prints stands before the end of the one that waits for it.
+        jump = "jump host: " if target.proxy_jump and "UNKNOWN port" in said[match.end() :] else ""
+        what = f"{jump}no SSH handshake with {match['host']}:{match['port']}: no acceptable {_KINDS[match['kind']]}"
+        return HostError(name, f"{what}; it offers {clean(match['offer'].strip())}", "Update its SSH server.")
     if match := re.search(r"Permission denied(?: \(([\w,-]+)\))?", said):
         accepts = f"; the server accepts {match[1].replace(',', ', ')}" if match[1] else ""
         cure = f"{try_it} A Kerberos ticket may have expired (kinit), an agent may lack the key (ssh-add)."

@@ -217,7 +217,7 @@ def test_a_silent_shell_that_runs_nothing_is_considered(home: Path) -> None:
 
 
 def test_a_restricted_shell_is_named(home: Path) -> None:
-    with pytest.raises(HostError, match="no login shell there\n.*restricted") as caught:
+    with pytest.raises(HostError, match=r"no login shell there\n.*restricted") as caught:
         Link(Shelled("rbash"), "node7")
     assert "python" not in caught.value.cure
 

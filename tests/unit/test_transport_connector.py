@@ -56,6 +56,24 @@ def test_a_proxy_command_is_left_to_ssh(place: Place) -> None:
         connector.close()
 
 
+@pytest.mark.parametrize(
+    "server_only", ["Ciphers chacha20-poly1305@openssh.com", "KexAlgorithms sntrup761x25519-sha512@openssh.com"]
+)
+def test_algorithms_that_paramiko_lacks_are_left_to_ssh(place: Place, server_only: str) -> None:
+    """Of the server, or of its jump host."""
+    strict, plain = place.sshd("strict", server_only), place.sshd("plain")
+    blocks = strict.block("strict") + plain.block("behind", "  ProxyJump strict")
+    connector = HostConnector(place.write(blocks), RefusePrompts())
+    try:
+        for name in ("strict", "behind"):
+            assert connector.connect(Address(name)).run("echo in").read(100, 30) == b"in\n"
+        begun = strict.log.read_bytes().count(b"Connection from")
+        connector.connect(Address("strict")).run("true")
+        assert strict.log.read_bytes().count(b"Connection from") == begun + 1
+    finally:
+        connector.close()
+
+
 def test_local_alone_needs_no_paramiko() -> None:
     code = (
         "import sys\nfrom disttui.runner.address import Address\nfrom disttui.runner.transport import RefusePrompts\n"
