@@ -398,6 +398,8 @@ _NO_LOGIN = re.compile(
     re.IGNORECASE,
 )
 """What nologin, git-shell, an sftp server or a code host prints in place of running a command."""
+_EXPIRED = re.compile(r"(?:password|account) has expired|change your password", re.IGNORECASE)
+"""What sshd prints, without a terminal, in place of running a command."""
 _PATIENCE = 10.0
 
 
@@ -437,8 +439,8 @@ def _path_cure(connection: Connection, python: str) -> str:
 def _printed(connection: Connection, command: str, given: str = "") -> tuple[str, str, int | None]:
     """What a command prints on a host, its errors, and its exit status. Raises HostError and OSError."""
     heard = b""
-    deadline = time.monotonic() + _PATIENCE
     stream = connection.run(command)
+    deadline = time.monotonic() + _PATIENCE
     with suppress(ConnectionError):  # what has ended is read below
         stream.write(given.encode())
     with suppress(TimeoutError):
@@ -469,6 +471,9 @@ def _broken_login(connection: Connection, host: str) -> HostError | None:
     shown = clean_lines((said or heard).strip())[-600:]
     if not (ran or read or arrived) and _NO_LOGIN.search(shown):
         return _no_login(host, shown)
+    if not (ran or read or arrived) and _EXPIRED.search(shown):
+        cure = "Log in there with ssh at a terminal and set a new password, or ask its administrator."
+        return HostError(host, "this user's password or account has expired there" + _below(shown), cure)
     if ran or arrived:
         flaw = "reads the standard input of commands"
     elif read:
@@ -478,7 +483,10 @@ def _broken_login(connection: Connection, host: str) -> HostError | None:
         flaw += "no command answers; or the account allows none (/bin/false), or sshd runs another (ForceCommand)"
         flaw += _below(shown)
     how = _INTERACTIVE.get(shell, "begin it with `[[ $- == *i* ]] || return` (bash, zsh)")
-    return HostError(host, f"{file} {flaw}", f"Let it do so in interactive shells only: {how}.")
+    cure = f"Let it do so in interactive shells only: {how}."
+    if not (ran or read or arrived):
+        cure += " Or log in as a user who may run commands."
+    return HostError(host, f"{file} {flaw}", cure)
 
 
 def _no_login(host: str, said: str) -> HostError:

@@ -41,6 +41,8 @@ _LOGIN_LIMIT = 120.0
 """Seconds for a login, without the time that a person takes to answer."""
 _QUIET = 2.0
 """Seconds after which a login that has said something, and asks nothing, waits for something else."""
+_UNANSWERED = 20.0
+"""Seconds after which a login that asks and prints nothing counts as complete."""
 _EXIT_LIMIT = 2.0
 """Seconds for ssh's exit after the end of its output."""
 _FAILED = 255
@@ -184,7 +186,7 @@ class _Login:
         """`user@host` → the last password."""
 
     def run(self, askpass: Askpass) -> None:
-        """Return when the command starts. Raises HostError."""
+        """Return when the command starts, or another program in its place. Raises HostError."""
         output, errors = b"", ""
         quiet_since = time.monotonic()
         deadline = quiet_since + _LOGIN_LIMIT
@@ -205,11 +207,17 @@ class _Login:
                     raise _failure(self._target, self._stream.errors()) from None
                 else:
                     if not data:
-                        raise _failure(self._target, self._stream.errors())
+                        if self._stream.exit_status() is None:
+                            raise _failure(self._target, self._stream.errors())
+                        self._stream.rest = output  # of another program than the one that was asked for
+                        return
                     output = (output + data)[-_NOISE_LIMIT:]
+                if not (self._questions or errors) and time.monotonic() - quiet_since > _UNANSWERED:
+                    break  # a login script keeps the command from running: who reads the output finds that
                 if time.monotonic() > deadline:
                     raise _failure(self._target, f"no login in {_LOGIN_LIMIT:.0f} s")
-            self._stream.rest = output.partition(_MARK)[2]
+            before, mark, rest = output.partition(_MARK)
+            self._stream.rest = rest if mark else before
             for login, password in self._given.items():
                 host, user = (self._target.name, login), login.rpartition("@")[0]
                 self._passwords.keep(host, user, password, host[0], self._gate.others, self._prompts)

@@ -211,6 +211,13 @@ def test_accounts_for_other_programs_are_named(home: Path, noise: str) -> None:
         Link(Shelled("sh", noise), "node7")
 
 
+def test_an_expired_password_is_named(home: Path) -> None:
+    said = "WARNING: Your password has expired.\\nPassword change required but no TTY available."
+    with pytest.raises(HostError, match=r"password or account has expired there\n") as caught:
+        Link(Shelled("sh", f"printf '{said}' >&2; exit 1"), "node7")
+    assert "bashrc" not in str(caught.value) and "set a new password" in caught.value.cure
+
+
 def test_a_silent_shell_that_runs_nothing_is_considered(home: Path) -> None:
     with pytest.raises(HostError, match=r"or the account allows none \(/bin/false\)"):
         Link(Shelled("sh", "exec false"), "node7")
