@@ -28,7 +28,7 @@ from disttui.runner.untrusted.records import message
 NOISE_LIMIT = 64 * 1024
 """Bytes that login scripts may print before the loader's marker."""
 BEGIN = 30.0
-"""Seconds that a host may stay silent before the loader's marker."""
+"""Seconds that a host may stay silent before the loader's marker, and then before the first frame."""
 HELLO = 90.0
 """Seconds until that marker, however much login scripts print before it."""
 _ANSWER_LIMIT = 4096
@@ -228,6 +228,8 @@ class Link:
     def _read(self, rest: bytes) -> None:
         reason = "the host closed the channel"
         beaten = 0.0
+        patience = BEGIN  # a busy host or a slow file system takes long over the start of the node program
+        self.heard = time.monotonic()  # a slow login is over
         try:
             self._take(rest)
             while not self._closed:
@@ -238,13 +240,14 @@ class Link:
                 try:
                     data = self._stream.read(_MOST, 1.0)
                 except TimeoutError:
-                    if self.silence > GONE:
-                        reason = f"no response for {GONE:.0f} s"
+                    if self.silence > patience:
+                        reason = f"no response for {patience:.0f} s"
                         break
                     continue
                 if not data:
                     break
                 self.heard = time.monotonic()
+                patience = GONE
                 self._take(data)
                 if len(data) >= _FLOOD:
                     time.sleep(_BREATH)
@@ -361,6 +364,8 @@ def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, p
         return broken
     status = _status(stream)
     said = clean_lines((stream.errors() or heard.decode("utf-8", "replace")).strip())[-600:]
+    if re.search("(?:exec|/): restricted", said):
+        return _no_login(host, said)  # the commands that were tried first need no `exec` and no path
     missing = status == 127 or "not found" in said or "No such file" in said
     if missing and "error while loading shared libraries" not in said:  # it is there, and `ulimit -v` is too low for it
         if "/" in python and (cure := _path_cure(connection, python)):
@@ -382,8 +387,19 @@ def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, p
 
 _READ = {"bash": "~/.bashrc", "zsh": "~/.zshenv", "fish": "~/.config/fish/config.fish", "tcsh": "~/.tcshrc or ~/.cshrc"}
 """Login shell → what it reads before it runs a command."""
-_NO_LOGIN = re.compile(r"account is .*not available|nologin", re.IGNORECASE)
-"""What nologin prints in place of running a command."""
+_INTERACTIVE = {
+    "fish": "put it between `if status is-interactive` and `end`",
+    "tcsh": "put it between `if ($?prompt) then` and `endif`",
+}
+"""Login shell → how its file does something in interactive shells only, where bash's way is an error."""
+_NO_LOGIN = re.compile(
+    r"account is .*not available|nologin|fatal: unrecognized command|sftp connections only|restricted by rssh|"
+    r"shell access",
+    re.IGNORECASE,
+)
+"""What nologin, git-shell, an sftp server or a code host prints in place of running a command."""
+_EXPIRED = re.compile(r"(?:password|account) has expired|change your password", re.IGNORECASE)
+"""What sshd prints, without a terminal, in place of running a command."""
 _PATIENCE = 10.0
 
 
@@ -423,8 +439,8 @@ def _path_cure(connection: Connection, python: str) -> str:
 def _printed(connection: Connection, command: str, given: str = "") -> tuple[str, str, int | None]:
     """What a command prints on a host, its errors, and its exit status. Raises HostError and OSError."""
     heard = b""
-    deadline = time.monotonic() + _PATIENCE
     stream = connection.run(command)
+    deadline = time.monotonic() + _PATIENCE
     with suppress(ConnectionError):  # what has ended is read below
         stream.write(given.encode())
     with suppress(TimeoutError):
@@ -454,18 +470,28 @@ def _broken_login(connection: Connection, host: str) -> HostError | None:
     file = _READ.get(shell, "a login script (~/.bashrc of bash, ~/.zshenv of zsh)")
     shown = clean_lines((said or heard).strip())[-600:]
     if not (ran or read or arrived) and _NO_LOGIN.search(shown):
-        cure = "Log in as another user (user@host), or have its administrator set a login shell."
-        return HostError(host, "this user has no login shell there" + _below(shown), cure)
+        return _no_login(host, shown)
+    if not (ran or read or arrived) and _EXPIRED.search(shown):
+        cure = "Log in there with ssh at a terminal and set a new password, or ask its administrator."
+        return HostError(host, "this user's password or account has expired there" + _below(shown), cure)
     if ran or arrived:
         flaw = "reads the standard input of commands"
     elif read:
         flaw = "puts another shell in place of the login shell, as `exec zsh` does, so that no command is run"
     else:
         flaw = "ends the login shell (exit), puts another program in its place (exec), redirects its output, or waits: "
-        flaw += "no command answers"
+        flaw += "no command answers; or the account allows none (/bin/false), or sshd runs another (ForceCommand)"
         flaw += _below(shown)
-    cure = "Let it do so in interactive shells only: begin it with `[[ $- == *i* ]] || return` (bash, zsh)."
+    how = _INTERACTIVE.get(shell, "begin it with `[[ $- == *i* ]] || return` (bash, zsh)")
+    cure = f"Let it do so in interactive shells only: {how}."
+    if not (ran or read or arrived):
+        cure += " Or log in as a user who may run commands."
     return HostError(host, f"{file} {flaw}", cure)
+
+
+def _no_login(host: str, said: str) -> HostError:
+    cure = "Log in as another user (user@host), or have its administrator set a login shell."
+    return HostError(host, "this user has no login shell there" + _below(said), cure)
 
 
 def _status(stream: Stream) -> int | None:

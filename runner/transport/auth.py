@@ -26,7 +26,14 @@ from paramiko.ssh_exception import AuthenticationException, BadAuthenticationTyp
 from disttui.runner.errors import HostError, LinkLostError
 from disttui.runner.text import clean
 from disttui.runner.transport.algorithms import key_type, rsa_bits, take
-from disttui.runner.transport.base import MOST_QUESTIONS, PASSWORD, Passwords, Prompts, words_of_host
+from disttui.runner.transport.base import (
+    MOST_QUESTIONS,
+    PASSWORD,
+    NeedsSshError,
+    Passwords,
+    Prompts,
+    words_of_host,
+)
 from disttui.runner.transport.guarded import GuardedTransport
 from disttui.runner.transport.known_hosts import fingerprint
 from disttui.runner.transport.sockets import link_broke
@@ -37,14 +44,20 @@ from .base import Gate, GateEntry
 _KINDS: dict[str, type[PKey]] = {"ssh-ed25519": Ed25519Key, "ssh-rsa": RSAKey}
 _PEM: dict[bytes, type[PKey]] = {b"RSA": RSAKey, b"EC": ECDSAKey}
 _PUBLIC = re.compile(rb"(ssh|ecdsa|sk)-[a-z0-9@.-]+")
+_FOREIGN = re.compile(rb"-----BEGIN (ENCRYPTED |DSA )?PRIVATE KEY-----")
 _MAGIC = b"openssh-key-v1\x00"
 # Long enough for a person to confirm the use of a key (ssh-add -c) or to touch a hardware key.
 _SIGN_LIMIT = 60.0
 _TRIES = 3
+_SSH = "so does `transport: ssh` in the profile or in your config"
 
 
 class UnusableKeyError(Exception):
     """A key file that cannot be used, and why."""
+
+
+class ForeignKeyError(UnusableKeyError):
+    """One that the ssh program may be able to use."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,8 @@ def read_key_file(path: str) -> KeyFile | None:
     for word, kind in _PEM.items():
         if first == b"-----BEGIN " + word + b" PRIVATE KEY-----":
             return KeyFile(path, kind, b"ENCRYPTED" in data, None)
-    raise UnusableKeyError("not a format known here; `ssh-keygen -p -f` rewrites it")
+    problem = ForeignKeyError if _FOREIGN.fullmatch(first) else UnusableKeyError
+    raise problem("not a format known here; `ssh-keygen -p -f` rewrites it")
 
 
 def public_blob(path: str) -> bytes | None:
@@ -109,7 +123,7 @@ def _openssh(path: str, data: bytes) -> KeyFile:
         raise UnusableKeyError("damaged") from None
     kind = ECDSAKey if name.startswith("ecdsa-sha2-") else _KINDS.get(name)
     if kind is None:
-        raise UnusableKeyError(f"a key of type {name} works only through an agent: ssh-add it")
+        raise ForeignKeyError(f"a key of type {name} works only through an agent: ssh-add it")
     return KeyFile(path, kind, cipher != b"none", blob)
 
 
@@ -266,6 +280,8 @@ class Login:
         self._answered = False
         """Whether the person has given a password: the login was refused if it is asked for again."""
         self._tried: list[str] = []
+        self._foreign = ""
+        """A key that only the ssh program can use."""
         self._asked = 0.0
         """Seconds that the person has taken to answer."""
         self._allowed: set[str] | None = None
@@ -275,7 +291,9 @@ class Login:
         """Log in. Raises HostError that names what was tried."""
         self._begun = time.monotonic()
         try:
-            if self._with_keys() or self._with_questions():
+            if not (done := self._with_keys()) and self._foreign:
+                raise NeedsSshError(self._target.name, clean(self._foreign))  # ssh asks only after its keys
+            if done or self._with_questions():
                 self._transport.packetizer.trust()
                 return
         except EOFError:
@@ -355,6 +373,8 @@ class Login:
                 file = read_key_file(path)
             except UnusableKeyError as problem:
                 self._tried.append(f"{path} (not usable: {problem})")
+                if isinstance(problem, ForeignKeyError):
+                    self._foreign = self._foreign or self._tried[-1]
                 continue
             if file is not None:
                 yield file
@@ -479,4 +499,4 @@ class Login:
         tried = clean("; ".join(self._tried) or "nothing: no key found, and nobody can be asked")
         accepts = f"; the server accepts {clean(', '.join(sorted(self._allowed)))}" if self._allowed else ""
         what = f"login as {self._target.place} refused{accepts}; tried: {tried}"
-        return HostError(self._target.name, what, f"Try `{self._target.command}`; where that works, so does this.")
+        return HostError(self._target.name, what, f"Try `{self._target.command}`; where that works, {_SSH}.")

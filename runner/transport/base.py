@@ -78,10 +78,11 @@ class Connector(Protocol):
 
 
 class NeedsSshError(HostError):
-    """A host for which the built-in transport would leave out something that the user's files say."""
+    """A host for which the built-in transport lacks something that the user's files say, or that the server needs."""
 
-    def __init__(self, host: str, setting: str) -> None:
-        super().__init__(host, f"{setting} needs the ssh program", "Install OpenSSH's client.")
+    def __init__(self, host: str, need: str) -> None:
+        super().__init__(host, f"{need} needs the ssh program", "Install OpenSSH's client.")
+        self.need = need
 
 
 class Prompts(Protocol):

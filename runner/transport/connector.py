@@ -14,7 +14,7 @@ class HostConnector:
     """Reaches `local` as this machine and everything else by SSH, which is imported when the first host needs it.
 
     `transport` of an address chooses who speaks SSH: paramiko (`builtin`) or the ssh program, which also takes over
-    where paramiko could not follow all settings.
+    where paramiko could not follow all settings, or has no algorithm in common with the server.
 
     Args:
         config_file: As ssh's -F, None: the user's and the system's configuration.
@@ -32,13 +32,16 @@ class HostConnector:
         self._lock = threading.Lock()
         self._transport = transport
         self._made: dict[str, Connector] = {}
+        self._need_ssh: set[Address] = set()
         self._locals: list[LocalConnection] = []
 
     def connect(self, address: Address) -> HostConnection:
         if not address.is_local:
+            transport = address.transport or self._transport
             try:
-                return self._by_ssh(address.transport or self._transport).connect(address)
+                return self._by_ssh("ssh" if address in self._need_ssh else transport).connect(address)
             except NeedsSshError:
+                self._need_ssh.add(address)  # its server is not asked again for what it lacks
                 return self._by_ssh("ssh").connect(address)
         connection = LocalConnection(address.host)
         self._locals.append(connection)

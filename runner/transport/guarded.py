@@ -144,7 +144,8 @@ def _usable(target: SshTarget, setting: str, wanted: tuple[str, ...], known: Any
             f"{setting} of your ssh configuration allows nothing that disttui can use: {', '.join(wanted) or 'empty'}"
         )
         some = [name for name in known if "cbc" not in name and "md5" not in name and "sha1" not in name]
-        raise HostError(target.name, what, f"Allow one of these for this host: {', '.join(some)}.")
+        cure = f"Allow one of these for this host: {', '.join(some)}. Or set `transport: ssh` for it in the profile."
+        raise HostError(target.name, what, cure)
     return usable
 
 

@@ -13,13 +13,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from paramiko.channel import Channel
-from paramiko.ssh_exception import ChannelException, SSHException
+from paramiko.ssh_exception import ChannelException, IncompatiblePeer, SSHException
 
 from disttui.runner.address import Address
 from disttui.runner.errors import HostError, LinkLostError
 from disttui.runner.text import clean
+from disttui.runner.transport.algorithms import SHA1
 from disttui.runner.transport.auth import Credentials, Login
-from disttui.runner.transport.base import CountedPrompts, Prompts
+from disttui.runner.transport.base import CountedPrompts, NeedsSshError, Prompts
 from disttui.runner.transport.guarded import GuardedTransport
 from disttui.runner.transport.known_hosts import HostKeyCheck, require_built_in
 from disttui.runner.transport.sockets import dial, link_broke
@@ -206,7 +207,7 @@ class SshConnection:
 class SshConnector:
     """Opens SSH connections as the user's ssh configuration says, jump hosts shared.
 
-    `connect` raises NeedsSshError, before it dials, where only the ssh program does all that it says.
+    `connect` raises NeedsSshError where only the ssh program does all that it says, or has the server's algorithms.
 
     Args:
         config_file: As ssh's -F, None: the user's and the system's configuration.
@@ -286,6 +287,8 @@ class SshConnector:
                 future.set_exception(error)
         try:
             return future.result()
+        except NeedsSshError as error:
+            raise NeedsSshError(target.name, f"jump host {error.host}: {error.need}") from None
         except HostError as error:
             raise HostError(target.name, f"jump host {error.sentence}", error.cure) from None
 
@@ -332,6 +335,11 @@ class SshConnector:
             transport.packetizer.give(None)
             key = transport.get_remote_server_key()
             return key.get_name(), key.asbytes()
+        except IncompatiblePeer as error:
+            if SHA1 in target.host_key_algorithms:  # ssh would take a SHA-1 signature
+                raise _no_greeting(target, error, transport.packetizer.first) from None
+            need = f"a server without any algorithm of disttui's own SSH ({clean(str(error))})"
+            raise NeedsSshError(target.name, need) from None
         except Exception as error:
             raise _no_greeting(target, error, transport.packetizer.first) from None
 

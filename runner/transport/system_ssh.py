@@ -41,12 +41,20 @@ _LOGIN_LIMIT = 120.0
 """Seconds for a login, without the time that a person takes to answer."""
 _QUIET = 2.0
 """Seconds after which a login that has said something, and asks nothing, waits for something else."""
+_UNANSWERED = 20.0
+"""Seconds after which a login that asks and prints nothing counts as complete."""
 _EXIT_LIMIT = 2.0
 """Seconds for ssh's exit after the end of its output."""
 _FAILED = 255
 """ssh's exit code for its own errors, and for commands that a signal has ended."""
 _BROKE = re.compile(r"Connection (?:to|closed|reset)|Broken pipe|Timeout, server")
 _ADDED = re.compile("Permanently added|Failed to add the host")
+_KINDS = {"cipher": "ciphers", "MAC": "macs", "key exchange method": "kex algorithm", "host key type": "host key"}
+"""In ssh's words → in paramiko's."""
+_NO_MATCH = re.compile(
+    rf"Unable to negotiate with (?P<host>\S+) port (?P<port>\d+): no matching (?P<kind>{'|'.join(_KINDS)}) found\. "
+    r"Their offer: (?P<offer>.*)"
+)
 _HOST_KEY = re.compile(
     r"The authenticity of host '(?P<host>\S+).*\n(?:.*\n)*?(?P<type>\S+) key fingerprint is (?P<print>SHA256:\S+?)\.?\n"
 )
@@ -178,7 +186,7 @@ class _Login:
         """`user@host` → the last password."""
 
     def run(self, askpass: Askpass) -> None:
-        """Return when the command starts. Raises HostError."""
+        """Return when the command starts, or another program in its place. Raises HostError."""
         output, errors = b"", ""
         quiet_since = time.monotonic()
         deadline = quiet_since + _LOGIN_LIMIT
@@ -199,11 +207,17 @@ class _Login:
                     raise _failure(self._target, self._stream.errors()) from None
                 else:
                     if not data:
-                        raise _failure(self._target, self._stream.errors())
+                        if self._stream.exit_status() is None:
+                            raise _failure(self._target, self._stream.errors())
+                        self._stream.rest = output  # of another program than the one that was asked for
+                        return
                     output = (output + data)[-_NOISE_LIMIT:]
+                if not (self._questions or errors) and time.monotonic() - quiet_since > _UNANSWERED:
+                    break  # a login script keeps the command from running: who reads the output finds that
                 if time.monotonic() > deadline:
                     raise _failure(self._target, f"no login in {_LOGIN_LIMIT:.0f} s")
-            self._stream.rest = output.partition(_MARK)[2]
+            before, mark, rest = output.partition(_MARK)
+            self._stream.rest = rest if mark else before
             for login, password in self._given.items():
                 host, user = (self._target.name, login), login.rpartition("@")[0]
                 self._passwords.keep(host, user, password, host[0], self._gate.others, self._prompts)
@@ -286,6 +300,11 @@ def _failure(target: SshTarget, said: str) -> HostError:
                 f"Compare the fingerprint, then run `{target.command}` once and accept, or give --accept-new-host-keys."
             )
         return HostError(name, what + why, cure)
+    if match := _NO_MATCH.search(said):
+        # What a jump host's ssh prints stands before the end of the one that waits for it.
+        jump = "jump host: " if target.proxy_jump and "UNKNOWN port" in said[match.end() :] else ""
+        what = f"{jump}no SSH handshake with {match['host']}:{match['port']}: no acceptable {_KINDS[match['kind']]}"
+        return HostError(name, f"{what}; it offers {clean(match['offer'].strip())}", "Update its SSH server.")
     if match := re.search(r"Permission denied(?: \(([\w,-]+)\))?", said):
         accepts = f"; the server accepts {match[1].replace(',', ', ')}" if match[1] else ""
         cure = f"{try_it} A Kerberos ticket may have expired (kinit), an agent may lack the key (ssh-add)."

@@ -21,6 +21,7 @@ from disttui.runner.errors import HostError
 from disttui.runner.hosts import ship
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.ship import COMMAND, node_parcel, train_parcel
+from disttui.runner.protocol.frames import pack_json
 from disttui.runner.protocol.limits import CHUNK
 from disttui.runner.transport.local import LocalConnection
 from tests.kept import has_been_reached
@@ -197,6 +198,47 @@ def test_a_user_without_a_login_shell_is_named(home: Path) -> None:
     assert "python" not in str(caught.value) and "Log in as another user" in caught.value.cure
 
 
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "echo \"fatal: unrecognized command 'x'\" >&2; exit 128",
+        "echo 'This service allows sftp connections only.'; exit 1",
+        "echo 'Hi! You are authenticated, but shell access is not provided.' >&2; exit 1",
+    ],
+)
+def test_accounts_for_other_programs_are_named(home: Path, noise: str) -> None:
+    with pytest.raises(HostError, match="this user has no login shell there\n"):
+        Link(Shelled("sh", noise), "node7")
+
+
+def test_an_expired_password_is_named(home: Path) -> None:
+    said = "WARNING: Your password has expired.\\nPassword change required but no TTY available."
+    with pytest.raises(HostError, match=r"password or account has expired there\n") as caught:
+        Link(Shelled("sh", f"printf '{said}' >&2; exit 1"), "node7")
+    assert "bashrc" not in str(caught.value) and "set a new password" in caught.value.cure
+
+
+def test_a_silent_shell_that_runs_nothing_is_considered(home: Path) -> None:
+    with pytest.raises(HostError, match=r"or the account allows none \(/bin/false\)"):
+        Link(Shelled("sh", "exec false"), "node7")
+
+
+def test_a_restricted_shell_is_named(home: Path) -> None:
+    with pytest.raises(HostError, match=r"no login shell there\n.*restricted") as caught:
+        Link(Shelled("rbash"), "node7")
+    assert "python" not in caught.value.cure
+
+
+@pytest.mark.parametrize(("shell", "cure"), [("fish", "`if status is-interactive`"), ("tcsh", "`if ($?prompt) then`")])
+def test_the_cure_of_a_login_script_is_of_its_shell(
+    home: Path, monkeypatch: pytest.MonkeyPatch, shell: str, cure: str
+) -> None:
+    monkeypatch.setenv("SHELL", f"/bin/{shell}")
+    with pytest.raises(HostError) as caught:
+        Link(Shelled("sh", "exec bash"), "node7")
+    assert cure in caught.value.cure and shell in caught.value.what
+
+
 def test_a_python_that_hangs_is_ended_and_its_cure_reported(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +363,53 @@ def test_heartbeats_keep_a_silent_link_heard(link: Link) -> None:
     for _ in range(3):
         before = link.heard
         wait_for(lambda: link.heard > before, "a beat")  # noqa: B023 (called here)
+
+
+class SlowStart:
+    """A host whose login has taken long, and whose node program sends nothing in the first reads."""
+
+    name = "slow"
+
+    def __init__(self, silent: int) -> None:
+        self.silent = silent
+        self._answer = b""
+        self.frames = [pack_json({"id": 1, "ok": ["started"]})]
+
+    def run(self, command: str) -> Any:
+        return self
+
+    def write(self, data: bytes) -> None:
+        if not self._answer and b'{"marker"' in data:
+            hello = json.loads(data.strip().rpartition(b"\n")[2])
+            self._answer = hello["marker"].encode() + b'{"python": "3.11"}\n'
+
+    def read(self, size: int, timeout: float | None = None) -> bytes:
+        if self._answer:
+            answer, self._answer = self._answer, b""
+            return answer
+        self.silent -= 1
+        if self.silent >= 0 or not self.frames:
+            raise TimeoutError
+        return self.frames.pop()
+
+    def errors(self) -> str:
+        return ""
+
+    def exit_status(self) -> int | None:
+        return None
+
+    def kill(self, word: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_slow_login_and_start_are_not_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit for a link that was heard counts from its first frame."""
+    monkeypatch.setattr("disttui.runner.hosts.link.GONE", -1.0)
+    link = Link(SlowStart(3), "slow", "python3")
+    link._reader.join(30)
+    assert not link._stream.frames  # type: ignore[attr-defined] # its first frame was read
+    assert link.closed
 
 
 def test_a_frozen_host_is_given_up_while_it_is_sent_to(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:

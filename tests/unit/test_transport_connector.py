@@ -15,7 +15,7 @@ from disttui.runner.address import Address
 from disttui.runner.errors import HostError
 from disttui.runner.transport import RefusePrompts
 from disttui.runner.transport.connector import HostConnector
-from tests.unit.sshd import Place
+from tests.unit.sshd import Answers, Place, new_key, public, ssh_keygen
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,6 +52,41 @@ def test_a_proxy_command_is_left_to_ssh(place: Place) -> None:
         assert gate.logins == 1
         with pytest.raises(HostError, match="ssh: no such tunnel"):
             connector.connect(Address("lost")).run("true")
+    finally:
+        connector.close()
+
+
+@pytest.mark.parametrize(
+    "server_only", ["Ciphers chacha20-poly1305@openssh.com", "KexAlgorithms sntrup761x25519-sha512@openssh.com"]
+)
+def test_algorithms_that_paramiko_lacks_are_left_to_ssh(place: Place, server_only: str) -> None:
+    """Of the server, or of its jump host."""
+    strict, plain = place.sshd("strict", server_only), place.sshd("plain")
+    blocks = strict.block("strict") + plain.block("behind", "  ProxyJump strict")
+    connector = HostConnector(place.write(blocks), RefusePrompts())
+    try:
+        for name in ("strict", "behind"):
+            assert connector.connect(Address(name)).run("echo in").read(100, 30) == b"in\n"
+        begun = strict.log.read_bytes().count(b"Connection from")
+        connector.connect(Address("strict")).run("true")
+        assert strict.log.read_bytes().count(b"Connection from") == begun + 1
+    finally:
+        connector.close()
+
+
+@pytest.mark.parametrize("form", [["-m", "PKCS8"], ["-m", "PKCS8", "-N", "sesame"]], ids=["plain", "encrypted"])
+def test_keys_that_paramiko_cannot_read_are_left_to_ssh(place: Place, form: list[str]) -> None:
+    """Before any question: ssh would try them first."""
+    server = place.sshd("one", "PasswordAuthentication yes")
+    key = new_key(place.folder / "pkcs8", "ecdsa")
+    ssh_keygen("-p", "-q", "-f", str(key), *([] if "-N" in form else ["-N", ""]), *form)
+    server.authorized.write_bytes(public(key))
+    prompts = Answers("sesame")
+    config = place.write(server.block("alias", f"  IdentityFile {key}"))
+    connector = HostConnector(config, prompts)
+    try:
+        assert connector.connect(Address("alias")).run("echo in").read(100, 30) == b"in\n"
+        assert len(prompts.questions) == ("-N" in form) and "password of" not in "".join(prompts.questions)
     finally:
         connector.close()
 

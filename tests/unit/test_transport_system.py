@@ -59,6 +59,26 @@ def test_node_program_runs_over_it(place: Place, server: Sshd) -> None:
     wait_for(lambda: link.closed)
 
 
+def test_another_program_in_place_of_the_command_is_heard(place: Place) -> None:
+    """As where a login script ends, or an account has no shell: the link then names the cause."""
+    config = place.write(place.sshd("two", "ForceCommand echo only this; exit 3").block("alias"))
+    stream = run(config)
+    assert stream.read(100, 30) == b"only this\n"
+    assert stream.read(100, 30) == b"" and stream.exit_status() == 3
+
+
+def test_link_names_an_account_without_a_shell(place: Place) -> None:
+    server = place.sshd("one", "ForceCommand echo This service allows sftp connections only.; exit 1")
+    connector = SystemSshConnector(place.write(server.block("alias")), RefusePrompts())
+    with pytest.raises(HostError, match=r"no login shell there\n"):
+        Link(connector.connect(Address("alias")), "alias")
+
+
+def test_a_shell_that_runs_no_command_is_no_endless_login(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("disttui.runner.transport.system_ssh._UNANSWERED", 1.0)
+    assert echoes(run(place.write(place.sshd("one", "ForceCommand cat").block("alias"))))
+
+
 def test_unknown_key_is_asked_about(place: Place, server: Sshd) -> None:
     config = place.write(server.block("alias"), trusted="")
     with pytest.raises(HostError, match="host key is unknown"):
