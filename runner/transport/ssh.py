@@ -336,10 +336,11 @@ class SshConnector:
             key = transport.get_remote_server_key()
             return key.get_name(), key.asbytes()
         except IncompatiblePeer as error:
-            if SHA1 in target.host_key_algorithms:  # ssh would take a SHA-1 signature
-                raise _no_greeting(target, error, transport.packetizer.first) from None
-            need = f"a server without any algorithm of disttui's own SSH ({clean(str(error))})"
-            raise NeedsSshError(target.name, need) from None
+            refused = _no_greeting(target, error, transport.packetizer.first)
+            # ssh would take a SHA-1 signature.
+            if SHA1 in target.host_key_algorithms or "no acceptable" not in str(error):
+                raise refused from None
+            raise NeedsSshError(target.name, f"{refused.what}: that server") from None
         except Exception as error:
             raise _no_greeting(target, error, transport.packetizer.first) from None
 
