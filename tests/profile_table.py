@@ -80,7 +80,7 @@ INSIDE = {
         "DISTTUI_AGENT",
         "DISTTUI_WATCHED",
     ),
-    *("DISTTUI_EARLY", "DISTTUI_GATE", "DISTTUI_PRELOAD"),
+    *("DISTTUI_EARLY", "DISTTUI_EXEC", "DISTTUI_GATE", "DISTTUI_PRELOAD"),
 }
 """Variables between disttui's own processes."""
 
