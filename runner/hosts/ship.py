@@ -20,10 +20,11 @@ _LOADER = ("folders.py", "parcel.py", "loader.py")
 _MAKING = Lock()
 
 COMMAND = (
-    'exec {python} -c "import sys;sys.path[:1]=[];import signal;signal.alarm(60);exec(sys.stdin.buffer.readline())"'
+    'exec {python} -E -c "import sys;sys.path[:1]=[];import signal;signal.alarm(60);exec(sys.stdin.buffer.readline())"'
 )
 """The only remote command. Without `!`, backslash, `$` and newline it means the same in every login shell.
 
+Without -E, a PYTHONHOME or a PYTHONPATH that is meant for another Python would keep this one from starting.
 It ends if the viewer is cut off before it sends anything: sshd may notice that hours later, or never.
 """
 

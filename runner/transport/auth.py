@@ -29,6 +29,8 @@ from disttui.runner.transport.algorithms import key_type, rsa_bits, take
 from disttui.runner.transport.base import (
     MOST_QUESTIONS,
     PASSWORD,
+    TOO_MANY,
+    TOO_MANY_CURE,
     NeedsSshError,
     Passwords,
     Prompts,
@@ -308,7 +310,8 @@ class Login:
                 raise LinkLostError(self._target.name, what, "Try again.") from None
             self._tried.append(str(error)[:300] or type(error).__name__)
         if not self._transport.is_active():
-            self._tried.append("then the server closed the connection")
+            said = self._transport.farewell
+            self._tried.append("then the server closed the connection" + (f": {said}" if said else ""))
         raise self._refused()
 
     def _with_keys(self) -> bool:
@@ -499,4 +502,5 @@ class Login:
         tried = clean("; ".join(self._tried) or "nothing: no key found, and nobody can be asked")
         accepts = f"; the server accepts {clean(', '.join(sorted(self._allowed)))}" if self._allowed else ""
         what = f"login as {self._target.place} refused{accepts}; tried: {tried}"
-        return HostError(self._target.name, what, f"Try `{self._target.command}`; where that works, {_SSH}.")
+        cure = f"Try `{self._target.command}`; where that works, {_SSH}."
+        return HostError(self._target.name, what, TOO_MANY_CURE if TOO_MANY in self._transport.farewell else cure)

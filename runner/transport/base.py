@@ -199,6 +199,11 @@ MOST_QUESTIONS = 20
 """Questions that a host may ask during one login."""
 PASSWORD = re.compile(r"(?:\((?P<by>[^()\s]+)\) )?(?:(?P<of>\S+)'s )?password(?: for \S+)?:?", re.IGNORECASE)
 """A prompt for the login's password, and never for a one-time code; ssh puts `(user@host)` before what a host asks."""
+TOO_MANY = "Too many authentication failures"
+"""What sshd says after MaxAuthTries, mostly to an agent with many keys."""
+TOO_MANY_CURE = (
+    "Name the key of this host by IdentityFile in your ssh configuration, and set IdentitiesOnly yes for it."
+)
 _ANSWERED = 30.0
 """Seconds that a host may take over an answer, such as to ask a phone, before the next one asks."""
 _MOST_LINES = 24

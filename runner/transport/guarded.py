@@ -103,6 +103,8 @@ class GuardedTransport(Transport):
     def __init__(self, connection: Any, target: SshTarget) -> None:
         super().__init__(connection, packetizer_class=GuardedPacketizer)
         self._shown_key = b""
+        self.farewell = ""
+        """What the server says when it ends the connection, unsanitised."""
         self._channel_handler_table = {
             **Transport._channel_handler_table,  # type: ignore[attr-defined]
             MSG_CHANNEL_DATA: _fed(Channel._feed),  # type: ignore[attr-defined]
@@ -124,6 +126,10 @@ class GuardedTransport(Transport):
     def prefer_keys(self, algorithms: tuple[str, ...]) -> None:
         """Set the order of the host key algorithms."""
         self._preferred_keys = algorithms
+
+    def _parse_disconnect(self, message: Message) -> None:
+        message.get_int()
+        self.farewell = message.get_string().decode(errors="replace")[:300]
 
     def _verify_key(self, host_key: bytes, signature: bytes) -> None:
         """As paramiko does, and: what was agreed on is what is shown, and it stays the same key."""

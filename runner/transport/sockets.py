@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import socket
 import time
 from typing import Any
@@ -17,6 +18,9 @@ _NO_NEIGHBOUR = (errno.EHOSTUNREACH, errno.EHOSTDOWN)
 _AGAIN = 2.0
 """Seconds after which another socket is tried: the kernel repeats an unanswered request ever more slowly, and a link
 that works again must be found immediately."""
+BUSY_TRIES = 8
+"""Attempts at a server that is busy with other logins (MaxStartups): it lets in as many as it can, by chance."""
+_FAMILIES = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
 _PAUSE = 0.5
 """Seconds until such a host is tried again."""
 _USER_TIMEOUT = 8_000
@@ -29,8 +33,9 @@ def dial(target: SshTarget) -> socket.socket:
     limit = target.connect_timeout or CONNECT_LIMIT
     try:
         found = socket.getaddrinfo(target.hostname, target.port, target.family, socket.SOCK_STREAM)
-    except (socket.gaierror, UnicodeError):
-        raise unresolved(target.name, target.hostname) from None
+    except (socket.gaierror, UnicodeError) as error:
+        again = isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
+        raise unresolved(target, target.hostname, again) from None
     problem: OSError = TimeoutError()
     deadline = time.monotonic() + limit
     while True:
@@ -42,6 +47,11 @@ def dial(target: SshTarget) -> socket.socket:
         if problem.errno not in _NO_NEIGHBOUR or time.monotonic() + _PAUSE > deadline:
             raise unreachable(target.name, f"{target.hostname}:{target.port}", problem, limit)
         time.sleep(_PAUSE)
+
+
+def wait_out() -> None:
+    """Wait until a busy server may be tried again; others, who wait as well, try at other times."""
+    time.sleep(random.uniform(0.3, 1.5))
 
 
 def link_broke(error: BaseException | None) -> bool:
@@ -72,10 +82,29 @@ def _connect(target: SshTarget, how: tuple[int, int, int], address: Any, limit: 
             return connection
 
 
-def unresolved(name: str, hostname: str) -> HostError:
-    """The error for a host name that does not resolve."""
+def unresolved(target: SshTarget, hostname: str, again: bool) -> HostError:
+    """The error for a host name that does not resolve.
+
+    Args:
+        hostname: The target's, or a jump host's.
+        again: The resolver says that it may resolve later.
+    """
+    family = _FAMILIES.get(target.family) if hostname == target.hostname else None
+    if family and _resolves(hostname):
+        what = f"'{hostname}' has no {family} address"
+        return HostError(target.name, what, "Change AddressFamily of your ssh configuration for it.")
     what = f"the name '{hostname}' does not resolve"
-    return HostError(name, what, "Check the spelling, or add HostName to your ssh configuration.")
+    if again:
+        cure = "Check the network, a VPN, and the spelling."
+        return HostError(target.name, f"{what}: temporary failure in name resolution", cure)
+    return HostError(target.name, what, "Check the spelling, or add HostName to your ssh configuration.")
+
+
+def _resolves(hostname: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(hostname, None))
+    except (socket.gaierror, UnicodeError):
+        return False
 
 
 def unreachable(name: str, place: str, error: OSError, limit: float) -> HostError:

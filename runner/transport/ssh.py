@@ -23,7 +23,7 @@ from disttui.runner.transport.auth import Credentials, Login
 from disttui.runner.transport.base import CountedPrompts, NeedsSshError, Prompts
 from disttui.runner.transport.guarded import GuardedTransport
 from disttui.runner.transport.known_hosts import HostKeyCheck, require_built_in
-from disttui.runner.transport.sockets import dial, link_broke
+from disttui.runner.transport.sockets import BUSY_TRIES, dial, link_broke, wait_out
 from disttui.runner.transport.ssh_config import SshTarget, hop_address, resolve
 from disttui.runner.transport.terminal import connect_terminal
 
@@ -146,6 +146,7 @@ def in_time(close: Callable[[], None]) -> None:
     thread.join(_CLOSE_LIMIT)
 
 
+_BUSY = "it began with 'Exceeded MaxStartups"
 _GREETING_LIMIT = 15.0
 _CHANNEL_LIMIT = 30.0
 _COMMAND_LIMIT = 40.0
@@ -269,9 +270,15 @@ class SshConnector:
 
     def _reach(self, route: tuple[SshTarget, ...], turn: GateEntry) -> GuardedTransport:
         *before, target = route
-        if before:
-            return self._link(self._tunnel(self._jump(tuple(before), target, turn), target), target, turn)
-        return self._link(dial(target), target, turn)
+        for tries in range(1, BUSY_TRIES + 1):
+            way = self._tunnel(self._jump(tuple(before), target, turn), target) if before else dial(target)
+            try:
+                return self._link(way, target, turn)
+            except HostError as error:
+                if _BUSY not in error.what or tries == BUSY_TRIES:
+                    raise
+            wait_out()
+        raise AssertionError
 
     def _jump(self, route: tuple[SshTarget, ...], target: SshTarget, turn: GateEntry) -> GuardedTransport:
         """The one link along `route`: the first thread that asks for it opens it, the others wait."""

@@ -196,9 +196,16 @@ _LIMIT = 20.0
 
 def ask_ssh(address: Address, config_file: str | None) -> Settings:
     """Return what the ssh program says. Raises InputError for what it refuses, HostError where it gives no answer."""
-    argv = [*ssh_words(address, config_file), "-T", "-G", "--", address.host]
+    argv, host = [*ssh_words(address, config_file), "-T", "-G"], ["--", address.host]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT, check=False)
+        done = subprocess.run(
+            [*argv, *host], stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT, check=False
+        )
+        if forks := b"Cannot fork into background" in done.stderr:
+            argv.append("-oForkAfterAuthentication=no")
+            done = subprocess.run(
+                [*argv, *host], stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT, check=False
+            )
     except subprocess.TimeoutExpired:
         what = f"'ssh -G' gave no answer in {_LIMIT:.0f} s"
         raise HostError(address.host, what, "Look for a slow 'Match exec' in the ssh configuration.") from None
@@ -212,7 +219,7 @@ def ask_ssh(address: Address, config_file: str | None) -> Settings:
         raise InputError(
             f"ssh cannot use '{address.host}' as a host: {said}", "Correct the ssh configuration or the name."
         )
-    settings: dict[str, list[str]] = {}
+    settings: dict[str, list[str]] = {"forkafterauthentication": ["yes"]} if forks else {}
     for line in done.stdout.decode(errors="surrogateescape").splitlines():
         key, _, value = line.partition(" ")
         settings.setdefault(key, []).append(value)
@@ -228,9 +235,15 @@ def ssh_words(address: Address, config_file: str | None) -> list[str]:
 
 
 # What OpenSSH refuses in names as well: they end up in ProxyCommand and Match exec, which a shell reads.
-_FORBIDDEN = re.compile(r"[\s\x00-\x1f\x7f'\"`$\\;&<>|(){}]")
+_FORBIDDEN = {
+    "host": re.compile(r"[\s\x00-\x1f\x7f'\"`$\\;&<>|(){}]"),
+    # A user of a Windows domain has a backslash (CORP\\alice), a machine's account there ends with `$`.
+    "user": re.compile(r"[\s\x00-\x1f\x7f'\"`;&<>|(){}]|\\\Z"),
+}
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
-_LEFT_TO_SSH = ("ProxyCommand", "KnownHostsCommand", "RevokedHostKeys")
+_LEFT_TO_SSH = ("ProxyCommand", "KnownHostsCommand", "RevokedHostKeys", "BindInterface")
+_OF_COMMANDS = {"ForkAfterAuthentication": "no", "SessionType": "default", "StdinNull": "no", "Tunnel": "no"}
+"""What a command needs. OpenSSH before 8.7 knows two of them, and refuses a command line with the others."""
 _HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]*)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:]+))(?::(?P<port>\d+))?/?")
 
 
@@ -273,6 +286,10 @@ class SshTarget:
     password_prompts: int
     left_to_ssh: str = ""
     """A setting that only the ssh program follows."""
+    control_path: str = ""
+    """The socket of a connection that ssh shares, if one is open."""
+    no_command: tuple[str, ...] = ()
+    """Options for the ssh program that undo settings under which it would run no command."""
     by_hand: str = ""
     """The command that logs in to it in a shell; empty: `ssh` and its name."""
 
@@ -378,6 +395,12 @@ def target(name: str, settings: Settings) -> SshTarget:
         keyboard_interactive=_yes(first("kbdinteractiveauthentication", "yes")) and "keyboard-interactive" in methods,
         password_prompts=0 if _yes(first("batchmode", "no")) else whole("numberofpasswordprompts", 3),
         left_to_ssh=next(iter(left_to_ssh), ""),
+        control_path=first("controlpath"),
+        no_command=tuple(
+            f"-o{key}={value}"
+            for key, value in _OF_COMMANDS.items()
+            if settings.get(key.lower(), (value,))[0].lower() not in (value, "false")
+        ),
     )
 
 
@@ -404,12 +427,10 @@ def _is_file(path: str) -> bool:
 
 
 def _refuse(kind: str, value: str) -> None:
-    # A user of a Windows domain has a backslash: CORP\\alice.
-    checked = re.sub(r"\\(?=[\w.])", ".", value) if kind == "user" else value
-    if not value or value.startswith("-") or _FORBIDDEN.search(checked):
+    if not value or value.startswith("-") or _FORBIDDEN[kind].search(value):
         raise InputError(
-            f"'{clean(value)}' is not a {kind} name for ssh: it is empty, begins with '-', or contains spaces or shell "
-            "characters",
+            f"'{clean(value)}' is not a {kind} name for disttui: it is empty, begins with '-', or contains spaces or "
+            "shell characters",
             f"Give the {kind} as in your ssh configuration.",
         )
 

@@ -20,10 +20,19 @@ from pathlib import Path
 from disttui.runner.address import Address
 from disttui.runner.errors import HostError, LinkLostError
 from disttui.runner.text import clean
-from disttui.runner.transport.base import MOST_QUESTIONS, PASSWORD, CountedPrompts, Passwords, Prompts, words_of_host
+from disttui.runner.transport.base import (
+    MOST_QUESTIONS,
+    PASSWORD,
+    TOO_MANY,
+    TOO_MANY_CURE,
+    CountedPrompts,
+    Passwords,
+    Prompts,
+    words_of_host,
+)
 from disttui.runner.transport.known_hosts import lookup_name
 from disttui.runner.transport.local import ERRORS_LIMIT, LocalStream, start
-from disttui.runner.transport.sockets import CONNECT_LIMIT, unreachable, unresolved
+from disttui.runner.transport.sockets import BUSY_TRIES, CONNECT_LIMIT, unreachable, unresolved, wait_out
 from disttui.runner.transport.ssh_config import SshTarget, resolve, ssh_words
 from disttui.runner.transport.terminal import lend_terminal
 
@@ -48,6 +57,7 @@ _EXIT_LIMIT = 2.0
 _FAILED = 255
 """ssh's exit code for its own errors, and for commands that a signal has ended."""
 _BROKE = re.compile(r"Connection (?:to|closed|reset)|Broken pipe|Timeout, server")
+_BUSY = re.compile(r"kex_exchange_identification: .*Connection (?:closed|reset)")
 _ADDED = re.compile("Permanently added|Failed to add the host")
 _KINDS = {"cipher": "ciphers", "MAC": "macs", "key exchange method": "kex algorithm", "host key type": "host key"}
 """In ssh's words → in paramiko's."""
@@ -78,7 +88,7 @@ class SystemSshConnector:
 
     def connect(self, address: Address) -> SystemSshConnection:
         target = resolve(address, self._config_file)
-        words = [*ssh_words(address, self._config_file), *_FIXED]
+        words = [*ssh_words(address, self._config_file), *_FIXED, *target.no_command]
         words.append(f"-oConnectTimeout={target.connect_timeout or CONNECT_LIMIT:.0f}")
         takes_new = self._accept_new or target.strict in ("accept-new", "no")
         words.append(f"-oStrictHostKeyChecking={'accept-new' if takes_new else target.strict}")
@@ -114,14 +124,22 @@ class SystemSshConnection:
         with self.connector.gate.turn() as turn, Askpass() as askpass:
             # Only an answer from the host shows that it has let us in: ssh itself reports nothing.
             line = f"echo {_MARK.decode().strip()}; {command}"
-            stream = SystemSshStream(start(self.name, [*self._words, line], askpass.environ))
-            self._streams.append(stream)
-            try:
-                _Login(self, stream, CountedPrompts(self.connector.prompts, turn)).run(askpass)
-            except BaseException:
-                stream.close()
-                raise
-        return stream
+            for tries in range(1, BUSY_TRIES + 1):
+                stream = SystemSshStream(start(self.name, [*self._words, line], askpass.environ))
+                self._streams.append(stream)
+                try:
+                    _Login(self, stream, CountedPrompts(self.connector.prompts, turn)).run(askpass)
+                except BaseException as error:
+                    # A ProxyCommand, which may open a browser, is not run again.
+                    busy = isinstance(error, HostError) and self.target.left_to_ssh != "ProxyCommand"
+                    busy = busy and bool(_BUSY.match(stream.errors()))
+                    stream.close()
+                    if not busy or tries == BUSY_TRIES:
+                        raise
+                else:
+                    return stream
+                wait_out()
+        raise AssertionError
 
     def attend(self, command: str) -> int | None:
         """As any program at a terminal, this ssh asks its questions itself."""
@@ -190,6 +208,7 @@ class _Login:
         output, errors = b"", ""
         quiet_since = time.monotonic()
         deadline = quiet_since + _LOGIN_LIMIT
+        shared = _is_socket(self._target.control_path)
         with self._asking:
             while _MARK not in output:
                 try:
@@ -212,7 +231,10 @@ class _Login:
                         self._stream.rest = output  # of another program than the one that was asked for
                         return
                     output = (output + data)[-_NOISE_LIMIT:]
-                if not (self._questions or errors) and time.monotonic() - quiet_since > _UNANSWERED:
+                silent = 0.0 if self._questions or errors else time.monotonic() - quiet_since
+                if shared and silent > _UNANSWERED * 2:
+                    raise _stale(self._target, silent)
+                if not shared and silent > _UNANSWERED:
                     break  # a login script keeps the command from running: who reads the output finds that
                 if time.monotonic() > deadline:
                     raise _failure(self._target, f"no login in {_LOGIN_LIMIT:.0f} s")
@@ -279,6 +301,19 @@ class _Login:
         return words_of_host(self._heard.removeprefix(before))
 
 
+def _stale(target: SshTarget, seconds: float) -> HostError:
+    what = f"no answer in {seconds:.0f} s through ssh's open connection {clean(target.control_path)}"
+    cure = f"If it is stale, close it by `{target.command} -O exit`; else see what its login waits for."
+    return HostError(target.name, what, cure)
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return bool(path) and Path(path).is_socket()
+    except (OSError, ValueError):
+        return False
+
+
 def _failure(target: SshTarget, said: str) -> HostError:
     """The error behind ssh's own words, as the built-in transport has it."""
     name, try_it = target.name, f"Try `{target.command}`; where that works, so does this."
@@ -309,8 +344,10 @@ def _failure(target: SshTarget, said: str) -> HostError:
         accepts = f"; the server accepts {match[1].replace(',', ', ')}" if match[1] else ""
         cure = f"{try_it} A Kerberos ticket may have expired (kinit), an agent may lack the key (ssh-add)."
         return HostError(name, f"login as {target.place} refused{accepts}", cure)
-    if match := re.search(r"Could not resolve hostname (\S+?):", said):
-        return unresolved(name, clean(match[1]))
+    if TOO_MANY in said:
+        return HostError(name, f"login as {target.place} refused: too many authentication failures", TOO_MANY_CURE)
+    if match := re.search(r"Could not resolve hostname (\S+?): (.*)", said):
+        return unresolved(target, clean(match[1]), "Temporary failure" in match[2])
     if match := re.search(r"connect to host (\S+) port (\d+): (.+)", said):
         limit, why = target.connect_timeout or CONNECT_LIMIT, clean(match[3].strip())
         kinds = {"Connection refused": ConnectionRefusedError(), "Connection timed out": TimeoutError()}

@@ -166,6 +166,7 @@ class Viewer:
             self.process = subprocess.Popen(
                 me.command("attach", *words), stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=me.home,
                 env=me.environment(), start_new_session=True,
+                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509 - as without nohup
             )  # fmt: skip
 
     def wait_line(self, text: str, timeout: float = 60) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -67,6 +68,16 @@ class Sshd:
         """Processes that serve a connection: one where root has logged in, else one of more rights and one of fewer."""
         first = children(self.process.pid)
         return first + [pid for parent in first for pid in children(parent) if _name(pid).startswith("sshd")]
+
+    def busy(self) -> socket.socket:
+        """Let it take one login at a time; returns the connection that is the one."""
+        config = self.folder / "sshd_config"
+        config.write_text(f"MaxStartups 1\n{config.read_text()}")
+        self.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: self.log.read_bytes().count(b"Server listening") == 2)
+        held = socket.create_connection(("127.0.0.1", self.port))
+        assert held.recv(4) == b"SSH-"
+        return held
 
     def known(self, key: Path | None = None) -> str:
         """The line of known_hosts for this server."""

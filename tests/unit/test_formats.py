@@ -20,6 +20,7 @@ from disttui.runner.protocol import events, gang, requests
 from disttui.runner.protocol.cause import Cause
 from disttui.runner.protocol.events import Event
 from disttui.runner.protocol.files import Exit, Launch, Spec, Target
+from tests.unit.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "formats.md"
@@ -89,6 +90,28 @@ def test_every_request_has_its_handler() -> None:
     server = Server("", None, Sender(io.BytesIO()))
     handled = [name[3:] for name in dir(server) if name.startswith("do_")]
     assert sorted(handled) == sorted(get_args(requests.Op))
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (RuntimeError("can't start new thread"), "can't start new thread (ulimit -v "),
+        (MemoryError(), "out of memory ("),
+    ],
+)
+def test_a_limit_of_the_login_is_no_traceback(monkeypatch: pytest.MonkeyPatch, raised: Exception, said: str) -> None:
+    def fails(*_: object) -> None:
+        raise raised
+
+    out = io.BytesIO()
+    server = Server("", None, Sender(out))
+    if isinstance(raised, MemoryError):
+        monkeypatch.setattr(server, "_do", fails)
+    else:
+        monkeypatch.setattr("threading.Thread.start", fails)
+    server.handle({"id": 1, "op": "list"})
+    wait_for(out.getvalue, "an answer")
+    assert said.encode() in out.getvalue() and b"Traceback" not in out.getvalue()
 
 
 @pytest.mark.parametrize(

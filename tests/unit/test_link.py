@@ -122,6 +122,13 @@ def test_a_module_of_the_user_in_the_home_shadows_nothing(home: Path) -> None:
     link.close()
 
 
+def test_variables_for_another_python_change_nothing(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise RuntimeError('shadowed')")
+    link = Link(Shelled("sh", f"export PYTHONHOME={tmp_path} PYTHONPATH={tmp_path}"), "node7", sys.executable)
+    assert link.request("probe")["hostname"]
+    link.close()
+
+
 @pytest.mark.parametrize(
     ("shelled", "python", "words"),
     [

@@ -139,8 +139,10 @@ def test_too_many_keys(place: Place, agent: Path) -> None:
     config = place.write(server.block("alias", f"  IdentityAgent {agent}\n  IdentitiesOnly no"))
     with pytest.raises(
         HostError, match=r"agent key key0 SHA256:.*; agent key key1 SHA256:.*the server closed the connection"
-    ):
+    ) as caught:
         login(config)
+    assert "the server closed the connection: Too many authentication failures" in caught.value.what
+    assert "IdentitiesOnly yes" in caught.value.cure
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -134,6 +134,19 @@ def test_login_refused_names_the_keys(place: Place) -> None:
     assert f"127.0.0.1:{server.port} refused; the server accepts publickey; tried: {place.key}" in caught.value.sentence
 
 
+def test_a_server_busy_with_other_logins_is_tried_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = place.sshd("one")
+    config = place.write(server.block("alias"))
+    other = server.busy()
+
+    def end_other() -> None:
+        other.close()
+        wait_for(lambda: not server.sessions())
+
+    monkeypatch.setattr("disttui.runner.transport.ssh.wait_out", end_other)
+    assert ask(config, "alias", "echo in") == "in\n"
+
+
 def silent() -> socket.socket:
     return socket.create_server(("127.0.0.1", 0))
 
@@ -150,6 +163,9 @@ def test_no_way_to_a_host(place: Place, monkeypatch: pytest.MonkeyPatch) -> None
         ask(config, "no.such.invalid", "true")
     with pytest.raises(HostError, match="no way to"):
         ask(config, "255.255.255.255", "true")
+    config = place.write("Host *\n  AddressFamily inet6\n")
+    with pytest.raises(HostError, match=r"'127\.0\.0\.1' has no IPv6 address\n.*AddressFamily"):
+        ask(config, "127.0.0.1", "true")
 
 
 def test_full_backlog_times_out(place: Place) -> None:

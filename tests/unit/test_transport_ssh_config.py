@@ -226,6 +226,14 @@ def test_a_user_of_a_windows_domain_keeps_the_backslash(tmp_path: Path) -> None:
     assert user_part("CORP\\alice") == "CORP\\alice"
 
 
+def test_a_machine_of_a_windows_domain_keeps_its_dollar(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("Host n1\n  User CORP\\n1$\n")
+    assert resolve(Address("n1"), str(config)).user == "CORP\\n1$"
+    with pytest.raises(InputError, match=r"'a b' is not a user name for disttui: .* contains spaces"):
+        resolve(Address("n1", user="a b"), str(config))
+
+
 @pytest.mark.parametrize("alias", ["lab/gpu-c", "gpu#1", "a!b", "a*b", "what?"])
 def test_an_alias_may_hold_what_ssh_takes(tmp_path: Path, alias: str) -> None:
     config = tmp_path / "config"

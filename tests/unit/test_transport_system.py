@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,36 @@ def test_link_names_an_account_without_a_shell(place: Place) -> None:
 def test_a_shell_that_runs_no_command_is_no_endless_login(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("disttui.runner.transport.system_ssh._UNANSWERED", 1.0)
     assert echoes(run(place.write(place.sshd("one", "ForceCommand cat").block("alias"))))
+
+
+def test_a_shared_connection_that_is_stale_is_named(
+    place: Place, server: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the network of a laptop has changed: its master still waits for the host."""
+    monkeypatch.setattr("disttui.runner.transport.system_ssh._UNANSWERED", 0.2)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as master:
+        master.bind(f"{folder}/master")
+        master.listen()
+        config = place.write(server.block("alias", f"  ControlPath {folder}/master"))
+        with pytest.raises(
+            HostError, match=rf"no answer in \d s through ssh's open connection {folder}/master"
+        ) as caught:
+            run(config)
+        assert f"`ssh -F {config} alias -O exit`" in caught.value.cure
+
+
+def test_a_server_busy_with_other_logins_is_tried_again(
+    place: Place, server: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = place.write(server.block("alias"))
+    other = server.busy()
+
+    def end_other() -> None:
+        other.close()
+        wait_for(lambda: not server.sessions())
+
+    monkeypatch.setattr("disttui.runner.transport.system_ssh.wait_out", end_other)
+    assert echoes(run(config))
 
 
 def test_unknown_key_is_asked_about(place: Place, server: Sshd) -> None:
@@ -157,6 +188,26 @@ def test_settings_that_would_spoil_the_link_do_not_count(place: Place, server: S
         assert not list(Path(folder).iterdir()), "it has become a master, which would end with disttui"
         assert echoes(stream)
     assert not marker.exists()
+
+
+@pytest.mark.parametrize("setting", ["ForkAfterAuthentication yes", "SessionType none", "StdinNull yes", "Tunnel yes"])
+def test_settings_for_sessions_without_a_command_do_not_count(place: Place, server: Sshd, setting: str) -> None:
+    assert echoes(run(place.write(server.block("alias", f"  {setting}\n  ExitOnForwardFailure yes"))))
+
+
+def test_too_many_keys_have_a_cure(place: Place) -> None:
+    server = place.sshd("one", "MaxAuthTries 1")
+    files = "".join(f"  IdentityFile {new_key(place.folder / name)}\n" for name in ("first", "second"))
+    config = place.write(server.block("alias", files))
+    with pytest.raises(HostError, match=r"login as .* refused: too many authentication failures") as caught:
+        run(config)
+    assert "IdentitiesOnly yes" in caught.value.cure
+
+
+def test_family_of_addresses_that_a_host_lacks(place: Place, server: Sshd) -> None:
+    with pytest.raises(HostError, match=r"alias: '127\.0\.0\.1' has no IPv6 address") as caught:
+        run(place.write(server.block("alias", "  AddressFamily inet6")))
+    assert "AddressFamily" in caught.value.cure
 
 
 def test_dropped_connection_is_a_lost_link(place: Place, server: Sshd) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Iterator, List,
 
 from ...protocol.frames import Unpacker, pack_data, pack_json
 from ...protocol.names import RUN_DIR
-from ..problem import Problem
+from ..problem import Problem, of_limits
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -65,7 +65,10 @@ class Server:
                 self._whole.append(request["id"])
             if request["op"] == "put":
                 self._uploads[request["id"]] = queue.Queue(64)  # pieces of an upload that may wait for the disk
-            threading.Thread(target=self._answer, args=(request,), daemon=True).start()
+            try:
+                threading.Thread(target=self._answer, args=(request,), daemon=True).start()
+            except RuntimeError as error:
+                self._send(request["id"], _failed(error))
 
     def _take(self, number: int, generation: int, offset: int, data: memoryview) -> None:
         """Hand a piece of an upload to its request; what follows waits while the disk is slow."""
@@ -79,14 +82,14 @@ class Server:
                 return
 
     def beat(self) -> None:
-        """Send a beat every second, and end the process when the viewer has been silent for too long."""
-        # In a separate thread: a write to a viewer that is cut off may block on a full pipe forever.
-        threading.Thread(target=self._end_alone, daemon=True).start()
+        """Send a beat every second."""
         while True:
             self.sender.json({"beat": time.time()})
             time.sleep(1.0)
 
-    def _end_alone(self) -> None:
+    def end_alone(self) -> None:
+        """End the process when the viewer has been silent for too long."""
+        # Not in `beat`: a write to a viewer that is cut off may block on a full pipe forever.
         while time.monotonic() - self.heard < SILENCE:
             time.sleep(1.0)
         self.leave()
@@ -102,19 +105,11 @@ class Server:
         number = request["id"]
         try:
             answer: Dict[str, object] = {"ok": self._do(request["op"], request, number)}
-        except Problem as problem:
-            answer = {"error": {"what": problem.what, "cure": problem.cure}}
-        except OSError as error:
-            answer = {"error": {"what": str(error), "cure": ""}}
-        except Exception:
-            import traceback
+        except Exception as error:
+            answer = _failed(error)
+        self._send(number, answer)
 
-            answer = {
-                "error": {
-                    "what": traceback.format_exc(),
-                    "cure": "This is a bug of disttui: please report it.",
-                }
-            }
+    def _send(self, number: int, answer: Mapping[str, object]) -> None:
         self._cancelled.pop(number, None)
         try:
             self.sender.json({"id": number, **answer})
@@ -362,7 +357,12 @@ def _run_folder(request: requests.Run) -> str:
 def main(node_zip: str, train_zip: Optional[str], stdin: BufferedReader, stdout: BinaryIO) -> None:
     """Serve one viewer until its channel closes."""
     server = Server(node_zip, train_zip, Sender(stdout))
-    threading.Thread(target=server.beat, daemon=True).start()
+    try:
+        for work in (server.beat, server.end_alone):
+            threading.Thread(target=work, daemon=True).start()
+    except RuntimeError as error:
+        problem = of_limits(error)
+        raise SystemExit(problem.what if problem else error) from None
     requests = Unpacker()
     try:
         while data := stdin.read1(1 << 16):
@@ -370,6 +370,19 @@ def main(node_zip: str, train_zip: Optional[str], stdin: BufferedReader, stdout:
                 server.handle(request)
     finally:
         server.leave()
+
+
+def _failed(error: Exception) -> Dict[str, object]:
+    """The answer to a request that has raised `error`."""
+    problem = error if isinstance(error, Problem) else of_limits(error)
+    if problem:
+        return {"error": {"what": problem.what, "cure": problem.cure}}
+    if isinstance(error, OSError):
+        return {"error": {"what": str(error), "cure": ""}}
+    import traceback
+
+    what = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return {"error": {"what": what, "cure": "This is a bug of disttui: please report it."}}
 
 
 class Sender:
