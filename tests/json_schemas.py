@@ -280,6 +280,7 @@ OUTPUTS: dict[str, Hint] = {
         file=str | None,
         notes=("list", obj(line=int, key=str, fate=str, what=str)),
         missing=_either(None, ERROR),
+        guess=_either(None, ERROR),
     ),
     "profile export": obj(files=list[str], notes=list[str]),
     "profile bytegpt": obj(help=str),

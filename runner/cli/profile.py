@@ -179,19 +179,22 @@ def import_(
 
     FILE is a configuration of Accelerate or DeepSpeed, a hostfile of MPI or DeepSpeed, or a job script of Slurm.
     Standard error has a note on every line: what it has become, why it has no counterpart, or what you have to decide.
-    Nothing in FILE is run. Exit code 2 where the profile lacks hosts that FILE does not name.
+    Nothing in FILE is run. Exit code 2 where the profile lacks hosts that FILE does not name, 1 where the number of
+    hosts or processes in it is a guess; the profile is written in both cases.
     """
     from disttui.runner.profile.problems import printable
     from disttui.runner.profile.save import save
 
     imported = disttui.import_profile(file, kind, hosts=hosts, script=script, login=login)
+    error = imported.missing or imported.guess
     if output is not None:
         save(imported.text, output, replace=False)
     if wants_json():
         notes = [{"line": note.line, "key": note.key, "fate": note.fate, "what": note.what} for note in imported.notes]
-        missing = imported.missing and imported.missing.as_json()
-        emit({"profile": imported.text, "file": output and str(output), "notes": notes, "missing": missing})
-        raise SystemExit(imported.missing.exit_code if imported.missing else 0)
+        missing, guess = (error and error.as_json() for error in (imported.missing, imported.guess))
+        file_ = output and str(output)
+        emit({"profile": imported.text, "file": file_, "notes": notes, "missing": missing, "guess": guess})
+        raise SystemExit(error.exit_code if error else 0)
     if output is None:
         click.echo(imported.text, nl=False)
     name = printable(str(file))
@@ -199,8 +202,8 @@ def import_(
         place = f"{name}:{note.line}" if note.line else name
         mark = {"translated": "", "dropped": "dropped: ", "ambiguous": "▲ "}[note.fate]
         click.echo(clean(f"{place}: {note.key}: {mark}{note.what}"), err=True)
-    if imported.missing:
-        raise InputError(imported.missing.what, imported.missing.cure, place=imported.missing.place)
+    if error:
+        raise error
 
 
 @click.command(

@@ -161,6 +161,8 @@ _MOST_SLOTS = re.compile(r"(?<![\w-])max[_-]?slots\s*=\s*(\d{1,6})(?!\S)", re.IG
 _LOGIN = re.compile(r"(?<!\S)(?:user(?:name)?|login)\s*=\s*(\S+)", re.IGNORECASE)
 _PORT = re.compile(r"(?<!\S)port\s*=\s*(\d{1,5})(?!\S)", re.IGNORECASE)
 _COUNTED = re.compile(r"([^\s:]+|(?:[^\s:@]+@)?\[[\da-fA-F:.]+(?:%\w+)?\]):(\d{1,6})")  # n1:4, [fd00::1]:4
+# Grid Engine's host file: n1 8 all.q@n1 <NULL>
+PE_HOST = re.compile(r"\s*(\S+)\s+(\d{1,6})\s+[\w.-]+@\S+\s+\S+\s*")
 _NAMES = re.compile(r"[^\s:,\[\]]+(?::\d{1,6})?(?:,[^\s:,\[\]]+(?::\d{1,6})?)+")
 """What mpirun -H is given: n1:4,n2."""
 
@@ -185,6 +187,9 @@ def hostfile(text: str, name: str) -> Discovered:
 def host_lines(text: str) -> Iterator[HostLine]:
     """Every line that names a host, as it was written."""
     for number, line in enumerate(text.splitlines(), 1):
+        if of_queue := PE_HOST.fullmatch(line):
+            yield HostLine(number, of_queue[1], int(of_queue[2]), ())
+            continue
         words = line.partition("#")[0].split(None, 1)
         if not words:
             continue

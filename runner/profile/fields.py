@@ -74,6 +74,9 @@ def split_host(text: str) -> tuple[str | None, str, int | None]:
         if not bracket or not _is_v6(host) or not (after == "" or after.startswith(":")):
             raise bad(f"{quoted(text)} is not a valid address", "expected [IPv6 address]:port")
         port = after[1:] if after else None
+    elif set(rest) & set("[]") and not _UNFIT_ALIAS.search(re.sub(r"[\[\],]", "", rest)):
+        what = f"{quoted(text)} has brackets, which mean a list of hosts"
+        raise bad(what, "expected each host by a name without brackets")
     elif rest.count(":") > 1:
         host = rest
         if not _is_v6(host):

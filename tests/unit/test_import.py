@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from disttui.runner.cli.app import cli
-from disttui.runner.errors import InputError
+from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.planning.interop.draft import Imported
 from disttui.runner.planning.interop.read import Kind, read_foreign
 from disttui.runner.profile.load import parse
@@ -589,6 +589,10 @@ STARTS = [
     ("f() { torchrun --nproc_per_node 8 a.py; }\nexport -f f\nsrun bash -c f", "torchrun", "a.py"),
     ("main() { srun torchrun --nproc_per_node 8 a.py; }\ntime main", "torchrun", "a.py"),
     ("f() { f; g; }\ng() { f; }\nf\nsrun torchrun --nproc_per_node 8 a.py", "torchrun", "a.py"),
+    ('f() { srun torchrun --nproc_per_node $1 "${@:2}"; }\nf 8 a.py --x 1', "torchrun", "a.py --x 1"),
+    ('f() { srun torchrun --nproc_per_node 8 $1 "${@:3:2}"; }\nf a.py y --x 1 z', "torchrun", "a.py --x 1"),
+    ('A=(torchrun --nproc_per_node 8 a.py)\nsrun ${A[@]:0:1} "${A[@]:1}"', "torchrun", "a.py"),
+    ("ARGS=${@:5}\nsrun torchrun --nproc_per_node 8 a.py ${ARGS}", "torchrun", "a.py"),
     # What is set elsewhere: in a function, in another shell, for one command.
     ("S=a.py\nf() { local S=b.py; declare S=c.py; }\nf\nsrun torchrun --nproc_per_node 8 $S", "torchrun", "a.py"),
     ("S=a.py\n(S=b.py; set -- x); (S=c.py)\nsrun torchrun --nproc_per_node 8 $S", "torchrun", "a.py"),
@@ -807,6 +811,7 @@ def test_what_fabrics_command_sets_is_set() -> None:
         ("python3 -m verl.trainer.main_ppo trainer.nnodes=2", "Leave this script to sbatch"),
         ("litgpt finetune lora --devices 8", "Write torchrun --nproc-per-node N -m litgpt"),
         ("python -m horovod.runner -np 16 python a.py", "Write mpirun -np N python SCRIPT"),
+        ("python ./deepy.py train.py -d configs x.yml", "Leave this script to sbatch"),
         ("ray start --head\npython -m verl.trainer.main_ppo a=b", "Leave this script to sbatch"),
         ("axolotl train c.yml --cloud x.yml", "Leave --cloud and --sweep out"),
         ("fabric run --devices auto a.py", "Write torchrun --nproc-per-node N SCRIPT"),
@@ -943,6 +948,14 @@ def test_scripts_whose_counts_cannot_be_known_are_refused(text: str, message: st
             "export $(cat .env)\nsrun python a.py",
             "export $(cat .env): ambiguous: what it sets is not known here; dropped",
         ),
+        (
+            "$A $B torchrun --nproc-per-node 8 a.py",
+            "$A: ambiguous: comes before the job's command, and the script does",
+        ),
+        (
+            "if x; then\nP=nsys\nfi\n$P torchrun a.py",
+            "$P: ambiguous: comes before the job's command, and it depends on the `if`",
+        ),
         ("srun $OPTIONS python a.py", "${OPTIONS}: ambiguous: ${OPTIONS} comes before the job's command; dropped"),
         ("$PROFILE python a.py", "$PROFILE: ambiguous: comes before the job's command"),
         ("cd $HOME/x\nsrun python a.py", "cd: translated: ~/x → job.workdir"),
@@ -1014,6 +1027,64 @@ def test_a_folder_that_is_entered_after_the_job_is_not_its_own(before: str, afte
     assert "cd: dropped: after the job" in notes(imported)
 
 
+@pytest.mark.parametrize(
+    ("lines", "workdir"),
+    [
+        ("pushd /a", "/a"),
+        ("pushd /a > /dev/null; make; popd", "~"),
+        ("cd /a; pushd /b; pushd c; popd", "/b"),
+        ("cd /a; cd $X/b", "~"),
+        ("cd $X; cd /a", "/a"),
+        ("cd /a; cd b/c", "/a/b/c"),
+        ("cd /a/b; cd ..", "/a"),
+        ("cd /a; cd /b; cd -", "/a"),
+        ("cd /a; (cd /b; make)", "/a"),
+        ("cd ${W:-/w}", "/w"),
+        (": ${W:=/w}; cd $W/x; cd y", "/w/x/y"),
+    ],
+)
+def test_the_folder_of_the_job_is_the_one_entered_last(lines: str, workdir: str) -> None:
+    """`cd /a` and `cd $X/b` gave /a: a folder that the script had left."""
+    text = f"{TWO}{lines}\nsrun torchrun --nproc-per-node 8 a.py\n"
+    profile, said = taken(text, hosts=("n1", "n2"))
+    assert profile.job.workdir == workdir
+    assert ("write the folder as job.workdir" in said) == ("$X" in lines)
+
+
+def test_plain_python_is_started_once_whatever_the_tasks() -> None:
+    """Many scripts ask for tasks to get processors: ten of them were ten ranks."""
+    text = "#!/bin/sh\n#SBATCH -N1 --ntasks-per-node=10 --gres=gpu:1\npython a.py\n"
+    profile, said = taken(text, hosts=("n1",))
+    assert profile.hosts[0].num_processes == 1
+    assert "tasks: ambiguous: 10 on each host, and a.py is started without srun: once, on the first host" in said
+    profile, said = taken(text.replace("python a", "srun python a"), hosts=("n1",))
+    assert profile.hosts[0].num_processes == 10 and "without srun" not in said
+
+
+@pytest.mark.parametrize("option", ["--num-gpus 8", "--num-gpus=8", "--multiprocessing-distributed"])
+def test_a_script_that_starts_its_own_processes_is_started_once(option: str) -> None:
+    profile, said = taken(f"{TWO}srun python train_net.py {option} --x\n", hosts=("n1", "n2"))
+    assert profile.hosts[0].num_processes == 1
+    assert f"{option}: the script starts a process for each GPU itself → 1" in said
+    told = taken(f"{TWO}srun python a.py --num-gpus 1 --launcher=slurm\n", hosts=("n1", "n2"))
+    assert told[0].hosts[0].num_processes == 8
+    assert "job.args: ambiguous: --launcher=slurm: the script reads Slurm's variables" in told[1]
+
+
+def test_activate_has_the_default_that_the_script_gives() -> None:
+    """`source ${V}/bin/activate` named a folder of the root where only the script sets V."""
+    text = f'{TWO}: "${{V:=/opt/v}}"\nsource $V/bin/activate\nsrun torchrun --nproc-per-node 8 a.py\n'
+    profile, _ = taken(text, hosts=("n1", "n2"))
+    assert profile.hosts[0].activate == "V=${V:-/opt/v} && source $V/bin/activate"
+
+
+def test_a_shell_script_without_its_first_line_is_recognised() -> None:
+    """Half of the public run.sh begin with the command."""
+    for text in ("OMP_NUM_THREADS=1 torchrun --nproc_per_node 8 a.py\n", "cd x\naccelerate launch a.py --x 1\n"):
+        assert taken(text, hosts=("n1",))[0].job.script == "a.py"
+    assert "not a file of accelerate" in refused("Python is a language\nof its own\n")
+
+
 def test_an_interpreter_in_the_home_is_taken_over() -> None:
     profile, _ = taken(f"{TWO}PY=$HOME/e/bin/python\nsrun $PY a.py\n", hosts=("n1", "n2"))
     assert profile.hosts[0].python == "~/e/bin/python"
@@ -1072,6 +1143,8 @@ def test_what_stands_around_a_job_is_taken_over_or_named() -> None:
         ("n1:4,n2:4\n", "n1:4 n2:4"),
         ("n1,n2:4\n", "n1:None n2:4"),
         ("n1,n1:1,n2\n", "n1:2 n2:None"),
+        ("n1.x 8 all.q@n1.x <NULL>\nn2.x 4 gpu.q@n2.x UNDEFINED\n", "n1.x:8 n2.x:4"),
+        ("n1 2 all.q@n1 0,0:0,1\n", "n1:2"),
     ],
 )
 def test_hostfiles_of_all_kinds_are_counted(text: str, hosts: str) -> None:
@@ -1168,6 +1241,72 @@ def test_the_hosts_of_a_deepspeed_filter(
 
 def typed(*words: str) -> Result:
     return CliRunner().invoke(cli, ["profile", "import", *words], catch_exceptions=True)
+
+
+GUESSES = [
+    # directives and command, then what is a guess
+    ("#SBATCH -N 1-2\nsrun python a.py", "how many hosts the job has (1 is a guess)"),
+    ("#SBATCH -n 16\nsrun python a.py", "how many hosts the job has (1 is a guess)"),
+    ("#SBATCH --gpus=16\nsrun python a.py", "how many hosts the job has (1 is a guess)"),
+    ("srun -n 16 python a.py", "how many hosts the job has (1 is a guess)"),
+    ("torchrun --nnodes $SLURM_NNODES --nproc-per-node 8 a.py", "how many hosts the job has (1 is a guess)"),
+    ("torchrun --nnodes 1:4 --nproc-per-node 8 a.py", "how many hosts the job has (1 is a guess)"),
+    ("#SBATCH -N2 --gpus=3\nsrun python a.py", "how many processes each host starts (num_processes: auto is a guess)"),
+    ("#SBATCH -N2 --gres=gpu:8\ntorchrun --nproc_per_node $N a.py",
+     "how many processes each host starts (num_processes: 8 is a guess)"),
+    ("#SBATCH -N2 --gres=gpu:8\ntorchrun $OPTIONS a.py", "num_processes: 8 is a guess"),
+    ("#SBATCH -N2\ntorchrun --nproc_per_node=tpu a.py", "num_processes: auto is a guess"),
+    ("#SBATCH -N2 --gres=gpu:8\naccelerate launch --config_file x.yaml a.py", "num_processes: 8 is a guess"),
+    ("#SBATCH -N2 --gres=gpu:8\ndeepspeed --hostfile=h a.py", "num_processes: 8 is a guess"),
+    ("#SBATCH -N2 --gres=gpu:8\nmpirun python a.py", "num_processes: 8 is a guess"),
+    ("#SBATCH -N2 --gres=gpu:8\nsrun -n $K python a.py", "num_processes: 8 is a guess"),
+    ("#SBATCH -N2 --ntasks-per-gpu=1\nsrun python a.py", "num_processes: 1 is a guess"),
+    # What is no guess.
+    ("#SBATCH -N2 --gres=gpu:8\nsrun python a.py", ""),
+    ("#SBATCH -N2-2 --ntasks-per-node=4\nsrun python a.py", ""),
+    ("#SBATCH -N2\ntorchrun --nproc_per_node gpu a.py", ""),
+    ("#SBATCH -N2\ntorchrun --nproc_per_node $SLURM_GPUS_ON_NODE a.py", ""),
+    ("#SBATCH -N2\ntorchrun --nproc_per_node $(nvidia-smi -L | wc -l) a.py", ""),
+    ("#SBATCH -N2\nN=$(nvidia-smi --list-gpus | wc -l)\ntorchrun --nproc_per_node=$N a.py", ""),
+    ("#SBATCH -N2\ntorchrun --nproc_per_node ${N:-4} a.py --lr $LR", ""),
+    ("#SBATCH -N2\ntorchrun a.py", ""),
+    ("#SBATCH -N2 --gpus=4\nsrun python a.py", ""),
+    ("#SBATCH --gpus=1\nsrun python a.py", ""),
+    ("#SBATCH -N2\naccelerate launch a.py", ""),
+    ("#SBATCH -N2\naccelerate launch --config_file x.yaml --num_processes 4 a.py", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "guess"), GUESSES, ids=[body for body, _ in GUESSES])
+def test_a_number_that_is_a_guess_ends_in_exit_code_1(tmp_path: Path, body: str, guess: str) -> None:
+    """A job script whose size is not known was imported with a number and exit code 0."""
+    file, out = tmp_path / "job", tmp_path / "mine.yaml"
+    file.write_text(f"#!/bin/bash\n{body}\n")
+    where = ("--host", "n1", "--host", "n2") if "-N2" in body else ("--login", "cluster")
+    done = typed(str(file), "--from", "sbatch", *where, "-o", str(out))
+    assert "script: a.py" in out.read_text()
+    error = done.exception
+    if not guess:
+        assert done.exit_code == 0, error
+        return
+    assert isinstance(error, DisttuiError) and error.exit_code == 1
+    assert guess in error.what and error.place.startswith(f"{file}:")
+    assert error.cure == f"Set {'num_processes' if 'num_processes' in guess else 'slurm.nodes'} in the profile."
+
+
+def test_hosts_that_are_given_are_no_guess() -> None:
+    many = (
+        "srun -n 16 python a.py",
+        "mpirun -np 16 --hostfile h python a.py",
+        "torchrun --nnodes $N --nproc_per_node 8 a.py",
+    )
+    for body in ("#SBATCH -N 1-2\nsrun python a.py", "#SBATCH -n 16\nsrun python a.py", *many):
+        text = f"#!/bin/sh\n{body}\n"
+        assert read_foreign(text, "file", "sbatch", ["n1", "n2"]).guess is None
+        alone = read_foreign(text, "file", "sbatch")
+        assert alone.missing and alone.guess and alone.guess.cure == "Give --host for each host."
+    both = read_foreign("#!/bin/sh\ntorchrun --nnodes $N --nproc_per_node $K a.py\n", "file").guess
+    assert both and both.cure == "Give --host for each host. Set num_processes in the profile."
 
 
 def test_the_profile_is_printed_or_written_and_the_notes_stand_beside_it(tmp_path: Path) -> None:

@@ -109,6 +109,8 @@ HOSTS = [
     ("[-oProxyCommand=x]", f"2:9: host: '-oProxyCommand=x' begins with '-', which ssh takes for an option, {HOST}"),
     ("[-l@n]", f"2:9: host: '-l' begins with '-', which ssh takes for an option, {HOST}"),
     ("['a b']", f"2:9: host: 'a b' holds ' ', {HOST}"),
+    ("['n[1:3]']", "2:9: host: 'n[1:3]' has brackets, which mean a list of hosts, "
+                   "expected each host by a name without brackets"),
     ("['$(id)']", f"2:9: host: '$(id)' holds '$', {HOST}"),
     ('["a\\e[2J"]', f"2:9: host: 'a\\x1b[2J' holds '\\x1b', {HOST}"),
     ("['@n']", f"2:9: host: an empty name, {HOST}"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from disttui.runner.errors import InputError
+from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.hosts.discovery import flaw_of
 from disttui.runner.profile.fields import MOST_PROCESSES, OWN_VARIABLES, slug
 from disttui.runner.profile.leaks import in_data
@@ -50,6 +50,8 @@ class Imported:
     notes: tuple[LineNote, ...]
     missing: InputError | None
     """The hosts that the file does not name; marked lines take their place, and the profile cannot be used yet."""
+    guess: DisttuiError | None = None
+    """The number of hosts or processes that the file leaves open: the profile has one that may be wrong."""
 
 
 class Unread(NamedTuple):
@@ -70,6 +72,8 @@ class Translation:
     notes: list[LineNote] = field(default_factory=list)
     unsaid: int = 0
     """How many notes there are beside them."""
+    guessed: dict[Literal["hosts", "processes"], int] = field(default_factory=dict)
+    """The numbers that the file leaves open, each with the line that needs it."""
     problems: list[ProfileProblem] = field(default_factory=list)
     name: str = ""
     hosts: list[Machine] = field(default_factory=list)
@@ -113,6 +117,11 @@ class Translation:
 
     def ambiguous(self, line: int, key: str, what: str) -> None:
         """Note what a reader must decide."""
+        self._note(line, key, "ambiguous", what)
+
+    def guess(self, number: Literal["hosts", "processes"], line: int, key: str, what: str) -> None:
+        """Note a number that the file leaves open, and what is taken in its place."""
+        self.guessed.setdefault(number, line)
         self._note(line, key, "ambiguous", what)
 
     def variable(self, line: int, name: str, value: str) -> None:
@@ -167,7 +176,7 @@ def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Impo
     text = render(data)
     try:
         # A marked line is not a host: the rest is checked anyway.
-        given = [f"var.{name}=x" for name in dict.fromkeys(re.findall(r"\$\{var:(\w+)[}=]", text))]
+        given = [f"var.{name}=x" for name in dict.fromkeys(re.findall(r"\$\{var:(\w+)\}", text))]
         named = {**data, "hosts": [f"node{rank}" for rank in range(len(machines))]}
         parse(render(named) if missing else text, "", given)
     except ProfileErrors as errors:
@@ -181,7 +190,8 @@ def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Impo
     if draft.unsaid:
         draft.ambiguous(0, "…", f"{draft.unsaid:,} more notes on lines that were dropped or not understood")
     head = f"# Imported from {clean(draft.source)}. disttui profile plan shows what would run where.\n"
-    return Imported(head + text, tuple(sorted(draft.notes, key=lambda note: note.line)), missing)
+    notes = tuple(sorted(draft.notes, key=lambda note: note.line))
+    return Imported(head + text, notes, missing, _guess(draft, len(machines), named=bool(hosts or draft.hosts)))
 
 
 def _machines(draft: Translation, hosts: Sequence[str]) -> tuple[list[Machine], InputError | None]:
@@ -212,6 +222,23 @@ def _machines(draft: Translation, hosts: Sequence[str]) -> tuple[list[Machine], 
     given = " ".join("--host NAME" for _ in range(min(wanted, 3))) + (" …" if wanted > 3 else "")
     cure = f"Import it with {given}, or write names in place of the lines <host …> of the profile."
     return found, InputError(what, cure, place=place)
+
+
+def _guess(draft: Translation, hosts: int, *, named: bool) -> DisttuiError | None:
+    """What the user has to settle of the numbers that the file leaves open; `named`: the hosts are given."""
+    open_ = {number: line for number, line in draft.guessed.items() if number == "processes" or not named}
+    what, cure = list[str](), list[str]()
+    if "hosts" in open_:
+        nodes = draft.slurm.get("nodes") if draft.login else hosts
+        what.append(f"how many hosts the job has ({nodes} is a guess)")
+        cure.append("Set slurm.nodes in the profile." if draft.login else "Give --host for each host.")
+    if "processes" in open_:
+        number = draft.num_processes or "auto"
+        what.append(f"how many processes each host starts (num_processes: {number} is a guess)")
+        cure.append("Set num_processes in the profile.")
+    line = next(filter(None, open_.values()), 0)
+    place = f"{draft.source}:{line}" if line else draft.source
+    return DisttuiError(f"the file leaves open {' and '.join(what)}", " ".join(cure), place=place) if open_ else None
 
 
 def _settle_job(draft: Translation, script: str | None) -> None:

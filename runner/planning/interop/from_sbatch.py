@@ -278,6 +278,8 @@ class _Numbers(NamedTuple):
     gpus: int | None
     unsure: bool = False
     """Whether GPUs are asked for in a way that does not say how many each host has."""
+    named: bool = True
+    """Whether the number of nodes is given: one is not a guess."""
 
 
 def _number(
@@ -302,7 +304,8 @@ def _counts(directives: dict[str, _Directive], draft: Translation, hosts: int) -
         if nodes != most:
             given = 0 if draft.login else len(draft.hosts) or hosts
             nodes = min(max(nodes, given), most)
-            draft.ambiguous(line, "nodes", f"{text}: as many as Slurm gives, and a profile says one number → {nodes}")
+            what = f"{text}: as many as Slurm gives, and a profile says one number → {nodes}"
+            draft.guess("hosts", line, "nodes", what)
         draft.wanted, draft.wanted_by = nodes, (line, "nodes")
         become = "slurm.nodes" if draft.login else f"{nodes} host{'s' if nodes > 1 else ''}"
         draft.translated(line, "nodes", f"{nodes} → {become}")
@@ -314,6 +317,7 @@ def _counts(directives: dict[str, _Directive], draft: Translation, hosts: int) -
     line, total = number("ntasks", most=1024 * MOST_HOSTS)
     if nodes is None and not draft.listed:
         nodes = _nodes(directives, draft, tasks, total, hosts)
+    named = bool(nodes or draft.hosts or hosts)
     nodes = nodes or len(draft.hosts) or hosts or 1
     if total is not None and total % nodes:
         what = f"ntasks: {total} is the total, and {nodes} hosts cannot share it equally"
@@ -322,14 +326,20 @@ def _counts(directives: dict[str, _Directive], draft: Translation, hosts: int) -
         draft.translated(line, "ntasks", f"{total} in all: {amount(total // nodes, 'task')} on each host")
         tasks = total // nodes
     gpus = _gpus(directives, draft, nodes, tasks)
-    line, shared = number("ntasks-per-gpu")
+    tasks = _by_gpu(*number("ntasks-per-gpu"), gpus, tasks, draft)
+    asked = (one.name.startswith("gpus") or (one.name in _TRES and "gpu" in one.value) for one in directives.values())
+    return _Numbers(nodes, tasks, gpus, not gpus and any(asked), named)
+
+
+def _by_gpu(line: int, shared: int | None, gpus: int | None, tasks: int | None, draft: Translation) -> int | None:
+    """The tasks on each host; by `--ntasks-per-gpu` where nothing else says it."""
     if shared and gpus:
         tasks = tasks or shared * gpus
         draft.translated(line, "ntasks-per-gpu", f"{amount(tasks, 'task')} on each host")
     elif shared:
-        draft.ambiguous(line, "ntasks-per-gpu", f"{shared}: how many GPUs there are is not known; dropped")
-    asked = (one.name.startswith("gpus") or (one.name in _TRES and "gpu" in one.value) for one in directives.values())
-    return _Numbers(nodes, tasks, gpus, not gpus and any(asked))
+        note = draft.ambiguous if tasks else partial(draft.guess, "processes")
+        note(line, "ntasks-per-gpu", f"{shared}: how many GPUs there are is not known; dropped")
+    return tasks
 
 
 def _nodes(
@@ -342,9 +352,11 @@ def _nodes(
         if whole and part:
             draft.wanted, draft.wanted_by = -(-whole // part), (directives[name].line, f"hosts by {name}")
             return draft.wanted
-    if total and total > 1 and not hosts:
-        what = "the script does not say how many hosts share them: --nodes is not there → 1, or those of --host"
-        draft.ambiguous(directives["ntasks"].line, "nodes", what)
+    for whole, name in ((total, "ntasks"), (asked, "gpus")):
+        if whole and whole > 1 and not hosts:
+            what = "the script does not say how many hosts share them: --nodes is not there → 1, or those of --host"
+            draft.guess("hosts", directives[name].line, "nodes", what)
+            break
     return None
 
 
@@ -416,6 +428,8 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
     where, given = _given(command, numbers)
     if given.isascii() and given.isdigit() and len(given) < 8 and int(given):
         each, left = divmod(int(given), numbers.nodes if where in _TOTALS else 1)
+        if where == "mpirun -np":  # Accelerate starts on one machine where it is given no number
+            _doubt_nodes(command, where, int(given), numbers, draft)
         if left:
             draft.wrong(
                 command.line, 1, f"{where}: {given} in all, for {numbers.nodes} nodes",
@@ -430,9 +444,10 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
     elif given in ("gpu", "auto", "") or unknown_names(given) or "${" in given:
         draft.num_processes = gpus = _seen(_srun_gpus(command) or numbers.gpus, draft)
         what = f"{gpus}, the GPUs on each host" if gpus else "auto: one for each GPU, or each core"
-        draft.ambiguous(command.line, "num_processes", f"{where}: {shown(given) if given else 'not given'} → {what}")
+        note = draft.ambiguous if given in ("gpu", "auto") else partial(draft.guess, "processes")
+        note(command.line, "num_processes", f"{where}: {shown(given) if given else 'not given'} → {what}")
     else:
-        draft.ambiguous(command.line, "num_processes", f"{where}: {shown(given)} is not known here → auto")
+        draft.guess("processes", command.line, "num_processes", f"{where}: {shown(given)} is not known here → auto")
 
 
 def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -> _Numbers:
@@ -456,11 +471,12 @@ def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -
         if not re.fullmatch(r"[1-9]\d{0,4}", least):
             if text and not draft.wanted:
                 what = f"{shown(text)} is not known here → {amount(numbers.nodes, 'host')}, or those of --host"
-                draft.ambiguous(command.line, label, what)
+                draft.guess("hosts", command.line, label, what)
             continue
         if most not in ("", least):
             if not draft.wanted:
-                draft.ambiguous(command.line, label, f"{shown(text)}: as many as there are → 1, or those of --host")
+                what = f"{shown(text)}: as many as there are → 1, or those of --host"
+                draft.guess("hosts", command.line, label, what)
         elif draft.wanted and int(least) != draft.wanted:
             what = f"{least}, and {draft.wanted_by[1]} is {draft.wanted}, which counts"
             draft.ambiguous(command.line, label, what)
@@ -468,10 +484,12 @@ def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -
             draft.wanted, draft.wanted_by = int(least), (command.line, key)
             if draft.slurm:
                 draft.slurm["nodes"] = int(least)
-            numbers = numbers._replace(nodes=int(least))
+            numbers = numbers._replace(nodes=int(least), named=True)
     return numbers
 
 
+_SPAWNS = re.compile(r"(?:^| )(--num-gpus[ =](?:[2-9]|\d\d)|--multiprocessing-distributed)(?= |$)")
+"""Arguments of scripts that start their own processes: detectron2's, and those of the ImageNet example."""
 _TOTALS = ("accelerate --num-processes", "mpirun -np")
 
 
@@ -483,14 +501,17 @@ def _given(command: JobLine, numbers: _Numbers) -> tuple[str, str]:
         if each:
             return "mpirun", str(min(each, total or each))
         text = next((value for name, value in options.items() if name.lstrip("-") in script_body.MPI_TOTAL), "")
-        return ("mpirun -np", text) if text else ("mpirun", str(numbers.tasks or "gpu"))
+        return ("mpirun -np", text) if text else ("mpirun", str(numbers.tasks or ""))
     name = {"accelerate": "--num-processes", "deepspeed": "--num-gpus"}.get(launcher, "--nproc-per-node")
     included = options.get("--include", options.get("-i", "")) if launcher == "deepspeed" else ""
     listed = {part.count(",") + 1 if ":" in part else 0 for part in included.split("@")}
     if len(listed) == 1 and 0 not in listed:
         return f"{launcher} --include", str(*listed)
-    unknown = any(map(unknown_names, options)) or re.fullmatch(r"\$\{var:\w+\}", command.value)
-    default = "1" if launcher == "torchrun" and not unknown else "gpu"
+    # Words that only the shell knows, and files that are not read here, may say it.
+    files = {"accelerate": ("--config-file",), "deepspeed": ("--hostfile", "-H")}.get(launcher, ())
+    unknown = any(name in files or unknown_names(name) for name in options)
+    unknown = unknown or bool(re.fullmatch(r"\$\{var:\w+\}", command.value))
+    default = "" if unknown else "1" if launcher == "torchrun" else "gpu"
     return f"{launcher} {name}", options.get(name, default)
 
 
@@ -534,14 +555,26 @@ def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) ->
     asked = [srun[name] for name in ("--ntasks-per-node", "-n", "--ntasks") if name in srun]
     own = _srun_tasks(command, numbers, draft) if command and asked else None
     tasks = own or numbers.tasks
+    if command and not command.srun and (tasks or 1) > 1:
+        what = f"{tasks} on each host, and {shown(command.value)} is started without srun: once, on the first host"
+        draft.ambiguous(command.line, "tasks", what)
+        tasks = 1
     gpus = _seen((_srun_gpus(command) if command else None) or numbers.gpus, draft) or 0
-    if command and asked and not own:
+    spawns = _SPAWNS.search(" ".join(command.args)) if command and (tasks or 1) == 1 else None
+    if spawns:
+        draft.num_processes = 1
+        what = f"{spawns[1]}: the script starts a process for each GPU itself → 1, which does so"
+        draft.ambiguous(command.line if command else 0, "num_processes", what)
+    elif command and asked and not own:
         draft.num_processes = tasks if (tasks or 1) > 1 else gpus or None
         what = str(draft.num_processes or "auto: one for each GPU, or each core")
-        draft.ambiguous(command.line, "num_processes", f"srun: {shown(asked[0])} is not known here → {what}")
-    elif numbers.unsure and not gpus and (tasks or 1) == 1 and not draft.login:
-        what = "how many GPUs each host has is not known here → auto: one process for each GPU"
-        draft.ambiguous(command.line if command else 0, "num_processes", what)
+        draft.guess("processes", command.line, "num_processes", f"srun: {shown(asked[0])} is not known here → {what}")
+    elif numbers.unsure and not gpus and (tasks or 1) == 1:
+        # A job of Slurm has no GPUs that it does not ask for.
+        draft.num_processes = 1 if draft.login else None
+        become = draft.num_processes or "auto: one process for each GPU"
+        what = f"how many GPUs each host has is not known here → {become}"
+        draft.guess("processes", command.line if command else 0, "num_processes", what)
     elif (tasks or 1) > 1 or gpus <= 1:
         draft.num_processes = tasks or gpus or (1 if command else None)
     else:
@@ -561,6 +594,8 @@ def _srun_tasks(command: JobLine, numbers: _Numbers, draft: Translation) -> int 
         srun.get("-N", srun.get("--nodes", "")),
     )
     per_node, total, nodes = (int(text) if re.fullmatch(r"[1-9]\d{0,6}", text) else None for text in texts)
+    if total and not nodes:
+        _doubt_nodes(command, "srun --ntasks", total, numbers, draft)
     each, left = divmod(total or 0, nodes or numbers.nodes)
     if left and not per_node:
         what = f"srun --ntasks: {total} in all, for {nodes or numbers.nodes} nodes"
@@ -568,6 +603,13 @@ def _srun_tasks(command: JobLine, numbers: _Numbers, draft: Translation) -> int 
             command.line, 1, what, "expected a multiple; for unequal hosts import a hostfile, with slots for each"
         )
     return per_node or each or None
+
+
+def _doubt_nodes(command: JobLine, name: str, total: int, numbers: _Numbers, draft: Translation) -> None:
+    """Say of a total that no number of hosts is given to share it."""
+    if total > 1 and not (numbers.named or draft.wanted or "hosts" in draft.guessed):
+        what = f"{total} in all, and the script does not say how many hosts share them → 1, or those of --host"
+        draft.guess("hosts", command.line, name, what)
 
 
 def _seen(gpus: int | None, draft: Translation) -> int | None:

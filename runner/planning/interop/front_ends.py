@@ -27,6 +27,7 @@ _STARTS = {
     "litgpt": ("pretrain", "finetune", "finetune_lora", "finetune_full", "finetune_adapter", "finetune_adapter_v2"),
     "ray": ("start", "job", "submit", "up", "exec"),
     "composer": (),
+    "deepy.py": (),
     "horovodrun": (),
     "verl.trainer.main_ppo": (),
     "openrlhf.cli.train_ppo_ray": (),
@@ -40,6 +41,10 @@ _REFUSED = {
     "composer": (
         "composer starts the ranks itself",
         "Write torchrun --nproc-per-node N SCRIPT in its place, with -m for a module.",
+    ),
+    "deepy.py": (
+        "GPT-NeoX's deepy.py starts the ranks itself",
+        "Leave this script to sbatch, or name a script that torchrun can start by --script.",
     ),
     "litgpt": (
         "litgpt starts the ranks itself",

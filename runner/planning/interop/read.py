@@ -8,7 +8,7 @@ from typing import Literal
 
 from disttui.runner.errors import InputError
 from disttui.runner.formatting import amount
-from disttui.runner.hosts.discovery import HostLine, flaw_of, host_lines, spread
+from disttui.runner.hosts.discovery import PE_HOST, HostLine, flaw_of, host_lines, spread
 from disttui.runner.planning.interop import from_accelerate, from_deepspeed, from_sbatch
 from disttui.runner.planning.interop.draft import Imported, Machine, Translation, finish, shown
 from disttui.runner.planning.interop.shell import without_marks
@@ -102,6 +102,11 @@ def _add(draft: Translation, line: HostLine, name: str, counts: dict[str, int | 
 Kind = Literal["accelerate", "hostfile", "deepspeed", "sbatch"]
 
 _SBATCH = re.compile(r"\A#!|^#SBATCH\b", re.MULTILINE)
+_STARTS = re.compile(
+    r"^(?:[A-Z_]\w{0,40}=\S{0,200}\s){0,20}(?:srun|torchrun|accelerate launch|deepspeed|mpirun|python3?)\s+[^\s=:]",
+    re.MULTILINE,
+)
+"""A line of a shell script without `#!` that starts a job."""
 _ACCELERATE = re.compile(
     r"""^[ \t{]*["']?(?:distributed_type|compute_environment|num_machines|machine_rank)["']?\s*:""", re.MULTILINE
 )
@@ -127,10 +132,10 @@ def recognise(text: str) -> Kind | Literal["profile"] | None:
     if text.lstrip().startswith("{") and _DEEPSPEED.search(text):
         return "deepspeed"
     lines = text.splitlines()
-    of_hosts = all(_HOST.fullmatch(line) or _COUNTED_NAMES.fullmatch(line) for line in lines)
+    of_hosts = all(any(form.fullmatch(line) for form in (_HOST, _COUNTED_NAMES, PE_HOST)) for line in lines)
     if of_hosts and any(line.partition("#")[0].strip() for line in lines):
         return "hostfile"
-    return None
+    return "sbatch" if _STARTS.search(text) else None
 
 
 MAX_SIZE = 1024 * 1024

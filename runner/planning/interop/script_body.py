@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -12,6 +13,7 @@ from disttui.runner.hosts.discovery import flaw_of
 from disttui.runner.planning.interop import from_accelerate, front_ends
 from disttui.runner.planning.interop.draft import Machine, Translation, Unread, shown
 from disttui.runner.planning.interop.shell import (
+    COUNTS_GPUS,
     Piece,
     SimpleCommand,
     State,
@@ -366,7 +368,8 @@ def _python(first: str, rest: list[str], found: JobLine) -> JobLine | None:
         return found
     if not rest or rest[0].startswith("-"):
         return None
-    if _PROGRAMS.get(_base(rest[0])) in ("torchrun", "deepspeed") or _base(" ".join(rest[:2])) == "accelerate launch":
+    starts = _PROGRAMS.get(_base(rest[0])) in ("torchrun", "deepspeed") or _base(rest[0]) == "deepy.py"
+    if starts or _base(" ".join(rest[:2])) == "accelerate launch":
         return _program(rest, found)  # python $(which torchrun)
     found.kind, found.value, found.args = "script", rest[0], tuple(rest[1:])
     return found
@@ -467,6 +470,8 @@ MPI_TOTAL = ("np", "n", "c")
 MPI_EACH = ("npernode", "N", "ppn", "perhost", "map-by", "pernode")
 """Options of mpirun, without dashes, that say how many ranks there are: in all, and on each host."""
 _BY_DISTTUI = "disttui sets it"
+_COUNTED_OPTIONS = ("--nproc-per-node", "--num-processes", "--num-gpus")
+_GPUS_OF_HOST = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
 _LAUNCHER_DOES = {
     *("num-machines", "machine-rank", "main-process-ip", "main-process-port", "role", "tee", "log-dir", "redirects"),
     *("rdzv-backend", "rdzv-conf", "rdzv-id", "rdzv-endpoint", "nnodes", "node-rank", "master-addr", "master-port"),
@@ -571,6 +576,8 @@ class _Flow:
     """The line that surely ends the script, or the shell in it that is read; negative once that was noted."""
     sourced: list[tuple[int, str]] = field(default_factory=list)
     """The files that the script reads as its own, unseen here."""
+    pushed: list[object] = field(default_factory=list)
+    """The folders that `popd` goes back to."""
     doubt: Unread | None = None
     """A command whose program only its shell knows: it may be the job."""
 
@@ -986,12 +993,17 @@ class _Body:
     def _without_prefix(self, line: int, fields: list[str]) -> list[str]:
         """The words without a first one that only the environment can set, as in `$PROFILE python a.py`."""
         name = only_unknown(fields[0]) if len(fields) > 1 else ""
-        free = name.isidentifier() and name not in self._variables.why and name not in self._variables.defaults
-        if not (free and _starts(fields, 1)) or fields[1].endswith(".py"):
+        if not name.isidentifier():
             return fields
-        what = "comes before the job's command, and the script does not set it; dropped"
-        self._draft.ambiguous(line, f"${name}", what)
-        return fields[1:]
+        free = name not in self._variables.why and name not in self._variables.defaults
+        rest = self._without_prefix(line, fields[1:])
+        # A launcher says how many ranks it starts, whatever comes before it.
+        counts = _PROGRAMS.get(_base(rest[0])) not in (None, "mpirun")
+        if not (free or counts) or not _starts(rest, 0) or rest[0].endswith(".py"):
+            return fields
+        why = self._variables.why.get(name, "the script does not set it")
+        self._draft.ambiguous(line, f"${name}", f"comes before the job's command, and {why}; dropped")
+        return rest
 
     def _program_words(self, field: str) -> list[str]:
         """The default of a word that names the program: `${PYTHON:-python}`."""
@@ -1090,7 +1102,7 @@ class _Body:
             self._steps.append(_Step(line, as_written(command.source)))
             if first in ("source", ".") and len(fields) > 1 and not _PREPARED.search(fields[1]):
                 self._flow.sourced.append((line, fields[1]))
-        elif first == "cd":
+        elif first in ("cd", "pushd", "popd"):
             self._folder(line, fields)
         elif (what := first if first[:2] != "((" else "((") in _OF_THE_SCRIPT:
             self._draft.dropped(line, shown(what), _OF_THE_SCRIPT[what])
@@ -1111,14 +1123,32 @@ class _Body:
         self._aliases[name] = text
 
     def _folder(self, line: int, fields: list[str]) -> None:
-        where = at_home(fields[1]) if len(fields) > 1 else "~"
-        if where.startswith(("/", "~")) and not unknown_names(where):
-            before = self._draft.job.get("workdir")
-            self._draft.job["workdir"] = where
-            self._draft.translated(line, "cd", f"{shown(where)} → job.workdir")
-            self._flow.folders.append(_Folder(len(self._draft.notes) - 1, len(self._jobs), before))
+        """What `cd`, `pushd` and `popd` make the folder of the job."""
+        draft, flow = self._draft, self._flow
+        first, *given = fields or ["cd"]
+        where = at_home(given[-1]) if given else "~" if first == "cd" else ""
+        before, notes = draft.job.get("workdir"), len(draft.notes)
+        usual, written = self._variables.settled(where), self._variables.shown(where)
+        goes_back = flow.pushed if first == "popd" else [one.before for one in flow.folders if where == "-"]
+        if first == "pushd":
+            flow.pushed.append(before)
+        if goes_back:
+            usual = written = str(goes_back.pop() or "")
+        elif before and where and where[0] not in "/~-+" and not unknown_names(where):
+            joined = f"{before}/{written}"
+            usual = written = joined if "${var:" in joined else posixpath.normpath(joined)
+        known = usual.startswith(("/", "~", "${var:")) and not unknown_names(usual)
+        draft.job.pop("workdir", None)  # also by a folder that is not known
+        if known:
+            draft.job["workdir"] = written
+            draft.translated(line, first, f"{shown(written)} → job.workdir")
+            self._name_unknown(line, unknown_names(where), ())
+        elif goes_back or written:
+            draft.ambiguous(line, first, f"{shown(written)}: write the folder as job.workdir")
         else:
-            self._draft.ambiguous(line, "cd", f"{shown(self._variables.shown(where))}: write the folder as job.workdir")
+            draft.dropped(line, first, "back to the folder where the script is started")
+        if (known or before is not None) and len(draft.notes) > notes:
+            flow.folders.append(_Folder(notes, len(self._jobs), before))
 
     def finish(self) -> JobLine | None:
         """Put the job together, with what stands before it."""
@@ -1233,6 +1263,8 @@ class _Body:
             value, written = variables.values.get(name), variables.assigned.get(name)
             if value is not None and not unknown_names(value):
                 before.append(f"{name}={quote(value)}")
+            elif (default := variables.defaults.get(name)) is not None and name not in variables.why:
+                before.append(f"{name}=${{{name}:-{quote(default)}}}")
             elif written and len(seen) < _MOST_NESTED:
                 if not (needed := self._kept(line, written, (*seen, name))):
                     return []
@@ -1257,7 +1289,7 @@ class _Body:
             job,
             value=values.shown(job.value),
             args=tuple(map(values.shown, args)),
-            options={name: values.shown(values.settled(value)) for name, value in job.options.items()},
+            options={name: values.shown(self._counted(name, value)) for name, value in job.options.items()},
             srun={name: values.shown(values.settled(value)) for name, value in job.srun.items()},
         )
         if named:
@@ -1283,8 +1315,17 @@ class _Body:
         else:
             draft.job |= {made.kind: made.value} if named else {}
             draft.job |= {"args": list(made.args)} if made.args else {}
+            if option := re.search(r"(?:^| )(--?\S*launcher\S*[ =]slurm)(?= |$)", " ".join(made.args)):
+                what = f"{option[1]}: the script reads Slurm's variables, which disttui does not set: give it pytorch"
+                draft.ambiguous(line, "job.args", what)
             self._take_python(line, made)
         return made
+
+    def _counted(self, name: str, value: str) -> str:
+        """An option of the launcher; `gpu` where it counts the GPUs of the host."""
+        value = self._variables.settled(value)
+        counts = only_unknown(value) in _GPUS_OF_HOST or self._variables.why.get(only_unknown(value)) == COUNTS_GPUS
+        return "gpu" if counts and name in _COUNTED_OPTIONS else value
 
     def _take_python(self, line: int, job: JobLine) -> None:
         """Take over the interpreter, or note it where only a shell finds it."""

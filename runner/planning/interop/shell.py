@@ -15,6 +15,7 @@ _IN_QUOTES = re.compile(r"[^\"\\$`]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _BRACED = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(?:\[([@*]|[0-9]{1,5})\])?(?::?([-=?])(.*))?", re.DOTALL)
 _COUNTED = re.compile(r"#([A-Za-z_]\w*)\[[@*]\]")
+_SLICED = re.compile(r"(?:([@*])|([A-Za-z_]\w*)\[[@*]\]): ?(\d{1,5})(?::(\d{1,5}))?")
 _SUM = re.compile(r"(\w+)(?:([*/+-])(\w+))?")
 _REDIRECTION = re.compile(r"(?:\d*|&)(<<<|<<-?|[<>]&\d|[<>]+[&|]?)")
 _ENDS = re.compile(r";;|&&|\|\||[;&|()\n]")
@@ -24,6 +25,9 @@ _TO_QUOTE = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKET = re.compile(r"[()\\'\"]")
 _BRACE = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"|'[^']*'", re.DOTALL)
 _BRACE_IN_QUOTES = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_COUNT_OF_GPUS = re.compile(r"nvidia-smi|rocm-smi|device_count\(|_VISIBLE_DEVICES|/dev/nvidia")
+COUNTS_GPUS = "it counts the GPUs when the job starts"
+"""Why a number of processes is not known that is one for each GPU."""
 _DEEPEST = 8
 """Defaults inside defaults that are looked at."""
 _LARGEST = 1 << 22
@@ -50,7 +54,7 @@ class Piece(NamedTuple):
     default: str | None = None
     """Of a name."""
     number: str = ""
-    """Of an array: the number of a word, `@` or `*` for all; the first, where it is empty."""
+    """Of an array: the number of a word, `@` or `*` for all, `2:` or `2:3` for some; the first, where it is empty."""
 
 
 @dataclass(frozen=True)
@@ -287,17 +291,24 @@ class _Scanner:
             else:
                 raise self._unclosed(start)
             self.at = brace.end()
-            if counted := _COUNTED.fullmatch(text, start + 2, self.at - 1):
-                return [Piece("count", counted[1], quoted)]
-            found = _BRACED.fullmatch(text, start + 2, self.at - 1)
-            if found is None or deepest > _DEEPEST:
-                return [Piece("output", text[start : self.at], quoted)]
-            return [Piece("name", found[1], quoted, found[4] if found[3] in ("-", "=") else None, found[2] or "")]
+            piece = _braced(text[start + 2 : self.at - 1], quoted) if deepest <= _DEEPEST else None
+            return [piece or Piece("output", text[start : self.at], quoted)]
         if name := _NAME.match(text, start + 1):
             self.at = name.end()
             return [Piece("name", name[0], quoted)]
         self.at += 1
         return [Piece("text", "$", quoted)]
+
+
+def _braced(inside: str, quoted: bool) -> Piece | None:
+    """The parameter in braces, None where it is not read."""
+    if counted := _COUNTED.fullmatch(inside):
+        return Piece("count", counted[1], quoted)
+    if sliced := _SLICED.fullmatch(inside):
+        return Piece("name", sliced[1] or sliced[2], quoted, None, f"{sliced[3]}:{sliced[4] or ''}")
+    if found := _BRACED.fullmatch(inside):
+        return Piece("name", found[1], quoted, found[4] if found[3] in ("-", "=") else None, found[2] or "")
+    return None
 
 
 def _printed_text(command: str, quoted: bool) -> list[Piece]:
@@ -430,7 +441,8 @@ class Variables:
                 self.why.pop(name, None)
             self._assign_array(name, array.text, self.arrays.get(name, ()) if added else ())
         elif is_printed(word):
-            self.forget(name, "it is computed when the job starts", may_stay=False)
+            counts = any(piece.kind == "output" and _COUNT_OF_GPUS.search(piece.text) for piece in word.pieces)
+            self.forget(name, COUNTS_GPUS if counts else "it is computed when the job starts", may_stay=False)
         elif name in self.arrays and word.pieces[:1] == (Piece("name", name, quoted=True),):
             self.forget(name, "text is added to the first word of an array", may_stay=False)
         elif any(
@@ -522,6 +534,10 @@ class Variables:
     def _words(self, piece: Piece) -> tuple[str, ...]:
         """Those of an array that a piece names."""
         words = self.arrays[piece.text]
+        if ":" in piece.number:
+            start, _, length = piece.number.partition(":")
+            begin = max(0, int(start) - (piece.text in ("@", "*")))  # $1 is the first
+            return words[begin : begin + int(length) if length else None]
         if piece.number in ("@", "*") or piece.text in ("@", "*"):
             return words
         at = int(piece.number or 0)
@@ -551,11 +567,13 @@ class Variables:
         if piece.kind == "count" and name in self.arrays:
             return str(len(self.arrays[name]))
         is_array = name in self.arrays
-        if piece.kind in ("output", "array", "count") or (piece.number not in ("", "0", "@", "*") and not is_array):
+        whole = piece.number in ("", "0", "@", "*") or name in ("@", "*")
+        if piece.kind in ("output", "array", "count") or not (whole or is_array):
             name = f"{piece.kind} {name}" if piece.kind == "count" else f"{name}{piece.number}"
             number = len(self.printed) + 1
             known_as = self.printed.setdefault(name, f"VALUE{number}" if number > 1 else "VALUE")
-            return self._unknown(known_as, "its shell computes it" if name.startswith("${") else "a command prints it")
+            why = COUNTS_GPUS if _COUNT_OF_GPUS.search(name) else "a command prints it"
+            return self._unknown(known_as, "its shell computes it" if name.startswith("${") else why)
         if is_array:
             words = self._words(piece)
             self.size += sum(map(len, words))
