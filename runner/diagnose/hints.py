@@ -217,6 +217,16 @@ _KNOWN = _table(
             "The hosts have different NCCL versions: `disttui probe` shows torch and NCCL of each. Use the same torch "
             "everywhere.",
         ),
+        "rank killed elsewhere": (
+            # Named by gloo, NCCL or the store, or alone: other connections break as well.
+            r"(?:pair\.cc|gloo|nccl|c10d|TCPStore|ibv_|socketPro|Call to \w+|(?:read|write) error|writev|recv[VB]|sendB"
+            r"|\bNet :)[^\n]{0,300}connection (?:closed|reset) by (?:remote )?peer"
+            r"|(?:^|\n)[\w.]*(?:Error|Exception): (?:\[Errno \d+\] )?connection (?:closed|reset) by (?:remote )?peer"
+            r"|remote process (?:has )?exited|recv, got 0 bytes"
+            r"|IBV_WC_WR_FLUSH|Got completion [^\n]*status=5\b",
+            "A rank lost its connection to another one: that rank ended unexpectedly, or the network between "
+            "them broke.",
+        ),
         "NCCL interface": (
             r"Bootstrap : no socket interface found|NCCL.*no route to host|ncclSystemError.*(?:socket|connect)"
             r".*(?:timed out|refused|unreachable)|NCCL[^\n]*Connect to [^\n]*timed out",
@@ -259,6 +269,16 @@ _KNOWN = _table(
             r"No space left on device|Disk quota exceeded|Errno 28\b",
             "A disk of {host} is full, or your quota on it. `disttui runs gc` removes old runs; checkpoints go where "
             "`run_dir` is.",
+        ),
+        "file not written": (
+            r"PytorchStreamWriter failed writing|unexpected pos \d+ vs \d+",
+            "torch could not write a whole file on {host}: usually a disk is full, or your quota on it. See `df -h` "
+            "and `quota` there; `disttui runs gc` removes old runs.",
+        ),
+        "file exists": (
+            r"FileExistsError: \[Errno 17\][^\n]{0,80}: '([^'\n]+)'",
+            "{host} already has {1}: another rank or an earlier run created it. Create it in one rank, or with "
+            "os.makedirs(…, exist_ok=True).",
         ),
         "too many open files": (
             r"Too many open files|received 0 items of ancdata",
@@ -434,7 +454,8 @@ _KNOWN = _table(
         ),
         "build tools": (
             r"Failed to find C compiler|CUDA_HOME environment variable is not set|Ninja is required to load"
-            r"|Error building extension|Cannot find a working triton|Python\.h: No such file",
+            r"|Error building extension|Cannot find a working triton|fatal error: \S+: No such file"
+            r"|CUDA_HOME does not exist",
             "{host} cannot compile: the lines above name what is missing, such as gcc, Python's headers, ninja or the"
             " CUDA toolkit (CUDA_HOME). Install it there, or load its module (`activate:`).",
         ),
@@ -449,7 +470,7 @@ _KNOWN = _table(
             "bf16 for fp16. `disttui runs metrics RUN` shows the steps before.",
         ),
         "batch sizes": (
-            r"Check batch related parameters",
+            r"Check batch related parameters|Micro batch size per gpu: 0 has",
             "DeepSpeed's batch sizes on {host} do not match the number of ranks: train_batch_size must be "
             "train_micro_batch_size_per_gpu × gradient_accumulation_steps × ranks. Remove one of them.",
         ),
@@ -556,12 +577,6 @@ _KNOWN = _table(
             r"Permission denied \(publickey",
             "A program on {host} tried to log in to another host by ssh and was refused. disttui needs no ssh between "
             "hosts: give it the script itself, or set up keys there.",
-        ),
-        "rank killed elsewhere": (
-            r"Connection closed by peer|Connection reset by peer|remote process (?:has )?exited|recv, got 0 bytes"
-            r"|IBV_WC_WR_FLUSH|Got completion [^\n]*status=5\b",
-            "A rank lost its connection to another one: that rank ended unexpectedly, or the network between "
-            "them broke.",
         ),
     }
 )  # fmt: skip
@@ -697,7 +712,9 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     words = _words(failure, chained=False)
     if failure.type.rpartition(".")[2] != "FileNotFoundError" and "No such file or directory" not in words:
         return None
-    if re.search(r"cannot open shared object file|\^M: bad interpreter|\\r['’]?: No such", words):
+    if re.search(
+        r"cannot open shared object file|fatal error: \S+: No such|\^M: bad interpreter|\\r['’]?: No such", words
+    ):
         return None
     found = re.search(r"No such file or directory: ['\"]([^'\"]+)|can't open file ['\"]([^'\"]+)", words)
     path = clean(next((group for group in found.groups() if group), "")) if found else ""
@@ -714,7 +731,7 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     # Attempt 1 had all that it needs from the beginning on.
     written = f"attempt {cause.attempt - 1} may have ended before it was written; else " if cause.attempt > 1 else ""
     cure = "copy it there, or use a folder that all hosts share"
-    if path and (path[0] not in "/~" or f"/{state.run}/code/" in path) and _is_sent(state, failure):
+    if f"/{state.run}/code/" in path or (path and path[0] not in "/~" and _is_sent(state, failure)):
         cure = f"job.sync has not sent it (`disttui runs show --code {short(state.run)}` lists what it has): name it "
         cure += "in `job.sync.include` or `data`"
     return Hint("file missing", f"{where} {lack} {path or 'the file'}: {written}{cure}.")

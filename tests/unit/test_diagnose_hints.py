@@ -456,6 +456,9 @@ def test_what_job_sync_has_not_sent_is_not_to_be_copied_by_hand() -> None:
     for path in ("data/train.bin", "/root/.disttui/runs/t-1/code/x.bin"):
         assert "copy it there" not in of(path) and "name it in `job.sync.include` or `data`" in of(path)
     assert "copy it there" in of("/data/train.bin")
+    said = "python3: can't open file '/root/.disttui/runs/t-1/code/train.py': [Errno 2] No such file or directory"
+    found = hinted(failed({1: {"code": 2, "said": said}}, kind="death"))[1]
+    assert "job.sync has not sent it" in found and "copy it there" not in found
     error = {"type": "ModuleNotFoundError", "message": "No module named 'mine'", "traceback": trace}
     assert "your own must be sent by `job.sync`" in hinted(failed({1: error}))[1]
 
@@ -515,6 +518,43 @@ def test_flushed_work_of_infiniband_is_an_echo(status: str) -> None:
 def test_a_status_of_another_program_is_not_a_lost_connection() -> None:
     error = {"type": "RuntimeError", "message": "the converter ended with status=5"}
     assert hinted(failed({1: error})) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "known"),
+    [
+        ("RuntimeError", "[pair.cc:589] Read error [10.0.0.2]:25266: Connection reset by peer", True),
+        ("RuntimeError", "Connection reset by peer", True),
+        ("ConnectionResetError", "[Errno 104] Connection reset by peer", True),
+        (NCCL, "Last error:\nsocketProgress: Connection closed by remote peer n2<50260>", True),
+        (NCCL, "retrieving ncclUniqueId via c10d, but store->get('0') got error: Connection reset by peer", True),
+        (NCCL, "ncclInternalError: Internal check failed.\nLast error:\nNet : Connection closed by remote peer", True),
+        ("ValueError", "the upload says: Connection reset by peer", False),
+        ("RuntimeError", "bad line in log: 'Connection closed by peer'", False),
+    ],
+)
+def test_a_lost_connection_is_a_ranks_where_torch_or_nccl_lost_it(name: str, message: str, known: bool) -> None:
+    found = hinted(failed({1: {"type": name, "message": message}}))
+    assert (found[0] == "rank killed elsewhere") == known
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "found", "words"),
+    [
+        ("InductorError", "x\nfatal error: Python.h: No such file or directory", "build tools", "gcc"),
+        ("MissingCUDAException", "CUDA_HOME does not exist, unable to compile CUDA op(s)", "build tools", "CUDA_HOME"),
+        ("AssertionError", "Micro batch size per gpu: 0 has to be greater than 0", "batch sizes", "ranks"),
+        ("RuntimeError", "[enforce fail at inline_container.cc:595] . PytorchStreamWriter failed writing file data/1",
+         "file not written", "quota"),
+        ("RuntimeError", "[enforce fail at inline_container.cc:424] . unexpected pos 64 vs 0",
+         "file not written", "df -h"),
+        ("FileExistsError", "[Errno 17] File exists: '/data/out'", "file exists", "node2 already has /data/out"),
+        ("FileExistsError", "the output folder is not empty", "", ""),
+    ],
+)  # fmt: skip
+def test_what_failed_beside_the_line_that_is_named(name: str, message: str, found: str, words: str) -> None:
+    named, text = hinted(failed({1: {"type": name, "message": message}}))
+    assert named == found and words in text
 
 
 def test_a_line_of_source_is_no_message() -> None:

@@ -88,7 +88,7 @@ _OF_ANOTHER_PHASE = re.compile(
 _OF_THE_WHOLE = frozenset([
     "batch", "avg", "average", "mean", "running", "current", "smoothed", "total", "tot", "overall", "train", "training",
     "step", "epoch", "info", "the", "iter", "global", "and", "final", "last", "with", "has", "reduced", "lm",
-    "minibatch", "mini",
+    "minibatch", "mini", "s", "ms", "seconds",
 ])  # fmt: skip
 """Words in front of a loss that leave it the loss."""
 _OF_VALIDATION = frozenset(
@@ -114,10 +114,12 @@ _EPOCH_COMMA_BATCH = re.compile(
 )
 # ESPnet's end of an epoch: 1epoch results: [train] iter_time=0.1, loss=99.2, [valid] loss=60.1
 _EPOCH_RESULTS = re.compile(r"\b(\d{1,6})epoch results: .{0,1500}?(?:\[valid\]|$)")
-# The step of an epoch behind its number: Epoch 2: 50/50 loss 1.5, epoch 001:    100 / 2000 loss=5.1
+# The step of an epoch behind its number: Epoch 2: 50/50 loss 1.5, epoch 001:    100 / 2000 loss=5.1,
+# Epoch 1 [10/100] Loss 0.5, Epoch:[1/2](100/56351) loss:3.2
 _IN_EPOCH = re.compile(
-    r"\bepoch\s?\d{1,9}(?:/\d{1,9})?\s?[:,|-]\s{1,12}(\d{1,12})\s?/\s{0,4}(\d{1,12})"
-    r"(?=[\s,|:\[(-]{1,12}(?:\w{1,20}[ _])?loss)",
+    r"\bepoch(?:\s?\d{1,9}(?:/\d{1,9})?\s?[:,|-]\s{1,12}|:?\s{1,4}\d{1,9}(?:/\d{1,9})?:?\s{1,4}\[\s{0,8}"
+    r"|:?\s?\[\d{1,9}(?:/\d{1,9})?\]\s?\()"
+    r"(\d{1,12})\s?/\s{0,8}(\d{1,12})(?=[\])]?[\s,|:\[(-]{1,12}(?:\w{1,20}[ _])?loss)",
     re.IGNORECASE,
 )
 # Epoch 1, batch 50; Batch 10/938; batch: 3
@@ -174,6 +176,8 @@ _RUN_TABLE = re.compile(r"\s{1,8}train_loss\s{2,60}=\s")
 # The result of a validation, by which ImageNet's scripts end it:  *   Acc@1 0.125 Acc@5 0.484
 _RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGNORECASE)
 _MINUS = re.compile(r"\u2212(?=[\d.])")
+# How C on Windows prints what is not a number: 1.#IND, 1.#INF
+_NOT_FINITE = re.compile(r"(?<![\w.])([-+]?)1\.#(?:(INF)|IND|[QS]NAN)0{0,8}(?![\w.])")
 # Python's 1_000 for 1,000
 _UNDERSCORES = re.compile(r"(?<![\w.])\d{1,3}(?:_\d{3}){1,4}(?![\w.])")
 # step 1.2k/10k, iter: 900/10k, "step": "10k"
@@ -244,8 +248,12 @@ _WRAPPED = re.compile(
 )
 # Pairs in brackets: step 10 (loss=2.5, acc=0.3)
 _OPENED = re.compile(r"(?<!\w)\((?=[A-Za-z]\w{0,30}\s?[:=]\s?[-+\d.])")
-# The settings of a run: Namespace(lr=0.1, epochs=10)
-_SETTINGS = re.compile(r".{0,120}\b(?:Namespace|\w{0,40}(?:Args|Arguments|Config))\(\w")
+# The settings of a run: Namespace(lr=0.1, epochs=10), config: {'loss': 1.0, 'lr': 0.1}
+_SETTINGS = re.compile(
+    r".{0,120}\b(?:Namespace|\w{0,40}(?:Args|Arguments|Config))\(\w"
+    r"|[^{]{0,60}\b(?i:config(?:uration)?|cfg|args|arguments|h(?:yper-?)?param(?:eter)?s|settings|options|\w{0,20}weights)"
+    r"['\"]?\s?[:=]\s?\{"
+)
 # One comma may be a decimal point: a loss of 2,345.
 _ONE_COMMA = re.compile(r"[-+]?\d{1,3},\d{3}")
 _POINT_FOR_COMMA = re.compile(r"\d{1,3}\.\d{3}")
@@ -269,7 +277,7 @@ _NAMES = {
     "loss": "loss", "train_loss": "loss", "training_loss": "loss", "lm_loss": "loss", "total_loss": "loss",
     "loss_train": "loss", "train_loss_step": "loss", "reduced_train_loss": "loss", "loss_train_total": "loss",
     "losses_total_loss": "loss", "step_loss": "loss", "train_ce_loss": "loss", "train_crossentropyloss": "loss",
-    "avr_loss": "loss", "loss_step": "loss",
+    "avr_loss": "loss", "loss_step": "loss", "loss_total": "loss",
     "val_loss": "val_loss", "eval_loss": "val_loss", "valid_loss": "val_loss", "validation_loss": "val_loss",
     "loss_val": "val_loss", "loss_valid": "val_loss", "loss_validation": "val_loss", "loss_eval": "val_loss",
     "val_loss_epoch": "val_loss", "valid_loss_epoch": "val_loss", "validation_loss_epoch": "val_loss",
@@ -331,6 +339,7 @@ def recognise(line: str) -> Optional[Record]:
     if marian:
         return {"epoch": int(marian.group(1)), "step": int(marian.group(2)), "loss": _value(marian.group(3))}
     line = _EXAMPLES.sub("", _MINUS.sub("-", line))
+    line = _NOT_FINITE.sub(lambda found: f"{found[1]}inf" if found[2] else "nan", line)
     line = _UNDERSCORES.sub(lambda found: found.group().replace("_", ""), _WRAPPED.sub(r"\1", line))
     line = _DECIMAL_COMMA.sub(r"\1.\2", _ABBREVIATED.sub(_in_full, line))
     line = _GROUP.sub(_ungrouped, line)
@@ -624,8 +633,10 @@ def canonical(name: str) -> Tuple[str, str]:
     while len(words) > 1 and "_".join(words) not in _NAMES and words[0] in _BEFORE:
         words = words[1:]
     joined = "_".join(words)
-    known = _NAMES.get(joined) or _NAMES.get(joined.replace("/", "_"))
-    return known or re.sub(r"[^a-z0-9_]+", "_", joined).strip("_"), "ms" if in_ms else ""
+    plain = re.sub(r"[^a-z0-9_]+", "_", joined).strip("_")
+    # loss (train) as well
+    known = _NAMES.get(joined) or _NAMES.get(joined.replace("/", "_")) or _NAMES.get(plain.replace("__", "_"))
+    return known or plain, "ms" if in_ms else ""
 
 
 def _value(text: str) -> Value:

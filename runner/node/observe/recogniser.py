@@ -119,8 +119,8 @@ class Bars:
 
     def confirm(self, record: Record, line: str) -> None:
         """Note that the bars so far are those of the training, where a line has a loss or ends the training."""
-        shows = "loss" in record or "val_loss" in record or "train_runtime" in line
-        self._confirmed = self._confirmed or (shows and self.step is not None)
+        trained = not record.keys().isdisjoint(("loss", "val_loss")) or "train_runtime" in line
+        self._confirmed = self._confirmed or (trained and self.step is not None)
 
     def step_at(self, line: str) -> Optional[int]:
         """The step that the bar of the training shows in a line, None where it is not this bar or has gone back."""
@@ -274,8 +274,10 @@ _BARE = re.compile(
     r"(?:^|[\s:])\[?\s{0,8}(\d{1,12})\s?/\s{0,8}(\d{1,12})\]?\s{0,4}[|,:-]?\s{0,4}(?:train(?:ing)?[_ ])?loss\b",
     re.IGNORECASE,
 )
-# OLMo and Composer write a step, and its values below it: [step=10/739328,epoch=0], [batch=10/4800]:
+# OLMo and Composer write a step, and its values below it: [step=10/739328,epoch=0], [batch=10/4800]:, and with the
+# batch of an epoch [epoch=1][batch=10/100]:
 _ABOVE = re.compile(r"\[(?:step|batch)=(\d{1,12})(?:/(\d{1,12}))?(?:,[^\]]{0,80})?\]:?\s*$")
+_EPOCH_ABOVE = re.compile(r"\[epoch=(\d{1,6})(?:/\d{1,6})?\]\[batch=")
 # The same by Coqui: --> STEP: 24/406 -- GLOBAL_STEP: 25, and others: Step 10:
 _STEP_ABOVE = re.compile(
     r"(?:^|[\s\[-])(?:global[_ ])?(?:step|iteration)\s?[:=#]?\s?(\d{1,12})(?:\s?/\s?(\d{1,12}))?\]?:?\s*$",
@@ -283,10 +285,14 @@ _STEP_ABOVE = re.compile(
 )
 # A line that says of those below it, which are indented further, that they are of a validation.
 _VALIDATION_BELOW = re.compile(
-    r"(\s{0,40})[\W_]{0,40}(?:(?:running|starting) )?(?:validation|validating|evaluation|evaluating|eval|valid)\b"
-    r"[\W_]{0,40}$",
+    r"(\s{0,40})[\W_]{0,40}(?:(?:running|starting) )?(?:validation|validating|evaluation|evaluating|eval|valid|testing"
+    r"|test)(?: results?| metrics)?\b[\W_]{0,40}$",
     re.IGNORECASE,
 )
+# The same as a rule: === Evaluation ===. Its results may stand below it, on the same level.
+_RULED = re.compile(r"\s{0,40}([-=*#])\1{2,60} ?[^\W_].{0,80}[^\W_] ?\1{2,60}\s*$")
+_RESULTS_BELOW = 3
+"""Lines below it, of those that may hold metrics, in which its loss stands."""
 # Colours and cursor moves; titles and links (OSC), whose addresses hold names and numbers of their own.
 _ESCAPES = re.compile(
     r"\x1b\[[0-9;:?]{0,40}[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>78]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)"
@@ -317,7 +323,7 @@ def may_tell(line: bytes) -> bool:
     lower = line.lower()
     if any(hint in lower for hint in HINTS) or line.rstrip()[-2:].strip(b" ,:") in (b"{", b"}"):
         return True
-    return bool(_ROW_OF_TABLE.match(line))
+    return bool(_ROW_OF_TABLE.match(line)) or line.lstrip()[:3] in (b"===", b"---", b"***", b"###")
 
 
 def shows_bar(tail: bytes) -> bool:
@@ -350,6 +356,8 @@ class Recogniser:
         """Whether a line had an iteration and a step: then a lone iteration is not a step."""
         self._validates: Optional[int] = None
         """The indentation of the line that began a validation, None outside of one."""
+        self._results = 0
+        """Lines below the heading of a validation in which its loss may stand without being indented."""
         self._above: Record = {}
         """The step of the values below it."""
         self._bare: Optional[Tuple[int, int, int]] = None
@@ -369,6 +377,7 @@ class Recogniser:
         text = _text(line)
         record = self._bars.recognise(text)
         if record is not None:
+            self._results = 0 if "loss" in record else self._results
             return record
         record = None if self._is_reported(text) else self._table.recognise(text) or recognise(text)
         above = (_ABOVE.search(text) or _STEP_ABOVE.search(text)) if record is None else None
@@ -376,6 +385,9 @@ class Recogniser:
         if above:
             self._above = {}
             put(self._above, "step", *above.groups())
+            epoch = _EPOCH_ABOVE.search(text)
+            if epoch:
+                put(self._above, "epoch", epoch.group(1))
         self._bars.confirm(record or {}, text)
         if record is None:
             return None
@@ -395,6 +407,8 @@ class Recogniser:
             self._count_bare(record, text)
         if "step" in record:
             self._count_on(record, text)
+            if "epoch" in self._above:
+                record.pop("steps", None)  # those of an epoch
         elif self._bars.step is not None:
             ahead = self._bars.step_at(_text(following))
             record["step"] = self._bars.step if ahead is None else ahead
@@ -405,15 +419,25 @@ class Recogniser:
         """A record with what a line above it says."""
         if not text[:1].isspace():
             self._above = {}
-        if self._validates is not None and "loss" in record and "val_loss" not in record:
+        counted = not record.keys().isdisjoint(("step", "epoch", "lr", "grad_norm", "step_time"))
+        below = self._results and not counted and "train" not in text.lower()
+        if below and "loss" in record:
+            self._results = 0  # it has one
+        if (self._validates is not None or below) and "loss" in record and "val_loss" not in record:
             rest = {name: value for name, value in record.items() if name not in ("loss", "step", "steps")}
             return {"val_loss": record["loss"], **rest}  # a step is that of the validation's own batches
         return record if "step" in record else {**record, **self._above}
 
     def _note_validation(self, text: str) -> None:
+        if not any(map(str.isalnum, text)):
+            return  # a rule below a heading
         heading = _VALIDATION_BELOW.match(text)
+        self._results = max(0, self._results - 1)
         if heading:
             self._validates = len(heading.group(1))
+            self._results = _RESULTS_BELOW if _RULED.match(text) else 0
+        elif _RULED.match(text):
+            self._results = 0
         elif self._validates is not None and len(text) - len(text.lstrip()) <= self._validates:
             self._validates = None
 
