@@ -36,7 +36,16 @@ from disttui.runner.protocol.objects import DamagedError, Store, write_tree
 from disttui.runner.runs.notes import CodeKept
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.remote import stream_all, together
-from disttui.runner.sync.collect import Collected, GitState, Omitted, Wanted, collect, git_state, omission_lines
+from disttui.runner.sync.collect import (
+    Collected,
+    GitState,
+    Omitted,
+    Wanted,
+    collect,
+    git_state,
+    omission_lines,
+    pointer_lines,
+)
 from disttui.runner.sync.transfer import TreeParcel, send
 from disttui.runner.text.masking import masked
 from disttui.runner.user.folders import user_folder
@@ -86,6 +95,8 @@ class RunCode:
     """Whether it is that of an earlier run, whatever the folder has now."""
     new: tuple[tuple[str, int], ...] = ()
     """Names and bytes of objects that this machine's store did not have before."""
+    pointers: tuple[str, ...] = ()
+    """Paths of files that Git LFS has not fetched."""
 
 
 def collect_code(
@@ -114,7 +125,7 @@ def collect_code(
     _check_script(profile, found)
     return RunCode(
         found.folder, found.sha256, found.manifest, len(found.entries), found.size, found.omitted, git.result(),
-        new=found.new,
+        new=found.new, pointers=found.pointers,
     )  # fmt: skip
 
 
@@ -438,6 +449,8 @@ class _Staging:
         found = collect(wanted, self._store, cache, lambda text: self._tell(0, "data", text))
         for line in omission_lines(found.omitted):
             self._tell(0, "data", f"not sent: {line}")
+        for line in pointer_lines(found.pointers):
+            self._tell(0, "data", line)
         if not found.entries:
             raise InputError("there are no files in it", cure, place=printable(str(path)))
         if not single and self._data.sha256:

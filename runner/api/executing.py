@@ -29,7 +29,7 @@ _SILENCE = 0.5
 _RUN = (
     'exec sh -c \'read -r line; exec 3<&0; {{ read -r stop <&3 || exit; trap "" TERM; for round in 1 2 3 4 5; do '
     "for file in $(grep -ls DISTTUI_EXEC=$1 /proc/[0-9]*/environ); do pid=${{file#/proc/}}; kill -9 ${{pid%/*}}; "
-    'done; done; kill -9 -$$; }} >/dev/null 2>&1 & DISTTUI_EXEC=$1 sh -c "$line" 2>&1 </dev/null 3<&-; code=$?; '
+    'done; done; kill -9 -$$; }} >/dev/null 2>&1 & DISTTUI_EXEC=$1 sh -c -- "$line" 2>&1 </dev/null 3<&-; code=$?; '
     "exec 2>/dev/null; kill $!; exit $code' sh {token}"
 )
 """Runs the first line of its input, and kills all that this has started at a second one: also what is in a session of
@@ -37,6 +37,9 @@ its own, or has lost its parent.
 
 The line arrives by standard input: login shells read the same words in different ways.
 """
+_ACTIVATED = (
+    'eval "$1" || { code=$?; echo "disttui: activate ended with status $code" >&2; exit $code; }; exec sh -c -- "$2"'
+)
 _AHEAD = 64
 """Pieces of output that wait to be printed; beyond them, commands wait on their hosts."""
 
@@ -158,9 +161,7 @@ def _run(
         connection = viewer.connector(place.ssh_config).connect(place.host.endpoint)
         try:
             stream = connection.run(_RUN.format(token=token))
-            steps = [f"cd {_folder(place.folder)}"] if place.folder else []
-            script = " && ".join([*steps, *([f"{{ {place.activate}; }}"] if place.activate else []), f"{{ {line}; }}"])
-            stream.write(f"{script}\n".encode())
+            stream.write(f"{_script(place, line)}\n".encode())
             while not over.is_set():
                 try:
                     data = stream.read(65536, _SILENCE)
@@ -182,6 +183,15 @@ def _run(
     except (OSError, ConnectionError) as error:
         lost = HostError(name, f"the connection was lost: {error}", "The command may still be running there.")
         heard.put(ExecEnded(name, 1, lost))
+
+
+def _script(place: ExecPlace, line: str) -> str:
+    """The line in the place's folder and after its `activate`, which is for bash, as one line for sh."""
+    steps = [f"cd {_folder(place.folder)} || exit"] if place.folder else []
+    if place.activate:
+        activate = place.activate.replace("\\", "\\\\").replace("\n", "\\n")
+        line = f'exec bash -c {shlex.quote(_ACTIVATED)} sh "$(printf %b {shlex.quote(activate)})" {shlex.quote(line)}'
+    return "; ".join([*steps, line])  # as it is, at the end: it may end in `;`, in `&` or in a comment
 
 
 def _folder(path: str) -> str:

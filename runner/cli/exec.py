@@ -51,9 +51,9 @@ def exec_(ctx: click.Context, targets: tuple[str, ...], trust_profile: bool) -> 
     """Run a command on all hosts at the same time.
 
     Every line is printed with its host. A PROFILE's command runs in its working folder (with `job.sync`, in the home),
-    after its `activate`; a RUN is one that is known here, such as @latest. One word after -- is a line for sh, several
-    are passed unchanged. The exit code is the highest of all hosts; a host that cannot be reached counts as 1. Ctrl-C
-    kills the command everywhere.
+    after its `activate`; one for the hosts of a RUN that is known here, such as @latest, in the home. It gets no input.
+    One word after -- is a line for sh, several are passed unchanged. The exit code is the highest of all hosts; a host
+    that cannot be reached counts as 1. Ctrl-C kills the command everywhere.
     """
     from disttui.runner.api.executing import ExecEnded, execute
 

@@ -246,7 +246,7 @@ def _say_plan(planned: disttui.Planned, printer: Printer) -> None:
 
 def _say_code(code: disttui.RunCode, printer: Printer) -> None:
     """Print what is sent as the run's code, and what of its folder is not."""
-    from disttui.runner.sync.collect import omission_lines
+    from disttui.runner.sync.collect import omission_lines, pointer_lines
 
     changed = " and uncommitted changes" if code.git.diff else ""
     at = f", commit {code.git.commit[:12]}{changed}" if code.git.commit else ""
@@ -254,6 +254,8 @@ def _say_code(code: disttui.RunCode, printer: Printer) -> None:
     printer.say(_line(None, f"code: {amount(code.files, 'file')}, {count(code.size)}B, {which}"))
     for line in omission_lines(code.omitted):
         printer.say(_line(None, f"not sent: {line}"))
+    for line in pointer_lines(code.pointers):
+        printer.say(_line(None, line))
 
 
 def _line(host: str | None, text: str) -> str:

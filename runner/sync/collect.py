@@ -49,12 +49,15 @@ _PRIVATE_KEY = re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----(\
 """With the line break behind it, also as in JSON: source code that looks for keys holds the words alone."""
 _HEAD = 1 << 16
 """Bytes of a file that are searched for a private key."""
+_POINTER, _LARGEST_POINTER = b"version https://git-lfs.github.com/spec/v1\n", 1024
+"""How the text begins that Git LFS has in place of a file that it has not fetched, and the most bytes of it."""
 _SETTLED = 2.0
 """Seconds: a file changed more recently may change again without a new time stamp, so it is read again next time."""
 _TRIES = 5
 """How often a file is read that changes while it is read."""
 _GIT_PATIENCE = 60.0
-_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
+_GIT = ("git", "-c", "core.fsmonitor=false")
+_NOT_ENTERED = re.compile(rb"^warning: could not open directory '(.+?)/?': (.+)$", re.MULTILINE)
 _LARGEST_CACHE = 256 << 20
 _PIECE = 1 << 20
 _PACE = 0.5
@@ -109,6 +112,8 @@ class Collected:
     omitted: tuple[Omitted, ...] = ()
     new: tuple[tuple[str, int], ...] = ()
     """Names and bytes of objects that the store did not have before: hosts lack them as well, most likely."""
+    pointers: tuple[str, ...] = ()
+    """Paths, as safe text, of files that Git LFS has not fetched: the tree has what they are replaced by."""
 
     @property
     def size(self) -> int:
@@ -140,19 +145,22 @@ def collect(wanted: Wanted, store: Store, cache: Path, tell: Callable[[str], Non
 
 def git_state(folder: Path) -> GitState:
     """The commit, branch and uncommitted changes of a folder; empty where git does not answer."""
-    if _repository(folder) is None:
-        return GitState()
     try:
+        folder = folder.expanduser().resolve()
+        if _repository(folder) is None:
+            return GitState()
         commit = _git(folder, "rev-parse", "--verify", "HEAD").decode("ascii", "replace").strip()
-        with suppress(InputError):
+        branch = ""
+        with suppress(InputError):  # the head may be detached
             branch = _git(folder, "symbolic-ref", "--short", "-q", "HEAD").decode("utf-8", "replace").strip()[:200]
+        with suppress(InputError):
             diff = _git(folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD", "--", ".")
             names = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".").split(b"\0")
             text = diff.decode("utf-8", "replace")
             untracked = tuple(name.decode("utf-8", "replace")[:1000] for name in names if name)[:CODE_UNTRACKED]
             return GitState(commit, branch, text[:CODE_DIFF], len(text) > CODE_DIFF, untracked)
-        return GitState(commit)
-    except (InputError, OSError):
+        return GitState(commit, branch)
+    except (InputError, OSError, RuntimeError):
         return GitState()
 
 
@@ -162,6 +170,7 @@ class _Known(NamedTuple):
     status: tuple[int, ...]
     sha256: str
     secret: bool
+    pointer: bool
 
 
 class _Collector:
@@ -185,6 +194,7 @@ class _Collector:
         self._leftovers = Patterns(_LEFTOVERS)
         self._leftover_folders: dict[bytes, tuple[bytes, str] | None] = {}
         self._omitted: dict[str, Omitted] = {}
+        self._pointers: list[str] = []
         self._real: dict[bytes, bool] = {}
         self._listed_as: dict[bytes, os.stat_result] = {}
         """What the listing has seen of each file, until that is used."""
@@ -203,7 +213,8 @@ class _Collector:
             self._store.add(manifest)
             self._store.tidy({name, *tree.objects(entries)})
         new = tuple(self._new.items())
-        return Collected(self._wanted.folder, name, manifest, entries, tuple(self._omitted.values()), new)
+        omitted, pointers = tuple(self._omitted.values()), tuple(sorted(self._pointers))
+        return Collected(self._wanted.folder, name, manifest, entries, omitted, new, pointers)
 
     def _read_unread(self) -> list[tree.Entry | None]:
         """The entries of files that are not known, read side by side: that is hashing and writing, not Python."""
@@ -244,9 +255,10 @@ class _Collector:
             inside = todo.pop()
             folder = Path(os.fsdecode(os.path.join(self._folder, inside)))
             with ThreadPoolExecutor(2, "git") as pool:
-                listing = pool.submit(_git, folder, "ls-files", "-c", "-o", "--exclude-standard", "-t", "-z")
+                listing = pool.submit(_run_git, folder, "ls-files", "-c", "-o", "--exclude-standard", "-t", "-z")
                 leaving = pool.submit(_git, folder, "ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
-            for line in listing.result().split(b"\0"):
+            self._note_not_entered(folder, listing.result().stderr)
+            for line in listing.result().stdout.split(b"\0"):
                 state, _, name = line.partition(b" ")
                 path = inside + name.rstrip(b"/")
                 if state == b"?" and (leftover := self._leftover(path, folder=name.endswith(b"/"))):
@@ -256,6 +268,10 @@ class _Collector:
                 # Git still tracks files that have been deleted, and those in whose folder's place there is a link now.
                 try:
                     seen = os.lstat(full)
+                except PermissionError:
+                    if self._exclude.matching_any_part(os.fsdecode(path)) is None:
+                        raise
+                    continue
                 except OSError:
                     continue
                 if not name or not self._is_real(full.rpartition(b"/")[0]):
@@ -270,6 +286,14 @@ class _Collector:
             ignored.update(inside + name for name in leaving.result().split(b"\0") if name)
         # Where git ignores the folder itself, it is carried as one without git.
         return found | set(self._included_of(ignored)) if found else found
+
+    def _note_not_entered(self, folder: Path, warnings: bytes) -> None:
+        """Note the folders that git could not read; it names them from the top of the repository."""
+        for path, why in _NOT_ENTERED.findall(warnings):
+            full = os.path.join(os.fsencode(_repository(folder) or folder), path)
+            inside = os.path.relpath(full, self._folder)
+            if self._exclude.matching_any_part(os.fsdecode(inside + b"/x")) is None:
+                self._omit(inside + b"/", f"cannot be read: {why.decode('utf-8', 'replace')}")
 
     def _included_of(self, ignored: Iterable[bytes]) -> Iterator[bytes]:
         """The files that job.sync.include names of those that git ignores; the others are noted."""
@@ -373,6 +397,8 @@ class _Collector:
                 return None  # deleted a moment ago, or yet to be read
             known, size = content
             if included or not known.secret:
+                if known.pointer:
+                    self._pointers.append(printable(name))
                 return tree.Entry(path, "x" if seen.st_mode & 0o100 else "f", size, known.sha256)
             why, secret = "holds a private key", True
         self._omit(path, why, seen.st_size if stat.S_ISREG(seen.st_mode) else None, secret=secret)
@@ -438,17 +464,18 @@ class _Collector:
             if not stat.S_ISREG(before.st_mode):
                 return None
             size = 0
-            secret = False
+            secret = pointer = False
             while size <= before.st_size and (data := file.read(_PIECE)):
                 if not size:
                     secret = bool(_PRIVATE_KEY.search(data[:_HEAD]))
+                    pointer = before.st_size <= _LARGEST_POINTER and data.startswith(_POINTER)
                 size += len(data)
                 writer.write(data)
                 self._progress(len(data))
             after = os.fstat(descriptor)
             if _status(before) != _status(after) or size != after.st_size:
                 return None
-            known = _Known(_status(after), writer.done(), secret)
+            known = _Known(_status(after), writer.done(), secret, pointer)
             if writer.new:
                 self._new[known.sha256] = size
             return known, after
@@ -489,11 +516,16 @@ def _repository(folder: Path) -> Path | None:
 
 def _git(folder: Path, *words: str) -> bytes:
     """The output of a git command. Raises InputError when it fails."""
+    return _run_git(folder, *words).stdout
+
+
+def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Both streams of a git command. Raises InputError when it fails."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
-            [*_GIT, *words], cwd=folder, env={**env, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, capture_output=True,
-            timeout=_GIT_PATIENCE, check=False,
+            [*_GIT, *words], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_PATIENCE,
+            env={**env, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}, check=False,
         )  # fmt: skip
     except FileNotFoundError:
         raise InputError(
@@ -503,13 +535,14 @@ def _git(folder: Path, *words: str) -> bytes:
         raise InputError(f"git gave no answer in {_GIT_PATIENCE:.0f} s", place=str(folder)) from None
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
+        said = [line for line in said if line.startswith("fatal:")] or said  # warnings may come before
         what = f"git {words[0]} failed: {printable(said[0][:300])}"
         cure = "Repair the repository, or move its .git away to send the folder without git."
-        if "dubious ownership" in said[0]:
+        if re.search("dubious ownership|unsafe repository", said[0]):
             owned = shlex.quote(str(_repository(folder)))
             cure = f"If you trust its owner: git config --global --add safe.directory {owned}"
         raise InputError(what, cure, place=str(folder))
-    return done.stdout
+    return done
 
 
 def _kind(mode: int) -> str:
@@ -525,7 +558,7 @@ def _load(path: Path) -> dict[str, _Known]:
     """The hashes of an earlier time; none where they cannot be read."""
     try:
         data = json.loads(private.read(path, _LARGEST_CACHE)[0])
-        return {name: _Known(tuple(status), sha256, secret) for name, (status, sha256, secret) in data.items()}
+        return {name: _Known(tuple(status), *rest) for name, (status, *rest) in data.items()}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
 
@@ -548,6 +581,13 @@ def omission_lines(omitted: Sequence[Omitted], shown: int = 20) -> list[str]:
         named = [*ignored[:_NAMED], *([f"and {more:,} more"] if (more := len(ignored) - _NAMED) > 0 else [])]
         lines.append(f"{_BY_GIT}, but job.sync.include can name it: {', '.join(named)}")
     return lines
+
+
+def pointer_lines(pointers: Sequence[str]) -> list[str]:
+    """A warning about files that Git LFS has not fetched; empty if there are none."""
+    named = [*pointers[:_NAMED], *([f"and {more:,} more"] if (more := len(pointers) - _NAMED) > 0 else [])]
+    what = "sent as pointers of Git LFS, which the job reads in place of the files (to fetch them: git lfs pull)"
+    return [f"{what}: {', '.join(named)}"] if pointers else []
 
 
 def _sized(one: Omitted) -> str:

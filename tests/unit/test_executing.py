@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import signal
 import threading
 from itertools import count
@@ -96,6 +97,37 @@ def test_what_has_left_its_parent_is_killed_as_well(line: str) -> None:
     child = int(next(lines).text)
     lines.close()
     wait_gone(child)
+
+
+def heard(place: ExecPlace, *command: str) -> list[str]:
+    """What a command prints on this machine, and its exit code."""
+    found = execute(Here(), [place], command)  # type: ignore[arg-type]
+    return [str(one.code) if isinstance(one, ExecEnded) else one.text for one in found]
+
+
+@pytest.mark.parametrize("line", ["echo up;", "echo up # as it says", "sleep 0 & echo up; true &"])
+def test_a_line_may_end_as_in_a_shell(line: str) -> None:
+    assert heard(ExecPlace(parse_host("local"), "/"), line) == ["up", "0"]
+
+
+@pytest.mark.parametrize("activate", ["source ./'my env' x", "X=x\n[[ $X == x ]] &&\n  WHAT='a\\nb'\nexport WHAT\n"])
+def test_activate_is_for_bash_as_in_a_run(activate: str, tmp_path: Path) -> None:
+    (tmp_path / "my env").write_text("export WHAT='a\\nb'\n")
+    place = ExecPlace(parse_host("local"), str(tmp_path), activate)
+    assert heard(place, "printenv WHAT; exit 3;") == ["a\\nb", "3"]
+    assert heard(place, "printf", "<%s>", "c'd", "$HOME") == ["<c'd><$HOME>", "0"]
+
+
+@pytest.mark.parametrize("activate", ["", "true"])
+def test_a_line_may_begin_with_a_dash(activate: str) -> None:
+    said, code = heard(ExecPlace(parse_host("local"), activate=activate), "-x")
+    assert re.search("-x: (command )?not found$", said) and code == "127"
+
+
+def test_a_command_does_not_run_where_activate_fails() -> None:
+    place = ExecPlace(parse_host("local"), "/", "(exit 4)")
+    assert heard(place, "echo up") == ["disttui: activate ended with status 4", "4"]
+    assert heard(ExecPlace(parse_host("local"), "/none"), "echo up")[-1:] != ["0"]
 
 
 def test_what_stays_in_the_background_survives_the_end_of_its_command() -> None:

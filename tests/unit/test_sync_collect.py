@@ -322,6 +322,47 @@ def test_the_state_of_git_has_commit_branch_and_changes(folder: Folder) -> None:
     assert "+two" in found.diff and not found.cut
 
 
+def test_the_state_of_git_is_that_of_the_folder_itself(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("sub/deep/a.py")
+    folder.git("init", "-q")
+    folder.git("add", ".")
+    folder.git("commit", "-q", "-m", "x")
+    (tmp_path / "link").symlink_to(folder.path / "sub")
+    monkeypatch.chdir(folder.path / "sub/deep")
+    commit = git_state(folder.path).commit
+    assert commit and [git_state(Path(one)).commit for one in (".", "..", str(tmp_path / "link"))] == [commit] * 3
+
+
+def test_the_state_of_a_detached_head_has_its_changes(folder: Folder) -> None:
+    folder.git("init", "-q")
+    folder.write("a.py", "one\n")
+    folder.git("add", ".")
+    folder.git("commit", "-q", "-m", "x")
+    folder.git("checkout", "-q", "--detach")
+    folder.write("a.py", "two\n")
+    folder.write("new.py")
+    found = git_state(folder.path)
+    assert len(found.commit) == 40 and found.branch == ""
+    assert "+two" in found.diff and found.untracked == ("new.py",)
+
+
+def test_pointers_of_git_lfs_are_named(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SETTLED", -3600.0)
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 123456789\n"
+    folder.write("weights.bin", pointer)
+    folder.write("notes.md", pointer + b"x" * 2000)
+    folder.write("train.py", b"# " + pointer)
+    assert [folder.collect(most=9000).pointers for _ in range(2)] == [("weights.bin",)] * 2, "also when it is known"
+    [line] = module.pointer_lines(("weights.bin",))
+    assert line.startswith("sent as pointers of Git LFS") and line.endswith("git lfs pull): weights.bin")
+    assert module.pointer_lines(()) == []
+    assert module.pointer_lines([str(number) for number in range(12)])[0].endswith(
+        ": 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, and 2 more"
+    )
+
+
 def test_the_store_refuses_and_removes_what_is_damaged(folder: Folder) -> None:
     name = folder.store.add(b"content")
     path = Path(folder.store.folder, name[:2], name[2:])

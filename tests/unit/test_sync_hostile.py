@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,68 @@ def test_a_repository_of_another_user_is_named_with_its_cure(
     with pytest.raises(InputError, match="dubious ownership") as caught:
         module.collect(Wanted(folder.path / "sub"), folder.store, folder.cache)
     assert caught.value.cure.endswith(f"git config --global --add safe.directory {folder.path}")
+
+
+def test_a_git_that_is_ten_years_old_answers(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.write("train.py")
+    commit(folder.path)
+    (tmp_path / "bin").mkdir()
+    refusing = (
+        f'#!/bin/sh\ncase $1 in --*) echo "Unknown option: $1" >&2; exit 129;; esac\nexec {shutil.which("git")} "$@"\n'
+    )
+    (tmp_path / "bin/git").write_text(refusing)
+    (tmp_path / "bin/git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    assert folder.names() == ["train.py"] and module.git_state(folder.path).commit
+
+
+@pytest.mark.parametrize(
+    "said", ["fatal: unsafe repository ('/x' is owned by someone else)", "fatal: detected dubious ownership"]
+)
+def test_the_error_of_git_is_found_behind_its_warnings(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    folder.git("init", "-q")
+    (tmp_path / "bin").mkdir()
+    warns = "warning: unable to access '/root/.config/git/attributes': Permission denied"
+    (tmp_path / "bin/git").write_text(f'#!/bin/sh\necho "{warns}" >&2; echo "{said}" >&2; exit 128\n')
+    (tmp_path / "bin/git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    with pytest.raises(InputError) as caught:
+        folder.collect()
+    assert caught.value.what == f"git ls-files failed: {said}"
+    assert caught.value.cure.endswith(f"--add safe.directory {folder.path}")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("tracked", [False, True])
+def test_a_folder_that_git_cannot_read_is_named(tracked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = Path(tempfile.mkdtemp(dir="/tmp"))  # another user can enter it
+    try:
+        made = Folder(base)
+        made.write("sub/train.py")
+        commit(made.path)
+        made.write("sub/data/x")
+        if tracked:
+            commit(made.path)
+        (made.path / "sub/data").chmod(0)
+        for path in (base, *base.rglob("*")):
+            os.chown(path, 12345, 12345)
+        made.path = made.path / "sub"
+        monkeypatch.setenv("HOME", str(base))
+        os.setresuid(12345, 12345, 0)
+        try:
+            if tracked:
+                with pytest.raises(InputError, match="data/x: cannot read it: Permission denied"):
+                    made.collect()
+                assert made.names(exclude=("data/",)) == ["train.py"]
+                return
+            assert omissions(made.collect()) == {"data/": "cannot be read: Permission denied"}
+            assert made.collect(exclude=("data/",)).omitted == ()
+        finally:
+            os.setresuid(0, 0, 0)
+    finally:
+        shutil.rmtree(base)
 
 
 def test_a_file_that_vanishes_while_it_is_read_is_not_part_of_the_tree(

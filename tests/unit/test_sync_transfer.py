@@ -266,6 +266,21 @@ def test_a_disk_without_inodes_is_named_and_the_next_attempt_continues(host: Hos
         subprocess.run(["umount", str(host.objects)], check=True)
 
 
+@pytest.mark.root
+def test_a_disk_of_runs_without_inodes_is_named(host: Host) -> None:
+    for number in range(40):
+        (host.folder / f"{number}.py").write_text(str(number))
+    runs = host.home / "runs"
+    runs.mkdir(0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=24,mode=0700", "tmpfs", str(runs)], check=True)
+    try:
+        with pytest.raises(HostError, match=r"No space left on device \(the disk of .* has no free inodes: all 24"):
+            host.send("a-1")
+        assert list(runs.glob("*/*")) == [], "no part of a copy is left"
+    finally:
+        subprocess.run(["umount", str(runs)], check=True)
+
+
 def test_hosts_with_one_home_get_each_object_once(host: Host, sent: list[transfer._Sent]) -> None:
     for number in range(20):
         (host.folder / f"{number}.py").write_text(str(number))
@@ -320,6 +335,15 @@ def test_the_code_goes_with_its_run(host: Host, tmp_path: Path) -> None:
     assert link.request("files", run="a-1", run_dir=RUN_DIR, node_rank=0)["files"] == []
     link.request("forget", run="a-1", run_dir=RUN_DIR, node_rank=0)
     assert not to.exists() and not inside.exists() and (host.folder / "a.py").exists()
+
+
+def test_code_whose_data_takes_hours_is_kept(host: Host) -> None:
+    (host.folder / "a.py").write_bytes(b"1")
+    code = host.send(f"a-{0:016x}")
+    past = code.stat().st_mtime - 8 * 3600
+    os.utime(code, (past, past))
+    host.send(f"a-{1:016x}")
+    assert code.exists()
 
 
 def test_code_of_runs_that_never_started_is_removed(host: Host) -> None:

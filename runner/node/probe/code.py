@@ -22,7 +22,7 @@ _SECONDS = 1.0
 _GIT_SECONDS = 3.0
 # Reads only, and starts no program of the repository's choice: no lock is taken, nothing fetched, no submodule entered.
 _GIT = (
-    *("env", "GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1", "git", "--no-optional-locks"),
+    *("env", "GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1", "GIT_OPTIONAL_LOCKS=0", "git"),
     *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"),
 )
 _SUBMODULES = "--ignore-submodules=dirty"

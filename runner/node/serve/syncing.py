@@ -134,6 +134,11 @@ def _place(
     except FileExistsError as error:
         what = f"{_text(error.filename)} clashes with another name: this disk takes them for the same"
         raise Problem(what, "rename one of them") from None
+    except OSError as error:
+        if full := fullness(parent):  # known only until what was written is removed
+            what = f"the files cannot be written: {error.strerror or error} ({full})"
+            raise Problem(what, "make room, or correct the folder") from None
+        raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
         shutil.rmtree(claim, ignore_errors=True)
@@ -368,8 +373,8 @@ def _sweep(run_dir: str, own: str) -> None:
                     continue
                 paths = [os.path.join(run.path, name) for name in os.listdir(run.path) if _CODE.fullmatch(name)]
                 newest = max((os.lstat(path).st_mtime for path in paths), default=now)
-                # Seconds after which the copy of a run that was never started is removed
-                if own in paths or now - newest < 3600.0 or len(paths) < len(os.listdir(run.path)):
+                # Seconds after which the copy of a run that was never started is removed: its data may come for hours
+                if own in paths or now - newest < 86400.0 or len(paths) < len(os.listdir(run.path)):
                     continue
                 for path in paths:
                     shutil.rmtree(path, ignore_errors=True)
