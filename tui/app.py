@@ -398,8 +398,10 @@ def start(
     read_only: bool = False,
     ssh_config: str | None = None,
     accept_new_host_keys: bool = False,
-) -> int:
-    """Run the app in this terminal until the user leaves it; return the exit code of the command.
+) -> tuple[int, First | None]:
+    """Run the app in this terminal until the user leaves it.
+
+    Returns the exit code of the command, and the run that was opened last.
 
     Args:
         first: The screen to open over the home screen.
@@ -421,4 +423,4 @@ def start(
         app.ended.set()
         for work in app.at_end:
             work()
-    return app.return_code or 0
+    return app.return_code or 0, app.router.shown

@@ -59,6 +59,8 @@ class Router:
         self._app = app
         self._environ = environ
         self._keys = keys
+        self.shown: First | None = None
+        """The run that was opened last."""
 
     def open_first(self, first: First) -> None:
         """Open the screen that a command asks for."""
@@ -75,6 +77,7 @@ class Router:
         Args:
             instead: The screen to replace, as soon as no other screen is over it.
         """
+        self.shown = First("run", (run_id,))
         self._open("run", run_id, instead=instead)
 
     def open_replay(self, run: str, playing: bool = False) -> None:
@@ -83,6 +86,7 @@ class Router:
         Args:
             playing: Play it from its beginning, instead of showing its end.
         """
+        self.shown = First("replay", (run,))
         self._open("replay", run, playing)
 
     def open_wizard(self, profile: Path | None = None, *, launch: bool = False) -> None:

@@ -134,9 +134,9 @@ def open_app(instead: str, first: tuple[Opener, tuple[Any, ...]] | None = None, 
     startup.unmask()
     config, accept = given("ssh_config"), bool(given("accept_new_host_keys"))
     screen = First(*first) if first else None
-    code = start(os.environ, first=screen, read_only=read_only, ssh_config=config, accept_new_host_keys=accept)
-    if screen and code == 0 and screen.kind in ("run", "replay"):
-        _say_run(str(screen.arguments[0]), "attach" if screen.kind == "run" else "runs replay")
+    code, shown = start(os.environ, first=screen, read_only=read_only, ssh_config=config, accept_new_host_keys=accept)
+    if shown and code == 0:
+        _say_run(str(shown.arguments[0]), "attach" if shown.kind == "run" else "runs replay")
     raise SystemExit(code)
 
 

@@ -47,12 +47,13 @@ class Signals(RunControl):
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """Catch SIGINT, SIGTERM and SIGHUP while the block runs."""
+        """Catch SIGINT, SIGTERM and SIGHUP while the block runs; nohup's SIGHUP stays ignored."""
         before = {number: signal.getsignal(number) for number in _CAUGHT}
         try:
             signal.signal(signal.SIGINT, self._stop)
             signal.signal(signal.SIGTERM, self._stop)
-            signal.signal(signal.SIGHUP, self._hang_up)
+            if before[signal.SIGHUP] != signal.SIG_IGN:
+                signal.signal(signal.SIGHUP, self._hang_up)
             yield
         finally:
             for number, handler in before.items():

@@ -186,6 +186,22 @@ def test_leaving_a_replay_prints_the_run_and_the_way_back(tmp_path: Path) -> Non
         assert f"→ disttui runs replay {short(run.run)}" in said
 
 
+def test_leaving_the_app_prints_the_run_that_was_opened_last(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+    [run] = [run for run in known_runs(kit.environ(tmp_path))[0] if run.summary()["state"] == "failed"]
+    with terminal(CLI, tmp_path) as shown:
+        shown.until(b"profiles")
+        shown.type(f"\x10{short(run.run)}".encode())
+        shown.until(b"run, failed")
+        shown.type(b"\r")
+        shown.until(b"lines")
+        shown.type(b"\x11")
+        assert shown.end() == 0
+        said = shown.seen[shown.seen.rfind(LEFT) :].decode()
+        assert f"{short(run.run)} failed" in said
+        assert f"→ disttui attach {short(run.run)}" in said
+
+
 @pytest.mark.tmux
 def test_ctrl_z_leads_back_to_the_shell_and_fg_to_the_app(tmp_path: Path) -> None:
     with tmux(tmp_path, ["bash", "--norc", "-i"], kit.environ(tmp_path)) as screen:

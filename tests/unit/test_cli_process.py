@@ -16,6 +16,7 @@ import pytest
 
 from disttui.runner.api import ending
 from disttui.runner.cli import app
+from disttui.runner.cli.signals import Signals
 from disttui.runner.errors import InputError
 from disttui.runner.runs import registry
 from disttui.runner.runs.store import mirrors_folder
@@ -251,6 +252,17 @@ def test_a_closed_terminal_gives_back_what_a_lease_of_several_hosts_has_taken(
             assert child.wait(60) == 130
             taken.close()
     assert not [*leases_of_the_tests.iterdir()]
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
+def test_a_hang_up_that_nohup_ignores_ends_no_following(handler: signal.Handlers) -> None:
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        with Signals().caught():
+            assert (signal.getsignal(signal.SIGHUP) == signal.SIG_IGN) == (handler == signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGHUP) == handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
