@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.events import Paste
 from textual.pilot import Pilot
 
 from disttui.runner.api import preparing
@@ -110,7 +111,7 @@ async def walk(pilot: Pilot[None], opened: WizardScreen, names: Sequence[str], s
     """Type hosts and go on to a step, counted from 1."""
     opened.query_one("#names").focus()
     await pilot.pause()
-    await type_text(pilot, " ".join(names))
+    pilot.app.post_message(Paste(" ".join(names)))
     if names:
         await pilot.press("enter")
     await pilot.pause()
