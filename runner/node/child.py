@@ -1,4 +1,4 @@
-"""Runs commands and functions with a time limit: one that does not end in time is not waited for."""
+"""Run commands and functions with a time limit, without waiting for those that exceed it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ask(argv: Sequence[str], limit: float, cwd: str = "/", env: Optional[Mapping
 
 
 def _read(child: subprocess.Popen[bytes], texts: Dict[int, bytearray], deadline: float) -> bool:
-    """Collect output until the child has ended (True), or is to be killed."""
+    """Collect output; True when the child has ended, False when it must be killed."""
     with selectors.DefaultSelector() as selector:
         for pipe in texts:
             os.set_blocking(pipe, False)
@@ -95,8 +95,8 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 def together(tasks: Mapping[str, Callable[[], Any]], limit: float) -> Dict[str, Any]:
     """Run every task in a thread of its own and return the results by name.
 
-    The result of a task that raised is its exception, that of one that did not end within `limit` seconds a
-    TimeoutError: its thread (a dead NFS server, a silent DNS) is abandoned, and does not keep the program from ending.
+    A task that raised has its exception as its result, one that did not end within `limit` seconds a TimeoutError; the
+    thread of the latter (a dead NFS server, a silent DNS) is abandoned and does not keep the program from ending.
     """
     results: Dict[str, Any] = {}
 

@@ -9,7 +9,7 @@ _MIB = 1 << 20
 
 
 class Room(NamedTuple):
-    """What is left of a file system for this user; `inodes_total` is 0 where it has no fixed number of them."""
+    """Free space of a file system for this user; `inodes_total` is 0 if it has no fixed number of inodes."""
 
     free: int
     total: int
@@ -18,7 +18,7 @@ class Room(NamedTuple):
 
 
 def room(path: str) -> Room:
-    """Look at the file system that `path` is on. Raises OSError."""
+    """Return the free space on the file system of `path`. Raises OSError."""
     seen = os.statvfs(path)
     root = os.geteuid() == 0  # only root may use the reserved blocks
     free, inodes = (seen.f_bfree, seen.f_ffree) if root else (seen.f_bavail, seen.f_favail)
@@ -26,20 +26,20 @@ def room(path: str) -> Room:
 
 
 def fullness(path: str) -> str:
-    """Say in what way the disk of `path` is full; empty where it is not, or nothing is known."""
+    """Describe how the disk of `path` is full; "" if it is not, or if that is unknown."""
     try:
         left = room(path)
     except OSError:
         return ""
     if left.inodes_total and not left.inodes_free:
-        return f"the disk of {path} has no free inodes: all {left.inodes_total:,} are in use"
+        return f"the disk of {path} has no free inodes ({left.inodes_total:,} in use)"
     if left.total and left.free < (64 * 1024):
         return f"the disk of {path} is full: {left.free // 1024} KiB free of {left.total // _MIB:,} MiB"
     return ""
 
 
 def read_text(path: str) -> str:
-    """The text of a file (1 MiB at most), empty where it cannot be read."""
+    """The text of a file (1 MiB at most), or "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(1 << 20)

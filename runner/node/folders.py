@@ -1,10 +1,10 @@
 """Folders in which only this user and root can replace an entry.
 
-A path is safe when every folder on the way to it belongs to root or to this user, and no other user can write in it. In
-one that all may write in (/tmp) the sticky bit keeps an entry for its owner. sshd asks the same of authorized_keys.
+A path is safe if every folder above it belongs to root or this user and no other user can write to it. In a folder that
+everyone may write to (/tmp), the sticky bit protects each owner's entries. sshd checks authorized_keys the same way.
 Others cannot change a path that has passed this check: from then on names are as good as descriptors.
 
-The loader runs this file before the node program is there: it imports nothing of ours.
+The loader runs this file before the node program is available, so it imports nothing of ours.
 """
 
 import errno
@@ -16,15 +16,15 @@ from typing import List
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _NAMED_USER, _NAMED_GROUP, _WRITE = 2, 8, 2
-"""Of an entry in an access control list (linux/posix_acl_xattr.h)."""
+"""Values in an access control list entry (linux/posix_acl_xattr.h)."""
 
 
 def weakness(path: str, make: bool = False) -> str:
-    """Say what would let another user replace the folder at `path` or a folder above it; empty where nothing does.
+    """Describe what would let another user replace `path` or a folder above it; "" if nothing does.
 
     Args:
         path: An absolute path.
-        make: Make what is missing, 0700. What comes below a weak folder is neither made nor looked at.
+        make: Create missing levels with mode 0700. Levels below a weak folder are neither created nor checked.
 
     Raises:
         OSError: A level is missing and must not be created, cannot be created, or is not a folder.
@@ -50,7 +50,7 @@ def weakness(path: str, make: bool = False) -> str:
 
 
 def foreign(path: str) -> str:
-    """Say why a folder is not this user's alone; empty where it is. Raises OSError where nothing is there."""
+    """Explain why a folder is not this user's alone; "" if it is. Raises OSError if it does not exist."""
     seen = os.lstat(path)
     if not stat.S_ISDIR(seen.st_mode):
         return "%s is not a folder" % path
@@ -62,7 +62,7 @@ def foreign(path: str) -> str:
 
 
 def user_name(uid: int) -> str:
-    """A user's name, `uid 1234` for one without."""
+    """A user's name, or `uid 1234` if it has none."""
     import pwd
 
     try:
@@ -96,14 +96,14 @@ def _weakness_of(path: str, seen: os.stat_result) -> str:
     if stat.S_ISLNK(mode) or mode & stat.S_ISVTX or not mode & _OTHERS_WRITE:
         return ""
     if mode & stat.S_IWOTH:
-        return "every user can write in %s, and it is not sticky" % path
+        return "every user can write to %s, which is not sticky" % path
     if not _is_ours(seen.st_gid):
-        return "the group %s can write in %s" % (_group_name(seen.st_gid), path)
-    return "an access control list lets others write in %s" % path if _is_shared_by_list(path) else ""
+        return "the group %s can write to %s" % (_group_name(seen.st_gid), path)
+    return "an access control list lets others write to %s" % path if _is_shared_by_list(path) else ""
 
 
 def _is_ours(gid: int) -> bool:
-    """Whether a group has no other member: root's, or the one of this user's name that many systems make."""
+    """Whether a group has no other members: root's, or the per-user group that many systems create."""
     import grp
     import pwd
 
@@ -116,7 +116,7 @@ def _is_ours(gid: int) -> bool:
 
 
 def _is_shared_by_list(path: str) -> bool:
-    """Whether a folder's access control list (acl(5)) lets users or groups write that it names, but for this user."""
+    """Whether a folder's access control list (acl(5)) grants write access to other users or groups."""
     if not hasattr(os, "getxattr"):
         return False
     try:
@@ -139,7 +139,7 @@ def _group_name(gid: int) -> str:
 
 
 def _nobody() -> int:
-    """The uid that the system's folders have in a user namespace without root (Apptainer); else root's."""
+    """The uid that owns system folders in a user namespace without root (Apptainer); otherwise root's."""
     if sys.platform != "linux":
         return 0
     try:

@@ -19,7 +19,7 @@ _AFTER_ACTIVATE = """
 case $? in 0) ;; *) echo "disttui: activate ended with status $?" >&2; exit 1 ;; esac
 exec "$@"
 """
-"""Where `activate` fails, the launcher must not start: in another environment the job may compute something else."""
+"""If `activate` fails, the launcher must not start: in another environment the job may compute something else."""
 
 
 class HostPart(NamedTuple):
@@ -31,7 +31,7 @@ class HostPart(NamedTuple):
     train_zip: str | None
     secrets: Secrets
     umask: int
-    """The login's, which the job inherits."""
+    """The login's umask, which the job inherits."""
 
     @property
     def run(self) -> str:
@@ -70,7 +70,7 @@ class HostPart(NamedTuple):
 
     @property
     def resume_from(self) -> str:
-        """The folder with the checkpoints of the run that this one continues; empty: it continues none."""
+        """The folder with the checkpoints of the run that this one continues; "" if it continues none."""
         return os.path.expanduser(self.spec.get("resume_from") or "")
 
     def resumes(self, attempt: int) -> bool:
@@ -88,9 +88,9 @@ class HostPart(NamedTuple):
         return os.path.join(self.run_dir, self.run, "checkpoints")
 
     def use_gpus(self, gpus: list[int]) -> None:
-        """Have the run use these GPUs of the host in place of those that it was queued with."""
+        """Use these GPUs of the host instead of those that the run was queued with."""
         spec, name = self.spec, "CUDA_VISIBLE_DEVICES"
-        if spec["env"].get(name) == ",".join(map(str, spec["gpus"] or ())):  # else the profile has its own
+        if spec["env"].get(name) == ",".join(map(str, spec["gpus"] or ())):  # otherwise the profile sets its own
             spec["env"][name] = ",".join(map(str, gpus))
         spec["gpus"] = gpus
 
@@ -109,7 +109,7 @@ class HostPart(NamedTuple):
         if kind == "builtin":
             kind, value = "script", self.train_zip or ""
         elif kind != "module":
-            value = os.path.expanduser(value)  # as the probe has looked for it
+            value = os.path.expanduser(value)  # as the probe does
         python = os.path.expanduser(spec["python"])
         launcher = [python, "-u", self.node_zip, self.launcher, *spec["launcher_args"]]
         around = [*self._container(attempt), *spec["wrap"]]
@@ -159,7 +159,7 @@ class HostPart(NamedTuple):
         }
 
     def environment(self, attempt: int) -> dict[bytes, bytes]:
-        """The launcher's environment: the login's, this run's, the profile's, each over the one before."""
+        """The launcher's environment: the login's, then this run's, then the profile's; later ones take precedence."""
         spec = self.spec
         own = self._own_variables(attempt)
         profile = {**spec["env"], **self.secrets.get("env", {})}
@@ -178,7 +178,7 @@ def _at_home(path: str) -> str:
 
 
 def environment_of(python: str) -> dict[str, str]:
-    """Variables by which programs of the environment of `python` are found; none for another interpreter."""
+    """Variables that let programs of `python`'s environment be found; empty for another interpreter."""
     if not ENVIRONMENT.search(python):
         return {}
     programs = os.path.dirname(python)

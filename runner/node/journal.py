@@ -54,12 +54,12 @@ def stamp() -> float:
 
 
 def note(text: str, level: Level = "warning") -> Note:
-    """A note for the story of the run, stamped now."""
+    """An event of kind `note`, stamped now."""
     return {"t": stamp(), "e": "note", "level": level, "text": text}
 
 
 def write_json(path: str, data: Any) -> None:
-    """Replace a file by `data` as JSON, in one step, readable by its owner alone. Raises OSError."""
+    """Replace a file atomically with `data` as JSON, readable by its owner only. Raises OSError."""
     parcel.place(path, json.dumps(data, separators=(",", ":")).encode())
 
 
@@ -72,7 +72,7 @@ def read_json(path: str, most: int = 8 << 20) -> Any:
 
 
 def read_object(path: str) -> dict[str, object]:
-    """The JSON object in a file; empty where `read_json` finds none. The job may have written anything there."""
+    """The JSON object in a file; empty if `read_json` finds none. The job may have written anything there."""
     found = read_json(path)
     return found if isinstance(found, dict) else {}
 
@@ -120,7 +120,7 @@ def write_exit(folder: str, data: Exit) -> None:
 
 
 def _make_way(path: str) -> None:
-    """Remove whatever is not a file: the supervisor could never replace a folder that its job has put there.
+    """Remove whatever is not a file: the supervisor could not replace a folder that its job has put there.
 
     Raises OSError.
     """
@@ -152,7 +152,7 @@ class Tail:
         except OSError:
             return []
         end = data.rfind(b"\n") + 1
-        # We write no line longer than the limit: skip it instead of stopping at it forever.
+        # We write no line longer than the limit: skip it instead of stopping there forever.
         self._offset += end if end else (len(data) if len(data) == 1 << 20 else 0)
         return data[:end].splitlines()
 

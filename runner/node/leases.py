@@ -1,10 +1,10 @@
 """Leases of this host and its GPUs: a file for each, which belongs to its user and is locked by a living process.
 
-The files lie in a sticky folder that everyone may write to, so no user can remove or change another's. Whose
-a lease is, the file's owner says, and not its text; that it still counts, its lock (a killed process leaves none). Two
-that take the same GPU cannot both get it: each writes its file first and then looks at all others, so the second sees
-the first. A lock on the folder lets starts do so one after the other; without it both may see each other, and neither
-gets it. Runs in line need no lock: of those that see each other only the first in line tries again.
+The files lie in a sticky folder that everyone may write to, so no user can remove or change another's. A lease belongs
+to the owner of its file, whatever its text says, and counts while it is locked (a killed process leaves no lock). Two
+that take the same GPU cannot both get it: each writes its file first and then checks all others, so the second sees the
+first. A lock on the folder makes starts take turns; without it both may see each other, and neither gets the GPU.
+Queued runs need no lock: of those that see each other, only the first in the queue tries again.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from . import folders, locks, procs
 from .problem import Problem
 
 VARIABLE = "DISTTUI_LEASES"
-"""Names another folder, for all users of a host alike."""
+"""Overrides the folder, which all users of a host must share."""
 PREFIX = "disttui-lease-"
 _SIZE = 4096
 """Bytes of a lease: one write, so that no reader sees half of it."""
 _MOST, _MOST_OF_ONE = 2000, 256
-"""Most files and most leases that count of one user: none can hide those of others."""
+"""Most files in all, and most valid leases per user, so that none can hide those of others."""
 _TURN = 3.0
 """Seconds to wait for the lock of the folder, which is held for milliseconds; another user may hold it forever."""
 
 
 class Taken(Problem):
-    """Others have what is wanted."""
+    """Others hold what was requested."""
 
     def __init__(self, leases: List[Lease], what: str, cure: str) -> None:
         super().__init__(what, cure)
@@ -56,7 +56,7 @@ class Taken(Problem):
 
 
 class Seen(NamedTuple):
-    """The leases that count, and what makes them incomplete; empty: nothing."""
+    """The leases that count, and why they are incomplete ("" if they are complete)."""
 
     leases: List[Lease]
     problem: str
@@ -69,10 +69,10 @@ class HeldLease:
         self.fd = fd
         self.path = path
         self.text = text
-        """What the file is to say; it may say something else after a `write` that failed."""
+        """The intended content of the file, which may differ after a `write` that failed."""
         self._unwritten = False
         self._wants = {name: text[name] for name in ("since", "gpus", "count")}
-        """What it says while it waits, where it does."""
+        """The request to restore when it goes back into the queue."""
 
     def write(self, text: LeaseText) -> None:
         """Replace the content. Raises OSError: `repair` tries again."""
@@ -82,9 +82,9 @@ class HeldLease:
         self._unwritten = False
 
     def repair(self) -> None:
-        """Let others see it as it is: write what could not be written, or a new file where it was removed.
+        """Make the lease visible to others: write what could not be written, or a new file if it was removed.
 
-        The warden has no part in a new file, which lasts as long as this process. Raises OSError.
+        The warden does not share a new file, which lasts as long as this process. Raises OSError.
         """
         if not self._is_there():
             new = _make(os.path.dirname(self.path), self.text)
@@ -94,7 +94,7 @@ class HeldLease:
             self.write(self.text)
 
     def take_turn(self, least: LeastRound = lambda uid: 0) -> bool:
-        """Turn a place in the queue into a lease; False: others have what it wants. Raises OSError: it still waits.
+        """Turn a place in the queue into a lease; False if others hold what it wants. Raises OSError if it still waits.
 
         Args:
             least: See `share`.
@@ -108,7 +108,7 @@ class HeldLease:
         try:
             self.write(cast("LeaseText", new))
             if not self._is_there():
-                raise FileNotFoundError(errno.ENOENT, "it was removed")
+                raise FileNotFoundError(errno.ENOENT, "the file was removed")
         except OSError:
             with contextlib.suppress(OSError):
                 self.wait()
@@ -123,11 +123,11 @@ class HeldLease:
         self.write(cast("LeaseText", {**self.text, **self._wants, "state": "waiting"}))
 
     def move(self, round_number: int, order: float) -> None:
-        """Take another place in the queue. Raises OSError."""
+        """Move to another place in the queue. Raises OSError."""
         self.write(cast("LeaseText", {**self.text, "round": round_number, "order": order}))
 
     def note_progress(self, step: object, steps: object) -> None:
-        """Let those who wait see how far the run is; values of a script, which may be anything. Never raises."""
+        """Show waiting users how far the run is. The values come from a script and may be anything. Never raises."""
         news = self._unwritten or step != self.text["step"]
         if self.fd >= 0 and news and is_whole(step, 1 << 53) and is_whole(steps, 1 << 53):
             with contextlib.suppress(OSError):
@@ -138,18 +138,18 @@ class HeldLease:
         os.set_inheritable(self.fd, False)
         pid, start = (warden["pid"], warden["start_time"]) if warden else (None, None)
         own = {**procs.identity(os.getpid()), "warden_pid": pid, "warden_start_time": start}
-        # The process before may have had its turn, or another place, since this one was started.
+        # The previous process may have had its turn, or moved in the queue, since this one was started.
         text = _decode(os.pread(self.fd, _SIZE, 0)) or self.text
         self.write(cast("LeaseText", {**text, **own}))
 
     def close(self) -> None:
-        """Leave it to the process that has inherited the descriptor."""
+        """Leave the lease to the process that has inherited the descriptor."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
     def release(self) -> None:
-        """Give it up. Never raises."""
+        """Release the lease. Never raises."""
         if self.fd < 0:
             return
         with contextlib.suppress(OSError):
@@ -160,7 +160,7 @@ class HeldLease:
         self.close()
 
     def _is_there(self) -> bool:
-        """Whether others see its file. Raises OSError."""
+        """Whether others see the lease's file. Raises OSError."""
         try:
             return os.path.samestat(os.fstat(self.fd), os.lstat(self.path))
         except FileNotFoundError:
@@ -168,28 +168,28 @@ class HeldLease:
 
 
 def folder() -> str:
-    """Where the leases of this host lie. Raises Problem where they could not be trusted there."""
+    """The folder with this host's leases. Raises Problem if leases could not be trusted there."""
     path = os.environ.get(VARIABLE) or "/var/tmp"
     try:
         weak = folders.weakness(os.path.abspath(path))
         mode = os.stat(path).st_mode
     except OSError as error:
         cure = f"ask root to create it: install -d -m 1777 {path}"
-        raise Problem(f"leases cannot be kept in {path}: {error.strerror}", cure) from None
+        raise Problem(f"cannot store leases in {path}: {error.strerror}", cure) from None
     if weak:
-        cure = "make root own it and all folders above it, and set the sticky bit on those that others can write to"
-        raise Problem(f"leases cannot be kept in {path}: {weak}", cure)
+        cure = "let root own it and its parents, and set the sticky bit on those that others can write"
+        raise Problem(f"cannot store leases in {path}: {weak}", cure)
     if mode & 0o1777 != 0o1777:
-        what = f"leases cannot be kept in {path}: not every user can write there and read what others wrote"
+        what = f"cannot store leases in {path}: not every user can read and write there"
         raise Problem(what, f"ask its owner to change that: chmod 1777 {path}")
     if locks.is_remote(path):
-        raise Problem(f"leases cannot be kept in {path}: it is on a file server, which several hosts may share",
-                      f"name a folder of this host in {VARIABLE}")  # fmt: skip
+        raise Problem(f"cannot store leases in {path}: it is on a file server, which hosts may share",
+                      f"set {VARIABLE} to a folder of this host")  # fmt: skip
     return path
 
 
 def look() -> Seen:
-    """All leases of this host that count, the oldest first."""
+    """All valid leases of this host, oldest first."""
     try:
         place = folder()
     except Problem as problem:
@@ -211,7 +211,7 @@ def new_text(run: str, node_rank: int, gpus: Optional[List[int]], by: str, **mor
 
 
 def printable(text: str) -> str:
-    """A text as a lease may hold it: one line, without control characters."""
+    """A text in the form that a lease may hold: one line, without control characters."""
     return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
 
 
@@ -219,26 +219,26 @@ def take(text: LeaseText, ignore: bool = False) -> HeldLease:
     """Take a lease.
 
     Args:
-        ignore: Take it although others have what it names.
+        ignore: Take it even if others hold what it names.
 
     Raises:
-        Taken: Others have what it names.
-        Problem: This host can keep no leases.
+        Taken: Others hold what it names.
+        Problem: This host cannot keep leases.
     """
     place = folder()
     if not _can_be_read(text):
-        cure = f"name {MOST_GPUS} GPUs at most, by numbers below {GPU_NUMBERS}, an earlier end, or a shorter note"
-        raise Problem("this is more than a lease can hold", cure)
+        cure = f"use at most {MOST_GPUS} GPUs with numbers below {GPU_NUMBERS}, an earlier end, or a shorter note"
+        raise Problem("this lease is too large", cure)
     wanted = len(text["gpus"] or ()) if text["count"] is None else text["count"]
     if text["quota"] is not None and wanted > text["quota"] and not ignore:
-        what = f"each user may have {text['quota']} GPUs of this host, and this run uses {wanted}"
+        what = f"this run uses {wanted} GPUs, but the host's `quota` is {text['quota']} per user"
         raise Taken([], what, "use fewer with `gpus`, or start anyway with --ignore-leases")
     with _turn(place):
-        # This user's leases that no longer count go first.
+        # Remove this user's expired leases first.
         now = time.time()
         for file in _files(_found(place)):
             if file.uid == os.getuid() and not _counts(file, now):
-                with contextlib.suppress(OSError):  # it is locked: it is being made
+                with contextlib.suppress(OSError):  # it is locked: another process is creating it
                     fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     os.unlink(file.path)
         try:
@@ -247,7 +247,7 @@ def take(text: LeaseText, ignore: bool = False) -> HeldLease:
             what = f"cannot create a lease in {place}: {error.strerror}"
             taken = [] if ignore else share(wish_of(text), _look(place, time.time()).leases).taken
             if taken:
-                raise Taken(taken, f"{holders(taken)}, and {what}", "ask them") from None
+                raise Taken(taken, f"{holders(taken)}; {what}", "ask them") from None
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise Problem(what, "free space there" if full else "check why you cannot create files there") from None
         try:
@@ -265,14 +265,14 @@ def wish_of(text: LeaseText) -> Wish:
 
 
 def release_by_hand(gpus: Optional[List[int]], name: Optional[str] = None) -> List[Lease]:
-    """Remove this user's leases by hand, or some GPUs from them; returns what was released.
+    """Release this user's manual leases, or some of their GPUs, and return what was released.
 
     Args:
-        gpus: Release these only; None: all. A lease of the whole host is not of single GPUs.
+        gpus: Release only these; None releases all. They do not match a lease of the whole host.
         name: Remove only the one whose file has this name.
 
     Raises:
-        Problem: This host can keep no leases, or the whole host is leased and GPUs of it are to be released.
+        Problem: This host cannot keep leases, or GPUs are to be released from a lease of the whole host.
     """
     place = folder()
     removed = []
@@ -296,15 +296,15 @@ def release_by_hand(gpus: Optional[List[int]], name: Optional[str] = None) -> Li
 
 
 def holders(leases: List[Lease]) -> str:
-    """Who has these leases, as a text: `alice's llama-7f3a holds GPUs 0, 1`."""
+    """The holders of these leases as a text: `alice's llama-7f3a holds GPUs 0, 1`."""
     now = time.time()
     return "; ".join(holder(lease, now) for lease in leases[:4]) + ("; and others" if len(leases) > 4 else "")
 
 
 def reason(wish: Wish, mine: Share) -> str:
-    """Why a wish is not granted; empty if it is."""
-    what = "GPUs" if wish.gpus else "runs on the CPUs"
-    quota = f"each user may have {wish.quota} {what} of this host: " if mine.by_quota else ""
+    """Why a request is not granted; "" if it is."""
+    what = "GPUs" if wish.gpus else "CPU runs"
+    quota = f"the `quota` of {wish.quota} {what} per user would be exceeded: " if mine.by_quota else ""
     return quota + holders(mine.taken)
 
 
@@ -312,7 +312,7 @@ def _refuse(place: str, text: LeaseText) -> None:
     wish = wish_of(text)
     mine = share(wish, _look(place, time.time()).leases)
     if mine.taken:
-        cure = "ask them, or take other GPUs"
+        cure = "ask them, or use other GPUs"
         if text["kind"] == "run":
             cure += ", wait with --when-free, or start anyway with --ignore-leases"
         raise Taken(mine.taken, reason(wish, mine), cure)
@@ -320,7 +320,7 @@ def _refuse(place: str, text: LeaseText) -> None:
 
 @contextlib.contextmanager
 def _turn(place: str) -> Iterator[None]:
-    """Hold the folder's lock for a block, where it can be had in time."""
+    """Hold the folder's lock for a block, if it can be acquired in time."""
     fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + _TURN
@@ -336,7 +336,7 @@ def _turn(place: str) -> Iterator[None]:
 
 
 def _make(place: str, text: LeaseText) -> HeldLease:
-    """Make a lease's file. Raises OSError."""
+    """Create a lease's file. Raises OSError."""
     while True:
         path = os.path.join(place, PREFIX + os.urandom(8).hex())
         # Others may open it once it is locked: until then they could lock it first.
@@ -349,7 +349,7 @@ def _make(place: str, text: LeaseText) -> HeldLease:
             if os.path.samestat(os.fstat(fd), os.lstat(path)):
                 return held
         except (BlockingIOError, FileNotFoundError):
-            pass  # another process of this user has taken it for one that no longer counts
+            pass  # another process of this user has removed it as expired
         except OSError:
             _remove(fd, path)
             raise
@@ -367,24 +367,24 @@ def _look(place: str, now: float) -> Seen:
     files = _found(place)
     for _, lease in _valid(files, now):
         of.setdefault(lease["uid"], []).append(lease)
-    for own in of.values():  # what is held, and the first in the queue, are never left out for others that wait
+    for own in of.values():  # never leave out active leases and the first in the queue in favour of waiting ones
         own.sort(key=lambda lease: (lease["state"] == "waiting", place_of(lease)))
     found = [lease for own in of.values() for lease in own[:_MOST_OF_ONE]]
     many = [folders.user_name(uid) for uid, own in of.items() if len(own) > _MOST_OF_ONE]
     have = f"{', '.join(many)} {'has' if len(many) == 1 else 'have'} more than {_MOST_OF_ONE} leases in {place}"
-    problem = f"{have}: the others are left out" if many else _crowd(place, files)
+    problem = f"{have}; the others are ignored" if many else _crowd(place, files)
     return Seen(sorted(found, key=lambda lease: (lease["since"], lease["run"])), problem)
 
 
 def _crowd(place: str, files: Dict[int, List[str]]) -> str:
-    """Users with so many files there that reading them takes long; empty: none."""
+    """Users with so many files there that reading them takes long; "" if there are none."""
     users = [folders.user_name(uid) for uid, of in files.items() if len(of) == _MOST]
     have = f"{', '.join(users)} {'has' if len(users) == 1 else 'have'} {_MOST} or more files in {place}"
-    return f"{have} that are named as leases are: each look at all leases takes longer" if users else ""
+    return f"{have} named like leases, which slows every reading of leases" if users else ""
 
 
 def _valid(files: Dict[int, List[str]], now: float) -> Iterator[Tuple[str, Lease]]:
-    names: Dict[int, str] = {}  # a directory server that is down takes its time for each
+    names: Dict[int, str] = {}  # looked up once each: a directory server that is down delays every lookup
     for file in _files(files):
         if file.text is not None and _counts(file, now):
             if file.uid not in names:
@@ -393,7 +393,7 @@ def _valid(files: Dict[int, List[str]], now: float) -> Iterator[Tuple[str, Lease
 
 
 class _File(NamedTuple):
-    """A file that may be a lease, open for reading while it is looked at."""
+    """A file that may be a lease, open for reading while it is examined."""
 
     path: str
     fd: int
@@ -419,7 +419,7 @@ def _files(files: Dict[int, List[str]]) -> Iterator[_File]:
 
 
 def _found(place: str) -> Dict[int, List[str]]:
-    """The user id → paths that may be leases, `_MOST` of them at most."""
+    """User id → paths that may be leases, `_MOST` of them at most."""
     found: Dict[int, List[str]] = {}
     seen: Set[Tuple[int, int]] = set()
     try:
@@ -430,7 +430,7 @@ def _found(place: str) -> Dict[int, List[str]]:
                 with contextlib.suppress(FileNotFoundError):
                     info = entry.stat(follow_symlinks=False)
                     of = found.setdefault(info.st_uid, [])
-                    # Further names that another user has given to a lease must not use up its owner's number.
+                    # Links that another user has made to a lease must not use up its owner's share.
                     if len(of) < _MOST and (info.st_dev, info.st_ino) not in seen:
                         seen.add((info.st_dev, info.st_ino))
                         of.append(entry.path)
@@ -447,7 +447,7 @@ def _is_same(path: str, other: str) -> bool:
 
 
 def _counts(file: _File, now: float) -> bool:
-    """Whether a lease counts: of a run, while its process lives and has it locked; by hand, until its end."""
+    """Whether a lease is valid: a run's while its process lives and holds the lock, a manual one until it expires."""
     text = file.text
     if text is None:
         return False
@@ -462,12 +462,12 @@ def _counts(file: _File, now: float) -> bool:
 
 
 def _may_live(text: LeaseText) -> bool:
-    """Whether a process of a locked lease may live: every user can lock a dead one's."""
+    """Whether the process of a locked lease may live: every user can lock a dead one's file."""
     if text["boot_id"] != procs.boot_id():
         return False
     if text["pid_namespace"] != procs.pid_namespace():
-        return True  # of a container: it cannot be seen from here
-    # The warden takes a killed supervisor's place, and needs a moment to write that.
+        return True  # it runs in a container and cannot be seen from here
+    # The warden takes the place of a killed supervisor, and needs a moment to record that.
     pairs = ((text["pid"], text["start_time"]), (text["warden_pid"], text["warden_start_time"]))
     return any(pid is not None and _may_be(pid, start) for pid, start in pairs)
 
@@ -491,7 +491,7 @@ def _encode(text: LeaseText) -> bytes:
 
 
 def _can_be_read(text: LeaseText) -> bool:
-    """Whether it counts once it is written."""
+    """Whether readers accept this text as a lease."""
     try:
         return _decode(_encode(text)) is not None
     except OSError:

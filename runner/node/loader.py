@@ -1,6 +1,6 @@
 """Receives the node program: the first thing that runs on a host, sent as one line and executed as `__main__`.
 
-See docs/formats.md, "The remote command and the loader". folders.py and parcel.py are sent in front of it.
+See docs/formats.md, "The remote command and the loader". folders.py and parcel.py are sent before it.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def cache_folder() -> str:
-    """A 0700 folder that no other user can have made or can replace: in the home, else where one can be made."""
+    """A 0700 folder that no other user can have created or can replace: in the home, $XDG_RUNTIME_DIR or /tmp."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     places = [os.path.expanduser("~/.cache/disttui")]
     if runtime:
@@ -43,9 +43,9 @@ def cache_folder() -> str:
 
 
 def with_bytecode(data: bytes, path: str) -> bytes:
-    """Add bytecode of this Python beside the sources, which other versions of Python still read.
+    """Add bytecode of this Python next to the sources, which other versions of Python still read.
 
-    Python caches no bytecode of what it imports from a zip: each of a run's processes would compile it again.
+    Python does not cache bytecode of modules in a zip: each of a run's processes would compile it again.
     """
     import importlib.util
     import io
@@ -74,16 +74,16 @@ def receive(path: str, digest: str, stdin: BinaryIO) -> None:
     if hashlib.sha256(data).hexdigest() != digest:
         raise SystemExit("the node program arrived damaged")
     data = seal(with_bytecode(data, path), digest)
-    if not is_whole(path, digest):  # else another host on this disk was faster, and imports from its file
+    if not is_whole(path, digest):  # otherwise another host on this disk was faster, and imports from its file
         try:
             place(path, data)
         except OSError as error:
             said = error.strerror or error
-            raise SystemExit("the node program cannot be stored: %s: %s; make room there" % (path, said)) from None
+            raise SystemExit("the node program cannot be stored: %s: %s; free space there" % (path, said)) from None
 
 
 def load() -> None:
-    """Say hello after the marker, take what is missing, and hand over to the node program."""
+    """Send hello after the marker, receive what is missing, and run the node program."""
     stdin = sys.stdin.buffer
     hello = json.loads(stdin.readline())
     if sys.version_info < (3, 8):
@@ -103,7 +103,7 @@ def load() -> None:
     stdout.write(("\n%s %s\n" % (hello["marker"], json.dumps(answer))).encode())
     if "error" in answer:
         return
-    # Seconds that receiving the zips may take; a viewer that is cut off may never send an end of file
+    # Seconds that receiving the zips may take: a viewer that is cut off may never send an end of file
     signal.alarm(600)
     for kind in missing:
         receive(paths[kind], hello[kind], stdin)

@@ -1,8 +1,8 @@
 """Exclusive locks of a run's folder: flock on a file that only this user can open.
 
-The file lies in the run's folder. Where that is on a file server, whose locks are slow and may hang, or cannot be
-locked, it lies on this machine, under a name derived from a secret in the run's folder. A lock ends with the process
-that holds it. The holder may remove its file: a process that has locked one checks that the name still leads to it.
+The file is in the run's folder. If that is on a file server, whose locks are slow and may hang, or cannot be locked, it
+is on this machine, under a name derived from a secret in the run's folder. A lock ends with the process that holds it.
+The holder may remove its file: a process that has locked one checks that the name still refers to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REMOTE = {
     0x73757245: "coda", 0x0BD00BD0: "lustre", 0x47504653: "gpfs", 0x19830326: "beegfs", 0x00C36400: "ceph",
     0x01021997: "9p", 0x65735546: "fuse", 0x7461636F: "ocfs2", 0x01161970: "gfs2", 0xAAD7AAEA: "panfs",
 }  # fmt: skip
-"""Types of file systems (statfs(2)) that other machines may share."""
+"""Types of file systems (statfs(2)) that several machines may share."""
 _NO_LOCK_HERE = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR,
                  errno.ENXIO, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # fmt: skip
 
@@ -48,9 +48,9 @@ class Lock:
 
 
 def take(kind: str, folder: str) -> Lock | None:
-    """Take a lock of a run's folder without waiting; None: another process holds it.
+    """Take a lock of a run's folder without waiting; None if another process holds it.
 
-    Raises OSError: the folder does not exist, or no file can be locked anywhere.
+    Raises OSError if the folder does not exist or no file can be locked anywhere.
     """
     problem: OSError | None = None
     for path in _places(kind, folder):
@@ -95,7 +95,7 @@ def hold(kind: str, folder: str, timeout: float = 30.0) -> Iterator[None]:
 
 
 def holder(kind: str, folder: str) -> str:
-    """The process that holds a lock, as a text."""
+    """A description of the process that holds a lock."""
     for path in _places(kind, folder):
         pid = _holder(path)
         if pid:
@@ -115,7 +115,7 @@ def forget(folder: str) -> None:
 
 
 def _places(kind: str, folder: str) -> Iterator[str]:
-    """Where a lock's file may lie, best first."""
+    """Possible paths of a lock's file, best first."""
     if not is_remote(folder):
         yield os.path.join(folder, f".{kind}.lock")
     token = shared_token(os.path.join(folder, _NAME))
@@ -129,7 +129,7 @@ def _places(kind: str, folder: str) -> Iterator[str]:
 
 
 def _open(path: str) -> int:
-    """Open a lock's file, or make it. Raises OSError, EACCES for one that others could open or have made."""
+    """Open or create a lock's file. Raises OSError, EACCES if others could open it or have created it."""
     # Opening a FIFO or a device in its place must not block.
     fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     info = os.fstat(fd)
@@ -147,7 +147,7 @@ def _is_at(fd: int, path: str) -> bool:
 
 
 def is_remote(folder: str) -> bool:
-    """Whether a folder is on a file system that other machines may share."""
+    """Whether a folder is on a file system that several machines may share."""
     if sys.platform != "linux":
         return False
     import ctypes
@@ -159,7 +159,7 @@ def is_remote(folder: str) -> bool:
 
 
 def _holder(path: str) -> int:
-    """The pid that /proc/locks names for a file, 0: none is visible."""
+    """The pid that /proc/locks shows for a file, 0 if none is visible."""
     try:
         inode = str(os.lstat(path).st_ino)
     except OSError:

@@ -63,7 +63,7 @@ class Loop:
         return self._push(Timer(time.monotonic() + seconds, callback, seconds))
 
     def soon(self, callback: _Callback) -> None:
-        """Call back in the next round, in the order of the requests."""
+        """Call back in the next round, in the order in which callbacks were added."""
         self.after(0, callback)
 
     def run(self) -> None:

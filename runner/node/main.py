@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
 
         shim.main(rest)
     elif part.startswith("--local_rank="):
-        # DeepSpeed puts it behind the name of the script, which it takes this program for.
+        # DeepSpeed puts it after the script's name, and it takes this program for the script.
         from .rank import shim
 
         shim.main(rest[1:], first=[part])

@@ -1,7 +1,7 @@
-"""Sends notifications to the places that the profile names; one id each, kept on disk until it is delivered.
+"""Sends notifications to the profile's targets; each has an id and is kept on disk until it is delivered.
 
-`notify.jsonl` has every notification before it is sent, and what became of it at each place: the warden continues
-where the supervisor has ended, and a notification that is repeated has the same id.
+`notify.jsonl` records each notification before it is sent, and its outcome at each target: the warden continues where
+the supervisor stopped, and a repeated notification has the same id.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from ..protocol.files import NotifyTarget
 
 LIMIT = 15.0
-"""Seconds that one attempt to deliver may take, however slowly the receiver answers."""
+"""Seconds that one delivery attempt may take, however slowly the receiver answers."""
 GIVE_UP = 900.0
-"""Seconds after an event at which its notification is given up."""
+"""Seconds after an event until its notification is given up."""
 _SLOWEST = 60.0
-"""The most seconds between two attempts."""
+"""The longest pause between two attempts, in seconds."""
 _LONGEST = 300
 
 
 class RefusedError(Exception):
-    """The receiver will never take it."""
+    """The receiver will never accept the notification."""
 
 
 class Courier:
-    """Delivers notifications to one place, in their order, in its own thread."""
+    """Delivers notifications to one target in order, in its own thread."""
 
     def __init__(self, target: NotifyTarget, done: Callable[[str, str, str], None]) -> None:
         self._target = target
@@ -53,19 +53,19 @@ class Courier:
         self._thread.start()
 
     def add(self, notice: dict[str, Any]) -> None:
-        """Deliver one, after those before it."""
+        """Queue a notification for delivery."""
         with self._lock:
             self._todo.append(notice)
             self._lock.notify()
 
     def close(self) -> None:
-        """Try once what has not been tried, and end."""
+        """Try everything that has not been tried once, then stop."""
         with self._lock:
             self._closing = True
             self._lock.notify()
 
     def join(self, seconds: float) -> bool:
-        """Wait for the end; returns whether nothing is left to deliver."""
+        """Wait for the thread to end; returns whether everything is delivered or given up."""
         self._thread.join(max(0.0, seconds))
         return not self._todo
 
@@ -119,7 +119,7 @@ class Notifier:
     ) -> None:
         self._folder = folder
         self._spec = spec
-        # Characters from which on the value of a secret variable is taken out of a text
+        # Shortest value of a secret variable, in characters, that is removed from texts
         self._hidden = sorted((one for one in hidden if len(one) >= 6), key=len, reverse=True)
         self._queued = bool(spec.get("queue"))
         self._alarms: dict[str, float] = {}
@@ -131,15 +131,15 @@ class Notifier:
                 courier.add(notice)
 
     def see(self, event: Event) -> None:
-        """Report an event of this host's story, if it is one that is reported."""
+        """Notify about an event of this host if it is of a reported kind."""
         node = self._spec["node_rank"]
         host = self._spec["hosts"][node]
         if event["e"] == "alarm" and not event.get("over"):
-            # An alarm is of one host; everything else concerns the whole run.
+            # An alarm concerns one host; everything else concerns the whole run.
             kind = str(event.get("kind"))
-            if kind == "watch":  # its rules have different names, and the leader says each once in this time
+            if kind == "watch":  # its rules have different names, and the leader reports each once in this time
                 kind = event["text"].rpartition("(")[2]
-            # Seconds in which the same alarm is reported once: it may come and go
+            # Seconds in which the same alarm is reported once: it may be raised and cleared repeatedly
             if event["t"] - self._alarms.get(kind, float("-inf")) >= 600.0:
                 self._alarms[kind] = event["t"]
                 self._tell("alarm", event["t"], 0, "%s: %s" % (host, event["text"]), "")
@@ -148,9 +148,9 @@ class Notifier:
         elif event["e"] == "attempt":
             if self._queued:
                 self._queued = False
-                self._tell("started", event["t"], event["attempt"], "its turn has come in the queue", "")
+                self._tell("started", event["t"], event["attempt"], "left the queue and is starting", "")
         elif event["e"] == "failed":
-            text = "attempt %d failed, another one follows" % event["attempt"]
+            text = "attempt %d failed; another follows" % event["attempt"]
             self._tell("failed", event["t"], event["attempt"], text, self._cause(event["cause"]), once=False)
         elif event["e"] == "stall":
             attempt = event.get("attempt", 0)
@@ -162,12 +162,12 @@ class Notifier:
             self.end(event["t"], event.get("state", "lost"), event.get("attempt", 0), event.get("cause"))
 
     def end(self, t: float, state: str, attempt: int, cause: Cause | None) -> None:
-        """Report the end of the run; by a follower where the leader is lost."""
+        """Report the end of the run. A follower does so if the leader is lost."""
         text = "the run " + _ENDS.get(state, "has ended")
         self._tell("failed" if state in ("failed", "lost") else "ended", t, attempt, text, self._cause(cause))
 
     def close(self) -> None:
-        """Give each notification a first attempt, and stop sending."""
+        """Try to deliver each notification once, then stop sending."""
         for _, courier in self._targets:
             courier.close()
         until = time.monotonic() + LIMIT + 1.0
@@ -175,7 +175,7 @@ class Notifier:
             courier.join(until - time.monotonic())
 
     def finish(self, patience: float) -> None:
-        """Send until everything is delivered or given up, for some seconds at most."""
+        """Send until everything is delivered or given up, for `patience` seconds at most."""
         until = time.monotonic() + patience
         while time.monotonic() < until and not all(courier.idle for _, courier in self._targets):
             time.sleep(0.2)
@@ -193,7 +193,7 @@ class Notifier:
     def _tell(self, event: str, t: float, attempt: int, text: str, cause: str, once: bool = True) -> None:
         spec = self._spec
         metrics = newest_metrics(os.path.join(self._folder, "attempt-%d" % attempt)) if attempt else {}
-        once = once and event not in ("alarm", "stalled", "recovered")  # an attempt may have those several times
+        once = once and event not in ("alarm", "stalled", "recovered")  # an attempt may have several of these
         often = ":%d:%.3f:%08x" % (spec["node_rank"], t, zlib.crc32(text.encode("utf-8", "replace")))
         look = "runs show" if event == "ended" else "diagnose" if event in ("failed", "stalled") else "attach"
         notice = {
@@ -223,7 +223,7 @@ _ENDS = {"finished": "has finished", "stopped": "was stopped", "failed": "failed
 
 
 def undelivered(folder: str, kind: str) -> list[dict[str, Any]]:
-    """The notifications of a run that were neither delivered to this kind of place nor given up."""
+    """The notifications of a run that were neither delivered to a target of this kind nor given up."""
     try:
         lines = records(read_regular(os.path.join(folder, "notify.jsonl"), 4 << 20).split(b"\n"))
     except OSError:
@@ -239,10 +239,10 @@ def undelivered(folder: str, kind: str) -> list[dict[str, Any]]:
 
 
 def continue_after(folder: str, targets: Sequence[NotifyTarget], why: str) -> None:
-    """Send what a supervisor that has ended could not, and its own loss.
+    """Send what a supervisor that has ended could not, and report its loss.
 
     Args:
-        why: What became of the supervisor; empty: it ended as it should.
+        why: What became of the supervisor; "" if it ended as it should.
     """
     spec = journal.read_object(os.path.join(folder, "spec.json"))  # the job may have written anything there
     left = any(undelivered(folder, target["kind"]) for target in targets)
@@ -262,7 +262,7 @@ def continue_after(folder: str, targets: Sequence[NotifyTarget], why: str) -> No
 
 
 def try_out(host: str, targets: Sequence[NotifyTarget]) -> dict[str, str]:
-    """Send a test from this host; kind of each target → why it did not take it, empty: it did."""
+    """Send a test from this host; returns kind of target → why it failed, "" if it was delivered."""
     t = stamp()
     text = "this is a test: notifications from this host arrive"
     notice = {
@@ -283,7 +283,7 @@ def send(target: NotifyTarget, notice: Mapping[str, Any]) -> None:
     """Deliver a notification.
 
     Raises:
-        RefusedError: The receiver will never take it.
+        RefusedError: The receiver will never accept it.
         Exception: Anything else that went wrong.
     """
     kind, url = target["kind"], target["url"]
@@ -295,14 +295,14 @@ def send(target: NotifyTarget, notice: Mapping[str, Any]) -> None:
     if 200 <= status < 300:
         return
     if 300 <= status < 400:
-        raise RefusedError("it redirects (%d), which is not followed" % status)
+        raise RefusedError("redirects are not followed (%d)" % status)
     if status in (408, 425, 429) or status >= 500:
-        raise OSError("it answered %d" % status)
-    raise RefusedError("it answered %d %s" % (status, reason))
+        raise OSError("the server answered %d" % status)
+    raise RefusedError("the server answered %d %s" % (status, reason))
 
 
 def sentence(notice: Mapping[str, Any]) -> str:
-    """`2node-7f3a failed on n1, n2: …`, with the last step and loss and the command to look."""
+    """A line such as `2node-7f3a failed on n1, n2: …`, with the last step and loss and the command to look."""
     hosts = list(map(str, notice["hosts"]))
     where = ", ".join(hosts[:4]) + (", …" if len(hosts) > 4 else "")
     parts = ["%s: %s" % (notice["run"], notice["text"])]
@@ -341,7 +341,7 @@ def _ascii(text: object) -> str:
 
 
 def _post(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
-    """Post, and read no more than the status; never longer than `LIMIT`. Raises OSError or HTTPException."""
+    """Post, and read nothing but the status, within `LIMIT` seconds. Raises OSError or HTTPException."""
     from base64 import b64encode
     from urllib.parse import unquote, urlsplit
 
@@ -358,7 +358,7 @@ def _post(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def _limited(connection: Any) -> Iterator[None]:
-    """Cut a connection after `LIMIT` seconds, and close it at the end of the block."""
+    """Cut a connection after `LIMIT` seconds, and close it when the block ends."""
 
     def cut() -> None:
         if connection.sock is not None:
@@ -375,7 +375,7 @@ def _limited(connection: Any) -> Iterator[None]:
 
 
 def _connection(parts: SplitResult) -> tuple[Any, str]:
-    """The connection, by the proxy that the login's environment names, and the path to ask for."""
+    """The connection, through the proxy that the login's environment names, and the path to request."""
     from http.client import HTTPConnection, HTTPSConnection
     from urllib.parse import urlsplit
     from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]

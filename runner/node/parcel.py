@@ -1,6 +1,6 @@
-"""A shipped zip as it lies on a host: sealed with a hash when it is stored, verified each time before it is used.
+"""A shipped zip as stored on a host: sealed with a hash, and verified each time before it is used.
 
-The loader runs this file before the node program is there: it imports nothing of ours.
+The loader runs this file before the node program is available, so it imports nothing of ours.
 """
 
 import hashlib
@@ -36,10 +36,10 @@ def read(path: str) -> Optional[bytes]:
 
 
 def place(path: str, data: bytes) -> None:
-    """Write a private file at `path` atomically, so that it is whole also after a crash. Raises OSError."""
+    """Write a private file at `path` atomically, so that it is whole even after a crash. Raises OSError."""
     part = "%s.%d" % (path, os.getpid())
     if os.path.lexists(part):
-        os.unlink(part)  # of a process that was killed
+        os.unlink(part)  # left by a process that was killed
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             os.fchmod(file.fileno(), 0o600)
@@ -55,5 +55,5 @@ def place(path: str, data: bytes) -> None:
 
 def _hash(body: Union[bytes, memoryview], digest: str) -> bytes:
     seen = hashlib.sha256(digest.encode())
-    seen.update(body)  # joined they would be copied: two megabytes, each time a viewer comes
+    seen.update(body)  # joining them first would copy two megabytes for every viewer
     return seen.hexdigest().encode()

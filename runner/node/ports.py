@@ -10,7 +10,7 @@ from . import folders, procs
 from .problem import Problem
 
 _SHOWN = os.path.exists("/proc/net/tcp")
-"""Whether the system shows which process listens where."""
+"""Whether the system shows which process listens on which port."""
 
 
 class Reserved(NamedTuple):
@@ -21,9 +21,9 @@ class Reserved(NamedTuple):
 
 
 def reserve(ports: tuple[int, int], after: int = 0, only: str | None = None, without: Container[int] = ()) -> Reserved:
-    """Listen on a free port of an inclusive range, starting behind `after`; on every address, or on `only` that one.
+    """Listen on a free port of an inclusive range, starting after `after`; on every address, or only on `only`.
 
-    Raises Problem, with the holders of the ports, when none but those of `without` is left.
+    Raises Problem, naming the holders of the ports, if every port outside `without` is taken.
     """
     first, last = ports
     order = [*range(max(first, after + 1), last + 1), *range(first, min(after, last) + 1)]
@@ -39,7 +39,7 @@ def reserve(ports: tuple[int, int], after: int = 0, only: str | None = None, wit
 
 
 def holders(ports: tuple[int, int]) -> str:
-    """The processes that listen on ports of an inclusive range, as a text; empty where the system hides that."""
+    """The processes that listen on ports of an inclusive range, as a text; "" if the system hides them."""
     first, last = ports
     found: dict[int, dict[str, int]] = {}
     for row in listening():
@@ -58,7 +58,7 @@ def holders(ports: tuple[int, int]) -> str:
 
 
 def listen(port: int, only: str | None = None) -> socket.socket:
-    """Listen on a port of every address, IPv4 and IPv6, or of one alone. Raises OSError when it is taken."""
+    """Listen on a port of every address, IPv4 and IPv6, or of one only. Raises OSError if it is taken."""
     if only is not None:
         family = socket.AF_INET6 if ":" in only else socket.AF_INET
         return _listen(socket.socket(family, socket.SOCK_STREAM), (only, port))
@@ -71,7 +71,7 @@ def listen(port: int, only: str | None = None) -> socket.socket:
 
 
 def is_listening(port: int, pids: Callable[[], Iterable[int]]) -> bool:
-    """Whether one of these processes listens on the port; where the system hides that, whether any process does.
+    """Whether one of these processes listens on the port; if the system hides that, whether any process does.
 
     `pids` is called only when a process listens: finding them may mean reading the whole process table.
     """
@@ -87,7 +87,7 @@ def is_listening(port: int, pids: Callable[[], Iterable[int]]) -> bool:
 
 
 def own_listener(port: int) -> int | None:
-    """The pid of a process of this user that listens on the port, 0 if it is not visible, None: nobody listens."""
+    """The pid of this user's process that listens on the port, 0 if it is not visible, None if nothing listens."""
     inodes = {row.inode for row in listening() if row.port == port and row.uid == os.getuid()}
     if not inodes:
         return None

@@ -15,7 +15,7 @@ class Problem(Exception):
 
 
 def of_limits(error: Exception) -> Optional[Problem]:
-    """The problem behind an exception that a limit of this login has caused; None for any other exception."""
+    """The Problem behind an exception caused by a limit of this login; None for any other exception."""
     if not isinstance(error, MemoryError) and "start new thread" not in str(error):
         return None
     import resource
@@ -24,5 +24,5 @@ def of_limits(error: Exception) -> Optional[Problem]:
     for letter, limit, unit in (("v", resource.RLIMIT_AS, 1024), ("u", resource.RLIMIT_NPROC, 1)):
         most = resource.getrlimit(limit)[0]
         shown.append("ulimit -%s %s" % (letter, "unlimited" if most == resource.RLIM_INFINITY else most // unit))
-    what = "the limits of this login stop the node program: %s (%s)" % (str(error) or "out of memory", ", ".join(shown))
+    what = "limits of this login stop the node program: %s (%s)" % (str(error) or "out of memory", ", ".join(shown))
     return Problem(what, "Raise the limit in its login script or in /etc/security/limits.conf.")

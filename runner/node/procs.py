@@ -11,8 +11,8 @@ from typing import Any, Container, Iterator, NamedTuple, TypedDict
 TAG = "DISTTUI_TAG"
 _EXITING = 4  # PF_EXITING of linux/sched.h
 _WORDS, _ENVIRONMENT, _LONGEST = 16 << 10, 8 << 20, 4096
-"""Bytes that are read of a process's arguments and environment, and those of a variable's value: any user's process can
-claim terabytes of both, and the kernel starts none with an environment of more than 6 MiB."""
+"""Bytes to read of a process's arguments and environment, and of a variable's value: any user's process can claim
+terabytes of both, and the kernel starts none with an environment of more than 6 MiB."""
 
 
 class Proc(NamedTuple):
@@ -29,13 +29,13 @@ class Proc(NamedTuple):
 
     @property
     def dead(self) -> bool:
-        """Whether it is a zombie without threads that still end."""
+        """Whether it is a zombie whose threads have all ended."""
         # While other threads still end, memory and ports are held, and the parent gets no SIGCHLD.
         return self.state in "ZX" and self.threads < 2
 
     @property
     def dying(self) -> bool:
-        """Whether it is dead, or the kernel still releases its resources: those of a GPU driver take time."""
+        """Whether it is dead, or the kernel is still releasing its resources: those of a GPU driver take time."""
         return self.state in "ZX" or bool(self.flags & _EXITING)
 
 
@@ -45,7 +45,7 @@ def exit_code(status: int) -> int:
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL`, or `signal 35` for those without a name."""
+    """`SIGKILL`, or `signal 35` for a signal without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -91,7 +91,7 @@ def newer(known: Container[int]) -> Iterator[Proc]:
 
 
 def descendants(procs: dict[int, Proc], root: int) -> set[int]:
-    """All below `root` in the tree of parents, without `root`."""
+    """The pids of all processes below `root` in the process tree."""
     children: dict[int, list[int]] = {}
     for proc in procs.values():
         children.setdefault(proc.ppid, []).append(proc.pid)
@@ -105,12 +105,12 @@ def descendants(procs: dict[int, Proc], root: int) -> set[int]:
 
 
 def tag(pid: int) -> str:
-    """The run tag in a process's environment, empty when it has none or may not be read."""
+    """The run tag in a process's environment; "" if it has none or may not be read."""
     return variables(pid, TAG)[0]
 
 
 def variables(pid: int, *names: str) -> list[str]:
-    """Variables of the environment that a process was started with, empty as with `tag`."""
+    """Variables of the environment that a process was started with; "" for each that is unset or may not be read."""
     data = b"\0%b\0" % _environment(pid)
     found = []
     for name in names:
@@ -121,7 +121,7 @@ def variables(pid: int, *names: str) -> list[str]:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """The environment that a process was started with, empty where it may not be read."""
+    """The environment that a process was started with; empty if it may not be read."""
     pairs = (os.fsdecode(item).partition("=") for item in _environment(pid).split(b"\0") if item)
     return {name: value for name, _, value in pairs}
 
@@ -139,7 +139,7 @@ def _read(pid: int, name: str, most: int) -> bytes:
 
 
 def has_mapped(pid: int, name: bytes) -> bool:
-    """Whether a process has mapped a file whose path holds `name`."""
+    """Whether a process has mapped a file whose path contains `name`."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
             return any(name in line for line in file)
@@ -148,7 +148,7 @@ def has_mapped(pid: int, name: bytes) -> bool:
 
 
 def owner(pid: int) -> int | None:
-    """The uid that a process runs as, None when it is gone."""
+    """The uid that a process runs as, None if it has ended."""
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
@@ -156,8 +156,8 @@ def owner(pid: int) -> int | None:
 
 
 def owner_name(pid: int) -> str:
-    """The login that a process runs as; `?` where it is not visible here, as one of another PID namespace."""
-    from .folders import user_name  # a warden does without
+    """The login that a process runs as; `?` if it is not visible here, as in another PID namespace."""
+    from .folders import user_name  # a warden does not need it
 
     uid = owner(pid)
     return "?" if uid is None else user_name(uid)
@@ -170,18 +170,18 @@ def tagged(procs: dict[int, Proc], run: str, node: int) -> set[int]:
 
 
 def command(pid: int) -> str:
-    """The command line of a process in readable form, empty when it is gone."""
+    """The command line of a process in readable form; "" if it has ended."""
     return " ".join(arguments(pid)).strip()[:4096].encode("utf-8", "replace").decode()
 
 
 def arguments(pid: int) -> list[str]:
-    """The same word by word: paths may hold blanks. [""] when it is gone."""
+    """The arguments of a process as a list, since paths may contain spaces; [""] if it has ended."""
     return os.fsdecode(_read(pid, "cmdline", _WORDS)).rstrip("\0").split("\0")
 
 
 @functools.lru_cache(maxsize=None)
 def boot_id() -> str:
-    """The id of this boot of this machine; empty where the system has none."""
+    """The id of this boot of this machine; "" if the system has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -191,7 +191,7 @@ def boot_id() -> str:
 
 @functools.lru_cache(maxsize=None)
 def pid_namespace() -> str:
-    """The id of our PID namespace; empty where the system has no namespaces."""
+    """The id of our PID namespace; "" if the system has no namespaces."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -199,7 +199,7 @@ def pid_namespace() -> str:
 
 
 class ProcessIdentity(TypedDict):
-    """What tells a process from a later one with the same number."""
+    """Distinguishes a process from a later one with the same pid."""
 
     pid: int
     start_time: int | None
@@ -208,7 +208,7 @@ class ProcessIdentity(TypedDict):
 
 
 def identity(pid: int) -> ProcessIdentity:
-    """What distinguishes this process from a later one with the same pid."""
+    """Return what distinguishes this process from a later one with the same pid."""
     proc = read(pid)
     return {
         "pid": pid,
@@ -219,7 +219,7 @@ def identity(pid: int) -> ProcessIdentity:
 
 
 def alive(who: Any) -> bool:
-    """Whether the process of an `identity` still runs, here and in this boot; False for an invalid one."""
+    """Whether the process of an `identity` still runs on this host in this boot; False if the value is invalid."""
     if not isinstance(who, dict) or not isinstance(who.get("pid"), int):
         return False
     if (who.get("boot_id"), who.get("pid_namespace")) != (boot_id(), pid_namespace()):
@@ -229,7 +229,7 @@ def alive(who: Any) -> bool:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler of its own for a signal; False where that is unknown."""
+    """Whether a process has a handler of its own for a signal; False if that is unknown."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             caught = next((int(line.split()[1], 16) for line in file if line.startswith(b"SigCgt:")), 0)
@@ -239,7 +239,7 @@ def catches(pid: int, number: int) -> bool:
 
 
 def pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when `pid` ends; None where the kernel has none, or it is gone."""
+    """A descriptor that becomes readable when `pid` ends; None if the kernel has no pidfds or the process has ended."""
     try:
         if hasattr(os, "pidfd_open"):  # novm
             return int(os.pidfd_open(pid))  # novm
@@ -264,7 +264,7 @@ def adopt_orphans() -> None:
 
 
 def _ps() -> dict[int, Proc]:
-    """The table where there is no /proc (macOS): process groups serve as sessions, and start times are missing."""
+    """The process table without /proc (macOS): process groups serve as sessions, and start times are missing."""
     import subprocess
 
     text = subprocess.run(

@@ -13,7 +13,7 @@ import sys
 
 
 def listen() -> socket.socket:
-    """Listen on a new name: an abstract one, on macOS a file in the private folder for temporary files."""
+    """Listen on a new name: an abstract one, or on macOS a file in the private folder for temporary files."""
     name = "disttui-" + os.urandom(16).hex()
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -32,7 +32,7 @@ def address_of(server: socket.socket) -> str:
 
 
 def connect(address: str, timeout: float) -> socket.socket:
-    """Connect to a socket of this user or of root. Raises OSError, also where it belongs to another user."""
+    """Connect to a socket of this user or of root. Raises OSError, including for a socket of another user."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # Any user can keep the queue of an abstract name full. Python's own timeout would then fail immediately; a
@@ -42,7 +42,7 @@ def connect(address: str, timeout: float) -> socket.socket:
         client.connect(address if address.startswith("/") else "\0" + address)
         client.settimeout(timeout)
         if not same_user(client):
-            raise PermissionError(f"another user listens at the socket {address}")
+            raise PermissionError(f"another user listens on the socket {address}")
     except OSError:
         client.close()
         raise

@@ -1,6 +1,6 @@
-"""Counters of the machine and its processes: by psutil where the host's Python has it, by /proc where not.
+"""Counters of the machine and its processes, from psutil if the host's Python has it, otherwise from /proc.
 
-The only file of the node program that may import psutil. Both ways give the same figures in the same units: seconds,
+The only file of the node program that may import psutil. Both sources give the same figures in the same units: seconds,
 bytes, counters since boot. None: it cannot be read.
 """
 
@@ -11,7 +11,7 @@ from typing import Dict, Iterable, NamedTuple, Optional, Set, Tuple, Union
 
 
 class Process(NamedTuple):
-    """A living process: CPU seconds used so far, resident bytes, and when it began (to tell a reused pid)."""
+    """A living process: CPU seconds used so far, resident bytes, and its start time (to detect a reused pid)."""
 
     cpu: float
     rss: int
@@ -19,7 +19,7 @@ class Process(NamedTuple):
 
 
 class MachineMemory(NamedTuple):
-    """Bytes of the whole machine, whatever a control group allows."""
+    """Bytes of the whole machine, regardless of control groups."""
 
     total: int
     available: int
@@ -27,7 +27,7 @@ class MachineMemory(NamedTuple):
 
 
 def system() -> System:
-    """Return the reader of counters that works here.
+    """Return a reader of counters that works here.
 
     /proc, where there is one, costs a third of psutil's CPU time for the same figures, and needs no import.
     """
@@ -40,7 +40,7 @@ def system() -> System:
 
 
 class ByProc:
-    """Counters from /proc, for rates between two readings; on a machine without one, memory's total alone."""
+    """Counters from /proc, for rates between two readings; on a machine without it, only total memory."""
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
@@ -49,7 +49,7 @@ class ByProc:
         self._external: Optional[Set[str]] = None
 
     def cpu(self) -> Optional[Tuple[float, float]]:
-        """The seconds that all CPUs together were busy, and those that have passed on them, by /proc/stat.
+        """Seconds that all CPUs together were busy, and seconds that have passed on them, from /proc/stat.
 
         Guest time is already part of user time (proc(5)).
         """
@@ -61,7 +61,7 @@ class ByProc:
         return (total - ticks[3] - ticks[4]) / self._tick, total / self._tick
 
     def memory(self) -> MachineMemory:
-        """Memory and swap, by /proc/meminfo; kernels before 3.14 have no MemAvailable."""
+        """Memory and swap, from /proc/meminfo; kernels before 3.14 have no MemAvailable."""
         size = {}
         for line in self._read("meminfo").splitlines():
             name, _, rest = line.partition(b":")
@@ -73,7 +73,7 @@ class ByProc:
         return MachineMemory(total, size.get(b"MemAvailable") or sum(parts) or total, swap)
 
     def network(self) -> Optional[Tuple[int, int]]:
-        """Bytes received and sent by the interfaces that lead off the machine, by /proc/net/dev of our namespace."""
+        """Bytes received and sent by interfaces that lead off the machine, from /proc/net/dev of our namespace."""
         counters = {}
         for line in self._read("net/dev").decode("utf-8", "replace").splitlines()[2:]:
             name, _, rest = line.rpartition(":")
@@ -85,9 +85,9 @@ class ByProc:
         return _sum(counters, self._external)
 
     def process(self, pid: int) -> Optional[Process]:
-        """What a process has used, None when it has ended (also as a zombie) or may not be read.
+        """The resources used by a process; None if it has ended (even as a zombie) or may not be read.
 
-        By /proc/PID/stat, whose name field may hold spaces and brackets, and statm: the rss in stat is inexact.
+        Reads /proc/PID/stat, whose name field may contain spaces and brackets, and statm: the rss in stat is inexact.
         """
         data = self._read(f"{pid}/stat")
         fields = data[data.rfind(b")") + 1 :].split()
@@ -106,7 +106,7 @@ class ByProc:
 
 
 class ByPsutil:
-    """The same by psutil, which also knows macOS. Raises ImportError where it is missing."""
+    """Counters from psutil, which also supports macOS. Raises ImportError if it is missing."""
 
     def __init__(self) -> None:
         import psutil
@@ -155,7 +155,7 @@ System = Union[ByProc, ByPsutil]
 
 
 def _external(names: Iterable[str]) -> Set[str]:
-    """Choose the interfaces to count: those with hardware behind them, else (in a namespace) all but loopback.
+    """Choose the interfaces to count: those backed by hardware, or (in a namespace) all but loopback.
 
     A bridge or a tunnel would count the same bytes a second time.
     """

@@ -1,4 +1,4 @@
-"""Which of an attempt's failures was the first, and which only followed from another."""
+"""Finds out which of an attempt's failures was the first, and which only followed from another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Sequence, TypedDict
 
 
 class Cause(TypedDict, total=False):
-    """Why an attempt or a run has failed (docs/formats.md, "exit.json"). Unknown fields are absent."""
+    """Why an attempt or a run failed (docs/formats.md, "exit.json"). Unknown fields are absent."""
 
     node: int
     rank: int | None
@@ -24,10 +24,10 @@ class Cause(TypedDict, total=False):
 
 
 class FailureReport(Cause, total=False):
-    """A cause as it is sent to the leader."""
+    """A cause as sent to the leader."""
 
     disk: str
-    """The host's description of its full disk, where that is the reason."""
+    """The host's description of its full disk, if that is the reason."""
 
 
 # Errors of ranks after another rank has died (gloo, NCCL, the store).
@@ -50,6 +50,6 @@ def is_consequence(failure: Cause) -> bool:
 
 
 def root(failures: Sequence[Cause]) -> Cause | None:
-    """The root cause: the earliest failure that is not a consequence of another. Times must be of one clock."""
+    """The root cause: the earliest failure that is not a consequence of another. Times must be from one clock."""
     own = [failure for failure in failures if not is_consequence(failure)]
     return min(own or failures, key=lambda failure: float(failure["at"]), default=None)

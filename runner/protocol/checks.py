@@ -1,4 +1,4 @@
-"""What a host reports for `disttui check`, beyond its probe. Sizes are in bytes."""
+"""What a host reports for `disttui check` beyond its probe. Sizes are in bytes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Dict, List, Optional, TypedDict
 
 
 class FileSystem(TypedDict):
-    """A file system, asked for a path that is on it or would be made on it."""
+    """The file system that a path is on or would be created on."""
 
     path: str
     kind: str
-    """As mount(8) names it, such as `nfs4`; empty: unknown."""
+    """The type as in mount(8), such as `nfs4`; "" if unknown."""
     free: int
     total: int
     inodes_free: Optional[int]
-    """None where the file system has no fixed number of them."""
+    """None if the file system has no fixed number of inodes."""
 
 
 class Interface(TypedDict):
@@ -35,7 +35,7 @@ class FabricPort(TypedDict):
 
 
 class GpuHealth(TypedDict):
-    """Of `nvidia-smi -q -x`; None or empty: the card or the driver does not tell."""
+    """Values from `nvidia-smi -q -x`; None or empty if the card or the driver does not report them."""
 
     index: int
     name: str
@@ -47,36 +47,36 @@ class GpuHealth(TypedDict):
     """Active reasons for reduced clocks that show a fault: heat, power supply."""
     width: Optional[int]
     width_max: Optional[int]
-    """Lanes of PCIe."""
+    """PCIe lanes."""
     power_limit: Optional[float]
     power_default: Optional[float]
     """Watts."""
     mig: bool
     memory_used: int
     memory_seen: int
-    """Held by processes that nvidia-smi lists."""
+    """Bytes used by processes that nvidia-smi lists."""
 
 
 class Inspected(TypedDict):
     shm: Optional[FileSystem]
     rooms: List[FileSystem]
     nofile: Optional[int]
-    """Open files that a process may have; None: unlimited."""
+    """Open files that a process may have; None if unlimited."""
     nofile_most: Optional[int]
-    """What a process may raise it to."""
+    """The limit to which a process may raise it."""
     memlock: Optional[int]
     nproc: Optional[int]
     processes: int
-    """Of this user, threads included."""
+    """This user's processes, including threads."""
     tasks_left: Optional[int]
-    """What the control group still allows; None: unlimited."""
+    """Tasks that the control group still allows; None if unlimited."""
     governor: str
     throttled: Optional[float]
-    """Part of the control group's CPU periods in which it was throttled, 0 to 1."""
+    """Fraction of the control group's CPU periods in which it was throttled, 0 to 1."""
     interfaces: List[Interface]
     fabric: List[FabricPort]
     variables: Dict[str, str]
-    """Those of the login that change how torch communicates or computes."""
+    """The login's variables that change how torch communicates or computes."""
     gpus: List[GpuHealth]
     problems: List[str]
 
@@ -88,17 +88,17 @@ class InspectRequest(TypedDict, total=False):
 
 class ListenRequest(TypedDict):
     key: str
-    """Hexadecimal; proves to the viewer that a connection reached this host and no other."""
+    """Hexadecimal key that proves to the viewer that a connection reached this host and no other."""
     ports: List[int]
-    """The first free one of this range is opened, and one that the kernel chooses."""
+    """A range of ports: its first free one is opened, and one chosen by the kernel."""
     seconds: float
 
 
 class Listening(TypedDict):
-    """The one event of `listen`: ports that are open on all addresses."""
+    """The only event of `listen`: ports that are open on all addresses."""
 
     fixed: Optional[int]
-    """Of the range; None: all are taken."""
+    """A port in the range; None if all are taken."""
     free: int
 
 
@@ -114,12 +114,12 @@ class DialRequest(TypedDict):
 
 
 class Dialled(TypedDict):
-    """The result for the target of the same place in the list."""
+    """The result for the target at the same position in the list."""
 
     ms: Optional[float]
-    """From the SYN to the accepted connection; None: not connected."""
+    """Milliseconds from the SYN to the accepted connection; None if not connected."""
     proof: str
-    """What answered: HMAC-SHA256 of the nonce under the key of the host that was reached."""
+    """The answer: HMAC-SHA256 of the nonce under the key of the host that was reached."""
     error: str
 
 

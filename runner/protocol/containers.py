@@ -1,7 +1,7 @@
-"""The words that start a container around a launcher, and those that remove what is left of it.
+"""The words that start a container around a launcher, and those that remove its remains.
 
-Ranks stay processes of the host, of the same user, with the host's network and process ids: so a stop, stacks, memory
-and leases work as without a container. Variables are named here and taken from the environment, never in argv.
+Ranks remain processes of the host and of the same user, with the host's network and process ids: so stop, stacks,
+memory and leases work as without a container. Variables are named here and taken from the environment, never in argv.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class ContainerSpec(TypedDict):
     """SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro."""
     options: list[str]
     gpus: bool
-    """With all GPUs of NVIDIA; CUDA_VISIBLE_DEVICES chooses among them."""
+    """Whether to pass all NVIDIA GPUs through; CUDA_VISIBLE_DEVICES chooses among them."""
 
 
 _GPUS = {"podman": "--device=nvidia.com/gpu=all", "docker": "--gpus=all", "apptainer": "--nv"}
-"""enroot adds them by a hook of its own."""
+"""enroot adds GPUs through a hook of its own."""
 
 
 def start_words(
@@ -36,16 +36,16 @@ def start_words(
     name: str = "",
     user: Optional[Tuple[int, int]] = None,
 ) -> list[str]:
-    """What stands before the launcher's own words.
+    """The words before the launcher's own.
 
     Args:
-        mounts: More mounts, in the same form; not where the container has its own.
-        variables: Names of variables that the container takes over.
-        name: The container's name; empty: none of its own.
-        user: The user and the group that the ranks run as; None: those of the image, as by hand.
+        mounts: Further mounts, in the same form; ignored if the container defines its own at the same target.
+        variables: Names of variables that the container takes from the environment.
+        name: The container's name, or "" for none.
+        user: The user and the group that the ranks run as; None: those of the image, as without disttui.
     """
     runtime, own = container["runtime"], container["mounts"]
-    there = {_target(one) for one in own}  # two mounts at one place are refused
+    there = {_target(one) for one in own}  # two mounts at one target are rejected
     mounts = [*own, *(one for one in mounts if _target(one) not in there)]
     gpus = [_GPUS[runtime]] if container["gpus"] and runtime in _GPUS else []
     end = [*gpus, *container["options"], container["image"]]
@@ -61,7 +61,7 @@ def start_words(
     if runtime == "podman":
         # Without root, its --ipc=host needs a /dev/mqueue, which not every host has.
         words += ["--volume=/dev/shm:/dev/shm", *(["--replace"] if name else [])]
-        # Without root, the user would be root in the container, and others than the user outside.
+        # Without root, the user would be root in the container, and other users there would not be the user outside.
         words += ["--userns=keep-id"] if user and user[0] else []
     else:
         words += ["--ipc=host", "--ulimit=memlock=-1", *([f"--user={user[0]}:{user[1]}"] if user else [])]
@@ -76,7 +76,7 @@ def container_name(run: str, node: int) -> str:
 
 
 def removal_words(runtime: object, name: str) -> list[str]:
-    """What removes a container, if it is there; nothing where ended processes leave nothing."""
+    """The command that removes a container if it exists; empty if ended processes leave nothing behind."""
     if runtime == "podman":
         return ["podman", "rm", "--force", "--ignore", "--time=0", name]
     return ["docker", "rm", "--force", name] if runtime == "docker" else []

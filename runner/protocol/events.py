@@ -1,7 +1,7 @@
-"""The records of events.jsonl, one type for each kind of event, and of ranks.jsonl (docs/formats.md).
+"""The records of events.jsonl, one type per kind of event, and of ranks.jsonl (docs/formats.md).
 
-A field of a class that ends in `total=False` may be absent, but for `e`; so may one that a kind inherits from a class
-whose name ends in `Maybe`. Every other is there.
+Fields of a class with `total=False`, except `e`, may be absent, and so may those inherited from a class whose name ends
+in `Maybe`. All others are present.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from .cause import Cause
 
 Level = Literal["info", "warning", "error"]
 AlarmKind = Literal["gpu memory", "memory", "throttle", "disk", "swap", "foreign gpu", "watch"]
-"""memory: it will be full within the hour; watch: a rule of the profile has fired."""
+"""memory: will be full within the hour; watch: a rule of the profile has fired."""
 State = Literal["finished", "failed", "stopped", "lost"]
-"""How a run has ended."""
+"""How a run ended."""
 
 
 class _Event(TypedDict):
     t: float
-    """Unix time by the clock of the host that records it."""
+    """Unix time on the clock of the host that records it."""
 
 
 class _OfAttempt(_Event):
@@ -28,7 +28,7 @@ class _OfAttempt(_Event):
 
 class _OverMaybe(TypedDict, total=False):
     over: bool
-    """Whether it marks the end of a condition whose beginning an earlier event of this kind has marked."""
+    """Whether it marks the end of a condition whose beginning was marked by an earlier event of this kind."""
 
 
 class SupervisorBegins(_Event, total=False):
@@ -66,7 +66,7 @@ class Clock(_Event):
     e: Literal["clock"]
     node: int
     offset: float
-    """Seconds that its clock is ahead of the leader's."""
+    """Seconds that the host's clock is ahead of the leader's."""
 
 
 class AttemptBegins(_OfAttempt):
@@ -127,11 +127,11 @@ class OomEvidence(TypedDict, total=False):
     """Evidence of the kernel's out-of-memory killer."""
 
     group: int
-    """Processes that it has killed in the run's control group since the previous check."""
+    """Processes killed in the run's control group since the previous check."""
     machine: int
-    """The same on the machine."""
+    """Processes killed on the machine since the previous check."""
     kernel: str
-    """The kernel's line."""
+    """The kernel's log line."""
     limit: int
     """Bytes."""
 
@@ -160,7 +160,7 @@ class Failed(_OfAttempt):
 
 class _HostMaybe(TypedDict, total=False):
     last: float | None
-    """Unix time of its last sign of life."""
+    """Unix time of the host's last sign of life."""
 
 
 class HostSeen(_Event, _HostMaybe):
@@ -183,7 +183,7 @@ class LeftProcess(TypedDict, total=False):
     pid: int
     command: str
     why: str
-    """Why it survives SIGKILL; empty: unknown."""
+    """Why it survives SIGKILL; "" if unknown."""
 
 
 class _PortHeld(TypedDict):
@@ -202,7 +202,7 @@ class _MemoryHeld(TypedDict):
 
 
 class MemoryHeld(_MemoryHeld, total=False):
-    """Memory of a GPU that is still held for a process that has ended."""
+    """GPU memory that is still held for a process that has ended."""
 
     bytes: int
 
@@ -222,17 +222,17 @@ class Left(_Event, Held):
 class _NoteMaybe(TypedDict, total=False):
     level: Level
     stop: bool
-    """Whether it describes what a stop waits for."""
+    """Whether the note says what a stop waits for."""
 
 
 QUEUED_FOR = "queued: "
-"""How the leader's notes begin that say what a queued run waits for."""
+"""The beginning of the leader's notes on what a queued run waits for."""
 
 
 def queued_for(text: object) -> str | None:
-    """What a queued run waits for by a note's text; None: the note says something else.
+    """What a queued run waits for according to a note's text; None if the note is about something else.
 
-    Runs of earlier versions have another prefix.
+    Runs of earlier versions have a different prefix.
     """
     for prefix in (QUEUED_FOR, "in line: "):
         if isinstance(text, str) and text.startswith(prefix):
@@ -250,9 +250,9 @@ class Stall(_Event, _OverMaybe, total=False):
     attempt: int
     since: float
     pace: float | None
-    """Seconds between signs of life."""
+    """Usual seconds between signs of life."""
     silent: dict[str, float]
-    """Rank → seconds."""
+    """Rank → seconds of silence."""
     stacks: str
     """The file that every host then writes."""
     steps: bool
@@ -260,10 +260,10 @@ class Stall(_Event, _OverMaybe, total=False):
 
 
 def stall_text(event: Stall, lasted: str = "") -> str:
-    """How long no rank has shown progress.
+    """Describe for how long no rank has shown progress.
 
     Args:
-        lasted: The time up to now, as it is shown; empty: that up to the event.
+        lasted: The time up to now as shown to the user; "" to use the time up to the event.
     """
     done = "made a step" if event.get("steps") else "shown progress"
     return "no rank has %s for %s" % (done, lasted or "%.0f s" % silence(event))
@@ -308,11 +308,11 @@ Event = Union[
     SupervisorBegins, Listen, Join, Waiting, Dial, Clock, AttemptBegins, LaunchBegins, RankBegins, Group, Ungrouped,
     FirstStep, Error, Death, LauncherEnds, Failed, HostSeen, Stopping, Left, Note, Stall, Straggler, Alarm, Verdict,
 ]  # fmt: skip
-"""Every `match` over the kinds ends with `raise Unhandled(event)`: mypy reports the place where a kind is missing."""
+"""Every `match` over the kinds ends with `raise Unhandled(event)`: mypy reports where a kind is missing."""
 
 
 class Unhandled(AssertionError):
-    """Marks code that no value can reach: while one can, mypy refuses the call and names its type."""
+    """Marks unreachable code: if a value can reach it, mypy rejects the call and names the value's type."""
 
     def __init__(self, value: NoReturn) -> None:
         super().__init__(f"not handled: {value!r}")
@@ -328,7 +328,7 @@ class _Report(TypedDict):
 
 
 class Report(_Report, total=False):
-    """A rank's record; which of the further fields it has depends on `e`."""
+    """A rank's record; which of the other fields it has depends on `e`."""
 
     pid: int | None
     local_rank: int | None

@@ -64,7 +64,7 @@ class Interpreter(TypedDict):
     cuda: str | None
     nccl: str | None
     mpi: bool | None
-    """Whether torch was built with MPI; null where there is no torch, or its files do not show it."""
+    """Whether torch was built with MPI; null if there is no torch, or its files do not show it."""
     source: Source
 
 
@@ -72,12 +72,12 @@ class Needs(TypedDict):
     """What is missing in the environment that the job will run in."""
 
     module: str | None
-    """The first missing part; empty if the module exists, null if only an import would show it."""
+    """The first missing part of the module; "" if it exists, null if only an import would show that."""
     programs: list[str]
     package: str | None
-    """The launcher's; empty if it exists, null if it is not known."""
+    """The launcher's missing package; "" if it exists, null if not known."""
     version: str | None
-    """The first line of what the program `version_of` says to `--version`; null if it is not known."""
+    """The first line that the program `version_of` prints for `--version`; null if not known."""
 
 
 class Software(TypedDict):

@@ -27,7 +27,7 @@ class Launch(TypedDict):
     """How a run is launched. Seconds."""
 
     ports: list[int]
-    """The first and the last."""
+    """The first and the last port."""
     join_timeout: float
     host_timeout: float
     rejoin_timeout: float
@@ -47,7 +47,7 @@ class LeaderPlace(TypedDict):
 
 
 class PlannedSpec(TypedDict):
-    """A host's part of a run as the plan describes it."""
+    """A host's part of a run according to the plan."""
 
     disttui: int
     run: str
@@ -60,7 +60,7 @@ class PlannedSpec(TypedDict):
     activate: str
     wrap: list[str]
     container: ContainerSpec | None
-    """What the launcher runs in; a run of an earlier version has none."""
+    """The container that the launcher runs in; None in a run of an earlier version."""
     target: Target
     env: dict[str, str]
     launcher: LauncherPart
@@ -76,24 +76,24 @@ class PlannedSpec(TypedDict):
     leader: LeaderPlace | None
     metrics_pattern: str | None
     watch: list[WatchRule]
-    """The rules that are judged while it runs, at most one of each name; a run of an earlier version has none."""
+    """The rules to apply while the run lasts, at most one of each name; empty in a run of an earlier version."""
     outputs: list[str]
     """The files of the job's folder that `pull` copies."""
     profile: Mapping[str, object]
 
 
 class Queue(TypedDict):
-    """How a run waits."""
+    """How a run is queued."""
 
     round: int
     order: float
-    """Its place in the round, the smallest first."""
+    """Its place in the round, smallest first."""
     any_of: list[int] | None
-    """The GPUs that it chooses from at its turn, as many as `gpus` of the spec has; None: it takes those."""
+    """The GPUs that it chooses from at its turn, as many as the spec's `gpus` has; None: it takes those."""
     lasts: bool
     """Whether it survives a reboot: it has one host, and no secrets that only its viewer has."""
     turns: list[int]
-    """Node ranks, in the order in which all runs take these hosts."""
+    """Node ranks in the order in which all runs take these hosts."""
     code: Code | None
     """The job's code on this host when the run was queued."""
 
@@ -102,15 +102,15 @@ class _SpecMaybe(TypedDict, total=False):
     resume_from: str | None
     """The folder with the checkpoints of the run that this one continues."""
     ignore_leases: bool
-    """Start although others have leased what the run uses."""
+    """Whether to start even if others have leased what the run uses."""
     queue: Queue | None
-    """Where the run waits for what it uses."""
+    """Set if the run waits for what it uses."""
     tree: str | None
-    """The SHA-256 of the manifest of its code, of which `workdir` is the run's own copy."""
+    """The SHA-256 of the manifest of its code; `workdir` is the run's own copy."""
 
 
 class Spec(PlannedSpec, _SpecMaybe):
-    """spec.json: all that a host needs to know of a run, without secrets."""
+    """spec.json: all that a host needs to know about a run, without secrets."""
 
     by: str
     started: float
@@ -118,13 +118,13 @@ class Spec(PlannedSpec, _SpecMaybe):
 
 
 class NodeSpec(Spec, total=False):
-    """spec.json on a node of a job of Slurm, once that runs: `hosts` are the names of the job's nodes."""
+    """spec.json on a node of a Slurm job, once that runs: `hosts` are the names of the job's nodes."""
 
     job: str
 
 
 class NotifyTarget(TypedDict):
-    """A place that notifications are sent to."""
+    """A destination of notifications."""
 
     kind: Literal["webhook", "slack", "discord", "ntfy", "email"]
     url: str
@@ -159,7 +159,7 @@ class Given(TypedDict):
 
 
 class Exit(TypedDict, total=False):
-    """exit.json: how a host's part of the run has ended."""
+    """exit.json: how a host's part of the run ended."""
 
     t: float
     state: State
@@ -169,10 +169,10 @@ class Exit(TypedDict, total=False):
     left: list[int]
     """Processes that could not be ended."""
     processes: list[LeftProcess]
-    """The first of them, with what is known of each."""
+    """The first of these processes, with what is known of each."""
     held: Held
     unconfirmed: list[int]
-    """Of the leader of a run that has not finished: the node ranks that have not confirmed the end of their ranks."""
+    """On the leader of a run that has not finished: node ranks that have not confirmed the end of their ranks."""
 
 
 class StackFrame(TypedDict, total=False):
@@ -186,11 +186,11 @@ class Thread(TypedDict, total=False):
     name: str
     main: bool
     frames: list[StackFrame]
-    """The innermost last."""
+    """The frames, innermost last."""
 
 
 class ChildStack(TypedDict, total=False):
-    """A process that a rank has started: what faulthandler printed of a forked one, else what the kernel says of it."""
+    """A process started by a rank: what faulthandler printed of a forked one, otherwise what the kernel reports."""
 
     pid: int
     command: str
@@ -199,7 +199,7 @@ class ChildStack(TypedDict, total=False):
 
 
 class GroupStatus(TypedDict, total=False):
-    """How far a rank is in a process group: gloo writes these numbers as texts, NCCL as numbers."""
+    """A rank's progress in a process group: gloo writes these numbers as texts, NCCL as numbers."""
 
     last_enqueued_collective: object
     last_completed_collective: object
@@ -227,9 +227,9 @@ class RankStacks(TypedDict, total=False):
 
     threads: list[Thread]
     recorder: dict[str, FlightRecorder]
-    """By backend."""
+    """Flight recorders by backend."""
     text: str
-    """faulthandler's words."""
+    """Output of faulthandler."""
     note: str
     state: str
     """stopped, kernel or ended."""
@@ -237,12 +237,12 @@ class RankStacks(TypedDict, total=False):
     pid: int
     silent: float
     step: float
-    """The newest, if the rank has shown one."""
+    """The newest step, if the rank has reported one."""
     stepped: float
     """Seconds for which the rank has been at that step."""
     moved: bool
     children: list[ChildStack]
-    """Of a rank that stands still outside collectives."""
+    """Child processes of a rank that makes no progress outside collectives."""
 
 
 class _Stacks(TypedDict):
@@ -257,7 +257,7 @@ class Stacks(_Stacks, total=False):
 
 
 class LauncherFailure(TypedDict):
-    """A failed rank as its launcher reports it. `local_rank` counts the host's ranks in their order."""
+    """A failed rank as reported by its launcher. `local_rank` counts the host's ranks in order."""
 
     local_rank: int
     code: int | None
@@ -266,7 +266,7 @@ class LauncherFailure(TypedDict):
 
 
 class LauncherEnd(TypedDict):
-    """launcher.json: how the launcher has ended."""
+    """launcher.json: how the launcher ended."""
 
     code: int
     error: str | None

@@ -1,6 +1,6 @@
 """Frames: the protocol between the node program and a viewer on one byte stream (docs/formats.md, "Frames").
 
-A frame is its type (`J` or `D`), the length of its payload, and that, of at most LIMIT bytes.
+A frame consists of its type (`J` or `D`), the length of its payload, and the payload of at most LIMIT bytes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Frame = Union[dict, Tuple[int, int, int, memoryview]]  # type: ignore[type-arg]
 
 
 def pack_json(message: Any) -> bytes:
-    """One `J` frame."""
+    """Encode a message as a `J` frame."""
     payload = json.dumps(message, separators=(",", ":")).encode()
     return HEADER.pack(b"J", len(payload)) + payload
 
 
 def pack_data(file: int, generation: int, offset: int, data: bytes) -> bytes:
-    """One `D` frame."""
+    """Encode bytes of a file as a `D` frame."""
     return HEADER.pack(b"D", DATA.size + len(data)) + DATA.pack(file, generation, offset) + data
 
 
@@ -33,16 +33,16 @@ class Unpacker:
     """Splits a byte stream into frames. Raises ValueError for an invalid stream.
 
     Args:
-        read: Parses the bytes of a `J` frame; returns None where they are no JSON object.
+        read: Parses the bytes of a `J` frame; returns None if they are not a JSON object.
     """
 
     def __init__(self, read: Optional[Callable[[bytes], Any]] = None) -> None:
         self._read = read or _loads
         self._begun = bytearray()
-        """The frame that is not complete yet."""
+        """The incomplete frame at the end of the data so far."""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Take bytes; yield the frames they complete. Pieces of files are not copied: they keep `data` alive."""
+        """Process bytes and yield the frames they complete. Pieces of files are not copied: they keep `data` alive."""
         rest = memoryview(data)
         while rest:
             size = _size(self._begun or rest)
@@ -71,7 +71,7 @@ class Unpacker:
 
 
 def _size(frame: Union[bytearray, memoryview]) -> int:
-    """Bytes of the frame with this beginning, or of its header while the length is not known."""
+    """Bytes of the frame that begins so, or of its header if the length is not known yet."""
     if len(frame) < HEADER.size:
         return HEADER.size
     kind, length = HEADER.unpack_from(frame)

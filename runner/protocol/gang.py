@@ -28,20 +28,20 @@ class ReachedMessage(TypedDict):
 
 
 class MpiPlace(TypedDict):
-    """Where mpirun of node 0 waits for the daemons of the other hosts, in the words of Open MPI 4."""
+    """Where mpirun of node 0 waits for the daemons of the other hosts, in the terms of Open MPI 4."""
 
     version: str
-    """As `mpirun --version` says it."""
+    """The version that `mpirun --version` prints."""
     job: str
-    """The number of its job."""
+    """The number of the job."""
     nodes: str
-    """The names of all hosts there, shortened."""
+    """The names of all its hosts, shortened."""
     uri: str
 
 
 class _Meeting(TypedDict, total=False):
     mpi: MpiPlace
-    """Only where one mpirun starts the ranks of all hosts."""
+    """Set only if one mpirun starts the ranks of all hosts."""
 
 
 class ListeningMessage(_AboutAttempt, _Meeting):
@@ -78,7 +78,7 @@ class EndedMessage(_AboutAttempt, AttemptProgress):
 
 
 class SignsOfLife(TypedDict, total=False):
-    """By rank: seconds since the last sign of life and the last step, usual step time, first metrics of an attempt."""
+    """Per rank: seconds since the last sign of life and the last step, usual step time, first metrics of an attempt."""
 
     silent: dict[str, float]
     stepped: dict[str, float]
@@ -93,7 +93,7 @@ class SignsMessage(_AboutAttempt, SignsOfLife):
 
 
 class FoundMessage(_AboutAttempt, WatchFinding):
-    """A rule of the profile's `watch` has fired; the leader looks up what is done then."""
+    """A rule of the profile's `watch` has fired; the leader looks up its action."""
 
     k: Literal["found"]
 
@@ -116,14 +116,14 @@ class OverMessage(TypedDict):
 
 
 class TakeMessage(TypedDict):
-    """Take this host's lease, or go back into line."""
+    """Take this host's lease, or put it back into the queue."""
 
     k: Literal["take"]
     take: bool
 
 
 class PlaceMessage(TypedDict):
-    """Take another place in the queue."""
+    """Move to another place in the queue."""
 
     k: Literal["place"]
     round: int
@@ -177,7 +177,7 @@ Order = Union[
 
 
 class RestMessage(TypedDict):
-    """A host's attempt, and whether nothing of it is left to run or to report."""
+    """A host's attempt, and whether nothing of it remains to be run or reported."""
 
     attempt: int
     idle: bool

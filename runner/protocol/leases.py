@@ -1,6 +1,6 @@
-"""Who has leased a host or its GPUs, and who is in whose way (docs/formats.md, "Leases").
+"""Who has leased a host or its GPUs, and who waits for whom (docs/formats.md, "Leases").
 
-Pure: a host decides with these functions, and a viewer predicts with them what the host decides.
+No I/O: a host decides with these functions, and a viewer uses them to predict what the host will decide.
 """
 
 from __future__ import annotations
@@ -28,60 +28,60 @@ from .names import RUN, short
 Kind = Literal["run", "hand"]
 State = Literal["held", "waiting"]
 LATEST = 1e11
-"""Unix times and places in the queue are earlier."""
+"""Upper bound of unix times and of places in the queue."""
 MOST_ROUNDS = 1_000_000
-"""Rounds of the queue have smaller numbers."""
+"""Upper bound of the numbers of rounds of the queue."""
 GPU_NUMBERS = 1024
-"""Numbers of GPUs are smaller."""
+"""Upper bound of the numbers of GPUs."""
 MOST_NAMED = 16
-"""Leases that are named as in the way of a wish."""
+"""Most leases that are named as in the way of a request."""
 
 
 class LeaseText(TypedDict):
-    """The content of a lease's file, as its owner has written it."""
+    """The content of a lease's file, as its owner wrote it."""
 
     kind: Kind
-    """A run's lasts as long as its supervisor; one by hand until its end, or until it is released."""
+    """A run's lease lasts as long as its supervisor; a manual one until its end, or until it is released."""
     state: State
-    """`waiting`: a queued run, which has its place in the line but not the GPUs."""
+    """`waiting`: a queued run, which has its place in the queue but not the GPUs."""
     run: str
     node_rank: int
     gpus: Optional[List[int]]
-    """None: the whole host; none of them: a run on the CPU."""
+    """None: the whole host; an empty list: a run on the CPU."""
     count: Optional[int]
-    """Of a waiting run that takes any of `gpus`: how many; None: all of them."""
+    """How many of `gpus` a waiting run takes; None: all of them."""
     alone: bool
-    """Of a run on the CPU: whether it waits for other runs of the host."""
+    """Whether a run on the CPU waits for other runs of the host."""
     since: float
     until: Optional[float]
     note: str
     by: str
     round: int
-    """Of a queued run: each user has one run in a round."""
+    """The round of a queued run: each user has one run per round."""
     order: float
-    """The place within the round: the unix time when it was queued; 0: it was not queued."""
+    """The place within the round: the unix time when it was queued; 0 if it was not queued."""
     pid: int
     start_time: Optional[int]
     pid_namespace: str
     boot_id: str
     quota: Optional[int]
-    """The most GPUs of this host that the run lets its user have in leases; None: any number."""
+    """The most GPUs of this host that the run allows its user in leases; None: any number."""
     warden_pid: Optional[int]
-    """Of the same boot and namespace; it ends the run when the other process is killed."""
+    """The process that ends the run if the other is killed, of the same boot and namespace."""
     warden_start_time: Optional[int]
     step: Optional[int]
     steps: Optional[int]
 
 
 class Lease(LeaseText):
-    """A lease that counts, with the user who owns its file: the text cannot say that."""
+    """A valid lease with the user who owns its file, which the text cannot prove."""
 
     user: str
     uid: int
 
 
 class Wish(NamedTuple):
-    """What a user (`uid` on the host) wants to use; `person` distinguishes people who share an account, empty: none."""
+    """What a user (`uid` on the host) requests; `person` distinguishes people who share an account, or is ""."""
 
     kind: Kind
     run: str
@@ -93,11 +93,11 @@ class Wish(NamedTuple):
     """The place in the queue; None: it is not queued, so every queued run comes first."""
     quota: Optional[int] = None
     how_many: Optional[int] = None
-    """Of `gpus`; None: all of them."""
+    """How many of `gpus`; None: all of them."""
 
 
 class QueuePlace(NamedTuple):
-    """The place in the queue as the run's owner has written it, the same on all its hosts; the smallest is first."""
+    """The place in the queue as written by the run's owner, the same on all its hosts; the smallest is first."""
 
     round: int
     order: float
@@ -105,18 +105,18 @@ class QueuePlace(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a wish gets, or who is in its way."""
+    """What a request gets, or who is in its way."""
 
     gpus: Optional[List[int]]
-    """Those that it takes; None: the whole host."""
+    """The GPUs that it gets; None: the whole host."""
     taken: List[Lease]
-    """The first of the leases that keep it from being granted; none: it is granted."""
+    """The first of the leases that keep it from being granted; empty if it is granted."""
     by_quota: bool = False
-    """Whether they are its user's own, and in the way by the quota alone."""
+    """Whether these are the user's own leases, in the way only because of the quota."""
 
 
 LeastRound = Callable[[int], int]
-"""User id → the round in which their first waiting run is at the earliest, whatever its lease says."""
+"""User id → the earliest round of their first waiting run, whatever its lease says."""
 
 
 def read_text(found: object) -> Optional[LeaseText]:
@@ -152,7 +152,7 @@ def read_text(found: object) -> Optional[LeaseText]:
 
 
 def _is_printable(text: str) -> bool:
-    """Whether a text is printable by some version of Unicode: its writer's Python may know a newer one."""
+    """Whether a text is printable in some version of Unicode: its writer's Python may know a newer one."""
     return text.isprintable() or all(one.isprintable() or unicodedata.category(one) == "Cn" for one in text)
 
 
@@ -163,7 +163,7 @@ def _are_gpus(value: Any) -> bool:
 
 
 def is_whole(value: Any, below: int) -> bool:
-    """Whether a value is a whole number from 0 to below a bound."""
+    """Whether a value is an integer from 0 to below a bound."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
 
 
@@ -182,7 +182,7 @@ def person(by: str) -> str:
 
 
 def next_round(hosts: Iterable[Tuple[int, Sequence[Lease]]]) -> int:
-    """The round for a run that a user queues now, behind the user's other runs and no earlier than the present round.
+    """The round for a run that a user queues now: after the user's other runs, and not before the current round.
 
     Args:
         hosts: The user's id on each host of the run, and the leases there.
@@ -197,16 +197,16 @@ def next_round(hosts: Iterable[Tuple[int, Sequence[Lease]]]) -> int:
 
 
 def in_order(leases: Iterable[Lease], least: LeastRound = lambda uid: 0) -> List[Tuple[QueuePlace, Lease]]:
-    """The waiting leases in the order of the queue, with the places that count.
+    """The waiting leases in the order of the queue, with their effective places.
 
-    One run of each user is in a round: further ones, and those in a round before `least`, are last in a later round.
+    A round has one run of each user: further ones, and those in a round before `least`, come last in a later round.
     """
     following: Dict[int, int] = {}
     places: Dict[Tuple[int, str], QueuePlace] = {}
     found = []
     for one in sorted((one for one in leases if one["state"] == "waiting"), key=place_of):
         uid, place = one["uid"], place_of(one)
-        if (uid, place.run) not in places:  # else a run with several node ranks on this host
+        if (uid, place.run) not in places:  # otherwise a run with several node ranks on this host
             earliest = following.get(uid, least(uid))
             late = place if place.round >= earliest else QueuePlace(earliest, LATEST, place.run)
             places[uid, place.run], following[uid] = late, late.round + 1
@@ -215,10 +215,10 @@ def in_order(leases: Iterable[Lease], least: LeastRound = lambda uid: 0) -> List
 
 
 def share(wish: Wish, leases: Sequence[Lease], least: LeastRound = lambda uid: 0) -> Share:
-    """What a wish gets. A waiting run keeps what it waits for from all behind it, and from those that are not queued.
+    """What a request gets. A waiting run keeps what it waits for from all behind it, and from those not queued.
 
-    It delays no other run: one that needs other GPUs goes first. A user's own places are always the written ones, and
-    those of others are never earlier than written: so of the runs that wait for each other one is first on all hosts.
+    It does not delay others: a run that needs other GPUs goes first. A user's own places are always the written ones,
+    and those of others are never earlier: so one of the runs that wait for each other is first on all hosts.
     """
     leases = [one for one in leases if not _is_same(wish, one)]
     others = in_order([one for one in leases if one["uid"] != wish.uid], least)
@@ -241,17 +241,17 @@ def shares(leases: Sequence[Lease]) -> List[Tuple[QueuePlace, Lease, Share]]:
 
 
 def in_the_way(wish: Wish, leases: Sequence[Lease]) -> List[Lease]:
-    """The first leases that keep a wish from being granted; its user's own by the quota, if no others."""
+    """The first leases that keep a request from being granted; if there are no others, the user's own, by the quota."""
     return share(wish, leases).taken
 
 
 def own_leases(wish: Wish, leases: Iterable[Lease]) -> List[Lease]:
-    """What its user has for something else: GPUs or the whole host; runs on the CPU for a wish of those."""
+    """The user's leases of other things: GPUs or the whole host; for a request of CPUs, runs on the CPU."""
     return [one for one in leases if _counts_with(wish, one)]
 
 
 def wish_of(lease: Lease) -> Wish:
-    """What a lease asks for."""
+    """The request that a lease makes."""
     place = place_of(lease) if lease["order"] else None
     return Wish(
         lease["kind"], lease["run"], lease["gpus"], lease["alone"], lease["uid"], person(lease["by"]),
@@ -260,7 +260,7 @@ def wish_of(lease: Lease) -> Wish:
 
 
 class _Claims:
-    """What leases keep: those that are held, and those that are added."""
+    """What leases claim: those that are held, and those that are added."""
 
     def __init__(self, leases: Iterable[Lease]) -> None:
         self._all: List[Tuple[Lease, Optional[List[int]]]] = []
@@ -275,7 +275,7 @@ class _Claims:
             self._of.setdefault(gpu, []).append(lease)
 
     def pick(self, wish: Wish) -> Optional[List[int]]:
-        """The GPUs that a wish takes; as many as are free, where it takes any. Its user's own come first."""
+        """The GPUs that a request gets: as many as are free if it accepts any. The user's own come first."""
         if wish.gpus is None or wish.how_many is None:
             return wish.gpus
         free = [gpu for gpu in wish.gpus if not any(_excludes(wish, one) for one in self._of.get(gpu, ()))]
@@ -288,7 +288,7 @@ class _Claims:
         return Share(gpus, taken) if taken else Share(gpus, own := self._over_quota(wish, gpus), bool(own))
 
     def _contenders(self, wish: Wish, gpus: Optional[List[int]]) -> Iterator[Lease]:
-        """The leases that may be in the way of a wish that would get these GPUs."""
+        """The leases that may be in the way of a request that would get these GPUs."""
         for one, which in self._all:
             if wish.gpus is None or which is None or (wish.gpus == [] and which == [] and wish.alone):
                 yield one
@@ -297,7 +297,7 @@ class _Claims:
             yield from self._of.get(gpu, ())
 
     def _over_quota(self, wish: Wish, gpus: Optional[List[int]]) -> List[Lease]:
-        """The leases of the wish's user by which it would be over the quota."""
+        """The leases of the same user that would make a request exceed the quota."""
         if wish.quota is None or gpus is None:
             return []
         own = [(one, which) for one, which in self._all if _counts_with(wish, one)]
@@ -327,36 +327,36 @@ def _is_same(wish: Wish, lease: Lease) -> bool:
 
 
 def _counts_with(wish: Wish, lease: Lease) -> bool:
-    """Whether a lease counts with a wish for the quota of their user."""
+    """Whether a lease and a request share the quota of their user."""
     if _is_same(wish, lease) or not _is_own(wish, lease):
         return False
     return lease["gpus"] != [] if wish.gpus != [] else lease["gpus"] == [] and lease["kind"] == "run"
 
 
 def _excludes(wish: Wish, lease: Lease) -> bool:
-    """Whether a lease keeps what it names from this wish."""
+    """Whether a lease makes what it names unavailable to this request."""
     return not _is_same(wish, lease) and not ("hand" in (wish.kind, lease["kind"]) and _is_own(wish, lease))
 
 
 def holder(lease: Lease, now: float) -> str:
-    """Who has what: `alice's llama-7f3a holds GPUs 0, 1, 41 % done, about 3 h left`."""
+    """The holder of a lease, as in `alice's llama-7f3a holds GPUs 0, 1, 41 % done, about 3 h left`."""
     user, what = lease["user"], what_of(lease)
     if lease["state"] == "waiting":
         return f"{user}'s {short(lease['run'])} is queued before it for {what}"
     if lease["kind"] == "run":
         return f"{user}'s {short(lease['run'])} holds {what}{progress(lease, now)}"
     note = f" ({lease['note']})" if lease["note"] else ""
-    return f"{user} has {what} by hand{',' * (lease['until'] is None)} {_end(lease, now)}{note}"
+    return f"{user} reserved {what} {_end(lease, now)}{note}"
 
 
 def who_has(lease: Lease, now: float) -> str:
-    """Whose a lease is and how long it lasts: `alice's llama-7f3a, 41 % done, about 3 h left`."""
+    """A lease's owner and remaining time, as in `alice's llama-7f3a, 41 % done, about 3 h left`."""
     user = lease["user"]
     if lease["state"] == "waiting":
         return f"{user}'s {short(lease['run'])}, queued before it"
     if lease["kind"] == "run":
         return f"{user}'s {short(lease['run'])}{progress(lease, now)}"
-    return f"{user}, by hand, {_end(lease, now)}" + (f": {lease['note']}" if lease["note"] else "")
+    return f"{user}'s reservation, {_end(lease, now)}" + (f": {lease['note']}" if lease["note"] else "")
 
 
 def what_of(lease: LeaseText) -> str:
@@ -370,7 +370,7 @@ def what_of(lease: LeaseText) -> str:
 
 
 def progress(lease: Lease, now: float) -> str:
-    """`, 41 % done, about 3 h left`, as far as the run's owner has written it."""
+    """The progress written by the run's owner, as in `, 41 % done, about 3 h left`; "" if unknown."""
     step, steps = lease["step"], lease["steps"]
     if not step or not steps or step > steps:
         return ""
@@ -379,8 +379,8 @@ def progress(lease: Lease, now: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time that is not known exactly: `12 s`, `45 min`, `3 h`, `2 d`; `years`, as of an impossible one."""
-    # Seconds from which on nothing more exact is said: hosts, other users and scripts give the figures
+    """An approximate duration: `12 s`, `45 min`, `3 h`, `2 d`; `years` for an impossible one."""
+    # Longest duration shown exactly, in seconds: hosts, other users and scripts provide the figures
     if seconds >= 2 * 365 * 86400.0:
         return "years"
     if seconds < 60:
@@ -394,4 +394,4 @@ def span(seconds: float) -> str:
 
 def _end(lease: Lease, now: float) -> str:
     until = lease["until"]
-    return "with no end" if until is None else f"for {span(max(0.0, until - now))} more"
+    return "until released" if until is None else f"for {span(max(0.0, until - now))} more"

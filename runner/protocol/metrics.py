@@ -7,32 +7,32 @@ from typing import Dict, Mapping
 from .limits import MOST_METRICS
 
 Metrics = Mapping[str, object]
-"""Name → a number or a short text. Any script writes them: check the type of a value before using it."""
+"""Name → a number or a short text. Any script may write them: check the type of a value before using it."""
 
 NOT_FINITE = ("nan", "inf", "-inf")
-"""The words for numbers that are not finite."""
+"""Texts for numbers that are not finite."""
 
 _AT_LEAST = 10.0
-"""Seconds without a record that are never doubtful, and for which a rank's pace must have been seen before."""
+"""Seconds without a record that are never suspicious; a rank's pace must have been observed for as long."""
 
 
 def is_silent(seconds: float, pause: float, watched: float) -> bool:
-    """Whether a rank that still runs has been without a record for doubtfully long.
+    """Whether a running rank has been without a record for suspiciously long.
 
     Args:
         seconds: Time since its last record.
         pause: The longest pause between two of its records.
         watched: Time from its first record to its last.
     """
-    # A silence is doubtful if it is this many times the longest pause between two earlier records
+    # A silence is suspicious if it is this many times the longest pause between two earlier records
     return watched >= _AT_LEAST and seconds > max(_AT_LEAST, 3.0 * pause)
 
 
 def updated(known: Metrics, record: Metrics) -> Dict[str, object]:
     """The newest value of every metric after one more record.
 
-    A total that the step has passed was not the run's, but an epoch's: it is left out. Of a script that invents names,
-    the first MOST_METRICS are kept.
+    A total that the step has exceeded was an epoch's, not the run's: it is left out. If a script invents names, the
+    first MOST_METRICS are kept.
     """
     if len(known) + len(record) > MOST_METRICS and len(known.keys() | record.keys()) > MOST_METRICS:
         record = {name: value for name, value in record.items() if name in known}

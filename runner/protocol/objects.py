@@ -1,7 +1,7 @@
 """A private store of files named by their content, on hosts and on the viewer (docs/formats.md, "Code trees").
 
 Nothing in it is trusted: content is checked against its name whenever it is used. So it needs no locks and no fsync,
-and a crash costs a transfer at most. Several processes and hosts may share one.
+and a crash costs at most a transfer. Several processes and hosts may share one.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from .regular import shared_token
 from .tree import HASH, Entry
 
 LIMIT = 10 << 30
-"""Bytes that a store may take; beyond them, what was used least recently is removed."""
+"""Bytes that a store may take; beyond that, the least recently used objects are removed."""
 _LITTLE, _OFTEN = 16 << 20, 3600.0
 """Bytes that may be added, and seconds that may pass, before all objects are counted again."""
 _STALE = 86400.0
-"""Seconds after which the beginning of an object counts as abandoned."""
+"""Seconds after which an incomplete object counts as abandoned."""
 _PIECE = 1 << 20
 
 
 class DamagedError(Exception):
-    """Content that does not have the hash that it should have."""
+    """Content does not have the expected hash."""
 
 
 class Store:
-    """Objects below a folder that only this user can write in.
+    """Objects below a folder that only this user can write to.
 
     Args:
-        folder: Made if it is missing, with mode 0700.
-        brief: It is used for one request: what that has written, and so hashed, is not checked again.
+        folder: Created with mode 0700 if it is missing.
+        brief: The store is used for one request: what the request has written, and so hashed, is not checked again.
     """
 
     def __init__(self, folder: str, *, brief: bool = False) -> None:
@@ -49,7 +49,7 @@ class Store:
         for path in (folder, self._parts):
             seen = os.lstat(path)
             if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
-                raise OSError(errno.EPERM, "this is not a folder of yours", path)
+                raise OSError(errno.EPERM, "this is not your folder", path)
             if seen.st_mode & 0o077:
                 os.chmod(path, 0o700)
 
@@ -59,7 +59,7 @@ class Store:
         return shared_token(os.path.join(self.folder, "name"))
 
     def has(self, name: str, size: int) -> bool:
-        """Whether there is an object of this name and size; its content is checked when it is read."""
+        """Whether there is an object with this name and size; its content is checked when it is read."""
         try:
             seen = os.lstat(self._path(name))
         except OSError:
@@ -71,30 +71,30 @@ class Store:
         return _open(self._path(name))
 
     def piece(self, name: str, offset: int, most: int) -> bytes:
-        """Bytes of an object, also of one that is still arriving; empty where they have not arrived."""
+        """Bytes of an object, even if it is still arriving; empty if these bytes have not arrived."""
         for path in (self._path(name), *_earlier(self._parts, name)):
             try:
                 with _open(path) as file:
                     data = os.pread(file.fileno(), most, offset)
             except OSError:
-                continue  # it is not there, or complete by now
+                continue  # it does not exist, or is complete by now
             if data:
                 return data
         return b""
 
     def copy(self, name: str, write: Callable[[bytes], object]) -> None:
-        """Give the content of an object to `write`, in pieces.
+        """Pass the content of an object to `write`, in pieces.
 
         Raises:
-            DamagedError: The content was not that of its name, and is removed. What was written must not be used.
-            OSError: It cannot be read.
+            DamagedError: The content did not match the name and was removed. What was written must not be used.
+            OSError: The object cannot be read.
         """
         seen = None if name in self._written else hashlib.sha256()
         fd, status = _opened(self._path(name))
         try:
-            if time.time() - status.st_mtime > 3600.0:  # seconds within which another use of an object is not noted
+            if time.time() - status.st_mtime > 3600.0:  # within these seconds another use of an object is not recorded
                 os.utime(fd)  # the time of its last use
-            left = status.st_size  # a buffer of more would cost more than to read a small file
+            left = status.st_size  # a larger buffer would cost more than reading a small file
             while left and (data := os.read(fd, min(left, _PIECE))):
                 left -= len(data)
                 if seen:
@@ -107,7 +107,7 @@ class Store:
             raise DamagedError(name)
 
     def share(self, name: str, path: bytes) -> bool:
-        """Make an object a file as well; False where the disk cannot. Raises DamagedError, OSError."""
+        """Link an object to a file; False if the disk does not support that. Raises DamagedError, OSError."""
         try:
             if name not in self._written:
                 self.copy(name, len)
@@ -119,18 +119,18 @@ class Store:
         return True
 
     def adopt(self, path: str, sha256: str) -> bool:
-        """Make a file of this hash an object as well; False where the disk cannot. Raises OSError."""
+        """Link a file with this hash into the store; False if the disk does not support that. Raises OSError."""
         seen = os.lstat(path)
         try:
             os.makedirs(os.path.dirname(self._path(sha256)), 0o700, exist_ok=True)
             if seen.st_uid == os.getuid():
                 os.link(path, self._path(sha256))
         except OSError:
-            pass  # it is there, the disk has no hard links, or it is another disk
+            pass  # it exists, the disk has no hard links, or it is another disk
         return self.has(sha256, seen.st_size)
 
     def discard(self, name: str) -> None:
-        """Remove an object, if it is there. Raises OSError."""
+        """Remove an object if it exists. Raises OSError."""
         _remove(self._path(name))
 
     def read(self, name: str, most: int) -> bytes:
@@ -155,16 +155,16 @@ class Store:
         """Write a new object.
 
         Args:
-            name: What it will be called, if that is known: what is written of it can then be continued later.
-            offset: Bytes at its beginning that are taken from an earlier attempt, as `begun` counts them.
+            name: The object's future name, if known: a partial object can then be continued later.
+            offset: Bytes at its beginning to take from an earlier attempt, as counted by `begun`.
 
         Raises:
-            OSError: It cannot be written, or the earlier attempt is gone.
+            OSError: The object cannot be written, or the earlier attempt no longer exists.
         """
         return Writer(self, self._parts, name, offset)
 
     def begun(self) -> Iterator[Tuple[str, int]]:
-        """Names and bytes of objects whose transfer was cut."""
+        """Names and bytes of objects whose transfer was interrupted."""
         for entry in _entries(self._parts):
             name = entry.name.partition(".")[0]
             try:
@@ -175,7 +175,7 @@ class Store:
                 yield name, seen.st_size
 
     def tidy(self, keep: Collection[str]) -> None:
-        """Prune, unless this has added little since all was counted last: to count takes as long as to write a tree."""
+        """Prune, unless little was added since the last full count, which takes as long as writing a tree."""
         noted = os.path.join(self.folder, "counted")
         try:
             recent = 0.0 <= time.time() - os.lstat(noted).st_mtime < _OFTEN
@@ -187,7 +187,7 @@ class Store:
                 os.utime(noted)
 
     def prune(self, keep: Collection[str] = (), limit: int = LIMIT) -> int:
-        """Remove objects that were used least recently until the rest fits; returns the bytes that remain.
+        """Remove the least recently used objects until the rest fits; returns the bytes that remain.
 
         Args:
             keep: Objects that stay.
@@ -203,7 +203,7 @@ class Store:
                 if folder.path == self._parts:
                     if now - seen.st_mtime > _STALE:
                         _remove(one.path)
-                elif seen.st_nlink == 1:  # else data shares it
+                elif seen.st_nlink == 1:  # otherwise data shares it
                     found.append((seen.st_mtime, seen.st_size, folder.name + one.name, one.path))
         total = sum(one[1] for one in found)
         for _, size, name, full in sorted(found):
@@ -226,12 +226,12 @@ class Store:
             try:
                 os.rename(part, path)
             except FileNotFoundError:
-                if not os.path.exists(path):  # else another process was faster, and has removed all beginnings
+                if not os.path.exists(path):  # otherwise another process was faster, and has removed all parts
                     raise
 
 
 class Writer:
-    """Writes one object. As a context, what is not complete at its end is removed unless it has a name."""
+    """Writes one object. As a context manager it removes an incomplete one at the end unless it has a name."""
 
     def __init__(self, store: Store, parts: str, name: str, offset: int) -> None:
         self._store, self._name = store, name
@@ -242,7 +242,7 @@ class Writer:
         self._path = os.path.join(parts, "%s.%s" % (name or "new", os.urandom(8).hex()))
         self._file: Optional[BinaryIO] = None
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self._file = os.fdopen(fd, "wb", CHUNK)  # what has arrived is soon to be seen by those who wait for it
+        self._file = os.fdopen(fd, "wb", CHUNK)  # those who wait for it should see soon what has arrived
         if offset:
             try:
                 self._continue(offset)
@@ -263,7 +263,7 @@ class Writer:
         self._store._added += self._file.write(data)
 
     def done(self) -> str:
-        """Make the object visible; returns its name. Raises DamagedError for other content than announced, OSError."""
+        """Make the object visible; returns its name. Raises DamagedError for unexpected content, OSError."""
         found = self._seen.hexdigest()
         try:
             if self._file is not None:
@@ -285,7 +285,7 @@ class Writer:
         return found
 
     def close(self, *, remove: bool) -> None:
-        """Close an object that is not complete; without `remove`, its beginning remains for a later attempt."""
+        """Close an incomplete object; without `remove`, it remains for a later attempt."""
         if self._file is None:
             return
         try:
@@ -297,7 +297,7 @@ class Writer:
             _remove(self._path)
 
     def _continue(self, offset: int) -> None:
-        """Begin with what an earlier attempt has; its process may still run, so its file is copied, not taken."""
+        """Begin with the data of an earlier attempt; its process may still run, so its file is copied, not moved."""
         for path in self._earlier:
             with open(path, "rb") as file:
                 if os.fstat(file.fileno()).st_size < offset:
@@ -306,19 +306,19 @@ class Writer:
                     self.write(data)
                     offset -= len(data)
                 return
-        raise OSError(errno.ENOENT, "the beginning of this object is gone", self._path)
+        raise OSError(errno.ENOENT, "the beginning of this object was removed", self._path)
 
 
 def write_tree(store: Store, entries: Iterable[Entry], top: bytes, *, share: bool = False) -> None:
     """Write a tree below an empty folder.
 
     Args:
-        share: Have files be those of the store where the disk can do that, so that they take no room of their own.
+        share: Link files to the store if the disk supports that, so that they take no additional space.
 
     Raises:
         DamagedError: The store lacks the content of a file; what was written must not be used.
         FileExistsError: A name clashes with another one on this disk.
-        OSError: It cannot be written.
+        OSError: The tree cannot be written.
     """
     made, todo = {b""}, list(entries)
     for entry in todo:
@@ -371,14 +371,14 @@ def _make_folders(top: bytes, folder: bytes, made: Set[bytes]) -> None:
         try:
             os.mkdir(os.path.join(top, above), 0o700)
         except FileExistsError:
-            # A disk may take two names for one: below a link, files would land elsewhere.
+            # A disk may treat two names as one: below a link, files would end up elsewhere.
             if not stat.S_ISDIR(os.lstat(os.path.join(top, above)).st_mode):
                 raise
         made.add(above)
 
 
 def _entries(folder: str) -> List[os.DirEntry[str]]:
-    """What is in a folder; nothing where it cannot be listed."""
+    """The entries of a folder; empty if it cannot be listed."""
     try:
         with os.scandir(folder) as found:
             return list(found)
@@ -395,12 +395,12 @@ def _opened(path: str) -> Tuple[int, os.stat_result]:
     seen = os.fstat(fd)
     if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.getuid():
         os.close(fd)
-        raise OSError(errno.EPERM, "this is not an object of yours", path)
+        raise OSError(errno.EPERM, "this is not your object", path)
     return fd, seen
 
 
 def _write(fd: int, data: bytes) -> None:
-    """Write all of it: a nearly full disk may take a part of the bytes without an error."""
+    """Write all data: a nearly full disk may accept only a part of the bytes without an error."""
     while data:
         data = data[os.write(fd, data) :]
 

@@ -1,4 +1,4 @@
-"""Opens the files of a run's folder, where a job or another host may have put something else, and reads their lines."""
+"""Opens files of a run's folder, which a job or another host may have replaced, and reads their lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 
 def regular(path: str | os.PathLike[str], flags: int) -> int:
-    """Open a regular file and nothing else, as `opener` of `open`: a pipe in its place would block forever.
+    """Open a regular file and nothing else, as an `opener` for `open`: a pipe in its place would block forever.
 
     Raises OSError.
     """
@@ -35,9 +35,9 @@ def read_regular(path: str | os.PathLike[str], most: int = -1) -> bytes:
 
 
 def append(path: str | os.PathLike[str], data: bytes) -> int:
-    """Append to a regular file by one write, so that records of several processes do not mix; the bytes written.
+    """Append to a regular file in one write, so that records of several processes do not mix; returns the byte count.
 
-    They may be fewer, or none, where the disk is full or something else has taken the file's place.
+    They may be fewer, or none, if the disk is full or something else has replaced the file.
     """
     try:
         fd = regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -50,7 +50,7 @@ def append(path: str | os.PathLike[str], data: bytes) -> int:
 
 
 def last_text(path: str | os.PathLike[str], most: int) -> str:
-    """The text in the last `most` bytes of a regular file; empty where it cannot be read."""
+    """The text in the last `most` bytes of a regular file; "" if it cannot be read."""
     try:
         with open_regular(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most))
@@ -60,7 +60,7 @@ def last_text(path: str | os.PathLike[str], most: int) -> str:
 
 
 def shared_token(path: str) -> str:
-    """A random token that a private file keeps, the same for every caller. Raises OSError."""
+    """A random token stored in a private file, the same for every caller. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         return read_regular(path, 32).decode("ascii", "replace")
     passing = f"{path}.{os.urandom(8).hex()}"

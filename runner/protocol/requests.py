@@ -1,6 +1,6 @@
-"""The requests of a viewer to a host's node program, and the answers (docs/formats.md, "Frames").
+"""A viewer's requests to a host's node program, and the answers (docs/formats.md, "Frames").
 
-A field from a class whose name ends in `Maybe`, or of a type with `total=False`, may be absent.
+Fields of a class whose name ends in `Maybe`, or of a type with `total=False`, may be absent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Op = Literal[
 ]  # fmt: skip
 
 OBJECT = struct.Struct(">32sQQ")
-"""What stands before each object in the stream of `put`: SHA-256, bytes of the whole, and from which of them on it
+"""The header of each object in the stream of `put`: SHA-256, total bytes, and the offset from which its content
 follows."""
 
 
@@ -45,11 +45,11 @@ class ProbeRequest(TypedDict, total=False):
     workdir: str
     script: str | None
     command: list[str]
-    """Words among which a file of the job is searched for."""
+    """Words that are searched for a file of the job."""
     module: str
     programs: list[str]
     package: str
-    """That the launcher is in."""
+    """The package that contains the launcher."""
     version_of: str
     """The launcher's program that is asked for its `--version`."""
     python: str | None
@@ -70,25 +70,25 @@ class CodeRequest(TypedDict, total=False):
 
 
 class CodeState(TypedDict):
-    """What is checked out where the job's code lies, and how the files differ from it."""
+    """What is checked out in the folder of the job's code, and how the files differ from it."""
 
     folder: str
     head: str | None
-    """The commit; None: in no git repository."""
+    """The commit; None if the folder is not in a git repository."""
     diff: str
-    """Of the files below `folder` to the commit, `limits.CODE_DIFF` characters at most."""
+    """Differences of the files below `folder` from the commit, `limits.CODE_DIFF` characters at most."""
     cut: bool
     untracked: list[str]
-    """Files below `folder` that git does not know and does not ignore, `limits.CODE_UNTRACKED` at most."""
+    """Files below `folder` that git neither tracks nor ignores, `limits.CODE_UNTRACKED` at most."""
 
 
 class _DataMaybe(Run, total=False):
     data: Literal["file", "folder"]
-    """The copy is not a run's but data, kept until the source changes; `file`: the tree's only one, called as `to`."""
+    """Set if the copy is data, kept until the source changes; `file`: the tree's only file, with the name in `to`."""
 
 
 class SyncRequest(_DataMaybe):
-    """Gives a run a copy of a tree; of `put`, the objects follow as `D` frames, an empty one at the end."""
+    """Gives a run a copy of a tree; for `put`, the objects follow as `D` frames, with an empty one at the end."""
 
     tree: str
     size: int
@@ -98,26 +98,26 @@ class SyncRequest(_DataMaybe):
 
 
 class OfferRequest(SyncRequest):
-    """Serves the tree to other hosts, also what of it is still arriving; one event, a `LeaderPlace`, says where."""
+    """Serves the tree to other hosts, including what is still arriving; one event, a `LeaderPlace`, tells where."""
 
     key: str
-    """A certificate and its private key as PEM, the same for all hosts of an upload: who has it may connect."""
+    """A certificate and its private key as PEM, the same for all hosts of an upload; its holders may connect."""
     ports: list[int]
-    """First and last; another one where none of them is free."""
+    """First and last port; another one is used if none of them is free."""
     address: str | None
-    """By which others reach this host; a loopback one: nothing listens on the network."""
+    """The address at which others reach this host; if it is loopback, nothing listens on the network."""
 
 
 class GatherRequest(SyncRequest):
-    """Fetches what is missing from other hosts; answered as `sync`."""
+    """Fetches what is missing from other hosts; answered like `sync`."""
 
     key: str
     peers: list[LeaderPlace]
-    """Whom to ask, one after the other."""
+    """The hosts to ask, one after the other."""
 
 
 class GatherProgress(TypedDict):
-    """An event of `gather`: files and bytes that have arrived, of those that were missing."""
+    """An event of `gather`: files and bytes that have arrived, out of those that were missing."""
 
     files: int
     of: int
@@ -129,72 +129,72 @@ class TreeAnswer(TypedDict):
     """What a host lacks of a tree."""
 
     store: str
-    """The name of its store: hosts with the same one share it."""
+    """The name of the host's store: hosts with the same one share it."""
     manifest: bool
-    """Whether it has the manifest; without it, it cannot say what else is missing."""
+    """Whether the host has the manifest; without it, it cannot tell what else is missing."""
     missing: list[list[int]]
     """[first, count] of the tree's objects, in the manifest's order."""
     begun: dict[str, int]
-    """Of missing objects, by number: bytes that arrived before."""
+    """Number of a missing object → bytes that arrived before."""
     placed: bool
     """Whether the run has its copy."""
 
 
 class StageRequest(TypedDict):
-    """Takes data into the objects beside its destination; a stream of `{"line": text}`."""
+    """Copies data into the objects next to its destination; a stream of `{"line": text}`."""
 
     source: str
-    """A path of the host, or an address."""
+    """A path on the host, or an address."""
     to: str
     size: int
-    """Bytes that it takes, for sources that do not say; 0: not known."""
+    """Size in bytes, for sources that do not report it; 0 if not known."""
     sha256: str
-    """Of the file; empty: any content."""
+    """The file's hash; "" accepts any content."""
     fetch: bool
-    """Whether to fetch it; else only what was fetched before is found."""
+    """Whether to fetch it; otherwise only what was fetched before is found."""
     env: dict[str, str]
-    """Variables of the programs that fetch it."""
+    """Variables for the programs that fetch it."""
 
 
 class Staged(TypedDict):
     tree: str
-    """Its name; empty: not fetched yet."""
+    """The tree's name; "" if not fetched yet."""
     manifest: str
-    """Compressed (zlib), as base64."""
+    """The manifest, compressed (zlib) and base64-encoded."""
     file: bool
-    """Whether it is a file, not a folder."""
+    """Whether the tree is a single file, not a folder."""
 
 
 class EnvironmentRequest(TypedDict):
-    """Asks for the environment of a requirements or lock file; a stream of `{"line": text}` while it is built."""
+    """Requests the environment of a requirements or lock file; a stream of `{"line": text}` while it is built."""
 
     files: dict[str, str]
-    """Name → text; the first is the one that says how it is built."""
+    """Name → text; the first file determines how the environment is built."""
     python: str
-    """The interpreter that it is for."""
+    """The interpreter to build it with."""
     inherit: bool
     wheels: str
-    """The folder with its wheels on the host; empty: from the package index."""
+    """The folder with its wheels on the host; "" uses the package index."""
     sent: str
-    """The same for wheels that replace an index which the host cannot reach; empty: there are none."""
+    """The folder with wheels that replace a package index the host cannot reach; "" if there are none."""
     build: bool
-    """Whether to build it; else only one that exists is found."""
+    """Whether to build it; otherwise only an existing one is found."""
     env: dict[str, str]
-    """Variables of the commands."""
+    """Variables for the commands."""
 
 
 class Offline(TypedDict):
-    """What wheels for a host without a package index must fit."""
+    """Properties that wheels for a host without a package index must match."""
 
     tag: str
-    """Of its Python, such as 3.11."""
+    """The version of its Python, such as 3.11."""
     machine: str
     libc: str
-    """Such as glibc-2.35; `-`: another one."""
+    """The C library, such as glibc-2.35; `-` for others."""
     torch: str
-    """The version that it inherits; empty: none."""
+    """The torch version that it inherits; "" if none."""
     why: str
-    """What has failed."""
+    """What failed."""
 
 
 class _OfflineMaybe(TypedDict, total=False):
@@ -203,34 +203,34 @@ class _OfflineMaybe(TypedDict, total=False):
 
 class EnvironmentAnswer(_OfflineMaybe):
     python: str
-    """Its interpreter; empty: not built yet."""
+    """The environment's interpreter; "" if not built yet."""
     packages: dict[str, str]
-    """Name → version of all packages that it sees."""
+    """Name → version of all packages visible in it."""
 
 
 class SetupRequest(TypedDict):
-    """Runs the commands that come before a run; a stream of `{"line": text}`."""
+    """Runs the commands that precede a run; a stream of `{"line": text}`."""
 
     spec: Spec
     commands: list[str]
     secrets: dict[str, str]
-    """Variables of the commands that are not in the spec."""
+    """Variables for the commands that are not in the spec."""
 
 
 class SetupOrder(SetupRequest):
-    """The same, to the process that runs them."""
+    """A SetupRequest for the process that runs the commands."""
 
     folder: str
-    """The run's."""
+    """The run's folder."""
 
 
 class SetUp(TypedDict):
     ran: bool
-    """False: they have run before."""
+    """False if they have run before."""
 
 
 class ShellRequest(Part):
-    """The word of `shell`: a rank's place, or a folder where `run` is empty."""
+    """The argument of `shell`: a rank's place, or only a folder if `run` is empty."""
 
     rank: int
     workdir: str
@@ -244,9 +244,9 @@ class StartRequest(TypedDict):
 
 class SubmitRequest(TypedDict):
     spec: Spec
-    """Of node rank 0."""
+    """The spec of node rank 0."""
     launcher_args: list[list[str]]
-    """Of every node rank: besides the node rank, what specs differ in."""
+    """Launcher arguments of every node rank: besides the node rank, the only difference between specs."""
     secrets: Secrets
     batch: Batch
 
@@ -255,13 +255,13 @@ class NotifyRequest(TypedDict):
     """Send a test notification from this host."""
 
     host: str
-    """The host's name in it."""
+    """The host's name in the notification."""
     targets: list[NotifyTarget]
 
 
 class Notified(TypedDict):
     problems: dict[str, str]
-    """Kind of each target → why it did not take it; empty: it did."""
+    """Kind of each target → why it failed, "" if it was delivered."""
 
 
 class LeadRequest(Part):
@@ -272,9 +272,9 @@ class MirrorRequest(Part, total=False):
     have: dict[str, list[int]]
     """Name → generation, length, CRC-32 of the last bytes."""
     tail: int | None
-    """Bytes at the end of every log where mirroring begins."""
+    """Bytes at the end of every log at which mirroring begins."""
     settle: bool
-    """Whether to write the end of a job of Slurm that has ended without one."""
+    """Whether to write the end of a Slurm job that has ended without one."""
 
 
 class StopRequest(Part, total=False):
@@ -283,7 +283,7 @@ class StopRequest(Part, total=False):
 
 
 class MoveRequest(Part):
-    """To node rank 0: take another place in the queue, on all hosts."""
+    """Sent to node rank 0: move the run to another place in the queue, on all hosts."""
 
     round: int
     order: float
@@ -302,7 +302,7 @@ class TelemetryStream(TypedDict, total=False):
 class ListRuns(TypedDict, total=False):
     run_dir: str
     run: str
-    """Only this one."""
+    """Only this run."""
 
 
 class ReadRequest(Part):
@@ -319,25 +319,25 @@ class FetchRequest(Part):
 class OrphansRequest(TypedDict, total=False):
     end: bool
     run: str
-    """Only this one."""
+    """Only this run."""
     run_dirs: list[str]
-    """In addition to the default."""
+    """Folders of runs besides the default."""
 
 
 class LeasesRequest(TypedDict, total=False):
     gpus: bool
-    """Whether to ask the driver who computes on them."""
+    """Whether to ask the driver for the processes on the GPUs."""
 
 
 class _LeaseMaybe(TypedDict, total=False):
     run: str
-    """Taken for a run that starts next; absent: by hand."""
+    """The run that starts next; absent for a manual lease."""
     node_rank: int
     seconds: float | None
-    """Until it expires; counted by the host, whose clock may differ."""
+    """Seconds until it expires, counted by the host, whose clock may differ."""
     note: str
     quota: int | None
-    """Of the run, as in its spec."""
+    """The run's quota, as in its spec."""
 
 
 class LeaseRequest(_LeaseMaybe):
@@ -347,11 +347,11 @@ class LeaseRequest(_LeaseMaybe):
 
 class ReleaseRequest(TypedDict, total=False):
     gpus: list[int] | None
-    """Leases by hand of any of these; absent: all."""
+    """Manual leases of any of these GPUs; absent: all."""
     run: str
-    """What was taken for a run that does not start."""
+    """The run that does not start, whose lease is released."""
     lease: str
-    """Of those by hand only this one, as `Leased` names it."""
+    """Release only this manual lease, named as in `Leased`."""
 
 
 class LeasesAnswer(TypedDict):
@@ -366,7 +366,7 @@ class LeasesAnswer(TypedDict):
 class Leased(TypedDict):
     until: float | None
     lease: str
-    """The name of its file; empty for a run's."""
+    """The name of the lease's file; "" for a run's."""
 
 
 class Released(TypedDict):
@@ -411,7 +411,7 @@ class StacksAnswer(TypedDict):
 
 class Listed(TypedDict):
     runs: list[dict[str, object]]
-    """Summaries, with values as the files have them."""
+    """Summaries with values as in the files."""
 
 
 class File(TypedDict):
@@ -437,7 +437,7 @@ class Fetched(TypedDict):
 
 
 class Orphan(TypedDict):
-    """A process of a run that has ended, or lost its supervisor."""
+    """A process of a run that has ended, or has lost its supervisor."""
 
     run: str
     node_rank: int
@@ -458,4 +458,4 @@ class OrphansAnswer(TypedDict):
 
 
 class Nothing(TypedDict):
-    """The answer of a request without a result, and of a stream."""
+    """The answer to a request without a result, and to a stream."""

@@ -1,6 +1,6 @@
-"""A run as a job of Slurm: what is submitted, its batch script, and its place in the queue (docs/formats.md, "Slurm").
+"""A run as a Slurm job: what is submitted, its batch script, and its place in the queue (docs/formats.md, "Slurm").
 
-The plan shows the script that the login node submits: both make it here.
+The plan shows the script that the login node submits: both generate it here.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import shlex
 from typing import Sequence, TypedDict
 
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol")
-"""What the login node must have."""
+"""Programs that the login node must have."""
 UNSEEN_FOLDER = 73
-"""The exit code of a job whose first node does not see the run's folder."""
+"""The exit code of a job whose first node cannot see the run's folder."""
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 LIVING = (*WAITING, "RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT", "COMPLETING")
 """States of a job (squeue, %T) that has not ended."""
 
 
 class Batch(TypedDict):
-    """What the profile asks of Slurm."""
+    """The profile's settings for Slurm."""
 
     options: list[str]
-    """Options of sbatch, `--name=value`, that the profile gives."""
+    """The profile's options for sbatch, as `--name=value`."""
     cpus: int
     """Processors on each node."""
     python: str
@@ -29,22 +29,22 @@ class Batch(TypedDict):
 
 
 class Queued(TypedDict):
-    """Where a job is, as squeue says."""
+    """A job's state according to squeue."""
 
     job: str
     state: str
-    """`PENDING`, `RUNNING`, …; empty: Slurm does not know the job any more."""
+    """`PENDING`, `RUNNING`, …; "" if Slurm no longer knows the job."""
     reason: str
     """Why it waits, or has failed."""
     start: str
-    """When it is expected to start, `2026-01-31T12:00:00`; empty: unknown."""
+    """When it is expected to start, as `2026-01-31T12:00:00`; "" if unknown."""
     nodes: list[str]
     """The names of its nodes, in the order of node ranks; empty while it waits."""
 
 
 def program(python: str, run_folder: str, part: str) -> str:
-    """The shell's words for a part of the node program on a node of the job."""
-    # A tilde is the home of the node's user only where it is not quoted.
+    """The shell words that run a part of the node program on a node of the job."""
+    # A tilde means the home of the node's user only if it is not quoted.
     interpreter = f"~/{shlex.quote(python[2:])}" if python.startswith("~/") else shlex.quote(python)
     return f"{interpreter} -I -X utf8 {run_folder}/0/node.zip {part} {run_folder}"
 
@@ -53,7 +53,7 @@ def script(batch: Batch, run: str, nodes: int, folder: str) -> str:
     """The batch script.
 
     Args:
-        folder: The run's folder, absolute, of characters that neither a shell nor Slurm takes for more than themselves.
+        folder: The run's folder, absolute, without characters that have a meaning for a shell or for Slurm.
     """
     options = [
         f"--job-name={run}",
@@ -61,7 +61,7 @@ def script(batch: Batch, run: str, nodes: int, folder: str) -> str:
         "--ntasks-per-node=1",
         f"--cpus-per-task={batch['cpus']}",
         "--no-requeue",
-        "--no-kill",  # the supervisors notice a lost node themselves, and decide what becomes of the run
+        "--no-kill",  # the supervisors detect a lost node themselves, and decide what happens to the run
         "--open-mode=append",
         f"--output={folder}/0/slurm.log",
         *batch["options"],
@@ -78,5 +78,5 @@ def script(batch: Batch, run: str, nodes: int, folder: str) -> str:
 
 
 def submission(script_path: str) -> Sequence[str]:
-    """The command that submits it. What is given here wins over variables such as SBATCH_REQUEUE."""
+    """The command that submits the script. Its options override variables such as SBATCH_REQUEUE."""
     return ("sbatch", "--parsable", "--no-requeue", "--export=ALL", script_path)

@@ -1,6 +1,6 @@
 """A summary of a run, from the beginnings and ends of one host's files (docs/formats.md, "A run's summary").
 
-A viewer's mirror has the same files, so that the same code summarizes it.
+A viewer's mirror has the same files, so the same code summarizes it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _BEGINNING = 4096
 
 
 def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object] | None:
-    """Summarize one host's folder of a run, None when there is no run in it.
+    """Summarize one host's folder of a run; None if there is no run in it.
 
     Args:
-        alive: Whether its supervisor is alive; None where that is unknown.
+        alive: Whether its supervisor is alive; None if that is unknown.
     """
     spec_path = os.path.join(folder, "spec.json")
     spec = load(spec_path)
@@ -35,7 +35,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
         return None
     attempt = 0  # the newest that was started; the folder exists earlier, when the launcher is warmed up
     going = ""  # what the newest attempt does, other than start or run
-    up: dict[str, float] = {}  # its ranks: when they have begun, no later than their process group
+    up: dict[str, float] = {}  # its ranks → when they began, at the latest when they joined their process group
     for line in ends(os.path.join(folder, "events.jsonl")):
         if line.get("e") == "stall" and (not line.get("over") or going == "stalled"):
             going = "" if line.get("over") else "stalled"
@@ -85,7 +85,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
 
 
 def _all_up(folder: str, spec: dict[str, object], up: dict[str, float]) -> bool:
-    """Whether the ranks of a host have come up; true as well where its events are too many to be read."""
+    """Whether the ranks of a host are up; also true if its events are too many to be read."""
     if os.stat(os.path.join(folder, "events.jsonl")).st_size > _BEGINNING + _END:
         return True
     node: Any = spec.get("node_rank")
@@ -102,14 +102,14 @@ def _figure(value: Any) -> int | float | None:
 
 
 def _loss(value: Any) -> int | float | str | None:
-    """A loss; of one that is not finite its word, which JSON has no number for."""
+    """A loss; if it is not finite, its text, since JSON has no number for it."""
     if isinstance(value, float) and not math.isfinite(value):
         value = str(value)
     return value if value in NOT_FINITE else _figure(value)
 
 
 def _silent(folder: str) -> float | None:
-    """For how many seconds the lowest rank with metrics has been doubtfully silent; None: it is not."""
+    """Seconds for which the lowest rank with metrics has been suspiciously silent; None if it is not."""
     times = [t for record in _records(folder) if isinstance(t := record.get("t"), float)]
     if len(times) < 2:
         return None
@@ -140,7 +140,7 @@ def _state(folder: str, end: dict[str, object] | None, lives: bool | None, going
 
 
 def _began(folder: str, queued: bool) -> float | None:
-    """When it began: with its first event, but with its first attempt where it has waited in line before."""
+    """When it began: with its first event, or with its first attempt if it was queued before."""
     try:
         # Bytes of events in which a queued run is expected to begin
         lines = read_regular(os.path.join(folder, "events.jsonl"), 1 << 20 if queued else _BEGINNING).split(b"\n")
@@ -157,14 +157,14 @@ def _began(folder: str, queued: bool) -> float | None:
 
 
 def _waits(folder: str) -> str:
-    """What a queued run waits for, as its leader has said it last; empty: nothing was said here."""
+    """What a queued run waits for, according to its leader's last note; "" if there is no note here."""
     lines = reversed(ends(os.path.join(folder, "events.jsonl")))
     waits = (queued_for(line.get("text")) for line in lines if line.get("e") == "note")
     return next((words for words in waits if words is not None), "")
 
 
 def _dropped(end: dict[str, object] | None) -> str:
-    """Why a queued run ended before its turn; empty: it has not, was stopped, or nothing is known."""
+    """Why a queued run ended before its turn; "" if it did not, was stopped, or nothing is known."""
     cause = end.get("cause") if end and end.get("state") != "stopped" else None
     return str(cause.get("message") or cause.get("kind")) if isinstance(cause, dict) else ""
 
@@ -211,10 +211,10 @@ def load(path: str) -> Any:
 
 
 def disk_use(folder: str, without: Collection[str] = ()) -> int:
-    """Bytes on the disk, as `du` counts them: without holes, files with several names once.
+    """Bytes on the disk, as counted by `du`: without holes, and files with several names once.
 
     Args:
-        without: Names in the folder that do not count.
+        without: Names in the folder that are not counted.
     """
     total = 0
     seen: set[tuple[int, int]] = set()
@@ -234,7 +234,7 @@ def disk_use(folder: str, without: Collection[str] = ()) -> int:
 
 
 def _size(folder: str) -> int:
-    """Bytes of a host's part of a run; the first part on a disk has what they share, such as the checkpoints."""
+    """Bytes of a host's part of a run; the first part on a disk includes what they share, such as the checkpoints."""
     run, node = os.path.split(folder)
     nodes = [name for name in os.listdir(run) if name.isdecimal()]
     shared = disk_use(run, nodes) if node == min(nodes, key=int, default="") else 0

@@ -63,7 +63,7 @@ class ProcessUse(_Process, total=False):
 
 class _Telemetry(TypedDict):
     t: float
-    """Unix time of the host."""
+    """Unix time on the host's clock."""
 
 
 class Telemetry(_Telemetry, total=False):
@@ -71,7 +71,7 @@ class Telemetry(_Telemetry, total=False):
 
     cpu: float
     load: float
-    """Of one minute."""
+    """Load average of one minute."""
     mem_used: float
     mem_total: float
     swap_used: float
@@ -82,11 +82,11 @@ class Telemetry(_Telemetry, total=False):
     inodes_free: float
     inodes_total: float
     steal: float
-    """Percent of CPU time that the hypervisor has taken."""
+    """Percent of CPU time taken by the hypervisor."""
     io_wait: float
     """Percent of the time in which at least one process waited for a disk."""
     swap_rate: float
-    """In and out."""
+    """Bytes per second, in and out."""
     ranks: dict[str, RankUse]
     gpus: list[GpuUse]
     cpus: int | None

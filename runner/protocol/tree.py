@@ -1,4 +1,4 @@
-"""The manifest of a code tree: which files it has, in one canonical encoding (docs/formats.md, "Code trees")."""
+"""The manifest of a code tree: its files in one canonical encoding (docs/formats.md, "Code trees")."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Dict, Iterable, NamedTuple, Tuple
 _HEAD = b"disttui tree 1"
 MOST_FILES = 250_000
 MOST_BYTES = 128 << 20
-"""The most bytes of an encoded manifest."""
+"""Most bytes of an encoded manifest."""
 _LONGEST, _LONGEST_NAME = 4000, 255
-"""Bytes of a path and of one of its names."""
+"""Most bytes of a path, and of one of its names."""
+DEEPEST = 250
+"""Most folders above a file: tools that remove deeper trees fail."""
 HASH = re.compile(r"[0-9a-f]{64}")
 _SIZE = re.compile(b"0|[1-9][0-9]{0,14}")
 
@@ -20,16 +22,16 @@ class Entry(NamedTuple):
     """One file of a tree, or a symbolic link that stays inside it. Folders exist where a file needs them."""
 
     path: bytes
-    """Relative, with slashes."""
+    """Relative path, with slashes."""
     kind: str
-    """`f`: a file, `x`: an executable one, `l`: a link."""
+    """`f`: a file, `x`: an executable file, `l`: a link."""
     size: int
     value: str
     """The SHA-256 of a file's content, or a link's target, in hexadecimal digits."""
 
     @property
     def target(self) -> bytes:
-        """Where a link leads."""
+        """The target of a link."""
         return bytes.fromhex(self.value)
 
 
@@ -39,7 +41,7 @@ def link(path: bytes, target: bytes) -> Entry:
 
 
 def encode(entries: Iterable[Entry]) -> bytes:
-    """The manifest of the entries, the same for any order of them."""
+    """The manifest of the entries, the same for every order of them."""
     lines = (b"%s %d %s %s" % (one.kind.encode(), one.size, one.value.encode(), one.path) for one in sorted(entries))
     return b"\0".join([_HEAD, *lines])
 
@@ -76,9 +78,11 @@ def decode(data: bytes) -> Tuple[Entry, ...]:
 
 
 def flaw(path: bytes) -> str:
-    """Say why a tree cannot have a file of this path; empty where it can."""
+    """Explain why a tree cannot have a file with this path; "" if it can."""
     if len(path) > _LONGEST_NAME and (len(path) > _LONGEST or max(map(len, path.split(b"/"))) > _LONGEST_NAME):
         return "the name is too long"
+    if path.count(b"/") > DEEPEST:
+        return "it lies in more than %d folders" % DEEPEST
     parts = b"/%s/" % path
     if b"\0" in path or b"//" in parts or b"/./" in parts or b"/../" in parts:
         return "not a relative path"
@@ -86,9 +90,9 @@ def flaw(path: bytes) -> str:
 
 
 def leads_inside(path: bytes, target: bytes) -> bool:
-    """Whether a link at `path` stays inside of the tree, whatever other links are on its way.
+    """Whether a link at `path` stays inside the tree, whatever other links are on its way.
 
-    So `..` may only be at its beginning: after the name of another link it would start elsewhere.
+    So `..` is only allowed at its beginning: after the name of another link it would start elsewhere.
     """
     if not target or target.startswith(b"/") or b"\0" in target or len(target) > _LONGEST:
         return False
@@ -103,7 +107,7 @@ def objects(entries: Iterable[Entry]) -> Dict[str, int]:
 
 
 def digest(data: bytes) -> str:
-    """The name of an object with this content; of a manifest: the name of its tree."""
+    """The name of an object with this content; for a manifest, the name of its tree."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The rules of a profile's `watch`: judged on each host for its own ranks, and again for recorded runs."""
+"""The rules of a profile's `watch`: applied on each host to its own ranks, and later to recorded runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALARMS: Mapping[str, RuleName] = {
     "disk": "disk", "gpu memory": "memory", "memory": "memory", "swap": "memory", "throttle": "host",
     "foreign gpu": "host",
 }  # fmt: skip
-"""Kind of alarm → the rule that acts on it. They and a stall are reported whether or not there is such a rule."""
+"""Kind of alarm → the rule that acts on it. These and stalls are reported whether or not there is such a rule."""
 
 _PATIENCE = {"loss": 2, "grad_norm": 5}
 """Consecutive records that must not be finite: scripts may begin with a NaN, loss scaling has infinite gradients."""
@@ -23,7 +23,7 @@ _WINDOW = 128
 _STEPS = 20
 """Step times whose median is a rank's pace."""
 AGAIN = 600.0
-"""Seconds after which a condition that comes and goes is reported again, whatever number of ranks it holds for."""
+"""Seconds after which a recurring condition is reported again, however many ranks it affects."""
 _NUMBER = re.compile(r"(?:step|checkpoint|ckpt|iter(?:ation)?)s?[-_=]?0*(\d{1,15})(?!\d)", re.IGNORECASE)
 
 
@@ -34,19 +34,19 @@ class _WatchRuleMaybe(TypedDict, total=False):
     times: float
     """spike: deviations from the median, in units of the scaled median absolute deviation."""
     percent: float
-    """slow: how much below the rank's own best rate."""
+    """slow: percent below the rank's own best rate."""
     seconds: float
     """slow: for how long; stall: of silence."""
     pattern: str
-    """log: what a line is searched for."""
+    """log: the expression that lines are searched for."""
     absent: float
-    """log: seconds without a line that matches, in place of one that does."""
+    """log: seconds without a line that matches, instead of one that does."""
     steps: float
     """plateau: steps without a new best."""
 
 
 class WatchRule(_WatchRuleMaybe):
-    """A rule as spec.json has it."""
+    """A rule as in spec.json."""
 
     rule: RuleName
     do: Action
@@ -58,12 +58,12 @@ class WatchFinding(TypedDict):
     rule: RuleName
     rank: int
     step: Optional[int]
-    """The last good step, whose checkpoint may hold the bad update already."""
+    """The last good step, whose checkpoint may already contain the bad update."""
     text: str
 
 
 class Judge:
-    """Applies the rules to the metrics of one attempt's ranks; a condition is found once, or again after 10 minutes.
+    """Applies the rules to the metrics of one attempt's ranks; a condition is reported once, or again after 10 minutes.
 
     Args:
         rules: At most one of each name.
@@ -76,12 +76,12 @@ class Judge:
         self._found: List[WatchFinding] = []
         self._log = next((rule for rule in rules if rule["rule"] == "log"), None)
         self.log_pattern = self._log and self._log["pattern"]
-        """The expression of `log`, None: there is no such rule."""
+        """The expression of `log`, None if there is no such rule."""
         self._shown: Dict[int, float] = {}
-        """Rank → when its log has last matched; of rank 0 also when it has begun."""
+        """Rank → when its log last matched; for rank 0 also when it began."""
 
     def hear(self, rank: int, record: Metrics) -> None:
-        """Take a record of rank-K.metrics.jsonl."""
+        """Process a record of rank-K.metrics.jsonl."""
         if rank not in self._ranks:
             self._ranks[rank] = {
                 rule["rule"]: _CHECKS[rule["rule"]](rule) for rule in self._rules if rule["rule"] in _CHECKS
@@ -92,7 +92,7 @@ class Judge:
             self._find(check.rule, rank, check.step, text, now, check.repeats)
 
     def hear_log(self, rank: int, matched: bool, now: float) -> None:
-        """Take whether new lines of a rank match the expression of `log`; at every poll, for silence counts as well."""
+        """Process whether a rank's new lines match the expression of `log`; call it at every poll: silence counts."""
         if self._log is None:
             return
         pattern, absent = self._log["pattern"], self._log.get("absent")
@@ -112,7 +112,7 @@ class Judge:
             self._found.append(WatchFinding(rule=rule, rank=rank, step=step, text=text[:300]))
 
     def take(self) -> List[WatchFinding]:
-        """What was found since the last call."""
+        """Return what was found since the last call."""
         found, self._found = self._found, []
         return found
 
@@ -155,7 +155,7 @@ class _NonFinite(_Check):
                 since = self._since[name]
                 self.step = self._good.get(name)
                 if self.step is None and since is not None:
-                    self.step = since - 1  # what it resumed from may be bad
+                    self.step = since - 1  # the checkpoint that it resumed from may be bad
                 return "%s is %s%s" % (name, value, _since(since))
         return ""
 
@@ -177,19 +177,19 @@ class _Spike(_Check):
         if value is None:
             return ""
         self._heard += 1
-        if self._heard > 64:  # records at the beginning of an attempt among which no spike is looked for
+        if self._heard > 64:  # records at the beginning of an attempt that are not checked for spikes
             usual = median(self._values)
             spread = 1.4826 * median([abs(one - usual) for one in self._values])
-            # A metric that hardly moves would else spike with every digit, and one that has reached 0 with every value.
+            # Otherwise a metric that hardly moves would spike with every digit, and one at 0 with every value.
             if value > usual + self._given.get("times", 8.0) * max(spread, 0.02 * abs(usual), 1e-6):
                 self._high += 1
                 if self._high == 1:
                     self._first = _whole(record.get("step"))
                 if self._high == 3:  # consecutive records that must be high: single bad batches are normal
                     self.step = self._usual
-                    return "%s %.4g%s, where %.4g is usual" % (self._metric, value, _at(self._first), usual)
+                    return "%s %.4g%s (usual: %.4g)" % (self._metric, value, _at(self._first), usual)
                 if self._high < _WINDOW:
-                    return ""  # a new level is taken as usual in the end
+                    return ""  # a new level is eventually accepted as usual
             else:
                 self._high = 0
         self._usual = _whole(record.get("step"))
@@ -226,7 +226,7 @@ class _Slow(_Check):
         seconds = self._given.get("seconds", 300.0)
         if now - self._since < seconds:
             return ""
-        return "a step takes %.3g s, at best it took %.3g s: slow for %.0f s" % (pace, self._best, now - self._since)
+        return "a step takes %.3g s (best: %.3g s): slow for %.0f s" % (pace, self._best, now - self._since)
 
 
 class _Goal(_Check):
@@ -286,7 +286,7 @@ def _whole(value: object) -> Optional[int]:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle one of at least one value, the mean of both where there are two."""
+    """The middle value of at least one, or the mean of both middle values."""
     ordered = sorted(values)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -1,4 +1,4 @@
-"""Who trains on what: the sizes of a step, and the order of samples, both the same on every rank. Pure."""
+"""The sizes of a step and the order of samples, both the same on every rank. No I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BatchPlan:
     """Samples of one rank in one round (the micro batch)."""
     accumulate: int
     dp: int
-    """How many ranks train on samples of their own (the data-parallel degree)."""
+    """The number of ranks that train on samples of their own (the data-parallel degree)."""
 
     @property
     def round_size(self) -> int:
@@ -33,11 +33,11 @@ class BatchPlan:
         return self.round_size * self.accumulate
 
     def start(self, samples: int, round_index: int, index: int) -> int:
-        """Position in the sample order where the data-parallel rank `index` begins, `samples` having been consumed."""
+        """Position in the sample order where the data-parallel rank `index` begins after `samples` consumed samples."""
         return samples + round_index * self.round_size + index * self.batch_size
 
     def micro_batches(self, stages: int) -> int:
-        """Into how many equal parts a pipeline cuts the samples of one step: four a stage, where they can be had.
+        """The number of equal parts into which a pipeline cuts the samples of one step: four per stage, if possible.
 
         A pipeline of p stages idles for (p - 1) / (parts + p - 1) of the time.
         """
@@ -48,7 +48,7 @@ class BatchPlan:
 def plan_batches(
     batch_size: Optional[int], accumulate: Optional[int], global_batch: Optional[int], dp: int
 ) -> BatchPlan:
-    """Settle the sizes that were not given. Raises Problem where a global batch cannot be divided evenly."""
+    """Derive the sizes that were not given. Raises Problem if a global batch cannot be divided evenly."""
     if global_batch is None:
         return BatchPlan(batch_size or DEFAULT_BATCH_SIZE, accumulate or 1, dp)
     given = accumulate is not None
@@ -67,10 +67,10 @@ def plan_batches(
 
 
 class SampleOrder:
-    """An endless order of samples: one seeded permutation of all of them after the other, one per epoch.
+    """An endless order of samples: seeded permutations of all of them, one per epoch.
 
-    Python's own shuffle, because it gives the same order with every version of Python and torch: ranks whose
-    orders differ would train on each other's samples.
+    Python's own shuffle gives the same order with every version of Python and torch: ranks with different orders would
+    train on each other's samples.
     """
 
     def __init__(self, samples: Sequence[int], seed: int) -> None:

@@ -1,7 +1,7 @@
-"""Checkpoints: a folder with the parts of every rank, written whole or not at all; the format is that of index.py.
+"""Checkpoints: a folder with the parts of every rank, written completely or not at all; see index.py for the format.
 
-Not torch's own writer of distributed checkpoints: it pickles its plans from rank to rank, which needs numpy, and its
-reader runs what a pickle names.
+torch's own writer of distributed checkpoints is not used: it pickles its plans from rank to rank, which needs numpy,
+and its reader runs what a pickle names.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Entry = tuple[str, int, int, tuple[int, ...], tuple[int, ...]]
 
 
 def prepare(folder: Path, attempt: Optional[int]) -> int:
-    """Make the folder, and return the attempt that this run's files carry (None: one above all that are there).
+    """Create the folder, and return the attempt in the names of this run's files (None: one above all existing ones).
 
-    Raises Problem where it cannot be written.
+    Raises Problem if it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,12 +52,12 @@ def prepare(folder: Path, attempt: Optional[int]) -> int:
 
 
 def path_of(folder: Path, step: int, attempt: int) -> Path:
-    """The folder of a checkpoint; with .tmp while it is written."""
+    """The folder of a checkpoint; with .tmp while it is being written."""
     return folder / f"step-{step:06d}-a{attempt}"
 
 
 def write_parts(folder: Path, rank: int, parts: Shares) -> list[Entry]:
-    """Write a rank's file. Raises OSError where the disk is full."""
+    """Write a rank's file. Raises OSError if the disk is full."""
     entries: list[Entry] = []
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"rank-{rank}.bin").open("wb") as file:
@@ -104,7 +104,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a checkpoint, its index first: what is left of an interrupted removal must not look complete."""
+    """Remove a checkpoint, its index first: the rest of an interrupted removal must not look complete."""
     try:
         (folder / index.NAME).unlink(missing_ok=True)
     except OSError:
@@ -113,14 +113,14 @@ def remove(folder: Path) -> None:
 
 
 class OpenCheckpoint:
-    """A checkpoint that is open for reading. Raises Problem where it is missing, incomplete or not from this job."""
+    """A checkpoint that is open for reading. Raises Problem if it is missing, incomplete or not from this job."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.progress, self.tensors = index.read(path)
 
     def read(self, name: str, wanted: Box) -> Any:
-        """A part of a tensor, on the CPU. Raises Problem where it is damaged."""
+        """A part of a tensor, on the CPU. Raises Problem if it is damaged."""
         stored = self.tensors[name]
         result = torch.zeros(wanted.sizes, dtype=getattr(torch, stored.dtype))
         for part in stored.parts:
@@ -133,7 +133,7 @@ class OpenCheckpoint:
 
 
 def _overlap(part: index.StoredPart, wanted: Box) -> Iterator[tuple[slice, slice]]:
-    """For every dimension, what a part and a box share: the slice of the part, and that of the box."""
+    """For every dimension, the overlap of a part and a box: as a slice of the part, and as a slice of the box."""
     for at, size, start, length in zip(part.offsets, part.sizes, wanted.offsets, wanted.sizes):  # noqa: B905
         begin, end = max(at, start), min(at + size, start + length)
         yield slice(begin - at, max(begin, end) - at), slice(begin - start, max(begin, end) - start)
@@ -142,7 +142,7 @@ def _overlap(part: index.StoredPart, wanted: Box) -> Iterator[tuple[slice, slice
 def newest(
     folder: Path, damaged: Mapping[Path, str] = MappingProxyType({})
 ) -> tuple[Optional[OpenCheckpoint], list[str]]:
-    """The newest complete checkpoint, and a note for each broken one that was passed over.
+    """The newest complete checkpoint, and a note for each broken one that was skipped.
 
     Args:
         damaged: What is wrong with those that could be opened, but not read to the end.

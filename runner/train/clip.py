@@ -1,6 +1,6 @@
 """The gradient of a step: its norm over all ranks, however weights are divided, and the loss scale of fp16.
 
-torch's own clip_grad_norm_ refuses weights of different meshes, and knows one pipeline stage alone.
+torch's own clip_grad_norm_ rejects weights of different meshes, and handles only one pipeline stage.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .state import Parameters
 
 
 class StepMeans(NamedTuple):
-    """What a step's backward passes gave: over all ranks, or on this one where it trains alone."""
+    """Results of a step's backward passes, over all ranks, or of this rank if it trains alone."""
 
     loss: float
     grad_norm: float
@@ -39,12 +39,12 @@ def reduce_and_clip(
     ends: bool = False,
     saves: bool = False,
 ) -> StepMeans:
-    """Scale the gradients down to a norm of `limit` (0: leave them); returns the norm they had. A collective.
+    """Scale the gradients down to a norm of `limit` (0: leave them); returns their norm before. A collective.
 
     With a layout of one rank it is not collective: the norm and the loss are this rank's own.
 
     Args:
-        scale: What the gradients were multiplied by, and are divided by here.
+        scale: The factor of the gradients, which are divided by it here.
         ends: Whether this rank wants to end.
         saves: Whether this rank wants a checkpoint.
         loss: This rank's part of the mean loss: ranks that share samples have a part of it or the same, stages before
@@ -75,7 +75,7 @@ def reduce_and_clip(
 
 
 def _copies(parameter: Any, layout: Layout) -> int:
-    """How many ranks hold each element of this rank's part of a weight."""
+    """The number of ranks that hold each element of this rank's part of a weight."""
     ranks = layout.world_size // layout.pp
     if isinstance(parameter, DTensor):
         for dimension, placement in enumerate(parameter.placements):
@@ -84,7 +84,7 @@ def _copies(parameter: Any, layout: Layout) -> int:
 
 
 def _local(parameter: Any) -> Any:
-    """The gradient of this rank's part of a weight; FSDP has placed it as the weight."""
+    """The gradient of this rank's part of a weight; FSDP places it like the weight."""
     gradient = parameter.grad
     return gradient.to_local() if isinstance(gradient, DTensor) else gradient
 
@@ -92,17 +92,17 @@ def _local(parameter: Any) -> Any:
 _GROWTH_INTERVAL = 2000
 """Steps without an overflow after which the factor is doubled."""
 _LEAST = 1.0
-"""Gradients that overflow even without a factor are too large for the training, not for fp16 alone."""
+"""Smallest factor: gradients that overflow even without one are too large for the training, not just for fp16."""
 
 
 class LossScale:
     """A factor that halves at each overflow and doubles after many steps without one; 1 for other precisions.
 
-    As torch.amp.GradScaler has it, but judged by the norm of the whole gradient, which all ranks know: of a sharded
+    It works like torch.amp.GradScaler, but judges the norm of the whole gradient, which all ranks know: of a sharded
     gradient only one rank may hold the part that overflowed.
 
     Args:
-        saved: What `state` gave when the checkpoint was written.
+        saved: The value of `state` when the checkpoint was written.
     """
 
     def __init__(self, *, enabled: bool, saved: Mapping[str, float]) -> None:
@@ -113,7 +113,7 @@ class LossScale:
         """Steps that changed no weight."""
 
     def accepts(self, *, finite: bool) -> bool:
-        """Whether the optimizer may make this step, its gradient being finite or not; adapts the factor."""
+        """Whether the optimizer may make this step, whose gradient is `finite` or not; adapts the factor."""
         if not self._enabled:
             return True
         self._streak = self._streak + 1 if finite else 0
@@ -127,9 +127,9 @@ class LossScale:
 
     @property
     def may_halve(self) -> bool:
-        """Whether a smaller factor is left to be tried after an overflow."""
+        """Whether a smaller factor can still be tried after an overflow."""
         return self._enabled and self.factor > _LEAST
 
     def state(self) -> dict[str, float]:
-        """What a checkpoint keeps; empty for other precisions."""
+        """The values that a checkpoint keeps; empty for other precisions."""
         return {"factor": self.factor, "streak": self._streak, "skipped": self.skipped} if self._enabled else {}

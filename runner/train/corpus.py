@@ -1,4 +1,4 @@
-"""The text: read on rank 0 alone, cut into blocks, some of them held out for validation."""
+"""The text: read on rank 0 only, cut into blocks, some of which are held out for validation."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .problem import Problem, user_path
 DATA_LIMIT = 256 * 2**20
 """Bytes of --data that are used: every rank holds a copy in memory."""
 BUILTIN_SHA256 = "89ac0357012479660ddb22815a6374069002e38c7ccf312faa56e96c4d7c9b0b"
-"""Of corpus.txt: the King James Version, Matthew to Acts, in the public domain since the copyright of 1611 has expired.
+"""Hash of corpus.txt: the King James Version (1611), Matthew to Acts, in the public domain as its copyright expired.
 
-Made by `bible -l100000 mat1:1-act28:31` of Debian's bible-kjv 4.38, without the first, empty line.
+Made with `bible -l100000 mat1:1-act28:31` of Debian's bible-kjv 4.38, without the first, empty line.
 """
 HOLD_OUT = 20
-"""One block in this many is for validation."""
+"""One block in this many is used for validation."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """Bytes to learn from, and what to call them in messages."""
+    """Bytes to learn from, and their name in messages."""
 
     data: bytes
     name: str
@@ -43,7 +43,7 @@ class Text:
 def read_text(path: Optional[str]) -> Text:
     """The bytes of a file, of a folder's text files in sorted order, or (None) of the built-in corpus.
 
-    Raises Problem where there is nothing to read.
+    Raises Problem if there is nothing to read.
     """
     if path is None:
         text = Text(pkgutil.get_data(__package__, "corpus.txt") or b"", "the built-in corpus")
@@ -94,7 +94,7 @@ def _text_files(folder: Path) -> Iterator[Path]:
 
 
 class Corpus:
-    """A text as blocks of `context` bytes, each with the one byte that follows it.
+    """A text as blocks of `context` bytes, each with the byte that follows it.
 
     Args:
         data: The bytes as a uint8 tensor on the device that trains.
@@ -108,14 +108,14 @@ class Corpus:
         self.validation = [i for i in range(count) if i % HOLD_OUT == HOLD_OUT // 2]
 
     def batch(self, blocks: list[int]) -> tuple[Any, Any]:
-        """Inputs and targets of some blocks, each len(blocks) × context."""
+        """Inputs and targets of some blocks, each of shape len(blocks) × context."""
         starts = torch.tensor(blocks, device=self._data.device) * self._context
         offsets = torch.arange(self._context + 1, device=self._data.device)
         tokens = self._data[starts[:, None] + offsets].long()
         return tokens[:, :-1], tokens[:, 1:]
 
     def require(self, global_batch: int, name: str) -> None:
-        """Raise Problem where the blocks are too few for one step and one validation block."""
+        """Raise Problem if there are too few blocks for one step and one validation block."""
         if len(self.train) >= global_batch and self.validation:
             return
         if not len(self._data):

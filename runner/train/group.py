@@ -15,14 +15,14 @@ from .layout import Layout, RankIdentity
 from .problem import Problem
 
 TIMEOUT = timedelta(minutes=10)
-"""Longest wait in a collective of all ranks: well above a slow disk or a cut of the network.
+"""Longest wait in a collective of all ranks: well above a slow disk or a network interruption.
 
-The groups of a mesh have torch's own, 10 minutes with NCCL and 30 with gloo: old versions can be given no other.
+The groups of a mesh have torch's own limits, 10 minutes with NCCL and 30 with gloo: old versions accept no others.
 """
 
 
 def choose_device(place: RankIdentity, backend: str) -> Any:
-    """The GPU of this local rank, or the CPU. Raises Problem where this host has too few GPUs."""
+    """The GPU of this local rank, or the CPU. Raises Problem if this host has too few GPUs."""
     gpus = torch.cuda.device_count() if backend != "gloo" and torch.cuda.is_available() else 0
     if gpus == 0:
         if backend == "nccl":
@@ -59,7 +59,7 @@ def join(place: RankIdentity, device: Any, layout: Layout, timeout: timedelta = 
 
 
 def _compare(store: Any, place: RankIdentity, backend: str, layout: Layout) -> None:
-    """Raise Problem where ranks chose different backends or layouts: each would wait for the other for minutes."""
+    """Raise Problem if ranks chose different backends or layouts: each would wait for the others for minutes."""
     store.set(f"bytegpt/{place.rank}", json.dumps([backend, platform.node(), f"{layout.strategy} {layout}"]))
     chosen = [json.loads(store.get(f"bytegpt/{rank}")) for rank in range(place.world_size)]
     hosts = {backend: host for backend, host, _ in reversed(chosen)}
@@ -75,9 +75,9 @@ def _compare(store: Any, place: RankIdentity, backend: str, layout: Layout) -> N
 
 
 def from_rank0(work: Callable[[], Any], device: Any) -> Any:
-    """Do something on rank 0 alone, and give every rank its result (JSON) or the Problem that it raised. A collective.
+    """Do something on rank 0 only, and give every rank its result (JSON) or the Problem that it raised. A collective.
 
-    Not broadcast_object_list, which needs numpy and unpickles.
+    broadcast_object_list is not used, since it needs numpy and unpickles.
     """
     message = b""
     if dist.get_rank() == 0:
@@ -96,7 +96,7 @@ def from_rank0(work: Callable[[], Any], device: Any) -> Any:
 
 
 def from_all(value: Any, device: Any, group: Any = None) -> list[Any]:
-    """Give every rank the JSON values of all ranks of a group, in the order of ranks. A collective."""
+    """Give every rank the JSON values of all ranks of a group, in order of ranks. A collective."""
     message = bytearray(json.dumps(value).encode())
     world = dist.get_world_size(group)
     lengths = [torch.zeros((), dtype=torch.int64, device=device) for _ in range(world)]

@@ -1,6 +1,6 @@
-"""A checkpoint on the disk: the numbers of all tensors in a file for each rank, and an index of what lies where.
+"""A checkpoint on disk: the numbers of all tensors in one file per rank, and an index of their locations.
 
-Read without torch. A checkpoint may come from a stranger, so its index is bounded and checked before it is used.
+It is read without torch. A checkpoint may be untrusted, so its index is bounded and checked before it is used.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from .problem import Problem
 
 NAME = "bytegpt.json"
 FORMAT = 3
-"""What an index says, and what the tensors mean under the same names."""
+"""The version of an index, and of the meaning of tensors with the same names."""
 DTYPES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
     "bool": 1,
 }  # fmt: skip
-"""Types of numbers, with their bytes."""
+"""Types of numbers, with their sizes in bytes."""
 _LARGEST = 2**28
-"""Bytes of an index."""
+"""Largest index in bytes."""
 _FILE = re.compile(r"rank-\d{1,9}\.bin")
 _PIECE = 2**20
 
 
 class SavedProgress(TypedDict):
-    """What a checkpoint tells besides its tensors."""
+    """The content of a checkpoint besides its tensors."""
 
     step: int
     samples: int
     recipe: Mapping[str, Union[int, float, str]]
     scaling: Mapping[str, float]
-    """Of training in fp16, else empty: see LossScale."""
+    """The state of LossScale; empty unless training in fp16."""
     token: str
-    """Drawn at each save: another host may have another run's checkpoint of the same name."""
+    """Random, new at each save: another host may have another run's checkpoint with the same name."""
 
 
 @dataclass(frozen=True)
 class StoredPart:
-    """A box of a tensor, and where its bytes lie, row by row."""
+    """A box of a tensor, and the location of its bytes, row by row."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -57,7 +57,7 @@ class StoredPart:
     crc: int
 
     def pieces(self, where: str) -> Iterator[bytes]:
-        """Its bytes, some at a time. Raises Problem where they are not those that were written."""
+        """Yield its bytes in pieces. Raises Problem if they are not those that were written."""
         crc, left = 0, self.length
         try:
             with open_regular(self.path) as file:
@@ -73,7 +73,7 @@ class StoredPart:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of a checkpoint: all its parts together are the whole."""
+    """A tensor of a checkpoint, which consists of all its parts."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -81,14 +81,14 @@ class StoredTensor:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return math.prod(self.shape) * DTYPES[self.dtype]
 
 
 def read(folder: Path) -> tuple[SavedProgress, dict[str, StoredTensor]]:
-    """What a checkpoint tells, and its tensors.
+    """The progress in a checkpoint, and its tensors.
 
-    Raises Problem where it has no index, the index is damaged or of another version, or a file is not there in full.
+    Raises Problem if it has no index, the index is damaged or of another version, or a file is missing or too short.
     """
     what = f"checkpoint {folder}: {NAME}"
     try:
@@ -138,12 +138,12 @@ def _stored(folder: Path, found: Mapping[str, Any]) -> StoredTensor:
 
 
 def _text(value: Any) -> str:
-    """A text that can be written. Raises TypeError, ValueError."""
+    """A text that can be encoded. Raises TypeError, ValueError."""
     return str(bytes(value, "utf-8"), "utf-8")
 
 
 def _counts(values: Any) -> tuple[int, ...]:
-    """Numbers of a shape, or of a place in a file. Raises ValueError where they cannot be such."""
+    """Numbers of a shape, or of a position in a file. Raises ValueError if they cannot be that."""
     if len(values) > 64 or not all(type(one) is int and 0 <= one < 2**63 for one in values):
         raise ValueError("not the sizes of a tensor")
     return tuple(values)
@@ -170,7 +170,7 @@ def _check_files(folder: Path, tensors: Mapping[str, StoredTensor]) -> None:
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading: a pipe in its place would block forever. Raises OSError."""
-    # As disttui.runner.protocol.regular does, which is not in the zip of the job.
+    # Like disttui.runner.protocol.regular, which is not in the job's zip.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return os.fdopen(fd, "rb")
@@ -179,13 +179,13 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 CHECKPOINT_NAME = re.compile(r"step-(\d+)-a(\d+)(\.tmp)?")
-"""Step and attempt; with .tmp while it is written."""
+"""Step and attempt; with .tmp while it is being written."""
 
 
 def saved(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, the one to resume from first: the newest attempt's, and of these the last step.
+    """The checkpoints in a folder, best for a resume first: the newest attempt's, and of these the last step's.
 
-    The attempt comes first because a host that was cut off may still write steps of an attempt that was given up.
+    The attempt comes first because a disconnected host may still write steps of an attempt that was given up.
     """
     found = [
         (match, path)
@@ -197,5 +197,5 @@ def saved(folder: Path) -> list[Path]:
 
 
 def is_one(path: Path) -> bool:
-    """Whether a path is a checkpoint itself, not a folder of some."""
+    """Whether a path is a checkpoint itself, not a folder of checkpoints."""
     return not path.is_dir() or (path / NAME).exists() or CHECKPOINT_NAME.fullmatch(path.name) is not None

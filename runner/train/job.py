@@ -1,4 +1,4 @@
-"""From options to a trained model: sets the parts up in order, trains, and says how it ended."""
+"""From options to a trained model: sets up the parts in order, trains, and prints how it ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .termination import Terminated
 
 
 def run(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity) -> None:
-    """Train as the options say. Raises Problem, the same one on every rank."""
+    """Train according to the options. Raises Problem, the same one on every rank."""
     device = choose_device(place, options.backend)
     if options.compile == "yes":
         _find_compiler(device)
@@ -43,9 +43,9 @@ def run(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity) 
             train(options, layout, plan, place, device)
     except (Problem, Terminated, KeyboardInterrupt) as error:
         ended = error.with_traceback(None)  # the frames hold tensors and the group
-    # DDP also holds the group. Were it the last reference, gloo's threads would be awaited by the thread that holds the
-    # interpreter's lock, which a thread with a late tensor in hand waits for: about one run in ten never ended. And
-    # were the group left to the interpreter's end, such a thread would abort the process.
+    # DDP also holds the group. If that were the last reference, gloo's threads would be joined by the thread that holds
+    # the interpreter's lock, for which a thread with a late tensor waits: about one run in ten never ended. And if the
+    # group were left to the interpreter's end, such a thread would abort the process.
     gc.collect()
     dist.destroy_process_group()
     if ended is not None:
@@ -53,7 +53,7 @@ def run(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity) 
 
 
 def _find_compiler(device: Any) -> None:
-    """Raise Problem where torch.compile would fail in the first step: this host has no compiler."""
+    """Raise Problem if torch.compile would fail in the first step because this host has no compiler."""
     names = [os.environ.get("CXX", "g++")] if device.type == "cpu" else [os.environ.get("CC", "gcc"), "clang"]
     if not any(map(shutil.which, names)):
         raise Problem(
@@ -63,7 +63,7 @@ def _find_compiler(device: Any) -> None:
 
 
 def train(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity, device: Any) -> None:
-    """Train within the process group that stands. A collective."""
+    """Train within the existing process group. A collective."""
     text, data = _share_text(options, device)
     corpus = Corpus(data, options.context)
     corpus.require(plan.global_batch, text.name)
@@ -112,7 +112,7 @@ def train(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity
 
 
 def _share_text(options: Options, device: Any) -> tuple[Text, Any]:
-    """Rank 0's text, and its bytes as a tensor on every rank's device; the others' Text is the name alone."""
+    """Rank 0's text, and its bytes as a tensor on every rank's device; the others' Text has only the name."""
     text = Text(b"", "")
 
     def read() -> tuple[str, int]:

@@ -35,10 +35,10 @@ from .state import (
 )
 
 SHAPE = ("layers", "heads", "width")
-"""Parts of a recipe that the weights depend on: a checkpoint with others cannot be loaded."""
+"""Parts of a recipe that determine the shape of weights: a checkpoint with other values cannot be loaded."""
 
 Recipe = Mapping[str, Union[int, float, str]]
-"""What a loss curve depends on, by the names of the options."""
+"""The options that influence a loss curve, by name."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +48,23 @@ class FoundCheckpoint:
     step: int = 0
     samples: int = 0
     scaling: Mapping[str, float] = field(default_factory=dict)
-    """Of training in fp16: see LossScale."""
+    """The state of LossScale; empty unless training in fp16."""
     path: str = ""
     token: str = ""
-    """As in SavedProgress."""
+    """See SavedProgress."""
     notes: Sequence[str] = ()
 
 
 class Keeper:
-    """The checkpoint folder of a run. Checkpoints are written beside the training, from copies.
+    """The checkpoint folder of a run. Checkpoints are written in the background, from copies.
 
-    Where all ranks see the folder and none holds everything, each rank writes its own parts; else rank 0 gathers all
-    and writes it on its host.
+    If all ranks see the folder and none holds everything, each rank writes its own parts; otherwise rank 0 gathers
+    everything and writes it on its host.
 
     Args:
-        folder: Where checkpoints are written and, with `--resume auto`, looked for.
-        recipe: What they must agree with.
-        every: Steps between two checkpoints, 0: none are written.
+        folder: Where checkpoints are written and, with `--resume auto`, searched for.
+        recipe: The recipe that they must match.
+        every: Steps between two checkpoints; 0 writes none.
         form: auto, file or sharded.
     """
 
@@ -81,7 +81,7 @@ class Keeper:
         """Writes the last checkpoint. A daemon: a process whose peers are gone must be able to end."""
         self._holdings: Holdings = {}
         self._group: Any = None
-        """Of the ranks' threads that write; None: rank 0 has everything."""
+        """The group of the ranks' writing threads; None if rank 0 has everything."""
         self._sharded = False
         self.newest = 0
         """The step of the last checkpoint that rank 0 has seen complete."""
@@ -89,8 +89,8 @@ class Keeper:
     def resume(self, source: str, parameters: Parameters, optimizer: Any) -> FoundCheckpoint:
         """Load the checkpoint that `source` (auto, no, a path) selects into every rank. A collective.
 
-        Parts are checked when they are read: a checkpoint that is found damaged then is passed over as well. Raises
-        Problem where none can be loaded, or it was made by a model of another shape.
+        Parts are checked when they are read: a checkpoint that is then found damaged is also skipped. Raises Problem if
+        none can be loaded, or it was made by a model of another shape.
         """
         self._holdings = holdings(parameters, self._device)
         notes = self._choose_form() if self._every else []
@@ -121,10 +121,10 @@ class Keeper:
             return replace(found, notes=[*notes, *found.notes])
 
     def _choose_form(self) -> list[str]:
-        """Settle how checkpoints are written; a note where that is not what one would expect. A collective."""
+        """Choose how checkpoints are written; returns a note if that is unexpected. A collective."""
         spread = is_spread(self._holdings, dist.get_world_size())
         if spread or self._form == "sharded":
-            # The threads that write need one of their own: two threads in one group would take each other's messages.
+            # The writing threads need their own group: two threads in one group would receive each other's messages.
             self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
         if self._form == "file" or (self._form == "auto" and not spread):
             return []
@@ -139,11 +139,11 @@ class Keeper:
         return [f"{why}: rank 0 gathers each checkpoint and writes it alone"]
 
     def _load(self, found: FoundCheckpoint, opened: Optional[checkpoint.OpenCheckpoint], mine: Tensors) -> None:
-        """Fill the tensors of this rank: from the folder itself where all ranks see it, else through rank 0."""
+        """Fill the tensors of this rank: from the folder itself if all ranks see it, otherwise through rank 0."""
         if not dist.get_rank():
             assert opened is not None
         elif found.token and Path(found.path).is_dir():
-            with suppress(Problem):  # the folder of that name on this host may be any
+            with suppress(Problem):  # the folder with that name on this host may contain anything
                 there = checkpoint.OpenCheckpoint(Path(found.path))
                 opened = there if there.progress["token"] == found.token else None
         if not all(from_all(opened is not None, self._device)):
@@ -175,7 +175,7 @@ class Keeper:
                 return checkpoint.OpenCheckpoint(one), notes
             found, others = checkpoint.newest(one, damaged)
             notes += others
-        if found is None and (before or damaged):  # what was read of a damaged one is in the model
+        if found is None and (before or damaged):  # the model contains what was read of a damaged one
             raise Problem(". ".join([*notes, f"--resume {source}: no complete checkpoint in {before or path}"]))
         return found, notes
 
@@ -185,13 +185,13 @@ class Keeper:
         return bool(self._every)
 
     def is_due(self, step: int, *, last: bool) -> bool:
-        """Whether a checkpoint is to be written after this step."""
+        """Whether a checkpoint is due after this step."""
         return self.enabled and (step % self._every == 0 or last)
 
     def save(
         self, step: int, samples: int, parameters: Parameters, optimizer: Any, scaling: Mapping[str, float]
     ) -> None:
-        """Begin to write a checkpoint. A disk that is full costs the checkpoint, not the run. A collective."""
+        """Start writing a checkpoint. A full disk costs the checkpoint, not the run. A collective."""
         self.close()
         dist.barrier()  # the other ranks wait for the disk here, not in a step, where a SIGTERM would end them soon
         progress: SavedProgress = {
@@ -213,7 +213,7 @@ class Keeper:
             self._thread.join()
 
     def close_alone(self) -> None:
-        """Wait until the checkpoints are written, where that needs no other rank."""
+        """Wait until the checkpoints are written, if that needs no other rank."""
         if self._group is None:
             self.close()
 
@@ -234,7 +234,7 @@ class Keeper:
             if self._sharded:
                 answers = from_all(answers[0], torch.device("cpu"), self._group)
         except RuntimeError:
-            return  # a rank is gone: the training itself says so
+            return  # a rank is gone, which the training itself reports
         if rank:
             return
         problem = next((text for _, text in answers if text), "")
@@ -250,7 +250,7 @@ class Keeper:
 
 
 def _compare_shapes(opened: checkpoint.OpenCheckpoint, where: Holdings) -> None:
-    """Raise Problem where the checkpoint lacks a tensor, or has it in another shape."""
+    """Raise Problem if the checkpoint lacks a tensor, or has it in another shape."""
     for name, held in where.items():
         stored = opened.tensors.get(name)
         shape = stored.shape if stored else None
@@ -260,7 +260,7 @@ def _compare_shapes(opened: checkpoint.OpenCheckpoint, where: Holdings) -> None:
 
 
 def _compare(path: Path, theirs: Recipe, ours: Recipe) -> list[str]:
-    """Notes on what differs. Raises Problem where the shape of the weights does."""
+    """Notes on differences. Raises Problem if the shape of the weights differs."""
     if any(theirs.get(name) != ours[name] for name in SHAPE):
         wanted = " ".join(f"--{name} {theirs.get(name)}" for name in SHAPE)
         given = " ".join(f"--{name} {ours[name]}" for name in SHAPE)
@@ -273,7 +273,7 @@ def _compare(path: Path, theirs: Recipe, ours: Recipe) -> list[str]:
 
 
 def is_shared(folder: Path, device: Any) -> bool:
-    """Whether what rank 0 writes to the folder is what every rank reads there. A collective."""
+    """Whether every rank sees in the folder what rank 0 writes to it. A collective."""
 
     def leave() -> list[str]:
         probe, token = folder / f".shared-{secrets.token_hex(8)}", secrets.token_hex(16)

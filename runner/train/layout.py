@@ -1,7 +1,7 @@
-"""How the ranks divide one model and its data: five sizes whose product is the world size. Pure, without torch.
+"""How the ranks divide one model and its data: five sizes whose product is the world size. No I/O, no torch.
 
-Ranks are counted with tp innermost, then cp, dp_shard, dp_replicate and pp: what talks most lies closest together, in
-one host where the hosts' process counts allow it.
+Ranks are counted with tp innermost, then cp, dp_shard, dp_replicate and pp: ranks that communicate most are closest
+together, in one host if the hosts' process counts allow it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import NamedTuple, Optional, Union
 from .problem import Problem
 
 ORDER = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
-"""From the outermost dimension of the mesh to the innermost."""
+"""Dimensions of the mesh, from the outermost to the innermost."""
 VOCABULARY = 256
 STRATEGIES = ("auto", "ddp", "fsdp", "hsdp")
 
 
 class Sizes(NamedTuple):
-    """What was asked for; None: follows from the others."""
+    """The requested sizes; None: derived from the others."""
 
     dp_replicate: Optional[int] = None
     dp_shard: Optional[int] = None
@@ -33,7 +33,7 @@ class Sizes(NamedTuple):
 
 
 class Flaw(NamedTuple):
-    """Why something cannot be: the size that is wrong, what is wrong with it, and what would do."""
+    """Why a layout is impossible: the size that is wrong, what is wrong with it, and the cure."""
 
     key: str
     what: str
@@ -41,7 +41,7 @@ class Flaw(NamedTuple):
 
 
 class Coordinates(NamedTuple):
-    """A rank's place along every dimension."""
+    """A rank's position along every dimension."""
 
     pp: int
     dp_replicate: int
@@ -52,7 +52,7 @@ class Coordinates(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """A settled layout. `strategy` is ddp, fsdp or hsdp."""
+    """A complete layout. `strategy` is ddp, fsdp or hsdp."""
 
     strategy: str = "ddp"
     dp_replicate: int = 1
@@ -63,21 +63,21 @@ class Layout:
 
     @property
     def world_size(self) -> int:
-        """Ranks in all."""
+        """The number of all ranks."""
         return self.dp * self.copies * self.pp
 
     @property
     def dp(self) -> int:
-        """The data-parallel degree: how many ranks train on samples of their own."""
+        """The data-parallel degree: the number of ranks that train on samples of their own."""
         return self.dp_replicate * self.dp_shard
 
     @property
     def copies(self) -> int:
-        """Ranks of one pipeline stage that work on the same samples."""
+        """The number of ranks of one pipeline stage that work on the same samples."""
         return self.tp * self.cp
 
     def coordinates(self, rank: int) -> Coordinates:
-        """Where a rank lies in the mesh."""
+        """The position of a rank in the mesh."""
         found = []
         for name in reversed(ORDER):
             rank, index = divmod(rank, getattr(self, name))
@@ -85,12 +85,12 @@ class Layout:
         return Coordinates(*reversed(found))
 
     def data_index(self, rank: int) -> int:
-        """Which of the `dp` parts of a round's samples a rank trains on."""
+        """The index, below `dp`, of the part of a round's samples that a rank trains on."""
         place = self.coordinates(rank)
         return place.dp_replicate * self.dp_shard + place.dp_shard
 
     def __str__(self) -> str:
-        """`dp_replicate 2 × dp_shard 2 × tp 2`, or `1 rank`."""
+        """The sizes above 1, as in `dp_replicate 2 × dp_shard 2 × tp 2`, or `1 rank`."""
         parts = [f"{name} {size}" for name in Sizes._fields if (size := getattr(self, name)) > 1]
         return " × ".join(parts) or "1 rank"
 
@@ -98,7 +98,7 @@ class Layout:
 def settle(sizes: Sizes, strategy: str, hosts: Sequence[int]) -> Union[Layout, Flaw]:
     """The layout for hosts with these process counts, or why none fits.
 
-    What is left open follows: dp_replicate under ddp, dp_shard under fsdp; hsdp shards inside hosts.
+    Open sizes are derived: dp_replicate under ddp, dp_shard under fsdp; hsdp shards inside hosts.
     """
     if flaw := next(strategy_flaws(sizes, strategy), None):
         return flaw
@@ -131,7 +131,7 @@ def strategy_flaws(sizes: Sizes, strategy: str) -> Iterator[Flaw]:
 
 
 def link_flaws(sizes: Sizes, strategy: str, *, sync_interval: int, compress: str) -> Iterator[Flaw]:
-    """Ways to spare a slow link that a layout has no use for: they are for copies of the whole model."""
+    """Options for slow links that do not apply to a layout: they need copies of the whole model."""
     divided = [f"{name} {size}" for name, size in sizes._asdict().items() if name != "dp_replicate" and (size or 1) > 1]
     if strategy in ("fsdp", "hsdp"):
         divided.insert(0, strategy)
@@ -145,7 +145,7 @@ def link_flaws(sizes: Sizes, strategy: str, *, sync_interval: int, compress: str
 
 
 def offload_flaw(layout: Layout) -> Optional[Flaw]:
-    """A layout whose weights FSDP cannot keep in the host's memory."""
+    """The flaw of a layout whose weights FSDP cannot keep in the host's memory."""
     divided = [f"{name} {size}" for name, size in (("tp", layout.tp), ("pp", layout.pp)) if size > 1]
     if layout.strategy == "ddp":
         divided.append("ddp")
@@ -206,7 +206,7 @@ def _product_flaw(sizes: Sizes, world: int) -> Optional[Flaw]:
 
 
 def crossings(layout: Layout, name: str, hosts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The groups of ranks along one dimension whose ranks lie on more than one host."""
+    """The groups of ranks along one dimension that span more than one host."""
     ends = list(itertools.accumulate(hosts))
     stride = math.prod(getattr(layout, inner) for inner in ORDER[ORDER.index(name) + 1 :])
     block = stride * getattr(layout, name)
@@ -244,16 +244,16 @@ class RankIdentity:
     local_rank: int = 0
     local_world_size: int = 1
     launched: bool = False
-    """Whether a launcher started it: then there is a rendezvous to join."""
+    """Whether a launcher started it, so that there is a rendezvous to join."""
 
     def hosts(self) -> list[int]:
-        """The process count of every host, taken to be this one's: ranks that find otherwise say so when they meet."""
+        """The process count of every host, assumed to equal this one's: ranks report a mismatch when they meet."""
         alike, rest = divmod(self.world_size, self.local_world_size)
         return [1] * self.world_size if rest else [self.local_world_size] * alike
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> RankIdentity:
-        """Read torch's variables. Raises Problem where a launcher has set only some of them."""
+        """Read torch's variables. Raises Problem if a launcher has set only some of them."""
         if "RANK" not in env:
             return cls()
         missing = [name for name in ("WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in env]

@@ -26,7 +26,7 @@ from .termination import Terminated, Termination
 
 @dataclass
 class Training:
-    """A training under way; `step` and `samples` are what is finished, resumed ones included."""
+    """A training in progress; `step` and `samples` count what is finished, including what was resumed."""
 
     options: Options
     plan: BatchPlan
@@ -41,7 +41,7 @@ class Training:
     step: int
     samples: int
     scaling: InitVar[Mapping[str, float]] = MappingProxyType({})
-    """Of the checkpoint that it resumes from, see LossScale."""
+    """The state of LossScale in the checkpoint that it resumes from."""
     _timed: list[float] = field(default_factory=list)
 
     def __post_init__(self, scaling: Mapping[str, float]) -> None:
@@ -49,9 +49,9 @@ class Training:
         self._termination = Termination(enabled=False)
         self._ends = False
         self._asked = False
-        """Whether the ranks have agreed on a checkpoint that was asked for."""
+        """Whether the ranks have agreed on a requested checkpoint."""
         self._is_common = True
-        """Whether the loss of the last step is that of all ranks, so that all find the same wrong with it."""
+        """Whether the loss of the last step is that of all ranks, so that all detect the same errors in it."""
         self._order = SampleOrder(self.corpus.train, self.options.seed)
         held_out = SampleOrder(self.corpus.validation, self.options.seed)
         count = min(len(self.corpus.validation), self.options.val_batches * self.plan.global_batch)
@@ -62,7 +62,7 @@ class Training:
     def run(self) -> float:
         """Train to the last step and return the final validation loss (nats per byte). A collective.
 
-        Raises Terminated where the ranks were asked to end before; they have a checkpoint of their last step then.
+        Raises Terminated if the ranks were asked to end before; they then have a checkpoint of their last step.
         """
         keeper = self.keeper
         with Termination(enabled=keeper.enabled, finish=keeper.close_alone) as self._termination:
@@ -95,7 +95,7 @@ class Training:
                 self._end()
         if not math.isfinite(val_loss):
             val_loss = self.validate()
-        self._termination.agree()  # nothing is left to be asked for
+        self._termination.agree()  # nothing is left to be requested
         self.keeper.close()
         return val_loss
 
@@ -105,7 +105,7 @@ class Training:
 
     @property
     def _validates(self) -> bool:
-        """Whether the step that is done is followed by a validation."""
+        """Whether a validation follows the step that was just made."""
         interval = self.options.val_interval
         return not self._ends and (self._is_last or (interval > 0 and self.step % interval == 0))
 
@@ -131,9 +131,9 @@ class Training:
         raise Terminated
 
     def validate(self) -> float:
-        """Mean loss over the held-out blocks, the same whatever the number of ranks.
+        """The mean loss over the held-out blocks, independent of the number of ranks.
 
-        Every rank runs as many forward passes as the others, as FSDP needs; what is beyond the end weighs nothing.
+        Every rank runs the same number of forward passes, as FSDP requires; blocks beyond the end have no weight.
         Ranks that share samples each have a part of their losses, or the same.
         """
         count, size = len(self._held_out), self.plan.batch_size
@@ -176,7 +176,7 @@ class Training:
         }
 
     def _check(self, means: StepMeans) -> None:
-        """Raise Problem where the training has diverged: such weights are not worth a checkpoint."""
+        """Raise Problem if the training has diverged: such weights are not worth a checkpoint."""
         skipped = self.options.precision == "fp16" and means.grad_norm == math.inf
         for what, value in (("loss", means.loss), ("norm of the gradient", 0.0 if skipped else means.grad_norm)):
             if not math.isfinite(value):
@@ -206,7 +206,7 @@ class Training:
         if self._scale.accepts(finite=math.isfinite(means.grad_norm)):
             self.optimizer.step()
         else:
-            # Of ranks that train alone each has a factor of its own: the mean of these norms tells all what to do.
+            # Ranks that train alone each have their own factor: the mean of these norms tells all what to do.
             means = means._replace(grad_norm=math.inf if may_halve else math.nan)
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
@@ -214,7 +214,7 @@ class Training:
         return self._average(means) if alone else self._agree(means)
 
     def _average(self, means: StepMeans) -> StepMeans:
-        """Make one model of the ranks' own where that is due; what they have in common is known then alone."""
+        """Average the ranks' own models if that is due; only then is anything known in common."""
         due = self.step % self.options.sync_interval == 0 or self._validates or self._saves
         self._is_common = due or self.place.world_size == 1
         if not self._is_common:
@@ -228,7 +228,7 @@ class Training:
         return common
 
     def _agree(self, means: StepMeans) -> StepMeans:
-        """Take from what all ranks have in common whether they end, and whether they save."""
+        """Determine from what all ranks have in common whether they end, and whether they save."""
         if means.saves:
             self._asked, self._termination.snapshot = True, False
         if means.ends:
@@ -238,11 +238,11 @@ class Training:
 
     @property
     def _checkpoint_requested(self) -> bool:
-        """Rank 0 alone has a say: all are asked, each a moment later or earlier."""
+        """Whether rank 0 was asked for a checkpoint: all ranks are asked, but each at a slightly different time."""
         return self._termination.snapshot and not self.place.rank
 
     def _batches(self) -> Iterator[Batch]:
-        """What this rank trains on in the rounds of the step."""
+        """The batches that this rank trains on in the rounds of the step."""
         for index in range(self.plan.accumulate):
             start = self.plan.start(self.samples, index, self._data_index)
             yield self.corpus.batch(self._order.take(start, self.plan.batch_size))

@@ -1,4 +1,4 @@
-"""The entry point: checks what can be checked before torch is loaded, and turns every Problem into one line."""
+"""The entry point: checks what can be checked before torch is loaded, and prints every Problem as one line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _export(arguments: Sequence[str]) -> None:
-    """Write a checkpoint's weights as one file, where the checkpoint lies. Raises Problem."""
+    """Write a checkpoint's weights to one file next to the checkpoint. Raises Problem."""
     parser = Parser(prog="bytegpt export", allow_abbrev=False)
     parser.add_argument("checkpoint", help="a checkpoint, or a folder of some: then the newest")
     parser.add_argument("--to", required=True, metavar="FILE", help="a name that ends with .safetensors or .pt")
@@ -63,7 +63,7 @@ def _check_torch() -> None:
 
 
 def _give_up(problem: Problem, place: RankIdentity) -> None:
-    """Print it once and exit. Ranks that print nothing exit later: else a launcher would end the one that prints."""
+    """Print the problem once and exit. Silent ranks exit later: otherwise a launcher would end the one that prints."""
     if (place.local_rank if problem.host_only else place.rank) == 0:
         print(f"bytegpt: {problem}", file=sys.stderr, flush=True)
     else:

@@ -17,7 +17,7 @@ Value = Union[int, float, str]
 
 
 class MetricsWriter:
-    """The metrics file of this rank; does nothing where no file is named.
+    """The metrics file of this rank; does nothing if no file is named.
 
     A file that cannot be written is reported once on stderr and then not used: training continues.
     """
@@ -51,7 +51,7 @@ def _plain(value: Value) -> Value:
 
 
 class ForwardClock:
-    """Adds up the time inside `running`; on a GPU by events, so that nothing waits until `seconds` is asked."""
+    """Adds up the time inside `running`; on a GPU with events, so that nothing waits until `seconds` is called."""
 
     def __init__(self, device: Any) -> None:
         self._on_gpu = device.type == "cuda"
@@ -64,7 +64,7 @@ class ForwardClock:
         self._spans.append((begin, self._now()))
 
     def seconds(self) -> float:
-        """The sum since the last call; the device's work must be done."""
+        """The sum since the last call; the device's work must be complete."""
         spans, self._spans = self._spans, []
         if self._on_gpu:
             return float(sum(begin.elapsed_time(end) for begin, end in spans)) / 1000

@@ -16,7 +16,7 @@ from .layout import VOCABULARY
 
 @dataclass(frozen=True)
 class Architecture:
-    """What decides the shape of the weights, under the names of the command line's options."""
+    """The options that determine the shape of the weights, under their command line names."""
 
     layers: int
     heads: int
@@ -29,11 +29,11 @@ class Architecture:
 class Attention(nn.Module):  # type: ignore[misc]
     """Causal self-attention with rotary positions (Su et al. 2021, arXiv 2104.09864).
 
-    The rows of `qkv` lie head by head, so that a part of them is whole heads.
+    The rows of `qkv` are ordered by head, so that a part of them consists of whole heads.
     """
 
     exchange: Optional[Exchange] = None
-    """Set under context parallel: gathers a sequence whose parts lie on several ranks."""
+    """Set under context parallel: gathers a sequence whose parts are on several ranks."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -75,12 +75,12 @@ class Block(nn.Module):  # type: ignore[misc]
 
 
 class ByteGPT(nn.Module):  # type: ignore[misc]
-    """Bytes in, logits of each next byte out; a stage of it takes or gives the residual stream instead."""
+    """Bytes in, logits of each next byte out; a single stage takes or returns the residual stream instead."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, architecture.width)
-        # Keyed by the layer's number in the whole model: a stage's weights keep their names.
+        # Keyed by the layer's number in the whole model, so that a stage's weights keep their names.
         self.blocks = nn.ModuleDict({str(index): Block(architecture) for index in range(architecture.layers)})
         self.norm = nn.LayerNorm(architecture.width, bias=False)
         self.head = nn.Linear(architecture.width, VOCABULARY, bias=False)
@@ -107,7 +107,7 @@ class ByteGPT(nn.Module):  # type: ignore[misc]
 
 
 def build(architecture: Architecture, seed: int) -> ByteGPT:
-    """The model with weights that depend on `seed` alone, on the CPU.
+    """The model with weights that depend only on `seed`, on the CPU.
 
     GPT-2's initialisation: 0.02, and the layers that write to the residual stream scaled by its depth.
     """
@@ -129,17 +129,17 @@ def rotation_table(length: int, head_width: int) -> Any:
 
 
 def rotate(x: Any, rotation: Any) -> Any:
-    """Turn each pair (first half, second half) of the last dimension by its position's angle."""
+    """Rotate each pair (first half, second half) of the last dimension by its position's angle."""
     cos, sin = rotation[:, : x.shape[-2]].to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
 
 
 class Exchange:
-    """The two ways between parts of sequences and parts of heads.
+    """Conversions between parts of sequences and parts of heads, in both directions.
 
     Args:
-        group: The ranks that share sequences, the first of which has their beginnings.
+        group: The ranks that share sequences; the first has their beginnings.
     """
 
     def __init__(self, group: Any) -> None:
@@ -155,7 +155,7 @@ class Exchange:
 
 
 class _AllToAll(torch.autograd.Function):  # type: ignore[misc]
-    """Cuts a tensor along one dimension, sends each rank its piece, and joins what comes along another dimension."""
+    """Cuts a tensor along one dimension, sends each rank its piece, and joins what arrives along another dimension."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, group: Any, cut: int, join: int) -> Any:

@@ -16,7 +16,7 @@ from .problem import Problem
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says; the options' own help says what each means."""
+    """The values of the command line; the help of each option explains it."""
 
     steps: int
     batch_size: Optional[int]
@@ -59,7 +59,7 @@ class Options:
 
     @property
     def sizes(self) -> Sizes:
-        """How the ranks are to be divided, as far as it was said."""
+        """The requested division of ranks, as far as it was given."""
         return Sizes(self.dp_replicate, self.dp_shard, self.tp, self.pp, self.cp)
 
 
@@ -69,11 +69,11 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 _MOST_WORDS, _LONGEST_WORD = 24, 80
-"""Of an error, which repeats every unknown argument."""
+"""Limits of an error, which repeats every unknown argument: its words, and characters of a word."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong as a Problem."""
+    """Reports errors as a Problem."""
 
     def error(self, message: str) -> NoReturn:
         words = [word if len(word) <= _LONGEST_WORD else word[: _LONGEST_WORD - 1] + "…" for word in message.split(" ")]
@@ -83,7 +83,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def help_text() -> str:
-    """What `--help` prints."""
+    """The output of `--help`."""
     return _parser().format_help().rstrip()
 
 
@@ -100,7 +100,7 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 _LARGEST = 10**15
-"""A larger value is a typing error, and too large to calculate with."""
+"""Largest accepted value: a larger one is a typing error, and too large to calculate with."""
 
 
 def _number(kind: Callable[[str], float], low: float, high: float = math.inf) -> Callable[[str], float]:
@@ -262,7 +262,7 @@ def _parser() -> Parser:
 
 
 def divide(options: Options, hosts: Sequence[int]) -> tuple[Layout, BatchPlan]:
-    """How the ranks of hosts with these process counts divide the work. Raises Problem where they cannot."""
+    """How the ranks of hosts with these process counts divide the work. Raises Problem if they cannot."""
     found = _divide(options, hosts)
     if isinstance(found, Flaw):
         raise Problem(f"--{found.key.replace('_', '-')}: {found.what}: {found.cure}")
@@ -270,7 +270,7 @@ def divide(options: Options, hosts: Sequence[int]) -> tuple[Layout, BatchPlan]:
 
 
 def find_flaw(options: Options, hosts: Sequence[int]) -> Optional[Flaw]:
-    """Which size is wrong, None where all fit. Raises Problem where the batch cannot be divided."""
+    """The size that is wrong, None if all fit. Raises Problem if the batch cannot be divided."""
     found = _divide(options, hosts)
     return found if isinstance(found, Flaw) else None
 

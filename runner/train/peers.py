@@ -1,4 +1,4 @@
-"""How hosts are compared with their peers; pure, for the ranks of a measurement and for the viewer that judges it."""
+"""Compares hosts with their peers; no I/O: used by the ranks of a measurement and by the viewer that judges it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from statistics import median
 from typing import Any, Dict, FrozenSet, List, Sequence, Set, Tuple
 
 MOST_ROUNDS = 7
-"""Rounds in which all hosts are measured in pairs: with 8 hosts everyone with everyone."""
+"""Rounds in which all hosts are measured in pairs: with 8 hosts every pair is measured."""
 LESS = 0.1
-"""The part of the usual rate that a slow one lacks at least."""
+"""The fraction of the usual rate that a slow host lacks at least."""
 _TO_SIGMA = 1.4826
-"""From the median of the deviations to a standard deviation, which a few outliers do not widen."""
+"""Converts the median of the deviations to a standard deviation, which a few outliers do not widen."""
 
 Pair = FrozenSet[int]
 Rates = Mapping[Pair, float]
 
 
 def slow(rates: Mapping[int, float], usual: Sequence[float] = (), noise: float = 0.0) -> Set[int]:
-    """Those whose rate is below the median by more than one σ, 10 % and the noise; of fewer than three nobody is.
+    """Those whose rate is below the median by more than one σ, 10 % and the noise; none if there are fewer than three.
 
     Args:
-        usual: What to compare with instead of each other.
-        noise: The part of a rate by which measurements of the same thing differ.
+        usual: Rates to compare with instead of each other.
+        noise: The fraction of a rate by which measurements of the same thing differ.
     """
     values = list(usual or rates.values())
     if len(values) < 3:
@@ -33,7 +33,7 @@ def slow(rates: Mapping[int, float], usual: Sequence[float] = (), noise: float =
 
 
 def pairings(hosts: Sequence[int]) -> List[List[Tuple[int, int]]]:
-    """Rounds of pairs in which nobody is twice, and no pair comes twice."""
+    """Rounds of pairs in which no host appears twice, and no pair is repeated."""
     ring: List[int] = [*hosts, *([-1] if len(hosts) % 2 else [])]
     rounds = []
     for _ in range(min(len(ring) - 1, MOST_ROUNDS)):
@@ -44,7 +44,7 @@ def pairings(hosts: Sequence[int]) -> List[List[Tuple[int, int]]]:
 
 
 def best(rates: Rates) -> Dict[int, float]:
-    """The rate of the best pair of each host: a good host has one with another good host."""
+    """The rate of each host's best pair: a good host has one with another good host."""
     found: Dict[int, float] = {}
     for pair, rate in rates.items():
         for host in pair:
@@ -62,7 +62,7 @@ def slow_links(rates: Rates, noise: float = 0.0) -> Set[Pair]:
 
 
 def again(rates: Rates) -> List[List[Tuple[int, int]]]:
-    """Rounds that tell which host of a slow pair is to blame: each suspect with two hosts that were fine.
+    """Rounds that show which host of a slow pair is to blame: each suspect with two hosts that were fine.
 
     A slow pair of hosts that are fine with others is measured three times more, while all others wait.
     """
@@ -78,7 +78,7 @@ def again(rates: Rates) -> List[List[Tuple[int, int]]]:
 
 
 def any_slow(reports: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether one of the ranks computes or copies slower than the others with such a device."""
+    """Whether a rank computes or copies more slowly than others with the same kind of device."""
     return any(
         slow({number: one[name] for number, one in enumerate(reports) if name in one and one["device"] == device})
         for name in ("product", "memory", "copy")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 class Problem(Exception):
-    """Something the user can correct, as one sentence with its cure.
+    """A condition that the user can correct, as one sentence with its cure.
 
     Args:
         text: What is wrong, where, and what to do about it.
-        host_only: Whether only this host has it: then its own first rank says it, else rank 0 does for all.
+        host_only: Whether only this host has it: then its own first rank prints it, otherwise rank 0 does for all.
         code: The exit code: 2 for bad input, 1 for a training that failed.
     """
 
@@ -22,13 +22,13 @@ class Problem(Exception):
 
 
 def say(text: str) -> None:
-    """Write a line by one write: unbuffered, print makes two, and ranks that share a terminal tear them."""
+    """Print a line in one write: unbuffered, print makes two, and ranks that share a terminal would mix them."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def user_path(text: str) -> Path:
-    """The path with `~` replaced. Raises Problem where it names an unknown user."""
+    """The path with `~` expanded. Raises Problem if it names an unknown user."""
     try:
         return Path(text).expanduser()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Measures the ranks of a run, and the network between its hosts, in place of a training: `disttui check --train`."""
+"""Measures the ranks of a run, and the network between its hosts, instead of training: `disttui check --train`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from .strategy import DTYPES
 TIMEOUT = timedelta(minutes=1)
 """Longest wait in a collective; the viewer gives up before."""
 _WINDOW = 0.25
-"""Seconds of one measurement: some periods of a CPU quota."""
+"""Seconds of one measurement: several periods of a CPU quota."""
 _TURNS = 3
 """How often everything is measured again while a rank seems slow: another process may have disturbed it."""
 _LARGEST = 32 << 20
-"""Bytes of one message between two hosts."""
+"""Largest message between two hosts in bytes."""
 
 
 def measure(options: Options, plan: BatchPlan, place: RankIdentity, device: Any) -> None:
@@ -79,7 +79,7 @@ def _processor() -> str:
 
 
 def _collectives(place: RankIdentity, device: Any) -> Dict[str, Any]:
-    """The names of those with a wrong result, and of those that the backend lacks."""
+    """The names of collectives with a wrong result, and of those that the backend lacks."""
     world, rank = dist.get_world_size(), dist.get_rank()
     whole = torch.arange(4096, device=device)
     own = whole + rank
@@ -143,13 +143,13 @@ def _reduce_rate(device: Any) -> float:
 
 
 class _Figures:
-    """What a rank computes and copies; of several measurements the best counts, since noise only slows."""
+    """A rank's compute and copy rates; the best of several measurements counts, since noise only slows."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
         side = 4096 if device.type == "cuda" else 512
         row, column = torch.arange(side)[:, None], torch.arange(side)
-        # Whole numbers below 2^24 at every point: any order of addition, any device, gives the same bits.
+        # Whole numbers below 2^24 at every point: any order of additions, on any device, gives the same bits.
         self._a, self._b = (row * 31 + column * 17) % 251 - 125, (row * 13 + column * 29) % 31 - 15
         self._weights = (row % 1021 + 1), (column % 1019 + 1)
         rows, columns = self._weights
@@ -160,7 +160,7 @@ class _Figures:
         self._wrong = self._checked = 0
 
     def measured(self) -> Dict[str, Any]:
-        """Rates in operations and bytes per second, and how many products had wrong bits. A collective."""
+        """Rates in operations and bytes per second, and the number of products with wrong bits. A collective."""
         (a, b), (to, source) = self._work, self._copied
         on_gpu = self._device.type == "cuda"
         product = torch.empty(len(a), len(a), device=self._device)
@@ -207,7 +207,7 @@ def _wait(device: Any) -> None:
 
 
 def _step(options: Options, plan: BatchPlan, device: Any) -> Dict[str, Any]:
-    """Seconds for one rank's part of a step without any exchange, and the bytes of its gradients."""
+    """Seconds for one rank's part of a step without communication, and the bytes of its gradients."""
     shape = Architecture(options.layers, options.heads, options.width, options.context, options.dropout)
     model, dtype = build(shape, options.seed).to(device), DTYPES[options.precision]
     tokens = torch.randint(256, (plan.batch_size, options.context + 1), device=device)
@@ -225,7 +225,7 @@ def _step(options: Options, plan: BatchPlan, device: Any) -> Dict[str, Any]:
 
 
 def _tournament(leaders: List[int], rank: int, device: Any, begin: Callable[[int], None]) -> List[Dict[str, float]]:
-    """Measure pairs of hosts, then suspects again; returns what this rank has measured. A collective."""
+    """Measure pairs of hosts, then suspects again; returns this rank's measurements. A collective."""
     own: List[Dict[str, float]] = []
 
     def play(rounds: List[List[Tuple[int, int]]]) -> Dict[peers.Pair, float]:
@@ -256,7 +256,7 @@ class _Pair:
         self._other, self._first, self._device = other, first, device
 
     def measured(self) -> Dict[str, float]:
-        """Milliseconds one way for a few bytes, bytes per second of large messages, and the noise of that."""
+        """Milliseconds one way for a few bytes, bytes per second of large messages, and the noise of the latter."""
         few = torch.zeros(1, dtype=torch.int64, device=self._device)
         latency = min([self._exchange(few) for _ in range(30)][5:]) / 2
         rates: List[float] = []

@@ -1,4 +1,4 @@
-"""Weights and optimizer moments: whole on rank 0, in their parts on all ranks, and the ways between.
+"""Weights and optimizer moments: whole on rank 0, in parts on all ranks, and the conversions between them.
 
 torch's own full_state_dict with broadcast_from_rank0 does the same, but needs numpy and a second copy of everything.
 """
@@ -19,7 +19,7 @@ from .group import from_all, from_rank0
 MOMENTS = ("exp_avg", "exp_avg_sq")
 Tensors = dict[str, Any]
 Parameters = Mapping[str, Any]
-"""By name, as the optimizer holds them: FSDP shows other objects between a forward pass and the next resharding."""
+"""Weights by name, as the optimizer holds them: FSDP shows other objects between a forward pass and resharding."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Box:
 
 @dataclass(frozen=True)
 class HeldTensor:
-    """What the ranks hold of a tensor: its shape, and the ranks that have each of its parts."""
+    """The ranks' parts of a tensor: its shape, and the ranks that have each part."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -46,11 +46,11 @@ class HeldTensor:
 
 Shares = dict[tuple[str, Box], Any]
 Holdings = Mapping[str, HeldTensor]
-"""What the ranks hold of every tensor, by its name."""
+"""What the ranks hold of every tensor, by name."""
 
 
 def tensors(parameters: Parameters, optimizer: Any) -> Tensors:
-    """Every weight and moment as `name/key`, as this rank holds it; moments of a weight that made no step are zeros."""
+    """Every weight and moment as `name/key`, as held by this rank; moments of a weight without a step are zeros."""
     found: Tensors = {}
     for name, parameter in parameters.items():
         moments = optimizer.state.get(parameter) or {}
@@ -97,10 +97,10 @@ def is_spread(where: Holdings, world_size: int) -> bool:
 
 
 def share(mine: Tensors, where: Holdings, rank: int, *, evenly: bool) -> Shares:
-    """Copies on the CPU of the parts that this rank gives to a checkpoint; of a part that many hold, one gives it.
+    """CPU copies of the parts that this rank contributes to a checkpoint; a part that many hold comes from one.
 
     Args:
-        evenly: Those that hold a part take turns; else the lowest of them gives it.
+        evenly: Whether the holders of parts take turns; otherwise the lowest rank contributes.
     """
     copies: Shares = {}
     for name, part, giver in givers(where, evenly=evenly):
@@ -120,7 +120,7 @@ def givers(where: Holdings, *, evenly: bool) -> Iterator[tuple[str, Box, int]]:
 def gather(shares: Shares, where: Holdings, group: Any) -> Shares:
     """Every tensor whole on the CPU of rank 0, from the parts that the lowest ranks share; empty on the others.
 
-    A collective of a gloo group, where not all comes from rank 0.
+    A collective of a gloo group, unless everything comes from rank 0.
     """
     whole: Shares = {}
     rank = dist.get_rank()
@@ -146,7 +146,7 @@ def gather(shares: Shares, where: Holdings, group: Any) -> Shares:
 
 
 def fill(mine: Tensors, read: Callable[[str, Box], Any]) -> None:
-    """Fill this rank's parts with what `read` gives for each name and part. No collective."""
+    """Fill this rank's parts with the result of `read` for each name and part. No collective."""
     for name, tensor in mine.items():
         part = box(tensor)
         if all(part.sizes):
@@ -154,9 +154,9 @@ def fill(mine: Tensors, read: Callable[[str, Box], Any]) -> None:
 
 
 def fill_from_rank0(mine: Tensors, names: Holdings, read: Callable[[str, Box], Any], device: Any) -> None:
-    """Fill every rank's parts with what `read` gives on rank 0, one whole tensor at a time. A collective.
+    """Fill every rank's parts with the results of `read` on rank 0, one whole tensor at a time. A collective.
 
-    Raises Problem on every rank where `read` does.
+    Raises Problem on every rank if `read` does.
     """
     for name, held in names.items():
         whole = torch.empty(held.shape, dtype=getattr(torch, held.dtype), device=device)
@@ -171,7 +171,7 @@ def fill_from_rank0(mine: Tensors, names: Holdings, read: Callable[[str, Box], A
 
 
 def begin_moments(parameters: Parameters, optimizer: Any, step: int) -> None:
-    """Give AdamW moments to be filled, `step` steps having been made."""
+    """Create AdamW's moments so that they can be filled, after `step` steps."""
     for parameter in parameters.values():
         moments = {key: torch.zeros_like(parameter, requires_grad=False) for key in MOMENTS}
         optimizer.state[parameter] = {"step": torch.tensor(float(step), device=parameter.device), **moments}

@@ -1,4 +1,4 @@
-"""How a model is spread over the ranks, behind the few calls in which the ways differ."""
+"""How a model is spread over the ranks, behind the few calls in which strategies differ."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from .state import MOMENTS, Parameters, begin_moments
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _RANK = 4
-"""Of the matrices that PowerSGD sends in place of a gradient."""
+"""Rank of the matrices that PowerSGD sends instead of a gradient."""
 _BUCKET = 32 * 2**20
-"""Bytes that are sent together."""
+"""Bytes that are sent in one message."""
 
 
 def compress(model: Any, kind: str, warmup: int) -> None:
-    """Let DDP send gradients in bf16 or fp16, or as PowerSGD's factors once the warm-up is over."""
+    """Make DDP send gradients in bf16 or fp16, or as PowerSGD's factors after the warm-up."""
     if kind == "powersgd":
-        # Seldom wanted.
+        # Rarely needed.
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook  # noqa: PLC0415
 
         try:
@@ -53,7 +53,7 @@ def compress(model: Any, kind: str, warmup: int) -> None:
             raise Problem("--compress powersgd needs numpy beside torch: install it, or take bf16") from None
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     elif kind != "none":
-        # Not torch's bf16_compress_hook, which DDP refuses with gloo; a lambda has no annotations to judge.
+        # Not torch's bf16_compress_hook, which DDP rejects with gloo; a lambda has no annotations to check.
         model.register_comm_hook(_DTYPES[kind], lambda dtype, bucket: _send_as(dtype, bucket))  # noqa: PLW0108
 
 
@@ -68,7 +68,7 @@ def _send_as(dtype: Any, bucket: Any) -> Any:
 
 
 def average(tensors: Iterable[Any]) -> None:
-    """Give all ranks the mean of theirs, in place, in few messages: each has the link's delay. A collective."""
+    """Replace tensors by their means over all ranks, in few messages: each has the link's delay. A collective."""
     bucket: list[Any] = []
     size = 0
     for tensor in tensors:
@@ -90,10 +90,10 @@ def _average_together(tensors: Sequence[Any]) -> None:
 
 
 def average_state(parameters: Iterable[Any], optimizer: Any, *, moments: bool) -> None:
-    """Make one model of the ranks' own: the mean of their weights and, for a checkpoint, of their moments."""
+    """Average the ranks' own models: their weights and, for a checkpoint, their moments."""
     weights = list(parameters)
     if moments:
-        # A rank that has left out each step in fp16 so far has none.
+        # A rank that has skipped every fp16 step so far has none.
         begin_moments(
             {str(index): one for index, one in enumerate(weights) if one not in optimizer.state}, optimizer, 0
         )
@@ -109,7 +109,7 @@ Batch = tuple[Any, Any]
 
 
 class Strategy:
-    """A model on all ranks: what the loop asks of it. Every call is a collective.
+    """A model on all ranks, as the loop uses it. Every call is a collective.
 
     `model` is this rank's part as a module, `parameters` its weights by their names in the whole model.
     """
@@ -123,7 +123,7 @@ class Strategy:
         self._context = options.context
         self._dtype = DTYPES[options.precision]
         self.loss_scale = 1.0
-        """What the loss is multiplied by before the backward pass."""
+        """The factor of the loss in the backward pass."""
 
     def gradients(self, batches: Iterable[Batch], rounds: int, clock: ForwardClock) -> Any:
         """Add up the gradients of one step and return this rank's part of the mean loss, see `clip.reduce_and_clip`."""
@@ -137,7 +137,7 @@ class Strategy:
         return total
 
     def losses(self, inputs: Any, targets: Any) -> Any:
-        """Mean loss of each sample over this rank's part of it; zeros where another stage has the loss."""
+        """Mean loss of each sample over this rank's part of it; zeros if another stage has the loss."""
         logits = self._forward(self._part(inputs))
         if logits is None:
             return torch.zeros(len(inputs), device=self._device)
@@ -148,7 +148,7 @@ class Strategy:
         layout, length = self.mesh.layout, tokens.shape[1]
         if layout.copies * layout.pp == 1:
             return self._forward(tokens)[0, -1]
-        padded = functional.pad(tokens, (0, self._context - length))  # what comes later changes nothing before it
+        padded = functional.pad(tokens, (0, self._context - length))  # later positions do not affect earlier ones
         logits = self._forward(self._part(padded))
         width = self._context // layout.cp
         found = torch.zeros(VOCABULARY, device=self._device)
@@ -162,11 +162,11 @@ class Strategy:
         return sequences.chunk(self.mesh.layout.cp, dim=1)[self.mesh.place.cp]
 
     def _forward(self, tokens: Any) -> Any:
-        """Logits in fp32, None where another stage has them."""
+        """Logits in fp32, None if another stage has them."""
         raise NotImplementedError
 
     def _round(self, *, last: bool) -> AbstractContextManager[None]:
-        """Surrounds one accumulation round; gradients are exchanged in the last one alone."""
+        """A context for one accumulation round; gradients are exchanged only in the last one."""
         raise NotImplementedError
 
 
@@ -181,8 +181,8 @@ class Replicated(Strategy):
             device_ids=[device.index] if device.type == "cuda" else None,
             gradient_as_bucket_view=True,
         )
-        # The one buffer is constant: a forward pass would send it, and wait for rank 0. The argument of that name is no
-        # longer wanted by new versions of torch, and its successor not known to old ones.
+        # The only buffer is constant: a forward pass would send it, and wait for rank 0. The argument of that name is
+        # deprecated in new versions of torch, and its successor is unknown to old ones.
         self.model.broadcast_buffers = False
         compress(self.model, options.compress, options.warmup)
         self.parameters = dict(self.model.module.named_parameters())
@@ -199,7 +199,7 @@ class Replicated(Strategy):
 class Sharded(Strategy):
     """FSDP2: each rank holds a shard of every weight; bf16 and fp16 by FSDP's own policy, gradients summed in fp32.
 
-    Also the way to copy what tensor or pipeline parallel has cut, with shards of one rank: DDP cannot.
+    With shards of one rank it also copies what tensor or pipeline parallel has cut, which DDP cannot.
     """
 
     def __init__(self, model: Any, mesh: RankMesh, device: Any, options: Options) -> None:
@@ -209,7 +209,7 @@ class Sharded(Strategy):
         if layout.pp > 1:
             model.cut_to_stage(mesh.place.pp, layout.pp)
         if layout.tp > 1:
-            # Nothing here changes an output in place, which is what torch warns of.
+            # Nothing here changes an output in place, which is what torch warns about.
             warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
             cut_layers(model, mesh.whole["tp"])
         shard = partial(
@@ -235,11 +235,11 @@ class Sharded(Strategy):
 
 
 class Pipelined(Sharded):
-    """Stages of consecutive layers, each sharded over ranks of its own; micro batches go through them by 1F1B."""
+    """Stages of consecutive layers, each sharded over its own ranks; micro batches pass through them by 1F1B."""
 
     def __init__(self, model: Any, mesh: RankMesh, device: Any, options: Options, plan: BatchPlan) -> None:
         super().__init__(model, mesh, device, options)
-        # Costs a second to import.
+        # Takes a second to import.
         from torch.distributed.pipelining import PipelineStage, Schedule1F1B  # noqa: PLC0415
 
         self._width = options.width
@@ -261,7 +261,7 @@ class Pipelined(Sharded):
         self._schedule = Schedule1F1B(stage, micro_batches, loss_fn=loss_of, scale_grads=False)
 
     def gradients(self, batches: Iterable[Batch], rounds: int, clock: ForwardClock) -> Any:
-        """As one schedule over all rounds; the clock stays still, because a stage's forward passes wait for others."""
+        """Run one schedule over all rounds; the clock is not used, because a stage's forward passes wait for others."""
         every = list(batches)
         inputs = self._part(torch.cat([inputs for inputs, _ in every]))
         targets = self._part(torch.cat([targets for _, targets in every]))
@@ -273,7 +273,7 @@ class Pipelined(Sharded):
         return sum((loss.detach() for loss in found), torch.zeros((), device=self._device)) / self.loss_scale
 
     def _forward(self, tokens: Any) -> Any:
-        """Through all stages without a schedule: for samples of any number."""
+        """Run all stages without a schedule, for any number of samples."""
         before, after = self.mesh.place.pp - 1, self.mesh.place.pp + 1
         x = tokens
         if not self.mesh.first_stage:
@@ -286,14 +286,14 @@ class Pipelined(Sharded):
         return None
 
     def _stream(self, tokens: Any) -> Any:
-        """Room for the residual stream of these tokens, which tensor parallel cuts along the sequence."""
+        """Space for the residual stream of these tokens, which tensor parallel cuts along the sequence."""
         samples, length = tokens.shape
         shape = samples, length // self.mesh.layout.tp, self._width
         return torch.empty(shape, dtype=self._dtype, device=self._device)
 
 
 def distribute(model: Any, mesh: RankMesh, device: Any, options: Options, plan: BatchPlan) -> Strategy:
-    """Spread a model that every rank has built on the CPU; all ranks start from rank 0's weights."""
+    """Spread a model that every rank has built on the CPU; all ranks start with rank 0's weights."""
     layout = mesh.layout
     if layout.cp > 1:
         exchange = Exchange(mesh.group("cp"))
@@ -311,7 +311,7 @@ def _losses(logits: Any, targets: Any) -> Any:
 
 
 def _same_start(model: Any, device: Any) -> None:
-    """Give all ranks rank 0's weights: another version of torch may have made others of the same seed."""
+    """Give all ranks rank 0's weights: another version of torch may generate others from the same seed."""
     with torch.no_grad():
         for parameter in model.parameters():
             shared = parameter.to(device)
@@ -320,9 +320,9 @@ def _same_start(model: Any, device: Any) -> None:
 
 
 def recompute_activations(blocks: Any) -> None:
-    """Keep of each block's forward pass its input alone, and run it again in the backward pass.
+    """Keep only the input of each block's forward pass, and repeat the pass in the backward pass.
 
-    Within the block's own call, so that what FSDP does before and after it is not done twice.
+    It is repeated within the block's own call, so that FSDP's work before and after it is not done twice.
     """
     for block in blocks:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
@@ -333,13 +333,13 @@ def offload_policy(device: Any, *, wanted: bool) -> OffloadPolicy:
     return CPUOffloadPolicy(pin_memory=device.type == "cuda") if wanted else OffloadPolicy()
 
 
-# Tensor parallel with sequence parallel (Korthikanti et al. 2022, arXiv 2205.05198): each rank has some of the heads
-# and some of the network; between these, where every rank would do the same, some of the sequence.
+# Tensor parallel with sequence parallel (Korthikanti et al. 2022, arXiv 2205.05198): each rank has a part of the heads
+# and of the network; in between, where every rank would do the same, a part of the sequence.
 _SEQUENCE = Shard(1)
 
 
 def cut_layers(model: Any, mesh: Any) -> None:
-    """Divide the weights of the model, or of a stage of it, over a one-dimensional mesh. A collective."""
+    """Divide the weights of the model, or of one stage, over a one-dimensional mesh. A collective."""
     plan: dict[str, ParallelStyle] = {
         "blocks.*.norm1": SequenceParallel(),
         "blocks.*.attention.qkv": ColwiseParallel(input_layouts=_SEQUENCE),
@@ -357,9 +357,9 @@ def cut_layers(model: Any, mesh: Any) -> None:
 
 
 class RankMesh:
-    """One DeviceMesh with a dimension for every size above 1, named as in the profile, and `dp_shard` always.
+    """One DeviceMesh with a dimension for every size above 1, named as in the profile, and always `dp_shard`.
 
-    It is made when a part of it is first wanted: plain DDP needs none.
+    It is created when a part of it is first needed: plain DDP needs none.
 
     Args:
         layout: The sizes; their product is the world size.
@@ -390,7 +390,7 @@ class RankMesh:
         if self.layout.dp_replicate == 1:
             return inner
         with warnings.catch_warnings():
-            # Torch means to take this away and has no public way yet to put a flattened dimension beside another.
+            # torch intends to remove this and has no public way yet to combine a flattened dimension with another.
             warnings.filterwarnings("ignore", message="Slicing a flattened dim")
             return self.whole["dp_replicate", inner.mesh_dim_names[0]]
 

@@ -1,4 +1,4 @@
-"""SIGTERM requests the end after a checkpoint where the ranks can still agree on one; SIGUSR1 requests a checkpoint."""
+"""SIGTERM requests the end after a checkpoint if the ranks can still agree on one; SIGUSR1 requests a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Any, Callable, Optional
 
 _LEAST_PATIENCE = 3.0
-"""Least seconds without a beat until a rank that was asked to end is ended; three of the longest rounds, if longer."""
+"""Least seconds without a beat until a rank that was asked to end is killed; three of the longest rounds, if longer."""
 _DISK_PATIENCE = 30.0
-"""The same for a rank that waits for what other ranks write: a disk is slower than a step."""
+"""Least seconds for a rank that waits for what other ranks write: a disk is slower than a step."""
 
 
 class Terminated(Exception):
@@ -24,14 +24,14 @@ class Terminated(Exception):
 
 
 class Termination:
-    """Notes a SIGTERM while it is entered; `requested` then tells, and `snapshot` of a SIGUSR1.
+    """Records a SIGTERM while it is entered; `requested` then reports it, and `snapshot` a SIGUSR1.
 
-    Ends the process, as SIGTERM would, where the training then stands still and no rank has called `agree`: a rank that
-    waits for one that is gone must not wait for long. A thread does that, since Python's own handlers wait for the main
-    thread.
+    If the training makes no progress after that and no rank has called `agree`, it ends the process as SIGTERM would: a
+    rank that waits for a lost one must not wait for long. A thread does that, since Python's own handlers wait for the
+    main thread.
 
     Args:
-        enabled: False leaves both signals as they are.
+        enabled: False leaves both signals unchanged.
         finish: Waits for what this rank can finish alone; called before the process is ended.
     """
 
@@ -75,15 +75,15 @@ class Termination:
         self._last = now
 
     def agree(self) -> None:
-        """Note that the ranks know that they end: writing a checkpoint may take as long as it takes."""
+        """Note that the ranks know that they end: writing a checkpoint may then take any time."""
         self._agreed.set()
 
     @contextmanager
     def writing(self, *, together: bool = False) -> Iterator[None]:
-        """Surrounds the wait for a disk: this rank's own may take as long as it takes, with a SIGTERM or without.
+        """A context for waiting for a disk: this rank's own may take any time, with or without a SIGTERM.
 
         Args:
-            together: It needs other ranks, one of which may be cut off: the patience is longer there, not endless.
+            together: Whether other ranks are needed, one of which may be disconnected: the wait is longer, but limited.
         """
         began = time.monotonic()
         self._least = max(_DISK_PATIENCE, 3 * self._slowest_write) if together else math.inf
@@ -95,7 +95,7 @@ class Termination:
             self._least = _LEAST_PATIENCE
 
     def left(self, asked: float) -> float:
-        """Seconds until the process is ended, where SIGTERM came at `asked` and nothing moves from now on."""
+        """Seconds until the process is ended if SIGTERM came at `asked` and there is no further progress."""
         return max(asked, self._last) + max(self._least, 3 * self._slowest) - time.monotonic()
 
     def _watch(self, ours: socket.socket) -> None:
@@ -110,13 +110,13 @@ class Termination:
         asked = time.monotonic()
         while not self._agreed.wait(0.1):
             if self.left(asked) <= 0:
-                self._finish()  # the training may have continued in the meantime
+                self._finish()  # the training may have continued since
                 if self.left(asked) <= 0 and not self._agreed.is_set():
                     os._exit(128 + signal.SIGTERM)
 
 
 def end_by_sigterm() -> None:
-    """End this process the way SIGTERM ends one, for its launcher to see."""
+    """End this process in the same way as SIGTERM, so that its launcher sees that."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(10)  # the signal may reach another thread first

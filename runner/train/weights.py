@@ -1,6 +1,6 @@
-"""The weights of a checkpoint as one file: safetensors, or torch's own. Without torch, and with little memory.
+"""Exports the weights of a checkpoint as one file, safetensors or torch's own, without torch and with little memory.
 
-Bytes are copied from file to file; of a checkpoint nothing is run, and no tensor is ever whole in memory.
+Bytes are copied from file to file; nothing in a checkpoint is executed, and no tensor is ever whole in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .problem import Problem
 
 SUFFIXES = (".safetensors", ".pt")
 _WEIGHT = "/weight"
-"""What the name of a weight ends with in a checkpoint of this job, which has its moments beside it."""
+"""The end of a weight's name in a checkpoint of this job, which stores its moments next to it."""
 _SAFETENSORS = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
     "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
@@ -37,7 +37,7 @@ _ALIGNMENT = 8
 
 
 class ExportedWeights(NamedTuple):
-    """What was written."""
+    """What was exported: the checkpoint, and how many tensors and parameters it has."""
 
     checkpoint: Path
     tensors: int
@@ -45,9 +45,9 @@ class ExportedWeights(NamedTuple):
 
 
 def export(source: Path, to: Path) -> ExportedWeights:
-    """Write the weights of a checkpoint, or of the newest one in a folder of some, as one file.
+    """Write the weights of a checkpoint, or of the newest one in a folder, as one file.
 
-    Raises Problem where the checkpoint is incomplete or damaged, or the file cannot be written.
+    Raises Problem if the checkpoint is incomplete or damaged, or the file cannot be written.
     """
     if to.suffix not in SUFFIXES:
         raise Problem(f"--to {to}: the name must end with {' or '.join(SUFFIXES)}")
@@ -72,9 +72,9 @@ def export(source: Path, to: Path) -> ExportedWeights:
 
 
 def _require_space(to: Path, size: int) -> None:
-    """Raise Problem where the disk has no room for so many bytes, OSError where there is no such folder."""
+    """Raise Problem if the disk has no room for that many bytes, OSError if there is no such folder."""
     disk = shutil.disk_usage(to.parent)
-    if disk.total and size > disk.free:  # some network disks say 0
+    if disk.total and size > disk.free:  # some network disks report 0
         raise Problem(f"{to}: the tensors are {size:,} bytes, and {disk.free:,} are free")
 
 
@@ -100,7 +100,7 @@ def _open(checkpoint: Path) -> dict[str, StoredTensor]:
 
 
 def _write_safetensors(file: BinaryIO, weights: Mapping[str, StoredTensor]) -> None:
-    """A length of 8 bytes, a JSON header, and the bytes of all tensors one after the other."""
+    """Write a length of 8 bytes, a JSON header, and the bytes of all tensors one after the other."""
     header: dict[str, object] = {_HEADER_ENTRY: {"format": "pt"}}
     at = 0
     for name, weight in weights.items():
@@ -115,7 +115,7 @@ def _write_safetensors(file: BinaryIO, weights: Mapping[str, StoredTensor]) -> N
 
 
 def _write_torch(file: BinaryIO, weights: Mapping[str, StoredTensor]) -> None:
-    """What torch.save makes of a dictionary of tensors."""
+    """Write what torch.save makes of a dictionary of tensors."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as zipped:
         zipped.writestr("archive/data.pkl", _pickled(weights))
         zipped.writestr("archive/byteorder", "little")
@@ -154,7 +154,7 @@ def _numbers(values: Sequence[int]) -> bytes:
 
 
 def _copy(name: str, weight: StoredTensor, to: Any) -> None:
-    """Write the tensor's bytes in order. Raises Problem where a part is missing, OSError where the disk is full."""
+    """Write the tensor's bytes in order. Raises Problem if a part is missing, OSError if the disk is full."""
     if not weight.size:
         return  # a shape such as (10 ** 18, 0) has no bytes, and many rows
     files: dict[Path, BinaryIO] = {}
@@ -205,7 +205,7 @@ def _runs(name: str, weight: StoredTensor, at: tuple[int, ...]) -> Iterator[tupl
 
 
 def _span(weight: StoredTensor, block: StoredPart, at: tuple[int, ...], count: int) -> tuple[int, int]:
-    """First byte in the block's file, and bytes, of `count` entries from the indices `at` on."""
+    """First byte in the block's file, and number of bytes, of `count` entries from the indices `at` on."""
     width = index.DTYPES[weight.dtype]
     element = 0
     for dimension, one in enumerate(at):

@@ -25,14 +25,14 @@ _RETRY = 0.5
 
 
 class Follower:
-    """Joins the leader and stays joined over cuts.
+    """Connects to the leader, and reconnects after connection losses.
 
     Args:
-        take: Takes the leader's messages.
+        take: Called with each message of the leader.
         fence: Called when the leader has been silent for so long that it may consider this host lost.
-        rest: Returns the state of this host's part: the `attempt` and `idle` of a beat.
-        lost: Is called once when the leader is given up: kind and message of the cause, and unix time of the leader's
-            last sign of life, None: there was none.
+        rest: Returns the state of this host's part: the `attempt` and `idle` of a heartbeat.
+        lost: Called once when the leader is given up, with kind and message of the cause and the unix time of its last
+            sign of life, None if there was none.
     """
 
     def __init__(
@@ -72,21 +72,21 @@ class Follower:
         self._over = False
         self._began = time.monotonic()
         launch = host.launch
-        # The same limit as the leader's: of two hosts that lose each other neither knows which one was cut off.
+        # The same limit as the leader's: if two hosts lose each other, neither knows which one was cut off.
         rejoin = launch["rejoin_timeout"] if launch["restarts"] else 0.0
         self._hope = launch["grace"] + FENCE + rejoin if rejoin else 0.0
 
     def start(self) -> None:
-        """Begin to look for the leader, if it is known already where that is."""
+        """Start to search for the leader if its place is already known."""
         if self._host.spec["leader"]:
             self.lead(self._host.spec["leader"])
         self._loop.every(1.0, self._beat)
 
     def lead(self, place: LeaderPlace) -> None:
-        """Take the leader's `port` and `addresses`; only the first word counts."""
+        """Store the leader's `port` and `addresses`; only the first call counts."""
         if self._addresses or self._over:
             return
-        # Node 0 announced them; a viewer has passed them on.
+        # Node 0 announced them, and a viewer forwarded them.
         port, addresses = place.get("port"), place.get("addresses")
         usable = [one for one in addresses if messages.is_address(one)] if isinstance(addresses, list) else []
         if port is None or not messages.is_port(port) or not usable:
@@ -100,9 +100,9 @@ class Follower:
         self._link.send(message)
 
     def stop(self) -> float:
-        """The run is being stopped. Returns the seconds of the leader's silence after which it is given up.
+        """Note that the run is being stopped; returns the seconds of silence after which the leader is given up.
 
-        Until then it may still run its ranks, and a host that comes back learns of the stop from this one.
+        Until then it may still run its ranks, and a host that reconnects to this one learns of the stop from it.
         """
         self._stopping = True
         return self._limit if self._joined and not self._over else 0.0
@@ -118,7 +118,7 @@ class Follower:
         return self._over or self._link.delivered or not self._link.connected
 
     def _search(self) -> None:
-        """Try every address concurrently; each that answers is one that this host can reach."""
+        """Try every address concurrently to find those that this host can reach."""
         if self._over:
             return
         for address in self._addresses:
@@ -174,7 +174,7 @@ class Follower:
             timer.cancel()
             if word["k"] == "refused":
                 channel.close()
-                self._end("join", f"the leader refuses this host: {word['why']}")
+                self._end("join", f"the leader rejected this host: {word['why']}")
             elif probe:
                 channel.close()
                 self._answered(address)
@@ -184,7 +184,7 @@ class Follower:
         def closed(why: str) -> None:
             timer.cancel()
             channel.close()
-            self._fail(address, probe, 0, f"what answers there is not this run's leader ({why})")
+            self._fail(address, probe, 0, f"another program answers there, not this run's leader ({why})")
 
         channel = Channel(self._loop, sock, WireSession(self._key, leads=False), answer, closed, opened)
         timer = self._loop.after(_TRY, lambda: closed("no answer"))
@@ -193,7 +193,7 @@ class Follower:
         if self._over:
             return
         if code == errno.ETIMEDOUT:
-            problem = f"no answer within {_TRY:g} s: wrong address, or a firewall"
+            problem = f"no answer in {_TRY:g} s: wrong address, or a firewall"
         problem = problem or os.strerror(code)
         if not self._joined and self._problems.get(address) != problem:
             self._problems[address] = problem
@@ -223,7 +223,7 @@ class Follower:
     def _rejoin(self) -> None:
         if not self._joining and not self._over and self._reached:
             self._joining = True
-            # In turn: the interface of one address may be down for good.
+            # Alternate between them: the interface of one address may be down for good.
             self._reached.append(self._reached.pop(0))
             self._dial(self._reached[-1], probe=False)
 
@@ -278,7 +278,7 @@ class Follower:
             if not self._not_seen:
                 self._say(HostSeen(t=stamp(), e="host", node=0, state="not seen", last=last))
             self._not_seen = True
-            # The kernel repeats what was lost ever more slowly; a new connection is back sooner.
+            # The kernel retransmits lost data ever more slowly; a new connection recovers sooner.
             self._rejoin()
         if silent >= self._host.launch["host_timeout"] and not self._fenced:
             self._fenced = True
@@ -299,5 +299,5 @@ class Follower:
 
 def _unreached(port: int, tried: str) -> str:
     if not port:
-        return "the start was not completed: the command that starts the run ended before it sent node 0's address"
+        return "the start was not completed: the starting command ended before it sent node 0's address"
     return f"node 0 was not reached at port {port} ({tried or 'no answer'})"

@@ -1,4 +1,4 @@
-"""What the leader decides: when to go, when to end, whether to try again, and how the run ended."""
+"""The leader's decisions: when to start, when to end, whether to retry, and how the run ended."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ from .membership import Membership, Resume, of_host
 from .turn import Turn, TurnOrder
 
 _OFTEN, _RAREST = 0.25, 300.0
-"""Seconds between the first two notes of what a queued run waits for, and between two after hours."""
+"""Seconds between the first two notes on what a queued run waits for, and the longest pause between later ones."""
 FENCE = 6.0
 """Seconds beyond `grace` that a host may need to fence itself."""
 
 
 def awaited(name: str, seconds: float) -> Note:
     """The note for a stop that waits for a silent host, with the longest wait in seconds."""
-    latest = f"within {max(0.0, seconds):.0f} s it ends its ranks itself"
-    text = f"waiting for {name} to stop, which has sent no heartbeat: {latest}"
+    latest = f"it ends its ranks within {max(0.0, seconds):.0f} s"
+    text = f"waiting for {name} to stop (no heartbeat): {latest}"
     return {**note(text), "stop": True}
 
 
 class Phase(Enum):
-    """Where the gang is.
+    """The phases of a gang.
 
         JOINING ── all have joined ──▶ STARTING ── node 0 listens ──▶ RUNNING ── all are done ──▶ OVER
            │                            ▲    │                           │                         ▲
@@ -71,34 +71,34 @@ class Phase(Enum):
          │ └──── rejoin_timeout, lost ──┘                                                          │
          └────── stopped, or no further attempt ───────────────────────────────────────────────────┘
 
-    Where the master port is taken, STARTING begins again with the next port.
-    A run on one host has no other host to wait for, and goes past STARTING.
-    A stop leads from each phase but OVER to ENDING. OVER is final: the verdict is out.
+    If the master port is taken, STARTING begins again with the next port.
+    A run on one host has no other host to wait for, and skips STARTING.
+    A stop leads from every phase but OVER to ENDING. OVER is final.
     """
 
     JOINING = "joining"
     """Hosts join for the first time."""
     STARTING = "starting"
-    """Node 0 has been sent `go`; the other hosts get it when torch's store listens there."""
+    """Node 0 has been sent `go`; the other hosts get it once torch's store listens there."""
     RUNNING = "running"
     """Every host has been sent `go`."""
     ENDING = "ending"
-    """The hosts end their ranks; the phase is left when each has said so, or is lost."""
+    """The hosts end their ranks; the phase ends when each has reported that, or is lost."""
     REGROUPING = "regrouping"
     """An attempt is over, and the next one waits for lost hosts to come back."""
     OVER = "over"
-    """The run has its verdict."""
+    """The outcome is decided."""
 
 
 class Gang:
-    """The state of the whole run, fed with messages of the hosts and with their silence.
+    """The state of the whole run, updated by the hosts' messages and their silence.
 
-    Its phases and what leads from one to the next: see `Phase`.
+    `Phase` shows its phases and transitions.
 
     Args:
-        say: Takes an event.
-        send: Takes a node rank and a message for it; node 0 is this host.
-        addresses: This host's own, best first.
+        say: Called with an event.
+        send: Called with a node rank and a message for it; node 0 is this host.
+        addresses: This host's own addresses, best first.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Gang:
         """Hosts without a process of the running attempt → since when (monotonic seconds)."""
         self._ended: dict[int, AttemptProgress] = {}
         self._fired: dict[str, float] = {}
-        """Rules of `watch` that have fired → until when other ranks' findings are the same."""
+        """Rules of `watch` that have fired → time until which findings of other ranks count as the same."""
         self._before: int | None = None
         """The step before which the next attempt resumes."""
         self._hopeless = False
@@ -158,30 +158,30 @@ class Gang:
         return self._phase is Phase.OVER
 
     def start(self) -> None:
-        """Begin to wait for the others."""
+        """Start to wait for the other hosts."""
         self._say(Join(t=stamp(), e="join", node=0))
         self._wait_for_all()
 
     def join(self, node: int) -> None:
-        """A host has connected, or is back."""
+        """Note that a host has connected or reconnected."""
         if node not in self._members.present:
             self._members.present.add(node)
             self._say(Join(t=stamp(), e="join", node=node))
         self._maybe_go()
 
     def clock(self, node: int, offset: float) -> None:
-        """A host's clock is `offset` seconds ahead of ours."""
+        """Note that a host's clock is `offset` seconds ahead of ours."""
         self._offsets[node] = offset
 
     def lose(self, node: int, last: float, gone: bool) -> None:
-        """A host has been silent for too long, or its supervisor is known to be gone.
+        """Note that a host has been silent for too long, or that its supervisor is known to have ended.
 
         Args:
-            last: Unix time of its last sign of life.
+            last: Unix time of the host's last sign of life.
         """
         if self._phase is Phase.JOINING:
             self._members.strike(node)
-            if self._turn is not None:  # it may have waited in line for hours, and has its time to come back
+            if self._turn is not None:  # it may have been queued for hours, and gets its time to come back
                 self._deadline = time.monotonic() + float(self._host.launch["join_timeout"])
             return
         if node in self._members.lost or self._phase is Phase.OVER:
@@ -189,7 +189,7 @@ class Gang:
         self._members.lost[node] = last
         why = f"no heartbeat for {self._host.launch['host_timeout']:g} s"
         if gone:
-            why = "its supervisor has ended: killed, or the host was rebooted"
+            why = "its supervisor died, or the host was rebooted"
             self._hopeless = True
         else:
             self._fenced = time.monotonic() + float(self._host.launch["grace"]) + FENCE
@@ -205,16 +205,16 @@ class Gang:
 
     @property
     def unconfirmed(self) -> list[int]:
-        """The node ranks that have not confirmed the end of their ranks."""
+        """The node ranks of hosts that have not confirmed that their ranks have ended."""
         return [node for node in self._members.nodes if node not in self._ended]
 
     def found(self, node: int) -> None:
-        """A lost host has sent something again."""
+        """Note that a lost host has sent something again."""
         self._members.lost.pop(node, None)
         self._maybe_go()
 
     def hand_over(self) -> socket.socket | None:
-        """The socket that listens at the master port, once, for this host's launcher; None: it has to listen itself."""
+        """Return the socket that listens at the master port, once; None if this host's launcher must listen itself."""
         given, self._master_socket = self._master_socket, None
         if given and self._refused:
             # A launcher that did not listen on the last socket may not inherit it: a wrapping command can close it.
@@ -223,9 +223,9 @@ class Gang:
         return given
 
     def rests(self, node: int, attempt: int, idle: bool) -> None:
-        """A host that has received all our messages reports whether anything of an attempt still runs there.
+        """Handle a report, from a host that has received all our messages, whether an attempt has processes there.
 
-        An attempt that no longer runs on a host is over, also where the host's report of its end was lost.
+        An attempt that no longer runs on a host is over, even if the host's report of its end was lost.
         """
         begun = self._phase in (Phase.RUNNING, Phase.ENDING) or (self._phase is Phase.STARTING and node == 0)
         if not idle or not begun or node in self._ended or attempt > self._attempt:
@@ -242,7 +242,7 @@ class Gang:
             self._fail(of_host(node, "launch", why), "failure")
 
     def stop(self, reason: str, now: bool) -> None:
-        """Stop the run, on every host."""
+        """Stop the run on every host."""
         if self._phase is Phase.OVER:
             return
         self._stop = True
@@ -253,7 +253,7 @@ class Gang:
         self._maybe_settle()
 
     def move(self, round_number: int, order: float) -> None:
-        """Take another place in the queue, on every host; one that is away takes it when it is back."""
+        """Move to another place in the queue, on every host; a disconnected host does so when it reconnects."""
         if self._turn is not None and self._phase is Phase.JOINING:
             for node in self._members.nodes:
                 self._send(node, {"k": "place", "round": round_number, "order": order})
@@ -300,7 +300,7 @@ class Gang:
             self._maybe_go()
 
     def _say_what_it_waits_for(self, turn: Turn) -> None:
-        """Say it where it is news: each time later than the last, for other users could fill the disk by it."""
+        """Report a change, each time after a longer pause: otherwise other users could fill the disk with notes."""
         now, names = time.monotonic(), self._host.spec["hosts"]
         why = "; ".join(f"{names[node]}: {why}" for node, why in sorted(turn.why.items()))[:2000]
         if not why or why == self._waits_for or now < self._says_again:
@@ -315,21 +315,21 @@ class Gang:
             self._act("stall", 0, None, None, stall_text(event))
 
     def _act(self, name: str, node: int, rank: int | None, step: int | None, text: str) -> None:
-        """Do what a rule of `watch` says. `rank` is None if it is about the host or the whole run."""
+        """Perform the action of a `watch` rule. `rank` is None if it concerns the host or the whole run."""
         rule = self._rules.get(name)
         now = time.monotonic()
         if rule is None or self._phase is not Phase.RUNNING or now < self._fired.get(name, now):
-            return  # other ranks see the same
+            return  # other ranks find the same
         self._fired[name] = now + AGAIN
         if rule["do"] == "notify" and rank is None:
-            return  # that event is one already
+            return  # that event already sends a notification
         where = self._host.spec["hosts"][node] if rank is None else f"rank {rank} on {self._host.spec['hosts'][node]}"
         self._say(Alarm(t=stamp(), e="alarm", kind="watch", text=f"{where}: {text} ({name})", value=None))
         why = f"watch.{name}: {text}"
         if rule["do"] == "stop":
             self.stop(why[:200], False)
         elif rule["do"] == "stacks":
-            if name != "stall":  # whose stacks are stored in any case
+            if name != "stall":  # stacks of a stall are stored anyway
                 self._health.ask()
         elif rule["do"] == "snapshot":
             for other in self._members.nodes:
@@ -396,7 +396,7 @@ class Gang:
 
     @property
     def _return(self) -> float:
-        """Seconds that a lost host has to reconnect, counted from when it must have ended its ranks."""
+        """Seconds that a lost host has to reconnect, counted from the time by which it must have ended its ranks."""
         return float(self._host.launch["rejoin_timeout"])
 
     def _wait_for_all(self) -> None:
@@ -438,7 +438,7 @@ class Gang:
 
     def _go_on_next_port(self) -> None:
         master = self._members.master
-        # With a master on loopback all hosts are this machine: torch's store, which authenticates nobody, need not be
+        # With a master on loopback all hosts are this machine: torch's store, which has no authentication, need not be
         # reachable over the network.
         only = master if master in ("127.0.0.1", "::1") else None
         if self._master_socket:
@@ -477,7 +477,7 @@ class Gang:
         if self._phase is not Phase.ENDING or not self._members.present <= {*self._ended, *self._members.lost}:
             return
         if self._stop:
-            # A lost host has ended its ranks by then; one that reconnects earlier is stopped like the others.
+            # By then a lost host has ended its ranks; one that reconnects earlier is stopped like the others.
             unsure = not self._members.lost.keys() <= self._ended.keys()
             if unsure and time.monotonic() < self._fenced:
                 self._loop.after(self._fenced - time.monotonic(), self._maybe_settle)
@@ -499,14 +499,14 @@ class Gang:
         if self._attempt > int(self._host.launch["restarts"]) or self._hopeless or lost:
             return False
         if any(failure["kind"] == "host lost" for failure in self._failures):
-            return True  # a cut may come at any time: how far the attempt got says nothing about the job
-        # Seconds after which an attempt counts as begun, whatever its ranks show
+            return True  # a connection may break at any time: how far the attempt got says nothing about the job
+        # Seconds after which an attempt counts as begun, whatever its ranks report
         if self._lasted <= 60.0 and not any(one.get("begun") for one in ends):
-            why = f"this attempt ended {self._lasted:.0f} s after its start, before it showed any sign of training"
+            why = f"this attempt ended {self._lasted:.0f} s after its start, without any sign of training"
         elif end is not None and end == before and not any(one.get("saved") for one in ends):
-            # Scripts that log seldom may get further than that: then they save something, or fail in another way.
+            # A script that logs seldom may get further than that: then it saves something, or fails in another way.
             step, type_, _ = end
-            why = f"two in a row have ended with the same {type_}, at the latest logged step {step}, and saved nothing"
+            why = f"two attempts in a row ended with the same {type_} at step {step} of the log, and saved nothing"
         else:
             return True
         self._say(note(f"no further attempt: {why}"))
@@ -536,7 +536,7 @@ class Gang:
 
 
 def _how_it_ended(ends: list[AttemptProgress], blamed: Cause | None) -> tuple[Any, ...] | None:
-    """What two attempts that fail for the same reason have in common; None where that is not known."""
+    """What two attempts that fail for the same reason have in common; None if that is not known."""
     step = max((step for end in ends if (step := end["step"]) is not None), default=None)
     # Ranks that were killed, or lost a connection, may succeed in the next attempt.
     if step is None or blamed is None or blamed["kind"] != "exception" or cause.is_consequence(blamed):

@@ -1,4 +1,4 @@
-"""The leader's watch over a running attempt: whether the whole gang has stalled, and whether one rank stays slow."""
+"""Monitors a running attempt for the leader: whether the whole gang has stalled, and whether one rank stays slow."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ RECOVERED = 1.2
 LONG = 30.0
 """… for this many seconds."""
 _USUAL_OF = 3
-"""Pauses of which one can be called usual: a script that prints nothing has but the one until torch's first line."""
+"""Pauses needed to call one usual: a script that prints nothing has only the one until torch's first line."""
 
 
 class Health:
     """Takes the `signs` of all hosts; emits `stall` and `straggler` events.
 
     Args:
-        say: Takes an event.
-        ask: Is called with a number when every host is to write its stacks-<number>.json.
-        patience: Seconds of silence of all ranks that make a stall, None: by their pace.
+        say: Called with an event.
+        ask: Called with a number when every host is to write its stacks-<number>.json.
+        patience: Seconds of silence of all ranks that make a stall; None derives them from the ranks' pace.
     """
 
     def __init__(self, say: Callable[[Event], None], ask: Callable[[int], None], patience: float | None = None) -> None:
@@ -52,7 +52,7 @@ class Health:
         self._stepped: dict[int, float] = {}
         self._first_step: float | None = None
         self._by_steps = False
-        """Whether steps decide: once there have been two, output without a step does not count as progress."""
+        """Whether steps decide: after two steps, output without a step does not count as progress."""
         self._gang_last = now
         self._gaps: list[float] = []
         self._stalled = False
@@ -62,7 +62,7 @@ class Health:
         self._reported: set[int] = set()
 
     def hear(self, node: int, message: SignsOfLife, now: float) -> None:
-        """Take the `signs` of a host. `now` is monotonic seconds."""
+        """Process a host's `signs`. `now` is monotonic seconds."""
         silent = message["silent"]
         for rank, seconds in silent.items():
             self._last[int(rank)] = now - float(seconds)
@@ -74,7 +74,7 @@ class Health:
             self._times[int(rank)] = (now, float(seconds))
 
     def look(self, attempt: int, now: float) -> None:
-        """Check for a stall and for stragglers. `attempt` is the running one, 0: none."""
+        """Check for a stall and for stragglers. `attempt` is the running one, or 0."""
         if attempt != self._attempt:
             self._begin(attempt, now)
         if not attempt or not self._last:

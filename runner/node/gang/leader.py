@@ -59,7 +59,7 @@ class Leader:
         self._say = say
         self._key = bytes.fromhex(host.secrets["key"])
         self._strangers: dict[Channel, float] = {}
-        """Unauthenticated connections, oldest first → their deadline (monotonic seconds)."""
+        """Unauthenticated connections, oldest first → deadline (monotonic seconds)."""
         self._followers = {node: _Follower() for node in range(1, len(host.spec["hosts"]))}
         # Accepted sockets inherit it.
         # bytes of the kernel's receive buffer for one connection
@@ -74,7 +74,7 @@ class Leader:
         link.send(message)
 
     def delivered(self) -> bool:
-        """Whether every follower that is connected has confirmed everything."""
+        """Whether every connected follower has confirmed everything."""
         return all(one.link.delivered for one in self._followers.values() if one.link.connected)
 
     def _accept(self) -> None:
@@ -122,14 +122,14 @@ class Leader:
 
     def _objection(self, follower: _Follower, hello: dict[str, Any]) -> str | None:
         if hello["run"] != self._host.run or hello["spec"] != plan_hash(self._host.spec):
-            return "it belongs to another run, or to another version of this run's plan"
+            return "it belongs to another run, or another version of this run's plan"
         if follower.instance == hello["instance"]:
             return None
         if not self._gang.open:
-            return "the run has begun without it, or has ended"
+            return "the run started without it, or has ended"
         silent = time.monotonic() - follower.link.heard
         if follower.instance and follower.link.connected and silent < _NOT_SEEN:
-            return "another supervisor has joined as this host and is alive"
+            return "another supervisor of this host has joined"
         return None
 
     def _attach(self, node: int, follower: _Follower, channel: Channel, instance: str) -> None:
@@ -144,7 +144,7 @@ class Leader:
             if why in _NO_NEWS:
                 return
             follower.broken = time.monotonic()
-            # React to a dead process as soon as that is certain, not at the next beat.
+            # React to a dead process as soon as that is certain, not at the next heartbeat.
             self._loop.after(_COMES_BACK, self._look_at_all)
 
         channel.hand_over(take, closed)
@@ -183,7 +183,7 @@ class Leader:
     def _measure(self, node: int, follower: _Follower, beat: dict[str, Any]) -> None:
         """Clock offset at the middle of a round trip (Cristian 1989); the quickest of the last 30 counts.
 
-        It is known to half a round trip only. 0 where the clocks may agree: two failures of hosts in step must not
+        It is accurate to half a round trip only. 0 if the clocks may agree: failures on two hosts in sync must not
         change places because the first heartbeat was slow.
         """
         echo = beat.get("echo")

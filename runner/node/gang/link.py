@@ -1,6 +1,6 @@
 """Messages between two supervisors that arrive exactly once and in order, across reconnects.
 
-Frames are authenticated with the run's key, bound to their session and their place in it. The MAC is checked over the
+Frames are authenticated with the run's key and bound to their session and their position in it. The MAC is checked over
 raw bytes before they are parsed.
 """
 
@@ -18,20 +18,20 @@ from ..loop import Loop
 from . import messages
 
 LIMIT = 64 * 1024
-"""Bytes of a frame behind its length."""
+"""Longest frame in bytes, without its length field."""
 FIRST_LIMIT = 1024
-"""The same of the first frame, which is read before the other side is authenticated."""
+"""Longest first frame in bytes, which is read before the other side is authenticated."""
 _PROOF = 32
 _NONCE = 32
 _DIGITS = frozenset(b"0123456789abcdef")
 
 
 class BrokenWireError(Exception):
-    """The other side does not have the key, or speaks another protocol."""
+    """The other side does not have the key, or speaks a different protocol."""
 
 
 class WireSession:
-    """One side of one connection, without the socket: bytes in, messages out, and back.
+    """One side of one connection, without the socket: converts bytes to messages and back.
 
     Args:
         key: The run's secret.
@@ -49,12 +49,12 @@ class WireSession:
 
     @property
     def open(self) -> bool:
-        """Whether the other side's nonce has come, so that `pack` may be used."""
+        """Whether the other side's nonce has arrived, so that `pack` may be used."""
         return bool(self._session)
 
     @property
     def proven(self) -> bool:
-        """Whether the other side has shown that it has the key."""
+        """Whether the other side has proven that it has the key."""
         return self._received > 0
 
     def greeting(self) -> bytes:
@@ -62,7 +62,7 @@ class WireSession:
         return self._nonce
 
     def pack(self, message: messages.Unread) -> bytes:
-        """The frame of a message. Raises BrokenWireError when it is too long."""
+        """Return the frame of a message. Raises BrokenWireError if it is too long."""
         payload = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
         if _PROOF + len(payload) > (LIMIT if self._sent else FIRST_LIMIT):
             raise BrokenWireError("a message is too long")
@@ -100,7 +100,7 @@ class WireSession:
 
     def _take(self, proof: bytes, payload: bytes) -> messages.Unread:
         if not hmac.compare_digest(self._proof(not self._leads, self._received, payload), proof):
-            raise BrokenWireError("a frame has the wrong proof")
+            raise BrokenWireError("a frame has a wrong HMAC")
         self._received += 1
         return _parse(payload)
 
@@ -123,9 +123,9 @@ class Channel:
     """One connection: a non-blocking socket with a session on it.
 
     Args:
-        take: Is called with every message.
-        closed: Is called once with the reason, unless `close` was called.
-        opened: Is called when messages may be sent.
+        take: Called with every message.
+        closed: Called once with the reason, unless `close` was called.
+        opened: Called when messages may be sent.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Channel:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError:
-            pass  # some systems raise where the other side has gone; the next read reports that
+            pass  # some systems raise if the other side has closed; the next read reports that
         self._write()
 
     def send(self, message: messages.Unread) -> None:
@@ -163,13 +163,13 @@ class Channel:
         self._take, self._closed = take, closed
 
     def close(self) -> None:
-        """Close it without calling `closed`, and drop all references. May be called twice."""
+        """Close the connection without calling `closed`, and drop all references. May be called twice."""
         if self.alive:
             self.alive = False
             self._loop.forget(self._sock)
             self._sock.close()
             self._output = b""
-            # They refer back to this channel: without this, only the cycle collector would free its memory.
+            # They refer to this channel: without this, only the cycle collector would free its memory.
             self._take, self._closed, self._opened = _ignore, _ignore, lambda: None
 
     def _read(self) -> None:
@@ -179,7 +179,7 @@ class Channel:
             # Before authentication, read no more than the first frame: the rest stays in the kernel.
             data = self._sock.recv(1 << 16 if self._session.proven else FIRST_LIMIT)
             if not data:
-                raise ConnectionResetError("the other side has closed the connection")
+                raise ConnectionResetError("the other side closed the connection")
             was_open = self._session.open
             received = self._session.feed(data)
         except BlockingIOError:
@@ -203,7 +203,7 @@ class Channel:
             self._loop.soon(lambda: self._fail(why))
             return
         if len(self._output) > (1 << 20):
-            self._fail("it no longer reads")
+            self._fail("the other side no longer reads")
         elif self.alive:
             self._loop.watch(self._sock, self._read, self._write if self._output else None)
 
@@ -219,10 +219,10 @@ def _ignore(_: Any) -> None:
 
 
 class Peer:
-    """The messages exchanged with one other supervisor: the last received one, and those not yet confirmed.
+    """The messages exchanged with one other supervisor: the last one received, and those not yet confirmed.
 
     Args:
-        kinds: The messages that it may send to us.
+        kinds: The messages that the other side may send.
     """
 
     def __init__(self, kinds: messages.Kinds) -> None:

@@ -1,4 +1,4 @@
-"""The members of the gang: who has joined or is lost, common addresses, and whether all ranks resume at one point."""
+"""The hosts of the gang: which have joined or are lost, common addresses, and whether all ranks resume at one point."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..observe.ranks import MESSAGE_LIMIT
 
 
 class Membership:
-    """The hosts of a run by node rank, as its leader knows them.
+    """The hosts of a run by node rank, as the leader knows them.
 
     Args:
-        names: Of all hosts.
-        addresses: The leader's own, best first.
+        names: The names of all hosts.
+        addresses: The leader's own addresses, best first.
     """
 
     def __init__(self, names: Sequence[str], addresses: Sequence[str]) -> None:
@@ -36,13 +36,13 @@ class Membership:
 
     @property
     def master(self) -> Optional[str]:
-        """The best address that all hosts have reached."""
+        """The best address that all hosts can reach."""
         if len(self._reached) < len(self.nodes):
             return None
         return next((ip for ip in self._addresses if all(ip in found for found in self._reached.values())), None)
 
     def reach(self, node: int, addresses: Sequence[str]) -> None:
-        """A host has reached the leader by these addresses."""
+        """Note the addresses at which a host has reached the leader."""
         self._reached[node] = set(addresses)
 
     def strike(self, node: int) -> None:
@@ -51,28 +51,28 @@ class Membership:
         self._reached.pop(node, None)
 
     def not_joined(self, limit: float) -> Cause:
-        """The cause of a run that could not begin within `limit` seconds."""
+        """The cause of failure of a run that could not begin within `limit` seconds."""
         names, missing = self._names, self.missing
         if missing:
             who = ", ".join(f"{names[node]} (node {node})" for node in missing)
-            return of_host(missing[0], "join", f"{who} did not join within {limit:g} s: not started there, or cut off")
+            return of_host(missing[0], "join", f"{who} did not join in {limit:g} s: not started there, or cut off")
         reached = "; ".join(
             f"{names[node]} reached {', '.join(sorted(found)) or 'none'}"
             for node, found in sorted(self._reached.items())
             if node
         )
-        words = f"no address of {names[0]} was reached by all hosts within {limit:g} s: {reached}"
+        words = f"no address of {names[0]} was reached by all hosts in {limit:g} s: {reached}"
         return of_host(0, "join", words)
 
     def host_lost(self, why: str) -> Cause:
-        """The cause of a run that ends by the hosts that are lost: the first is blamed, the others are named."""
+        """The cause of failure of a run that ends because hosts are lost: the first is blamed, the others are named."""
         first, *others = sorted(self.lost, key=lambda node: self.lost[node])
         too = f"; also lost: {', '.join(self._names[node] for node in others)}" if others else ""
         return of_host(first, "host lost", why + too, self.lost[first])
 
 
 def of_host(node: int, kind: str, message: str, last: Optional[float] = None) -> Cause:
-    """A cause that belongs to no rank. `last`: unix time of a lost host's last sign of life."""
+    """A cause that concerns no single rank. `last`: unix time of a lost host's last sign of life."""
     found = Cause(node=node, rank=None, kind=kind, type="", message=message[:MESSAGE_LIMIT], code=None, at=time.time())
     if last is not None:
         found["last"] = round(last, 3)
@@ -85,12 +85,12 @@ _MOST_SHOWN = 8
 
 
 class Resume:
-    """Takes the `signs` of all hosts; emits one `note` for an attempt whose ranks begin at different points.
+    """Emits one `note` for an attempt whose ranks begin at different points, according to the `signs` of all hosts.
 
     Only ranks that began the first attempt with the same step are compared: others may log at another interval.
 
     Args:
-        say: Takes an event.
+        say: Called with an event.
     """
 
     def __init__(self, say: Callable[[Event], None]) -> None:
@@ -98,12 +98,12 @@ class Resume:
         self._attempt = 0
         self._noted = 0
         self._first: Dict[str, Dict[int, float]] = {}
-        """Of the first attempt with reports."""
+        """Points of the first attempt with reports."""
         self._now: Dict[str, Dict[int, float]] = {}
-        """Of the newest attempt."""
+        """Points of the newest attempt."""
 
     def hear(self, attempt: int, message: SignsOfLife) -> None:
-        """Take the `signs` of a host."""
+        """Process a host's `signs`."""
         if attempt < self._attempt:
             return
         if attempt > self._attempt:
@@ -129,7 +129,7 @@ class Resume:
                 starts = " and ".join(f"{name} {value:g} on {_ranks(ranks)}" for value, ranks in points.items())
                 text = (
                     f"the ranks do not resume from the same point: attempt {self._attempt} begins with {starts}."
-                    " Checkpoints on local disks may differ: keep them in a folder that all hosts share"
+                    " Checkpoints on local disks may differ: use a folder that all hosts share"
                 )
                 self._say(note(text))
                 return

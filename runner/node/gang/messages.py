@@ -1,6 +1,6 @@
 """The messages between the hosts of a gang: every kind with its fields, their types and bounds.
 
-A sender has the run's key, yet its messages are checked: a host of the run may be compromised.
+Messages are checked although a sender has the run's key: a host of the run may be compromised.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from ..rank import mpi_world
 
 _Check = Callable[[Any], bool]
 Kinds = Mapping[str, Mapping[str, _Check]]
-"""Kind → field → what its value must be; a field whose name ends in `?` may be absent."""
+"""Kind → field → check of its value; a field whose name ends in `?` may be absent."""
 
 Unread = Mapping[str, object]
-"""A message as JSON, before `read` has checked it."""
+"""A message as parsed JSON, before `read` has checked it."""
 
 _EXACT = 2**53
 _LARGEST = 1e15
 
 
 class MalformedMessageError(Exception):
-    """A message is invalid. The text quotes nothing of it."""
+    """A message is invalid. The error text quotes nothing of it."""
 
 
 def read(message: Unread, kinds: Kinds) -> Dict[str, Any]:
-    """Return the known fields of a message, checked, and its `k`. Raises MalformedMessageError."""
+    """Return the known fields of a message, checked, with its `k`. Raises MalformedMessageError."""
     kind = message.get("k")
     fields = kinds.get(kind) if isinstance(kind, str) else None
     if fields is None:
@@ -49,26 +49,26 @@ def read(message: Unread, kinds: Kinds) -> Dict[str, Any]:
 
 
 def whole(low: int, high: int) -> _Check:
-    """An integer of these bounds, both inclusive."""
+    """Return a check for integers within these bounds, both inclusive."""
     return lambda value: type(value) is int and low <= value <= high
 
 
 def text(limit: int) -> _Check:
-    """A string of at most so many characters."""
+    """Return a check for strings of at most `limit` characters."""
     return lambda value: isinstance(value, str) and len(value) <= limit
 
 
 is_port = whole(1, 65535)
-"""Whether it is the number of a TCP port."""
+"""Whether a value is a TCP port number."""
 
 
 def is_number(value: Any) -> bool:
-    """A finite number that arithmetic with times cannot overflow."""
+    """Whether a value is a finite number that cannot overflow arithmetic with times."""
     return type(value) in (int, float) and -_LARGEST <= value <= _LARGEST
 
 
 def is_address(value: Any) -> bool:
-    """An IP address as a literal."""
+    """Whether a value is a literal IP address."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9A-Fa-f:.]{2,45}", value, re.ASCII):
         return False
     try:
@@ -79,7 +79,7 @@ def is_address(value: Any) -> bool:
 
 
 def is_mpi_place(value: Any) -> bool:
-    """Where mpirun waits (`MpiPlace`). Its fields become settings of this host's own orted."""
+    """Whether a value is an `MpiPlace`. Its fields become settings of this host's own orted."""
     return (
         isinstance(value, dict)
         and value.keys() == MpiPlace.__annotations__.keys()
@@ -89,7 +89,7 @@ def is_mpi_place(value: Any) -> bool:
 
 
 def is_cause(value: Any) -> bool:
-    """The cause of a failed attempt, as in exit.json (docs/formats.md)."""
+    """Whether a value is the cause of a failed attempt, as in exit.json (docs/formats.md)."""
     return (
         isinstance(value, dict)
         and len(value) <= 16
@@ -100,7 +100,7 @@ def is_cause(value: Any) -> bool:
 
 
 def clean_cause(failure: FailureReport) -> FailureReport:
-    """A failure as a cause that passes `is_cause`: parts of it come from the ranks and may hold anything."""
+    """Make a failure pass `is_cause`: parts of it come from the ranks and may contain anything."""
     found: Dict[str, Any] = {}
     for name, value in failure.items():
         is_right = _CAUSE.get(name, _is_scalar)
@@ -111,7 +111,7 @@ def clean_cause(failure: FailureReport) -> FailureReport:
 
 
 def clean_step(step: int | None) -> int | None:
-    """A step within the bounds of the wire, None where it is not."""
+    """The step, or None if it is not within the bounds of the protocol."""
     return step if _is_step(step) else None
 
 

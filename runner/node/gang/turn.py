@@ -1,4 +1,4 @@
-"""When a queued run may begin: the leases of all its hosts are taken one after the other, or given back. Pure."""
+"""Decides when a queued run may begin: its hosts' leases are taken one by one, or given back. No I/O."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ...protocol.leases import Lease
 
 
 class TurnOrder(NamedTuple):
-    """An order for one host: take its lease, or go back into line with it."""
+    """An order for one host: take its lease, or put it back into the queue."""
 
     node: int
     take: bool
 
 
 class Turn:
-    """The turn of one run.
+    """The turn of one queued run.
 
-    A lease is taken only where every host has room at that moment, and hosts are gone through in an order that is the
-    same for all runs. No run holds a host while it waits for another: a take that fails gives back all before it.
+    Leases are taken only while every host has room, in an order of hosts that is the same for all runs. No run holds a
+    host while it waits for another: if one take fails, all earlier ones are given back.
 
     Args:
-        order: Node ranks, in the order in which every run takes these hosts.
+        order: Node ranks in the order in which every run takes these hosts.
     """
 
     def __init__(self, order: Sequence[int]) -> None:
@@ -31,7 +31,7 @@ class Turn:
         self._taken: List[int] = []
         self._asked = False
         self.why: Dict[int, str] = {}
-        """Node rank → what it waits for there."""
+        """Node rank → what the run waits for there."""
 
     @property
     def granted(self) -> bool:
@@ -39,7 +39,7 @@ class Turn:
         return len(self._taken) == len(self._order)
 
     def hear(self, node: int, room: bool, why: str) -> List[TurnOrder]:
-        """A host has, or no longer has, room for this run."""
+        """Note whether a host has room for this run, or why not; returns the orders to send."""
         self._room[node] = room
         self.why.pop(node, None)
         if not room:
@@ -47,7 +47,7 @@ class Turn:
         return self._begin()
 
     def took(self, node: int, done: bool) -> List[TurnOrder]:
-        """A host has taken its lease, or could not."""
+        """Note whether a host has taken its lease; returns the orders to send."""
         if not self._asked or self.granted or node != self._order[len(self._taken)]:
             return []
         if done:
@@ -55,7 +55,7 @@ class Turn:
             return [] if self.granted else [TurnOrder(self._order[len(self._taken)], True)]
         back = [TurnOrder(one, False) for one in self._taken]
         self._taken, self._asked = [], False
-        self._room[node] = False  # it says when it has room again
+        self._room[node] = False  # the host reports when it has room again
         return back
 
     def _begin(self) -> List[TurnOrder]:
@@ -66,9 +66,9 @@ class Turn:
 
 
 class Services:
-    """What a waiting run has seen of the queue on its host: who had a turn since a run of its own user had one.
+    """A waiting run's view of the queue on its host: which users had a turn since a run of its own user had one.
 
-    Others may write any place into their leases. By this they still get one turn for each of this user's.
+    Others may write any place into their leases. With this they still get only one turn for each of this user's.
     """
 
     def __init__(self, uid: int) -> None:
@@ -78,7 +78,7 @@ class Services:
         self._present = 0
 
     def see(self, leases: Sequence[Lease]) -> None:
-        """Take note of all leases of the host."""
+        """Note all leases of the host."""
         own = [one["round"] for one in leases if one["uid"] == self._uid and one["state"] == "waiting"]
         self._present = min(own, default=0) - 1
         held = {(one["uid"], one["run"]) for one in leases if one["state"] == "held" and one["kind"] == "run"}
@@ -89,5 +89,5 @@ class Services:
         self._held = held
 
     def least(self, uid: int) -> int:
-        """The round in which another user's first waiting run is at the earliest."""
+        """The earliest round that another user's first waiting run may have."""
         return self._present + self._turns[uid]

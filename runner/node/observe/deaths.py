@@ -1,7 +1,7 @@
-"""Why a rank died: what the end of its log says, and evidence of the kernel's out-of-memory killer.
+"""Explains why a rank died: the end of its log, and evidence of the kernel's out-of-memory killer.
 
-The log may end with the traceback of a rank that reports none itself, the reason why native code aborted, or an error
-message of the program. Sources on the killer: Documentation/admin-guide/cgroup-v2.rst (memory.events),
+The log may end with the traceback of a rank that does not report it itself, the reason why native code aborted, or an
+error message of the program. Sources on the killer: Documentation/admin-guide/cgroup-v2.rst (memory.events),
 cgroup-v1/memory.rst (memory.oom_control), proc(5) (/proc/vmstat), Documentation/ABI/testing/dev-kmsg.
 """
 
@@ -19,24 +19,24 @@ from ..disk import read_text
 from ..probe import cgroup
 
 _LONGEST_MESSAGE = 8
-"""Lines of an error message; beyond these the text is later output."""
+"""Longest error message in lines; what follows is later output."""
 _FIRST = "Traceback (most recent call last):"
 # Python's report of a script that it cannot compile has no first line.
 _NOT_COMPILED = re.compile(r'  File "[^"]{1,1000}", line \d{1,9}$')
 _OF_TORCHRUN = "\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError"
-# torchrun's log lines, which stand between a rank's traceback and its own: E1120 12:00:01.100 …, and before 2.1
+# torchrun's log lines, which may separate a rank's traceback from its own: E1120 12:00:01.100 …, and before 2.1
 _BY_TORCHRUN = re.compile(
     r"[IWEF]\d{4} \d\d:|(?:WARNING|ERROR|INFO):torch\.distributed\.|\[\d{4}-\d\d-\d\d [\d:,]{8,12}\] "
 )
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:<locals>\.[\w.]+)?(?:\(\w+\))?)(?::\s(.*))?$", re.DOTALL)
-# torch puts [rank0]: in front of every line of an uncaught exception once a process group is up; torchrun --tee
-# [default0]:, mpirun --tag-output [1,0]<stderr>: and Ray (Worker pid=9) in front of every line.
+# torch puts [rank0]: before every line of an uncaught exception once a process group is up; torchrun --tee
+# [default0]:, mpirun --tag-output [1,0]<stderr>: and Ray (Worker pid=9) before every line.
 _PREFIX = re.compile(
     r"^(?:\[(?:rank|default)\d{1,6}\]: ?|\[\d{1,6},\d{1,6}\]<std(?:err|out)>: ?"
     r"|\(\w{1,60} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) ?)+"
 )
-# What libraries print as Python ends, after its last exception.
+# What libraries print after Python's last exception.
 _AFTERWARDS = re.compile(
     r"wandb:|\[W(?:\d{4})? [^\]]{1,200}\] |.{1,400}resource_tracker\.py:\d{1,6}: |\s+warnings\.warn\(.?resource_tracker"
     r"|huggingface/tokenizers: The current|To disable this warning, you can either:"
@@ -53,14 +53,14 @@ _TERMINATED = re.compile(
     r"(?:\n  what\(\):  (.*?)(?=\n(?:Exception raised from|Fatal Python error|frame #|terminate called )|\Z))?",
     re.DOTALL | re.MULTILINE,
 )
-# As argparse, click and most tools write it; absl's flags; Python, where it cannot begin with a script or module.
+# The format of argparse, click and most tools; absl's flags; Python if it cannot begin with a script or module.
 _ERROR = re.compile(
     r"(?:^|: )(?:fatal |fatal flags parsing )?error: (?![-+]?(?:\d{0,9}\.)?\d{1,20}(?:e[-+]?\d{1,3})?%?(?:$|[,;|]))"
     r"|^\S{0,400}python[\d.]{0,8}: (?:can't open file |No module named |Error while finding )"
     r"|^\S{1,400}: \S{1,400}: version `\w{1,20}_[\d.]{1,20}' not found ",
     re.IGNORECASE,
 )
-# Hydra's last line, and how its errors begin that have no traceback.
+# Hydra's last line, and the beginnings of its errors without a traceback.
 _HYDRA = "Set the environment variable HYDRA_FULL_ERROR=1"
 _OF_HYDRA = re.compile(
     r"In '.{1,200}': |Could not (?:override|append|delete|find|load) |Error (?:in call to target|locating target) "
@@ -68,29 +68,29 @@ _OF_HYDRA = re.compile(
     r"|Ambiguous value for |(?:mismatched|extraneous) input |no viable alternative "
     r"|token recognition error |Primary config "
 )
-# Boxes of rich, by Typer and tyro: ╭─ Error ───╮, │ Missing argument 'DATA'. │, ╰───╯
+# Boxes of rich, as used by Typer and tyro: ╭─ Error ───╮, │ Missing argument 'DATA'. │, ╰───╯
 _BOX = re.compile(r"╭─+ (.{1,80}?) ─*╮$")
 _IN_BOX = re.compile(r"│(.*)│$")
 _FRAME_IN_BOX = re.compile(r"(/.{1,400}|[\w./-]{1,400}):(\d{1,7}) in (.{1,200})")
-# Colours, and the NUL that torch prints before a worker of DataLoader that crashed.
+# Colours, and the NUL that torch prints before the error of a crashed DataLoader worker.
 _COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m|\x00")
 _LAST = 5
-"""Lines at the end that are searched for an error; an earlier one did not end the program, unless it goes on to there,
-indented."""
-# A group has "  | " in front of its frames, and "  +-+------ 1 ------" between the exceptions in it.
+"""Lines at the end that are searched for an error; an earlier one did not end the program, unless its indented text
+continues up to them."""
+# A group has "  | " before its frames, and "  +-+------ 1 ------" between its exceptions.
 _GROUP = re.compile(r"\s*\+ Exception Group Traceback \(most recent call last\):$")
 _OF_A_GROUP = re.compile(r"ExceptionGroup: .{0,400} \(\d+ sub-exceptions?\)$")
 _IN_A_GROUP = re.compile(r"\s+[|+]")
 _END_OF_A_GROUP = re.compile(r"\s+\+-{9,}$")
 _MEMBER = re.compile(r"\s*\+[-+]+(?: (?:\d+|\.\.\.) -+)?$")
 _MOST_TRACEBACKS = 64
-"""Tracebacks that are looked at for one that is a rank's own: each time all that is before it is read."""
+"""Tracebacks that are searched for the rank's own: each time the whole text before it is read."""
 _LONGEST = 2000
 _LONGEST_MARK = 200
 _TAIL = 64 * 1024
 """Bytes of a log that are searched."""
 _STACKS = re.compile(r"Exception raised from|Fatal Python error|frame #")
-# What faulthandler calls these signals; ranks have it on.
+# faulthandler's names for these signals; ranks enable it.
 _FATAL: dict[int, str] = {
     signal.SIGSEGV: "Segmentation fault", signal.SIGABRT: "Aborted", signal.SIGBUS: "Bus error",
     signal.SIGFPE: "Floating point exception", signal.SIGILL: "Illegal instruction",
@@ -98,12 +98,12 @@ _FATAL: dict[int, str] = {
 _CURRENT = re.compile(r"^Current thread 0x[^\n]{1,200}\n((?:  [^\n]{1,1000}\n?){1,200})", re.MULTILINE)
 _PLACE = re.compile(r'^  File "(.{1,400})", line (\d{1,7}) in (.{1,200})$', re.MULTILINE)
 _NOT_OF_THE_USER = re.compile(r"/(?:(?:site|dist)-packages|lib(?:64)?/python[\d.]{1,8}|_disttui)/|^<")
-# Why native code gives up, as glibc, assert(), glog, libc++ and ROCm print it.
+# Reasons why native code aborts, as glibc, assert(), glog, libc++ and ROCm print them.
 _GIVEN_UP = re.compile(
     r"double free or |(?:free|malloc|realloc|munmap_chunk)\(\): |corrupted |\*\*\* \w{1,20} (?:smashing|overflow)"
     r"|.{1,400}: Assertion .{1,400} failed\.?$|.{0,200}Check fail(?:ed|ure)|libc\+\+abi: |Memory access fault by GPU"
 )
-# What glog prints behind the check that failed.
+# glog's text after the check that failed.
 _STACK_OF_GLOG = re.compile(r"\*\*\* Check failure stack trace: |\s+@\s+(?:0x[\da-f]+|\(nil\))(?:\s|$)")
 
 
@@ -122,7 +122,7 @@ def read(path: str, code: int) -> Words | None:
 
 
 def said(path: str, code: int) -> str:
-    """The error that the log at `path` ends with, in the program's own words; "" where it ends with none."""
+    """The error message at the end of the log at `path`; "" if it does not end with one."""
     text = _COLOURS.sub("", last_text(path, _TAIL))
     lines = [line.rstrip() for line in text.split("\n")[-50:] if line.strip()]
     while lines and _AFTERWARDS.match(lines[-1]):
@@ -133,16 +133,16 @@ def said(path: str, code: int) -> str:
         return set_apart[:_LONGEST]
     errors = [index for index, line in enumerate(lines) if _ERROR.search(line)]
     start = next((index for index in errors if index >= len(lines) - _LAST), None)
-    # jsonargparse goes on with what it has expected, indented.
+    # jsonargparse continues with what it expected, indented.
     whole = (index for index in errors if all(line[0] in " \t" for line in lines[index + 1 :]))
     start = next(whole, start)
     return "" if start is None else "\n".join(map(str.strip, lines[start:]))[:_LONGEST]
 
 
 def crash(path: str, code: int) -> str:
-    """Why and where native code was ended by a signal, by the end of the log at `path`; "" where it does not say.
+    """Why and where a signal ended native code, from the end of the log at `path`; "" if it does not say.
 
-    That is the innermost line of the user's code in the stack of faulthandler: Segmentation fault in f (/w/a.py:3).
+    The place is the innermost line of user code in faulthandler's stack: Segmentation fault in f (/w/a.py:3).
     """
     name = _FATAL.get(-code)
     lines = [_PREFIX.sub("", line) for line in _COLOURS.sub("", last_text(path, _TAIL)).split("\n")]
@@ -160,7 +160,7 @@ def crash(path: str, code: int) -> str:
 
 
 def _in_box(lines: list[str]) -> str:
-    """The text of the box that the lines end with, behind its title."""
+    """The text, after its title, of the box that the lines end with."""
     start = next((index for index in reversed(range(len(lines))) if _BOX.match(lines[index])), None)
     if start is None or not lines[-1].startswith("╰"):
         return ""
@@ -178,9 +178,9 @@ def _of_hydra(lines: list[str]) -> str:
 
 
 def terminated(text: str) -> Words | None:
-    """The uncaught C++ exception, such as that of NCCL's watchdog; it has no Python traceback.
+    """The uncaught C++ exception, such as one of NCCL's watchdog; it has no Python traceback.
 
-    A fault while Python prints its stacks after that turns the SIGABRT into a SIGSEGV.
+    A fault while Python then prints its stacks turns the SIGABRT into a SIGSEGV.
     """
     found = None
     for found in _TERMINATED.finditer(text):  # noqa: B007
@@ -188,7 +188,7 @@ def terminated(text: str) -> Words | None:
     if found is None:
         return None
     message, rest = (found[3] or found[1] or "").strip(), text[found.end() :].lstrip()
-    # Not that of another process that this rank has long outlived.
+    # Ignore that of another process, which ended long before this rank.
     if message.count("\n") > _LONGEST_MESSAGE or (rest.count("\n") > _LONGEST_MESSAGE and not _STACKS.match(rest)):
         return None
     return {"type": found[2] or "std::terminate", "message": message, "traceback": ""}
@@ -197,14 +197,14 @@ def terminated(text: str) -> Words | None:
 def at_end(text: str) -> Words | None:
     """The uncaught Python exception. Lines that libraries print after it at interpreter exit begin with a [mark]."""
     while (ignored := text.rfind("\nException ignored in")) >= 0 and _FIRST in text[ignored:]:
-        text = text[:ignored]  # of an object that Python removes as it ends
-    if (failed := text.rfind(_OF_TORCHRUN)) >= 0:  # it says only that a rank has failed, which has printed why before
+        text = text[:ignored]  # ignore exceptions in objects that Python destroys at exit
+    if (failed := text.rfind(_OF_TORCHRUN)) >= 0:  # it says only that a rank has failed, which printed why before
         return _of_ranks(text[: text.rfind(_FIRST, 0, failed)].split("\n"))
     return _last(text)
 
 
 def _of_ranks(lines: list[str]) -> Words | None:
-    """The exception of the ranks that print into one log; the first that does not only report another's end."""
+    """The exception of ranks that print into one log; the first that does not only report another rank's end."""
     ranks: dict[str, list[str]] = {}
     for line in lines:
         if not _BY_TORCHRUN.match(line):
@@ -215,7 +215,7 @@ def _of_ranks(lines: list[str]) -> Words | None:
 
 
 def _shortened(text: str) -> Iterator[str]:
-    """The text, then without its last traceback, and so on: before torch 2.2 nothing marks the lines of a rank."""
+    """The text, then without its last traceback, and so forth: before torch 2.2 the lines of ranks are not marked."""
     yield text
     for _ in range(_MOST_TRACEBACKS):
         if (start := text.rfind(_FIRST)) < 0:
@@ -259,7 +259,7 @@ def _last(text: str) -> Words | None:
     while not plain[end - 1]:
         end -= 1
     found = _EXCEPTION.match("\n".join(plain[frames:end]))
-    # A message may show a traceback of its own, or list what is missing, indented.
+    # A message may include a traceback of its own, or an indented list of what is missing.
     length = sum(line[:1] not in ("", " ", "\t") for line in plain[frames:end])
     most = 8 * _LONGEST_MESSAGE if "ValidationError: " in plain[frames] else _LONGEST_MESSAGE  # a line for each field
     if not found or length > most or any(line and line[0] != "[" for line in lines[end:]):
@@ -270,7 +270,7 @@ def _last(text: str) -> Words | None:
 
 
 def _unmarked(lines: list[str]) -> list[str]:
-    """The lines, without what a logger, a launcher or a container wrote before each one of the last traceback."""
+    """The lines, without what a logger, launcher or container wrote before each line of the last traceback."""
     start = max((at for at, line in enumerate(lines) if _PREFIX.sub("", line).endswith(_FIRST)), default=None)
     mark = "" if start is None else _PREFIX.sub("", lines[start])[: -len(_FIRST)]
     if start is None or not mark.strip(" |+") or "Exception Group" in mark or len(mark) > _LONGEST_MARK:
@@ -281,7 +281,7 @@ def _unmarked(lines: list[str]) -> list[str]:
     )
     plain = [_PREFIX.sub("", line) for line in lines]
     if not alike.match("".join(plain[start + 1 : start + 2])):
-        return [*lines[:start], _FIRST, *lines[start + 1 :]]  # all of it is one text of the logger
+        return [*lines[:start], _FIRST, *lines[start + 1 :]]  # all of it is one message of the logger
     after = next((at for at in range(start, len(plain)) if plain[at] and not alike.match(plain[at])), len(plain))
     rest = lines[after:]
     kept = [alike.sub("", line, count=1) for line in plain[:after]]
@@ -293,7 +293,7 @@ def _unmarked(lines: list[str]) -> list[str]:
 
 
 def _in_rich_box(lines: list[str]) -> Words | None:
-    """The exception below a traceback that rich has drawn."""
+    """The exception below a traceback drawn by rich."""
     texts = [line for line in lines if line and not line.startswith(("[rank", "[W"))]
     ends = [index for index, line in enumerate(texts) if line.startswith("╰─")]
     start = next((index for index in reversed(range(len(texts))) if _BOX.match(texts[index])), None)
@@ -309,7 +309,7 @@ def _in_rich_box(lines: list[str]) -> Words | None:
 
 
 def _by_ipython(lines: list[str]) -> Words | None:
-    """The exception of IPython's report, which shows the source around each frame."""
+    """The exception in IPython's report, which shows the source around each frame."""
     start = max((index for index, line in enumerate(lines) if _BY_IPYTHON.match(line)), default=None)
     begun = _BY_IPYTHON.match(lines[start]) if start is not None else None
     if start is None or begun is None:
@@ -324,7 +324,7 @@ def _by_ipython(lines: list[str]) -> Words | None:
 
 
 def _in_group(lines: list[str]) -> Words | None:
-    """The exception inside an uncaught ExceptionGroup; the first that does not only report the end of another rank."""
+    """The exception inside an uncaught ExceptionGroup; the first that does not only report another rank's end."""
     # Python indents only the first line of a message.
     ends = [index for index, line in enumerate(lines, 1) if _END_OF_A_GROUP.match(line)]
     end = ends[-1] if ends else next((at for at, line in enumerate(lines) if not _IN_A_GROUP.match(line)), len(lines))
@@ -339,7 +339,7 @@ def _in_group(lines: list[str]) -> Words | None:
     found: list[Words] = []
     place: list[str] = []
     for part in parts:
-        # Behind its frames: lines of its message, and its notes, may follow.
+        # Its frames may be followed by more lines of its message, and its notes.
         begin = max((index for index, line in enumerate(part) if line == _FIRST), default=-1)
         last = next((index for index, line in enumerate(part) if index > begin and line[:1].isalpha()), None)
         frames = [line for line in part if line.startswith("  ") and not _GROUP.match(line)]
@@ -352,7 +352,7 @@ def _in_group(lines: list[str]) -> Words | None:
 
 
 def _leads_on(before: list[str]) -> bool:
-    """Whether an exception that comes after these lines belongs to the one before it."""
+    """Whether an exception that follows these lines belongs to the one before it."""
     return next((line for line in reversed(before) if line), "").startswith(_CHAINED)
 
 
@@ -361,11 +361,11 @@ _KILLED = re.compile(r"(out of memory|oom).*?[Kk]illed process (\d+)")
 
 
 class OomWatch:
-    """Compares the counters of killed processes with those at the beginning of the attempt.
+    """Compares counters of killed processes with their values at the beginning of the attempt.
 
     Args:
-        proc: Where /proc is.
-        kmsg: The kernel's log; readable for root, and where kernel.dmesg_restrict is 0.
+        proc: The path of /proc.
+        kmsg: The kernel's log, which root can read, and others if kernel.dmesg_restrict is 0.
     """
 
     def __init__(self, proc: str = "/proc", kmsg: str = _KMSG) -> None:
@@ -382,7 +382,7 @@ class OomWatch:
         """Evidence of the killer since the beginning or the last call, or None.
 
         Args:
-            pid: Of the process that has died. The kernel's pids differ from those inside a container, so that its line
+            pid: The process that has died. The kernel's pids differ from those inside a container, so that its line
                 may be missed, but never matches a wrong process.
 
         Returns:

@@ -1,7 +1,7 @@
 """Extracts metrics from the ranks' output, for scripts that write none themselves.
 
-The cost is bounded: 1 MiB of log per second for a whole host; where the ranks print more, the newest 64 KiB count, so
-that metrics are sampled. The log itself stays complete.
+The cost is bounded: 1 MiB of log per second for a whole host. If the ranks print more, only the newest 64 KiB are read,
+so that metrics are sampled. The log itself stays complete.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ _TIMERS = (
     (signal.ITIMER_REAL, signal.SIGALRM, 2.0),
 )
 _PACE_OVER = 10.0
-"""Seconds over which the steps that a bar shows are counted, for its steps per second …"""
+"""Seconds over which a bar's steps are counted to compute steps per second …"""
 _PACE_LEAST = 2.0
-"""… and at the beginning at least."""
+"""… and the minimum at the beginning."""
 _BREAKS = re.compile(rb"[\r\n]+")
 
 
 class Reader:
-    """Finds metrics in lines: with the profile's expression, else in the known formats.
+    """Finds metrics in lines: with the profile's expression, or else in the known formats.
 
     Args:
-        pattern: The profile's expression; its named groups are the metrics, and nothing else is looked for.
+        pattern: The profile's expression; its named groups are the metrics, and nothing else is searched for.
 
     Attributes:
-        notes: Notes for the user; the caller takes them out.
+        notes: Notes for the user; the caller removes them.
     """
 
     def __init__(self, pattern: Optional[str]) -> None:
         self.notes: List[str] = []
-        instead = "; the usual forms of metrics are recognised instead"
+        instead = "; usual forms of metrics are read instead"
         self._own = _Expression(pattern, "metrics.pattern", "one line", instead, self.notes)
 
     def read(
@@ -60,10 +60,10 @@ class Reader:
         """Return the metrics in some lines.
 
         Args:
-            known: The recogniser of the rank that has printed them.
-            most: How many lines may be parsed, the newest.
-            following: What is known of the line behind them.
-            begins: No metric of the rank was found before; parse the first line as well: a loss is shown from there.
+            known: The recogniser of the rank that printed them.
+            most: How many lines may be parsed; the newest are.
+            following: The known part of the line after them.
+            begins: No metric of the rank was found before; parse the first line too: it is needed to show a loss.
         """
         if self._own.usable:
             return list(filter(None, map(by_pattern, self._own.search([line] for line in lines[-most:]))))
@@ -75,13 +75,13 @@ class Reader:
 
 
 class _Expression:
-    """A regular expression of the profile, whose matching may never end: then it is no longer used.
+    """A regular expression of the profile, which is disabled once a match takes too long.
 
     Args:
         key: Its key in the profile.
-        batch: What may take `_MATCH_LIMIT`.
-        instead: What is done without it.
-        notes: Takes why it is not used.
+        batch: What may take at most `_MATCH_LIMIT`.
+        instead: What happens without it.
+        notes: Receives the reason if it is disabled.
     """
 
     def __init__(self, pattern: Optional[str], key: str, batch: str, instead: str, notes: List[str]) -> None:
@@ -95,11 +95,11 @@ class _Expression:
 
     @property
     def usable(self) -> bool:
-        """Whether there is one that is used."""
+        """Whether there is an expression that is not disabled."""
         return self._compiled is not None
 
     def search(self, batches: Iterable[Sequence[bytes]]) -> "List[re.Match[str]]":
-        """The first match in each line that has one."""
+        """Return the first match in each line that has one."""
         found: "List[re.Match[str]]" = []
         own = self._compiled
         if own is None:
@@ -121,17 +121,17 @@ class _Expression:
 class Harvest:
     """Reads the logs of one attempt's ranks and appends the metrics it recognises to their metrics files.
 
-    A rank whose script writes its metrics file itself is left out. The log has priority over other files of metrics: a
-    name that was found in the log is not taken from a file, unless the file alone has its steps.
+    A rank whose script writes its metrics file itself is left out. The log has priority over other metrics files: a
+    name that was found in the log is not taken from a file, unless only the file has its steps.
 
     Args:
-        pattern: The profile's expression; its named groups are the metrics, and nothing else is looked for.
-        files: The files of metrics that the ranks write.
-        earlier: The folders of the attempts before this one.
-        judge: Takes whether the ranks' lines match the expression `log` of `watch`.
+        pattern: The profile's expression; its named groups are the metrics, and nothing else is searched for.
+        files: The metrics files that the ranks write.
+        earlier: The folders of earlier attempts.
+        judge: Called with whether the ranks' lines match the `log` expression of `watch`.
 
     Attributes:
-        notes: Notes for the user; the caller of `poll` takes them out.
+        notes: Notes for the user; the caller of `poll` removes them.
     """
 
     def __init__(
@@ -161,8 +161,8 @@ class Harvest:
         """Read what is new since the last call.
 
         Args:
-            pids: Of the ranks that have begun.
-            last: The ranks have ended.
+            pids: The ranks that have begun.
+            last: Whether the ranks have ended.
         """
         self._poll_logs(pids)
         if self._files is None:
@@ -195,7 +195,7 @@ class Harvest:
 
 
 class _RankFiles:
-    """One rank's log and metrics file, with the position in both."""
+    """One rank's log and metrics file, with the read position in both."""
 
     def __init__(self, base: str, *, from_0: bool) -> None:
         self.known = Recogniser(from_0=from_0)
@@ -205,24 +205,24 @@ class _RankFiles:
         self._offset = 0
         self._written = 0
         self.tail = b""
-        """The newest line as far as it is written."""
+        """The newest line as far as it has been written."""
         self.foreign = False
         """Whether the script writes its metrics itself."""
         self.logged: Set[str] = set()
         """Names of metrics found in the log."""
         self._without_step: Set[str] = set()
-        """Names that the log has never shown with a step."""
+        """Names never found in the log with a step."""
         self._of_files: Set[str] = set()
-        """Those of them that a file has with steps: the log's are no longer taken."""
+        """Those that a file has with steps: the log's values of these are no longer used."""
         self._step = 0
         """The newest step found in the log."""
         self._newest = 0.0
         """Time of the newest record."""
         self._counted = b""
-        """The newest line, where it is a bar that has been read before its line ended."""
+        """The newest line, if it is a bar that was read before its line ended."""
         self._seen: List[Tuple[float, int]] = []
-        """When (monotonic seconds) the bar was seen at which step, without those at 0: from there it may go to the step
-        of a checkpoint at once."""
+        """(monotonic seconds, step) at which the bar was seen, without step 0: from there it may jump to the step of a
+        checkpoint."""
 
     def grown(self, foreign_too: bool) -> bool:
         """Whether there is anything new to read."""
@@ -241,7 +241,7 @@ class _RankFiles:
         return self._size - self._offset
 
     def read(self, share: int) -> List[bytes]:
-        """The new lines that are complete or a whole bar; only the newest where there are more than `share` bytes."""
+        """The new lines that are complete or a whole bar; only the newest if there are more than `share` bytes."""
         skip = self.behind > share
         try:
             with open_regular(self._log) as file:
@@ -264,7 +264,7 @@ class _RankFiles:
 
     def take(self, records: List[Record]) -> None:
         """Append metrics found in the log."""
-        # Lightning draws its bar twice for each step, at first with the loss of the step before.
+        # Lightning draws its bar twice for each step, first with the loss of the previous step.
         behind: List[Record] = [*records[1:], {}]
         records = [one for one, later in zip(records, behind) if not _redrawn(one, later)]  # noqa: B905 (Python 3.8)
         self._add_pace(records)
@@ -280,7 +280,7 @@ class _RankFiles:
         self._write([record for record in kept if record], time.time())
 
     def _add_pace(self, records: List[Record]) -> None:
-        """Add the steps per second of a bar, as they were seen here, to the newest record."""
+        """Add the steps per second of a bar, as measured here, to the newest record."""
         step = self.known.bar_step
         if not records or not step or (self._seen and step == self._seen[-1][1]):
             return
@@ -293,7 +293,7 @@ class _RankFiles:
             records[-1].setdefault("steps_per_s", float("%.4g" % ((step - first) / (now - begun))))
 
     def add(self, sample: Sample) -> None:
-        """Append metrics of a file, without names found in the log: the log is up to date, files lag behind."""
+        """Append metrics from a file, without names found in the log: the log is up to date, files lag behind."""
         values = sample.record()
         if isinstance(values.get("step"), int):
             self._of_files |= self._without_step & values.keys()
@@ -302,7 +302,7 @@ class _RankFiles:
             return
         step = record.get("step")
         if not isinstance(step, int) or step < self._step:
-            record.pop("step", None)  # the run is further: its step must not go back
+            record.pop("step", None)  # the run is further already: its step must not decrease
         now = time.time()
         when = now if sample.t is None or not sample.t <= now else sample.t
         self._write([record], max(when, self._newest))
@@ -311,7 +311,7 @@ class _RankFiles:
         if not records:
             return
         self._newest = when
-        # The time of a record is ours, also where a script calls a value of its own `t`.
+        # Records use our time, even if a script calls one of its own values `t`.
         rows = ({name: value for name, value in record.items() if name != "t"} for record in records)
         text = "".join(json.dumps({"t": when, **row}) + "\n" for row in rows)
         self._written += append(self._metrics, text.encode())
@@ -322,7 +322,7 @@ def _without(record: Record, names: Set[str]) -> Record:
 
 
 def _redrawn(record: Record, later: Record) -> bool:
-    """Whether the next record has each field of this one again, at the same step."""
+    """Whether the next record repeats each field of this one at the same step."""
     return "step" in record and record["step"] == later.get("step") and record.keys() <= later.keys()
 
 
@@ -331,7 +331,7 @@ class _TooSlowError(Exception):
 
 
 class _Guard:
-    """Raises _TooSlowError for a block that takes too long: in the main thread while it runs, since a signal can
+    """Raises _TooSlowError for a block that takes too long: in the main thread during the block, since a signal can
     interrupt a match; in other threads after it."""
 
     def __init__(self) -> None:
@@ -355,7 +355,7 @@ class _Guard:
             raise _TooSlowError
 
     def close(self) -> None:
-        """Stop the timers, which an exception in `__exit__` may have left on, and restore the signal handlers."""
+        """Stop the timers, which an exception in `__exit__` may have left active, and restore the signal handlers."""
         self._stop_timers()
         if self._main:
             for number, before in self._before.items():
@@ -367,7 +367,7 @@ class _Guard:
                 signal.setitimer(timer, 0)
 
     def _stop(self, _number: int, _frame: Optional[FrameType]) -> None:
-        # Where both timers run out in one match, the second signal is handled after it: it must end nothing else.
+        # If both timers expire in one match, the second signal is handled after it: it must not end anything else.
         if self._guarding:
             self._guarding = False
             raise _TooSlowError
@@ -379,9 +379,9 @@ def _counts_from_0(paths: Iterable[str]) -> bool:
 
 
 def _first_epoch(path: str) -> object:
-    """That of a metrics file, None where it has none."""
+    """The first epoch in a metrics file, None if it has none."""
     try:
-        # Bytes of a file of metrics that are searched for its first epoch
+        # Bytes of a metrics file that are searched for its first epoch
         lines = read_regular(path, 64 << 10).split(b"\n")
     except OSError:
         return None
@@ -396,13 +396,13 @@ def _size(path: str) -> Optional[int]:
 
 
 _DEEPEST = 3
-"""Levels of folders that are searched below those two, such as `out/step-100/`."""
+"""Levels of subfolders that are searched for checkpoints, such as `out/step-100/`."""
 _PATIENCE = 0.3
 """Seconds that the search may take: it delays heartbeats, and the folder may contain a data set."""
 
 
 def since(host: HostPart, when: float) -> bool:
-    """Whether such a file was written since `when` (unix time); also True where the folder is too large to search."""
+    """Whether a possible checkpoint file was written since `when` (unix time); True if the search takes too long."""
     deadline = time.monotonic() + _PATIENCE
     folders = [(host.checkpoints, _DEEPEST), (host.workdir, _DEEPEST)]
     while folders:

@@ -17,34 +17,34 @@ _BLOCK = 1 << 20
 
 
 class LogLimit:
-    """Keeps the newest `limit` bytes, and up to an eighth more, of every log of an attempt.
+    """Keeps the newest `limit` bytes, and up to an eighth more, of each of an attempt's logs.
 
     Args:
         folder: The attempt's folder.
-        limit: Bytes; None: no limit for ranks.
-        say: Takes an event: the first hole in a log, or why there can be none.
+        limit: Bytes; None: ranks' logs are unlimited.
+        say: Called with an event: the first hole in a log, or why holes are impossible.
     """
 
     def __init__(self, folder: str, limit: int | None, say: Callable[[Event], None]) -> None:
         self._folder = folder
         self._limit = limit
         self._holeless = False
-        """Whether the file system has no holes."""
+        """Whether the file system does not support holes."""
         self._say = say
         self._holes: dict[str, int] = {}
 
     def look(self, rank: int, size: int) -> None:
-        """Check the size of a rank's log, and free its oldest part where it is over the limit."""
+        """Check the size of a rank's log, and free its oldest part if it exceeds the limit."""
         if self._limit is not None:
             self._cut("rank-%d.log" % rank, "the log of rank %d" % rank, size, self._limit)
 
     def look_at_launcher(self) -> None:
-        """The same for the launcher's log."""
+        """Check the launcher's log in the same way."""
         try:
             size = os.lstat(os.path.join(self._folder, "launcher.log")).st_size
         except OSError:
             return
-        # Of the launcher's log where there is no limit: mpirun writes a line for every stranger that connects to it
+        # For the launcher's log if there is no limit: mpirun writes a line for every stranger that connects to it
         self._cut("launcher.log", "the launcher's log", size, self._limit or 64 << 20)
 
     def _cut(self, name: str, called: str, size: int, limit: int) -> None:
@@ -55,7 +55,7 @@ class LogLimit:
         self._holes[name] = end
         try:
             _punch(os.path.join(self._folder, name), begun, end - begun)
-            why = "only its newest part is kept on this host (launch.log_limit)"
+            why = "only its newest part stays on this host (launch.log_limit)"
         except OSError as error:
             self._holeless = True
             why = "it cannot be truncated on this file system (%s) and keeps growing" % error.strerror
@@ -65,7 +65,7 @@ class LogLimit:
 
 
 def data_from(fd: int, offset: int) -> int:
-    """The offset of the next data from `offset` on: `offset` itself, the end of a hole there, or the file's end."""
+    """The offset of the next data at or after `offset`: `offset` itself, the end of a hole, or the end of the file."""
     if sys.platform != "linux":
         return offset
     try:
@@ -75,7 +75,7 @@ def data_from(fd: int, offset: int) -> int:
 
 
 def _punch(path: str, offset: int, length: int) -> None:
-    """Free a part of a file. Raises OSError where the system cannot."""
+    """Free a part of a file. Raises OSError if the system cannot."""
     if sys.platform != "linux":
         raise OSError(95, "only Linux can")
     libc = ctypes.CDLL(None, use_errno=True)
@@ -90,7 +90,7 @@ def _punch(path: str, offset: int, length: int) -> None:
 
 
 class GrowthWriter:
-    """Records the sizes of the ranks' logs, once for each call of `look`.
+    """Records the sizes of the ranks' logs each time `look` is called.
 
     Args:
         folder: The attempt's folder.

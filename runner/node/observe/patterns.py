@@ -1,7 +1,7 @@
 """Recognises metrics in lines that training scripts print: pairs, dictionaries, progress bars.
 
-Every expression is bounded, and applied to lines of at most LONGEST characters, so that a line costs a few milliseconds
-for each 1,000 of them.
+Every expression is bounded and applied to lines of at most LONGEST characters, so that a line costs a few milliseconds
+per 1,000 characters.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ HINTS = (
     b"loss", b"step", b"epoch", b"iter", b"it/s", b"s/it", b"batch", b"acc@1", b"accuracy", b"samples/s", b"val:",
     b"update", b" : cost ", b"validati", b"evaluati", b"\xe2\x94\x81",
 )  # fmt: skip
-"""Lower-case bytes of which every metric line has at least one."""
+"""Lower-case bytes; every metric line has at least one."""
 
-# 2,31 is not read: a comma parts thousands, or ends a value. Nor are 1.234,5 and 10 000, which parts of would be.
+# 2,31 is not accepted: a comma groups thousands or ends a value. Nor are 1.234,5 and 10 000: parts would match.
 _NUMBER = (
     r"(?![-+]?\d{1,3}(?:(?:\.\d{3}){1,5},\d{1,20}(?![\d.])|(?:[ '’]\d{3}){1,5}(?![\w./%|:'’-])))"
     r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)(?:\.\d{1,20})?|\d{1,20}(?!,\d)(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?"
     r"|[-+]?(?:nan|inf(?:inity)?)\b"
 )
 _WORD = r"[\w./()%-]{0,40}"
-# 2.5 → 2.3 are two values, and 2.31 × 10 to some power is another one.
+# 2.5 → 2.3 is two values, and 2.31 × 10 to some power another one.
 _WHOLE = r"(?!\s?(?:-{1,2}>|=>|→|\u279c|\u27f6)\s?[-+\d.]|\s?[×x·]\s?10)"
 # 0:12:34 is a time, 8x a size: only these units are known. M is a million; m is minutes, which are not accepted.
 _END = rf"(?!\.?\d|[:-]\d){_WHOLE}"
@@ -50,21 +50,21 @@ _PAIR = re.compile(
 _MARIAN = re.compile(rf"\] Ep\. (\d{{1,9}}) : Up\. (\d{{1,12}}) : Sen\. [\d,]{{1,20}} : Cost ({_NUMBER})(?![\w.])")
 # tflearn counts examples below its step: | Adam | epoch: 001 | loss: 0.53 - acc: 0.81 -- iter: 0640/5000
 _EXAMPLES = re.compile(r" -- iter: \d{1,12}/\d{1,12}\s{0,4}$")
-# The same without a sign between, for unambiguous names: Step 100, Epoch [1/10], iter 7 loss 2.3.
+# The same without a separator, for unambiguous names: Step 100, Epoch [1/10], iter 7 loss 2.3.
 _SPACED = re.compile(
     rf"(?<![\w./-])(global step|step|iteration|iter|itr|it(?=\s{{1,4}}\d{{1,12}}\s?[:,|/])|update"
     rf"|epoch|lr|norm|acc|accuracy|ms/batch)(?:\s{{1,12}}[#\[]?|\[|\s?\((?=\d{{1,12}}/))\s{{0,12}}({_NUMBER})"
     rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])(?:\s?(ms|s|secs?|seconds|%)(?!\w))?",
     re.IGNORECASE,
 )
-# A loss without a sign between, with the words in front of it: ctc loss 0.4 is a part, batch avg loss 0.6 the whole.
+# A loss without a separator, with the words before it: ctc loss 0.4 is a part, batch avg loss 0.6 the whole.
 _SPACED_LOSS = re.compile(
     rf"(?<![\w./-])((?:[A-Za-z][\w()-]{{0,20}} ){{0,3}}(?:[a-z]{{1,12}}_)?)loss(?: is)?\s{{1,12}}({_NUMBER})"
     rf"(?!\w|\.\S)(?!\s?[:=]){_WHOLE}",
     re.IGNORECASE,
 )
 _DECIMAL_BEHIND = re.compile(r" \d{1,20}\.\d")
-# Words in front of step, lr or accuracy that make them another value: warmup step 100, param norm 9, val acc 0.8.
+# Words before step, lr or accuracy that change the meaning: warmup step 100, param norm 9, val acc 0.8.
 _OF_ANOTHER = re.compile(
     r"(?<!\w)(?:best|max|maximum|min|minimum|total|warm-?up|base|initial|target|skipped|micro|inner|accum(?:ulation)?"
     r"|params?|parameters?|weights?|layer|embedding|activation|ema|prev|previous|per|ppo|num)[ _]$",
@@ -90,7 +90,7 @@ _OF_THE_WHOLE = frozenset([
     "step", "epoch", "info", "the", "iter", "global", "and", "final", "last", "with", "has", "reduced", "lm",
     "minibatch", "mini", "s", "ms", "seconds",
 ])  # fmt: skip
-"""Words in front of a loss that leave it the loss."""
+"""Words before a loss that do not change its meaning."""
 _OF_VALIDATION = frozenset(
     ["val", "valid", "validation", "eval", "evaluation", "dev", "cv", "heldout", "held-out", "holdout"]
 )
@@ -108,13 +108,13 @@ _EPOCH_AND_BATCH = re.compile(
     r"(?:\b(\d{1,6})epoch:train:\d{1,9}-|\bTRAIN (?:\| steps/sec [\d.]{1,12}\| ?)?Batch (\d{1,6})/)"
     r"(\d{1,9})(?:batch:| loss)"
 )
-# The epoch and its batch, as PyTorch's tutorials print them: [1,  2000] loss: 2.182
+# The epoch and its batch, as in PyTorch's tutorials: [1,  2000] loss: 2.182
 _EPOCH_COMMA_BATCH = re.compile(
     r"(?:^|[]|:-]\s{1,4})\[(\d{1,6}),\s{1,12}(\d{1,9})\]:?\s{1,4}(?:\w{1,20}[ _])?loss\b", re.IGNORECASE
 )
 # ESPnet's end of an epoch: 1epoch results: [train] iter_time=0.1, loss=99.2, [valid] loss=60.1
 _EPOCH_RESULTS = re.compile(r"\b(\d{1,6})epoch results: .{0,1500}?(?:\[valid\]|$)")
-# The step of an epoch behind its number: Epoch 2: 50/50 loss 1.5, epoch 001:    100 / 2000 loss=5.1,
+# The step of an epoch after its number: Epoch 2: 50/50 loss 1.5, epoch 001:    100 / 2000 loss=5.1,
 # Epoch 1 [10/100] Loss 0.5, Epoch:[1/2](100/56351) loss:3.2
 _IN_EPOCH = re.compile(
     r"\bepoch(?:\s?\d{1,9}(?:/\d{1,9})?\s?[:,|-]\s{1,12}|:?\s{1,4}\d{1,9}(?:/\d{1,9})?:?\s{1,4}\[\s{0,8}"
@@ -130,7 +130,7 @@ _BATCH = re.compile(
 _ITERATIONS = re.compile(
     r"\b(?:iter\(train\)|training)\s{0,4}\[\s{0,12}(\d{1,12})\s?/\s{0,12}(\d{1,12})\]", re.IGNORECASE
 )
-# The step after its value: Loss at step 5: 2.4, Training loss (for one batch) at step 0: 68.79; by Megatron
+# The step after the metric's name: Loss at step 5: 2.4, Training loss (for one batch) at step 0: 68.79; by Megatron
 # validation loss at iteration 10 | lm loss value: 5.1E+00
 _LOSS_AT = re.compile(
     rf"(?<![\w./-])((?:[a-z][\w()]{{0,20}} ){{0,3}})loss(?: \([a-z ]{{1,40}}\))?"
@@ -138,7 +138,7 @@ _LOSS_AT = re.compile(
     rf"(?:\s?[:=]|(?: on [a-z ]{{1,20}})? \| lm loss value:)\s{{0,4}}({_NUMBER})",
     re.IGNORECASE,
 )
-# The step in front of its word: 200/ 2983 batches.
+# The step before its unit: 200/ 2983 batches.
 _BATCHES = re.compile(r"(?<![\w./])(\d{1,12})\s?/\s{0,12}(\d{1,12}) batches\b", re.IGNORECASE)
 # Counts the whole run, whatever else the line counts.
 _GLOBAL_STEP = re.compile(
@@ -161,11 +161,11 @@ _MEASURED = re.compile(
 # timm: seconds of a step, and samples per second: Time: 0.123s,  520.00/s
 _STEP_AND_RATE = re.compile(r"\bTime: {1,4}(\d{1,12}\.\d{1,12})s, {1,8}(\d{1,12}\.\d{1,12})/s\b")
 _METER = re.compile(r"\bTime\s{1,8}(\d{1,12}\.\d{1,12}) \(\s{0,8}\d")
-# The loss of a batch, and in brackets the mean of all batches so far: Loss 6.9412e+00 (6.9400e+00).
+# The loss of a batch, with the mean of all batches so far in brackets: Loss 6.9412e+00 (6.9400e+00).
 _DECIMAL = rf"(?=[-+]?\d{{0,20}}\.|[-+]?(?:nan|inf)\b){_NUMBER}"
 _MEAN_LOSS = re.compile(rf"\bloss:?\s{{1,8}}(?:{_DECIMAL}) \(\s{{0,8}}({_DECIMAL})\)", re.IGNORECASE)
-# How often the first guess is right, of a batch, and in brackets of all so far: Acc@1   1.56 (  0.37), acc1: 12.5 (11)
-# A share for some scripts and per cent for most: it keeps its number, and a name that nothing else has.
+# Top-1 accuracy of a batch, with that of all so far in brackets: Acc@1   1.56 (  0.37), acc1: 12.5 (11)
+# Some scripts print a fraction, most per cent: it keeps its number, and a name that nothing else has.
 _FIRST_GUESS = re.compile(rf"\bacc@?1:?\s{{1,8}}({_NUMBER})(?:\s{{1,4}}\(\s{{0,8}}({_NUMBER})\))?", re.IGNORECASE)
 # PyG's examples: Train: 0.5120, Val: 0.5022, Test: 0.4990
 _SPLITS = re.compile(
@@ -173,10 +173,10 @@ _SPLITS = re.compile(
 )
 # The end of Hugging Face's examples:   train_loss               =     5.4983
 _RUN_TABLE = re.compile(r"\s{1,8}train_loss\s{2,60}=\s")
-# The result of a validation, by which ImageNet's scripts end it:  *   Acc@1 0.125 Acc@5 0.484
+# The result of a validation, as ImageNet scripts print it at the end:  *   Acc@1 0.125 Acc@5 0.484
 _RESULT = re.compile(rf"\s{{0,4}}\*\s{{1,8}}Acc@1:?\s{{1,8}}({_NUMBER})", re.IGNORECASE)
 _MINUS = re.compile(r"\u2212(?=[\d.])")
-# How C on Windows prints what is not a number: 1.#IND, 1.#INF
+# NaN and infinity as printed by C on Windows: 1.#IND, 1.#INF
 _NOT_FINITE = re.compile(r"(?<![\w.])([-+]?)1\.#(?:(INF)|IND|[QS]NAN)0{0,8}(?![\w.])")
 # Python's 1_000 for 1,000
 _UNDERSCORES = re.compile(r"(?<![\w.])\d{1,3}(?:_\d{3}){1,4}(?![\w.])")
@@ -186,15 +186,15 @@ _ABBREVIATED = re.compile(
     r"(\d{1,12}(?:\.\d{1,3})?)((?-i:[kKM])?)(?:(\s?/\s?)(\d{1,12}(?:\.\d{1,3})?)((?-i:[kKM])?))?(?![\w.]|,\d)",
     re.IGNORECASE,
 )
-# A decimal comma behind a zero, where it parts no thousands: loss: 0,53
+# A decimal comma after a zero, where it cannot group thousands: loss: 0,53
 _DECIMAL_COMMA = re.compile(
     r"(loss['\"]?(?:\s{0,4}[:=]\s{0,4}|\s)['\"]?0),(\d{1,20})(?![\d.]|,\d|[eE][-+]?\d)", re.IGNORECASE
 )
 # The first of several values in brackets: loss=[2.5, 2.3]
 _OF_SEVERAL = re.compile(r"\s?,\s?[-+\d.]")
-# By clu's writer, behind absl's mark: [250] accuracy=0.75, loss=2.3
+# By clu's writer, after absl's prefix: [250] accuracy=0.75, loss=2.3
 _AT_STEP = re.compile(r"[IWEF]\d{4} .{0,80}\.py:\d{1,6}\] \[(\d{1,12})\] \w{1,40}=")
-# Objects inside an object, by what they hold: {'train': {'loss': 2.3}, 'val': {'loss': 2.9}}
+# Objects inside an object, by their content: {'train': {'loss': 2.3}, 'val': {'loss': 2.9}}
 _GROUP = re.compile(
     r"""['"](train|training|val|valid|validation|eval|evaluation|test|best|loss|losses)['"]\s?:\s?"""
     r"""\{([^{}]{0,1000})\}""",
@@ -202,7 +202,7 @@ _GROUP = re.compile(
 )
 _KEY = re.compile(r"""(['"])([\w./ -]{1,60})(?=['"]\s{0,4}:)""")
 # A line of a validation: its loss is not the training loss, its counter not a step. A logger may write a time, a level
-# or a rank in front; a loss in front is that of the training.
+# or a rank before it; a loss before it is the training loss.
 _VALIDATION = re.compile(
     r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)"
     r"(?: set| results?| metrics| (?:epoch|step|iter|batch)\b[^:]{0,20})?\s?[:|]"
@@ -220,7 +220,7 @@ _VALIDATION = re.compile(
     r"|(?:val|valid|validation|eval|evaluation|test|dev) loss at"
     r"|testing(?:\s?:(?!\s?\d)| (?:epoch|step|iter|batch)\b)"
     r"|saving dict for global step)"  # TensorFlow's estimators, at the end of an evaluation
-    # The function that logs (loguru), the event of structlog, and a pair that says it.
+    # The function that logs (loguru), the event of structlog, and a pair that marks a validation.
     r"|.{0,120}(?:\| [\w.<>]{1,80}:(?!\w{0,40}train)(?:\w{0,30}_)?"
     r"(?:val|validate|validation|eval|evaluate|evaluation|evaluator)(?:_\w{1,30})?:\d{1,6} - "
     r"|\[(?:debug|info|warning) {0,8}\] {1,4}(?:val(?!ue)|eval)[a-z]{0,9}\b(?!=)"
@@ -228,7 +228,7 @@ _VALIDATION = re.compile(
     r"(?:val|valid|validation|eval|evaluation|evaluate|test)\b)",
     re.IGNORECASE,
 )
-# The same said by an object, at its top: {"event": "eval", "metrics": {"loss": 1.5}}, {"eval": {"loss": 1.5}}.
+# The same as an object's top-level field: {"event": "eval", "metrics": {"loss": 1.5}}, {"eval": {"loss": 1.5}}.
 _VALIDATES = re.compile(
     r"""[^{]{0,200}\{[^{}]{0,400}['"](?:(?:event|phase|split|mode|stage|subset)['"]\s{0,4}:\s{0,4}['"]test|"""
     r"""(?:event|phase|split|mode|stage|subset|type|kind|msg|message)['"]\s{0,4}:\s{0,4}"""
@@ -254,7 +254,7 @@ _SETTINGS = re.compile(
     r"|[^{]{0,60}\b(?i:config(?:uration)?|cfg|args|arguments|h(?:yper-?)?param(?:eter)?s|settings|options|\w{0,20}weights)"
     r"['\"]?\s?[:=]\s?\{"
 )
-# One comma may be a decimal point: a loss of 2,345.
+# A single comma may be a decimal point: a loss of 2,345.
 _ONE_COMMA = re.compile(r"[-+]?\d{1,3},\d{3}")
 _POINT_FOR_COMMA = re.compile(r"\d{1,3}\.\d{3}")
 # step 10: {'loss': 0.5}
@@ -263,7 +263,7 @@ _STEP_OF_OBJECT = re.compile(
     r"|.{0,400}['\"](?:message|msg|event)['\"]\s?:\s?['\"][^'\"]{0,100}?\b(?:step|iter|iteration)[:=]? ?(\d{1,12})\b",
     re.IGNORECASE,
 )
-# A line of a source file, as loggers print it: train.py:42, __main__:train:42; trainer:42 behind a time or a level.
+# Source locations as loggers print them: train.py:42, __main__:train:42; trainer:42 after a time or a level.
 _SOURCE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|rs)$", re.IGNORECASE)
 _LOGGED = re.compile(r"\d:\d\d|\b(?:DEBUG|INFO|WARNING|ERROR)\b")
 # 'name': number, as Python prints a dictionary and JSON an object; Trainer 5 quotes its numbers. Dates, times and
@@ -305,15 +305,15 @@ _NAMES = {
     "validation_bpb": "val_bpb", "val_bpb": "val_bpb",
 }  # fmt: skip
 _KNOWN = frozenset(_NAMES.values())
-# Names of the time of a line, as loggers that print JSON write it.
+# Names for the time of a line in loggers that print JSON.
 _CLOCKS = frozenset([
     "t", "ts", "time", "timestamp", "unix_time", "wall_time", "epoch_time", "date", "datetime", "created", "created_at",
 ])  # fmt: skip
-# Times that a script guesses, in whatever units and language: remaining: 2 Tage
+# Estimated times, in whatever units and language: remaining: 2 Tage
 _LEFT = re.compile(r"(?:^|_)(?:eta|remaining|left)(?:_|$)")
-# Val. Loss, where a full stop ends no sentence.
+# Val. Loss, in which the full stop does not end a sentence.
 _SHORTENED = re.compile(r"\b(train|val|valid|eval|dev|test)\. ")
-# What a logger writes in front: INFO: [10/100]
+# A logger's prefix: INFO: [10/100]
 _LEVELS = frozenset(["info", "debug", "warning", "error"])
 # Characters before a name that are not a part of it.
 _BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
@@ -323,7 +323,7 @@ _TELLING = frozenset(
     ["loss", "val_loss", "val_bpb", "lr", "grad_norm", "step_time", "steps_per_s", "samples_per_s", "tokens_per_s"]
 )
 _RESULTS = frozenset(["loss", "val_loss", "val_acc1", "val_accuracy", "eval_accuracy", "test_accuracy"])
-"""Names that a training alone prints."""
+"""Names that only a training prints."""
 _OPTIONS = frozenset(["batch_size", "weight_decay", "num_workers", "seed", "dropout", "epochs", "num_epochs"])
 """Names of settings, which a training prints with its learning rate when it begins."""
 _FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "ms": 1e-3, "msec": 1e-3, "msecs": 1e-3,
@@ -332,7 +332,7 @@ _DURATIONS = frozenset(["ms", "msec", "msecs", "millisecond", "milliseconds", "s
 
 
 def recognise(line: str) -> Optional[Record]:
-    """The metrics in one line, None where it holds none."""
+    """The metrics in a line, None if it has none."""
     if len(line) > LONGEST:
         return None
     marian = _MARIAN.search(line)
@@ -349,13 +349,13 @@ def recognise(line: str) -> Optional[Record]:
     if _RUN_TABLE.match(line) or line.lstrip().startswith("wandb:") or _SETTINGS.match(line):
         return None  # a mean, the end of the run, or its settings
     if _OF_THE_BEST.match(line) or _OF_ANOTHER_PHASE.match(line):
-        return None  # of an earlier step; or a mean, also of a validation (DETR)
+        return None  # of an earlier step; or a mean, as in a validation (DETR)
     found = _whole_line(line)
     if found is None:
         return None
     if "steps" in found and "step" not in found:
         steps = found.pop("steps")
-        if "epoch" in found:  # those of one epoch, not of the run: [GPU0] Epoch 1 | Batchsize: 32 | Steps: 32
+        if "epoch" in found:  # per epoch, not per run: [GPU0] Epoch 1 | Batchsize: 32 | Steps: 32
             return found
         if "loss" in found:  # DeepSpeed's pipelines: steps: 10 loss: 5.6500
             found["step"] = steps
@@ -367,7 +367,7 @@ def recognise(line: str) -> Optional[Record]:
 
 
 def _in_full(found: "re.Match[str]") -> str:
-    """A counter without k and M; as it is where it has none."""
+    """A counter with k and M expanded; unchanged if it has neither."""
     name, step, unit, slash, total, unit_of_total = found.groups("")
     if not unit + unit_of_total:
         return found.group()
@@ -379,7 +379,7 @@ def _whole(number: str, unit: str) -> int:
 
 
 def _ungrouped(group: "re.Match[str]") -> str:
-    """The pairs of an object inside another, each with what the object holds in its name."""
+    """The pairs of a nested object, each with the object's kind added to its name."""
     of = group.group(1).lower()
     if of in ("loss", "losses"):
         return _KEY.sub(lambda key: f"{key.group()}_loss", group.group(2))
@@ -390,7 +390,7 @@ def _ungrouped(group: "re.Match[str]") -> str:
 
 
 def _whole_line(line: str) -> Optional[Record]:
-    """Every value of a line under its name; None for a summary."""
+    """Every value of a line under its name; None if the line is a summary."""
     found: Record = {}
     results = _EPOCH_RESULTS.search(line)
     if results:
@@ -417,7 +417,7 @@ def _whole_line(line: str) -> Optional[Record]:
         _unquoted(found, line)
     if counted and not counted.group(2):
         found.pop("steps", None)
-    if "validate_step" in found:  # torchtitan, whose loggers write in front of it
+    if "validate_step" in found:  # torchtitan, whose loggers write before it
         found = {**_validation(found, line), "step": found["validate_step"]}
     elif _VALIDATION.match(line):
         found = _validation(found, line)
@@ -427,7 +427,7 @@ def _whole_line(line: str) -> Optional[Record]:
 
 
 def first_epoch(line: str) -> Optional[int]:
-    """The number of a training's first epoch, where the step of a line counts the batches of one epoch; else None."""
+    """The number of a training's first epoch, if the step of a line counts the batches of one epoch; otherwise None."""
     in_epoch = _BRACKETS.search(line)
     if in_epoch:
         return 1 if in_epoch.group(0).lower().startswith(("epoch(train)", "epoch [")) else 0  # mmengine, mmcv
@@ -491,25 +491,25 @@ def _put_splits(found: Record, line: str) -> None:
 
 
 def put_losses(found: Record, line: str) -> None:
-    """Note every loss without a sign; the loss of a part keeps its name."""
+    """Note every loss without a separator; a partial loss keeps its name."""
     matches = list(_SPACED_LOSS.finditer(line))
     for match in matches:
         if match.group(2).isdigit() and _DECIMAL_BEHIND.match(line, match.end()):
-            continue  # Tacotron 2: Train loss 10 0.512, the step before it
+            continue  # Tacotron 2: Train loss 10 0.512, where 10 is the step
         words = match.group(1).lower().replace("_", " ").split()
         alone = len(matches) == 1 and words[-1:] != ["held-out"]  # cross-entropy loss 0.5
         put(found, _loss_of([one for one in words if not (alone and "-" in one)]), match.group(2))
 
 
 def _loss_of(words: List[str]) -> str:
-    """The name of a loss with these words in front of it."""
+    """The name of a loss with these words before it."""
     parts = [word for word in words if word not in _OF_THE_WHOLE]
     validates = bool(parts) and _OF_VALIDATION.issuperset(parts)
     return "val_loss" if validates else "_".join([*(parts[-2:] or words), "loss"])
 
 
 def _name_loss(found: Record) -> None:
-    """Call the mean loss of a line that has no other the loss; the same of a validation."""
+    """Rename the mean loss of a line without another loss to the loss; likewise for a validation."""
     losses = [(name, set(name.split("_")[:-1])) for name in found if name.endswith("_loss")]
     wholes = [name for name, words in losses if _OF_THE_WHOLE.issuperset(words)]
     if wholes and "loss" not in found:
@@ -520,7 +520,7 @@ def _name_loss(found: Record) -> None:
 
 
 def _count(found: Record, line: str) -> "Optional[re.Match[str]]":
-    """Note the step and its total; returns the counter of an epoch, where the line has one."""
+    """Note the step and its total; returns the match of an epoch's counter, if the line has one."""
     in_epoch = _BRACKETS.search(line)
     if in_epoch:
         put(found, "epoch", next(filter(None, in_epoch.groups()[:3])))
@@ -552,7 +552,7 @@ def _count(found: Record, line: str) -> "Optional[re.Match[str]]":
 
 
 def _is_source(line: str, match: "re.Match[str]", *, first: bool) -> bool:
-    """Whether a pair is the line of a source file that a logger prints; only the first of a line can be."""
+    """Whether a pair is a source location printed by a logger; only the first pair of a line can be."""
     name = match.group(1)
     if _SOURCE.search(name):
         return True
@@ -565,7 +565,7 @@ def _is_source(line: str, match: "re.Match[str]", *, first: bool) -> bool:
 
 
 def _validation(found: Record, line: str) -> Record:
-    """The metrics of a validation line: its loss, as the validation loss, and accuracy; the mean where it has both."""
+    """The metrics of a validation line: its loss as the validation loss, and accuracy; the mean if it has both."""
     mean = _MEAN_LOSS.search(line)
     loss = _value(mean.group(1)) if mean else found.get("val_loss", found.get("loss", found.get("average_loss")))
     rest = {name: value for name, value in found.items() if name in ("epoch", "accuracy")}
@@ -594,7 +594,7 @@ def by_pattern(match: "re.Match[str]") -> Record:
 
 
 def put(found: Record, name: str, number: str, total: Optional[str] = None, unit: Optional[str] = None) -> None:
-    """Note one value under its canonical name; the first of a line counts."""
+    """Note one value under its canonical name; the first in a line takes precedence."""
     name, unit_of_name = canonical(name)
     if _LEFT.search(name) or name in _LEVELS:
         return  # "1 day, 2:33:44" would be a 1
@@ -607,7 +607,7 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
     if name == "step" and _POINT_FOR_COMMA.fullmatch(number):
         return
     value = _value(number)
-    # Seconds since 1970, in 2001: a number under such a name that is not smaller is a time of day, and no duration
+    # Seconds since 1970, in 2001: a larger number under such a name is a time of day, not a duration
     if name in _CLOCKS and not isinstance(value, str) and value >= 1e9:
         return
     if name == "step" and isinstance(value, float) and value.is_integer():
@@ -626,7 +626,7 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
 
 
 def canonical(name: str) -> Tuple[str, str]:
-    """The canonical name, else its words joined by underscores; and the unit it ends with."""
+    """The canonical name, or else its words joined by underscores; and the unit that it ends with."""
     name = _SHORTENED.sub(r"\1 ", name.lower())
     name, in_ms, _ = name.rpartition(". ")[2].partition("(ms)")
     words = name.replace("-", "_").split()
@@ -644,5 +644,5 @@ def _value(text: str) -> Value:
     number = float(text)
     if not math.isfinite(number):
         return str(number)
-    # No counter has more than 64 bits; larger numbers become floats.
+    # A counter has at most 64 bits; larger numbers become floats.
     return int(text) if text.lstrip("+-").isdigit() and abs(number) < 1 << 63 else number

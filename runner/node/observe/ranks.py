@@ -1,4 +1,4 @@
-"""Following the ranks of one attempt on this host: their reports, their metrics, their deaths."""
+"""Follows the ranks of one attempt on this host: their reports, metrics and deaths."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from ...protocol.files import LauncherFailure
 
 MESSAGE_LIMIT = 4000
-"""Characters of an error's message that a cause keeps."""
+"""Longest error message that a cause keeps, in characters."""
 _WORKS = 3.0
-"""Seconds for which a process group must have been up, or logs have grown, until an attempt counts as begun."""
+"""Seconds that a process group must be up, or logs must grow, until an attempt counts as begun."""
 
 
 class Ranks:
     """Turns the reports, metrics and deaths of an attempt's ranks into events and failures.
 
     Args:
-        say: Takes an event.
-        fail: Takes a failure (a `cause` of docs/formats.md without its node).
+        say: Called with an event.
+        fail: Called with a failure (a `cause` of docs/formats.md without its node).
     """
 
     _already_dying: frozenset[int] = frozenset()
-    """Ranks that were dying when we asked all to end."""
+    """Ranks that were dying when we asked all ranks to end."""
 
     def __init__(
         self,
@@ -67,17 +67,17 @@ class Ranks:
         self._over: set[int] = set()
         self._finished: set[int] = set()
         self._due: float | None = None
-        """Unix time after which a SIGKILL of a rank was sent by us."""
+        """Unix time after which a rank's SIGKILL counts as sent by us."""
         self._grace = 0.0
         self._vanished: dict[int, float] = {}
-        """When ranks without a reported end were first found gone or exiting."""
+        """Rank → when it was first found gone or exiting without a reported end."""
         self.pids: dict[int, int] = {}
         self.failed: set[int] = set()
         self.step: int | None = None
         self.started = False
         self.begun = False
-        """Whether the ranks have begun to work: there is a metric, a process group that has been up for some seconds,
-        or logs that have grown for some seconds."""
+        """Whether the ranks have begun to work: there is a metric, or a process group has been up for some seconds, or
+        logs have grown for some seconds."""
         self._handlers: Dict[ReportKind, Callable[[Report, int], None]] = {
             "start": self._on_start,
             "group": self._on_group,
@@ -93,7 +93,7 @@ class Ranks:
         """The seconds in which logs have grown."""
         self._began = time.monotonic()
         self._began_at: set[int] = set()
-        """Ranks whose first metrics have come."""
+        """Ranks whose first metrics have been read."""
 
     def poll(self) -> None:
         """Handle the reports since the last call."""
@@ -107,7 +107,7 @@ class Ranks:
             self._check(rank)
 
     def poll_metrics(self) -> None:
-        """Note the newest step and the growth of logs."""
+        """Process new metrics and the growth of logs."""
         now = time.monotonic()
         grown = self._growth.look()
         for rank in grown:
@@ -117,7 +117,7 @@ class Ranks:
         self._note_work(bool(grown), now)
         for rank, tail in self._metrics.items():
             lines = tail.lines()
-            # New metrics of a rank that are read at each poll: enough for its usual step time, and a bounded cost
+            # New metrics of a rank that are read at each poll: enough for its usual step time, at a bounded cost
             records = records_in(lines[-64:])
             if records and rank not in self._began_at:
                 self._began_at.add(rank)
@@ -148,35 +148,35 @@ class Ranks:
         return {proc.pid for _, proc in self._watched.values()}
 
     def look_for_dead(self) -> None:
-        """Note every death up to now, before ending the other ranks causes more."""
+        """Record all deaths so far, before ending the other ranks causes more."""
         self.poll()
         for rank in list(self._watched):
             self._check(rank)
 
     def reaped(self, pid: int, status: int) -> None:
-        """Handle the end of an adopted orphan, which need not be a rank."""
+        """Handle the end of an adopted orphan, which may not be a rank."""
         for rank in [rank for rank, (_, proc) in self._watched.items() if proc.pid == pid]:
             self._unwatch(rank)
             self.poll()  # read its last report before its death is noted
             self._ended(rank, procs.exit_code(status), pid)
 
     def launcher_says(self, failures: Sequence[LauncherFailure]) -> None:
-        """Take the launcher's report of how ranks ended, for ranks without a better one."""
+        """Use the launcher's report on how ranks ended, for ranks without a better one."""
         for one in failures:
             self._ended(self._host.ranks[one["local_rank"]], one["code"], one["pid"], one["t"])
 
     def asked_to_end(self, grace: float) -> None:
-        """Note that we will kill the ranks that are still alive in `grace` seconds."""
+        """Note that ranks still alive in `grace` seconds will be killed."""
         # Seconds by which torchrun, which ends its ranks with the same grace, may have begun before us
         self._grace, self._due = grace, time.time() + max(0.0, grace - 1.0)
         self._already_dying = self._already_dying.union(self._vanished)
 
     def unexplained(self) -> bool:
-        """Whether a rank that was dying before we asked it to end has not been explained: its launcher may do so."""
+        """Whether the launcher may still explain the death of a rank that was dying before we asked it to end."""
         return bool(self._already_dying.difference(self._over, self._finished))
 
     def ask_for_checkpoint(self) -> None:
-        """Send SIGUSR1 to the ranks that handle it: it would end the others."""
+        """Send SIGUSR1 to the ranks that handle it: it would kill the others."""
         asked = [
             rank
             for rank, (_, proc) in self._watched.items()
@@ -186,7 +186,7 @@ class Ranks:
             with suppress(ProcessLookupError):
                 os.kill(self._watched[rank][1].pid, signal.SIGUSR1)
         whom = "sent SIGUSR1 to ranks %s" % ", ".join(map(str, sorted(asked)))
-        self._say(note("snapshot: %s" % (whom if asked else "no rank of this host handles SIGUSR1, none was asked")))
+        self._say(note("snapshot: %s" % (whom if asked else "no rank of this host handles SIGUSR1")))
 
     def close(self) -> None:
         for rank in list(self._watched):
@@ -197,7 +197,7 @@ class Ranks:
         pid, world_size = record["pid"], record["world_size"]
         assert pid is not None
         self.pids[rank] = pid
-        # Before it is announced: a process that ends it then must find it watched.
+        # Before it is announced: a process that then kills it must find it watched.
         proc = procs.read(pid)
         # In a container a rank's pid may differ from the one we see.
         if proc is not None and record.get("start_time") in (None, proc.start) and rank not in self._over:
@@ -296,8 +296,8 @@ class Ranks:
             self._fail_once(rank, "exit", "", f"ended with exit code {code}{said and ': ' + said}", code, at)
 
     def _report_finished(self, rank: int, pid: int | None) -> None:
-        """Report for a rank that ended with 0 without reporting it, as after os._exit(0)."""
-        # Of another user's process the system shows 0 for every exit code.
+        """Report the end of a rank that exited with 0 without reporting it, as after os._exit(0)."""
+        # For another user's process the system shows 0 as every exit code.
         if rank not in self._finished and pid is not None and procs.owner(pid) == os.getuid():
             self._finished.add(rank)
             self._ends.add({"t": self._vanished.get(rank, stamp()), "rank": rank, "pid": pid, "e": "exit", "code": 0})

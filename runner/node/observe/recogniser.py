@@ -1,4 +1,4 @@
-"""The metrics in the lines of one rank, whose meaning may depend on earlier lines, and in its progress bars."""
+"""Finds the metrics in the lines of one rank, whose meaning may depend on earlier lines, and in its progress bars."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import List, Optional, Tuple
 
 from .patterns import HINTS, LONGEST, Record, Value, canonical, first_epoch, pairs, put, put_losses, recognise
 
-# Epoch 1/3:  12%|█▏  | 12/100 [00:01<00:10, 8.1it/s, loss=1.2], and 12it [00:01, 8.1it/s] where the end is not known.
+# Epoch 1/3:  12%|█▏  | 12/100 [00:01<00:10, 8.1it/s, loss=1.2], and 12it [00:01, 8.1it/s] if the end is not known.
 _BAR = re.compile(
     r"(?:^|\||: )\s{0,12}(\d{1,12})(?:/(\d{1,12})|it)\s{1,12}\[(?:[^\],]{1,40},\s{0,12}"
     r"(?:\d{1,12}(?:\.\d{1,12})?|\?)\s?(?:it|step|batch|s)/(?:it|step|batch|s)|[\d:]{4,12}<[\d:?]{1,12})"
     r"(?:,([^\]]*))?\]"
 )
-# Bars that count something else than steps: 2/3 [07:43<03:51, 231.64s/epoch], 500/60000 [00:01<00:10, 512.3samples/s]
+# Bars that do not count steps: 2/3 [07:43<03:51, 231.64s/epoch], 500/60000 [00:01<00:10, 512.3samples/s]
 _OTHER_UNIT = re.compile(
     r"[\d?]\s?(?:[mu]?s/(?:epoch|sample|example|img|image|tok|token)|(?:epoch|sample|example|img|image|tok|token)s?/s)\b",
     re.IGNORECASE,
 )
-# The same by rich: Epoch 0/9 ━━━━╸ 12/100 0:00:01 • 0:00:10 8.10it/s train_loss: 1.20; times and speed may be absent.
+# Rich's bars: Epoch 0/9 ━━━━╸ 12/100 0:00:01 • 0:00:10 8.10it/s train_loss: 1.20; times and speed may be absent.
 _RICH = re.compile(
     r"(?<![━╸╺─])(?<![━╸╺─] )[━╸╺─][━╸╺─ ]{3,400}\s(?:\d{1,3}%\s{1,4})?(\d{1,12})/(\d{1,12})(?![\d.])"
     r"(?:\s{1,4}[\d:-]{4,12}){0,2}(?: • [\d:-]{4,12})?(?:\s{1,4}\d{1,12}(?:\.\d{1,12})?\s?it/s)?(.*)"
 )
-# Keras has the epoch in a line of its own: 12/100 [==>...] - ETA: 9s - loss: 1.2, 12/100 ━━━ 9s 3ms/step - loss: 1.2
+# Keras prints the epoch on its own line: 12/100 [==>...] - ETA: 9s - loss: 1.2, 12/100 ━━━ 9s 3ms/step - loss: 1.2
 _KERAS = re.compile(
     r"\s{0,12}(\d{1,12})/(?:(\d{1,12})|Unknown) (?:\[[=>.]{1,80}\]|━{1,80}|(?=- \d{1,6}m?s ))(.*)$", re.IGNORECASE
 )
 _HEADING = re.compile(r"epoch:? \d{1,6}/\d{1,6}\s{0,12}$", re.IGNORECASE)
-# torchtune shows epoch, step of the run and loss in front of the bar of an epoch: 2|110|Loss: 1.2345678:   2%|
+# torchtune shows epoch, step of the run and loss before an epoch's bar: 2|110|Loss: 1.2345678:   2%|
 _HEADED = re.compile(r"(\d{1,6})\|(\d{1,12})\|")
-# ultralytics a row of numbers, whose names are in an earlier line: 1/100 2.36G 1.185 2.345 1.234 32 640: 100%|
+# ultralytics prints a row of numbers, with names in an earlier line: 1/100 2.36G 1.185 2.345 1.234 32 640: 100%|
 _COLUMNS = re.compile(r"\s{1,12}Epoch\s{1,12}GPU_mem((?:\s{1,12}[\w-]{1,20}){1,12})\s*$")
 _ROW = re.compile(r"\s{1,12}(\d{1,6})/(\d{1,6})\s{1,12}[\d.]{1,12}[GM]((?:\s{1,12}[\d.]{1,12}){1,12})$")
 _TRAINING = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
 _NOT_TRAINING = re.compile(r"val(?!ue)|test|eval|predict|sanity|\bdev\b", re.IGNORECASE)
-# Bars of what comes before a training, which may name it: Loading train data, Tokenizing train split
+# Bars of preparations, which may mention training: Loading train data, Tokenizing train split
 _PREPARES = re.compile(
     r"load|fetch|token|process|prepar|read|cach|map|filter|generat|extract|convert|pack|index|build|encod|download",
     re.IGNORECASE,
@@ -49,8 +49,8 @@ _EPOCH = re.compile(r"epoch\s{0,4}[:=]?\s{0,4}\[?\s{0,4}(\d{1,6})(?:\s?/\s?(\d{1
 
 
 class Bars:
-    """The bars of one rank. A script also shows bars for downloads and evaluation: a bar counts if it shows a loss, or
-    if its title is empty or a training's and its length is that of the bars that counted before.
+    """The bars of one rank. Scripts also show bars for downloads and evaluation: a bar counts if it shows a loss, or if
+    its title is empty or a training's and its length is that of the bars that counted before.
 
     The speed that a bar shows is not read: after a checkpoint it may count the steps before it.
 
@@ -67,17 +67,17 @@ class Bars:
         self._total = 0
         self._epoch = 0
         self._earlier = 0
-        """Steps of the epochs before this one, each of which had a bar of its own."""
+        """Steps of earlier epochs, each of which had its own bar."""
         self._confirmed = False
-        """Whether a loss was shown in the bars that count, or while they did: a script may go through files before."""
+        """Whether a loss was shown in or during the bars that count: a script may process files before."""
         self._columns: List[str] = []
         self._rows_from_0 = False
         self._title = ""
         self._heading: Optional[str] = None
-        """The newest line that names the epoch of the bars below it, empty where their epoch is over."""
+        """The newest line that names the epoch of the bars below it, "" if that epoch is over."""
 
     def recognise(self, line: str) -> Optional[Record]:
-        """The metrics of a line that is a bar, none for a bar that does not count; None for any other line."""
+        """The metrics of a line that is a bar, empty if the bar does not count; None for any other line."""
         if len(line) > LONGEST:
             return None
         bar = _BAR.search(line) or _RICH.search(line) or _KERAS.match(line)
@@ -100,7 +100,7 @@ class Bars:
         found = pairs(rest or "")
         put_losses(found, rest or "")
         found = found or self._in_title(title) or recognise(line[bar.end() :]) or {}
-        found.pop("v_num", None)  # of Lightning's bars: the number of its log folder
+        found.pop("v_num", None)  # Lightning's log folder number
         trains = any(name.endswith("loss") for name in found)
         self._give_up(int(total or 0), title, trains=trains)
         if not self._counts(title, int(total or 0), trains) or (bar.re is _KERAS and not trains):
@@ -118,12 +118,12 @@ class Bars:
         return found
 
     def confirm(self, record: Record, line: str) -> None:
-        """Note that the bars so far are those of the training, where a line has a loss or ends the training."""
-        trained = not record.keys().isdisjoint(("loss", "val_loss")) or "train_runtime" in line
+        """Note that the bars so far are the training's, if a line has a loss or ends the training."""
+        trained = bool(record.keys() & {"loss", "val_loss"}) or "train_runtime" in line
         self._confirmed = self._confirmed or (trained and self.step is not None)
 
     def step_at(self, line: str) -> Optional[int]:
-        """The step that the bar of the training shows in a line, None where it is not this bar or has gone back."""
+        """The step that the training's bar shows in a line, None if the line is not this bar or has gone back."""
         bar = (_BAR.search(line) or _RICH.search(line)) if len(line) <= LONGEST else None
         if bar is None or self.step is None or _title(line[: bar.start()]) or int(bar.group(2) or 0) != self._total:
             return None
@@ -142,7 +142,7 @@ class Bars:
         return found
 
     def _give_up(self, total: int, title: str, *, trains: bool) -> None:
-        """Forget bars that were not of the training: they showed no loss, are over, and others follow."""
+        """Forget bars that were not the training's: they showed no loss, are over, and others follow."""
         over = self.step is not None and (not self._total or self.step - self._earlier == self._total)
         follows = (trains or not title) and not _NOT_TRAINING.search(title) and total != self._total
         if over and follows and not self._confirmed:
@@ -169,15 +169,15 @@ class Bars:
         number = int(epoch.group(1)) if epoch else 0
         self._rows_from_0 = self._rows_from_0 or (row is not None and number == 0)
         before = 0 if self.step is None else self.step - self._earlier
-        # One line for each epoch, without its redraws: the same step of a later epoch.
+        # A line per epoch that is not redrawn: the same step of a later epoch.
         if self.step is not None and (done < before or (done == total == before and number > self._epoch)):
             self._earlier += self._total or before
         elif self.step is None and total:
             begun, counted = _UNCOUNTED_EPOCH.match(title), _EPOCH.search(title)
             if begun and int(begun.group(1)) > self._first_epoch:
-                # Goes on from a checkpoint; with 1, the epochs may be counted from 1.
+                # Continues from a checkpoint; with 1, the epochs may be counted from 1.
                 self._earlier = int(begun.group(1)) * total
-            elif counted and counted.group(2) and int(counted.group(2)) != total:  # else it counts the epochs
+            elif counted and counted.group(2) and int(counted.group(2)) != total:  # otherwise it counts the epochs
                 self._earlier = max(0, int(counted.group(1)) - self._first_epoch) * total
         if headed:
             self._earlier = max(0, int(headed.group(2)) - done)
@@ -185,7 +185,7 @@ class Bars:
         self.step = self._earlier + done
         found["step"] = self.step
         epochs = int(epoch.group(2) or 0) if epoch and epoch is not headed else 0
-        epochs += epoch is row and self._rows_from_0  # YOLOv5 shows the last one's number
+        epochs += epoch is row and self._rows_from_0  # YOLOv5 shows the number of the last one
         if epoch:
             found["epoch"] = number
         if epochs and total and (epochs != total or self._earlier or row):
@@ -203,14 +203,14 @@ _CELL = re.compile(
 
 
 class _Table:
-    """Rows of numbers below their names: CSV, and the tables of skorch, fastai, tabulate, rich and markdown."""
+    """Rows of numbers under column names: CSV, and the tables of skorch, fastai, tabulate, rich and markdown."""
 
     def __init__(self) -> None:
         self._names: List[Tuple[int, int, str]] = []
         self._mark = ""
 
     def recognise(self, line: str) -> Optional[Record]:
-        """The metrics of a row, none for any other line."""
+        """The metrics of a row, None for any other line."""
         if len(line) > LONGEST:
             return None
         line = _RULES.sub("|", line)
@@ -226,7 +226,7 @@ class _Table:
         found: Record = {}
         for at, (begin, end, text) in enumerate(cells):
             above = self._names[at : at + 1] if len(cells) == len(self._names) else self._names
-            # A cell may be empty: names and numbers are aligned on the left or on the right.
+            # A cell may be empty: names and numbers are aligned left or right.
             name = next((one[2] for one in above if mark or len(above) == 1 or begin == one[0] or end == one[1]), None)
             is_number = _CELL.fullmatch(text)
             if name is None or not (is_number or mark or text[0] in "+-0123456789"):
@@ -250,9 +250,9 @@ def _cells(line: str, mark: str) -> List[Tuple[int, int, str]]:
 
 
 def _is_drawn(line: str) -> bool:
-    """Whether a line that nothing has ended yet holds a whole bar: tqdm begins its lines with \\r, and ends none.
+    """Whether an unfinished line holds a whole bar: tqdm begins its lines with \\r and does not end them.
 
-    What rich draws has no end of its own by which to know that it is whole.
+    Rich's bars have no end mark that would show whether they are whole.
     """
     return len(line) <= LONGEST and _BAR.search(line) is not None
 
@@ -269,44 +269,44 @@ def _title(head: str) -> str:
 # Iterations are parts of a step (litgpt): Epoch 1 | iter 100 step 25 | …, iter 40: val loss 6.00
 _BOTH = re.compile(r"\biter(?:ation)?:? \d{1,12},? .{0,40}\bstep:? \d", re.IGNORECASE)
 _LONE_ITERATION = re.compile(r"(?!.*\bstep:? \d).{0,200}\biter(?:ation)?:? \d", re.IGNORECASE)
-# A counter that nothing names: [10/100] loss 0.5, 20/100 | loss: 0.4. It may be that of the ranks, or a date.
+# A counter without a name: [10/100] loss 0.5, 20/100 | loss: 0.4. It may count ranks, or be a date.
 _BARE = re.compile(
     r"(?:^|[\s:])\[?\s{0,8}(\d{1,12})\s?/\s{0,8}(\d{1,12})\]?\s{0,4}[|,:-]?\s{0,4}(?:train(?:ing)?[_ ])?loss\b",
     re.IGNORECASE,
 )
-# OLMo and Composer write a step, and its values below it: [step=10/739328,epoch=0], [batch=10/4800]:, and with the
+# OLMo and Composer print a step, and its values below it: [step=10/739328,epoch=0], [batch=10/4800]:, and with the
 # batch of an epoch [epoch=1][batch=10/100]:
 _ABOVE = re.compile(r"\[(?:step|batch)=(\d{1,12})(?:/(\d{1,12}))?(?:,[^\]]{0,80})?\]:?\s*$")
 _EPOCH_ABOVE = re.compile(r"\[epoch=(\d{1,6})(?:/\d{1,6})?\]\[batch=")
-# The same by Coqui: --> STEP: 24/406 -- GLOBAL_STEP: 25, and others: Step 10:
+# Coqui: --> STEP: 24/406 -- GLOBAL_STEP: 25, and others: Step 10:
 _STEP_ABOVE = re.compile(
     r"(?:^|[\s\[-])(?:global[_ ])?(?:step|iteration)\s?[:=#]?\s?(\d{1,12})(?:\s?/\s?(\d{1,12}))?\]?:?\s*$",
     re.IGNORECASE,
 )
-# A line that says of those below it, which are indented further, that they are of a validation.
+# A line that marks the lines below it, which are indented further, as a validation.
 _VALIDATION_BELOW = re.compile(
     r"(\s{0,40})[\W_]{0,40}(?:(?:running|starting) )?(?:validation|validating|evaluation|evaluating|eval|valid|testing"
     r"|test)(?: results?| metrics)?\b[\W_]{0,40}$",
     re.IGNORECASE,
 )
-# The same as a rule: === Evaluation ===. Its results may stand below it, on the same level.
+# The same as a rule: === Evaluation ===. Its results may follow at the same indentation.
 _RULED = re.compile(r"\s{0,40}([-=*#])\1{2,60} ?[^\W_].{0,80}[^\W_] ?\1{2,60}\s*$")
 _RESULTS_BELOW = 3
-"""Lines below it, of those that may hold metrics, in which its loss stands."""
-# Colours and cursor moves; titles and links (OSC), whose addresses hold names and numbers of their own.
+"""Lines after it that may hold metrics, among which its loss is expected."""
+# Colours and cursor moves; titles and links (OSC), whose addresses contain names and numbers.
 _ESCAPES = re.compile(
     r"\x1b\[[0-9;:?]{0,40}[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>78]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)"
 )
 
 
-# What a launcher writes before a rank's lines: [rank0]: by torch, [default0]: by torchrun, [1,0]<stdout>: by mpirun,
+# A launcher's prefix of a rank's lines: [rank0]: by torch, [default0]: by torchrun, [1,0]<stdout>: by mpirun,
 # (TaskRunner pid=9) by Ray, 12: by srun --label.
 _RANK = re.compile(
     r"^(?:\[(?:rank|default|\d{1,6},)\s?\d{1,6}\](?:<std(?:out|err)>)?:\s?"
     r"|\(\w{1,60} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) |\s{0,4}\d{1,5}: )+",
     re.IGNORECASE,
 )
-# The lines of a report of JSON over several lines, in which an object holds others.
+# The lines of a multi-line JSON report, in which an object holds others.
 _OPENS = re.compile(r"\s{0,40}(?:\"[^\"]{1,60}\"\s?:\s?)?\{\s*$")
 _CLOSES = re.compile(r"\s{0,40}\},?\s*$")
 _INSIDE = re.compile(r"\s{0,40}[\"\[\]]")
@@ -327,7 +327,7 @@ def may_tell(line: bytes) -> bool:
 
 
 def shows_bar(tail: bytes) -> bool:
-    """Whether the newest line, which nothing has ended yet, holds a whole bar."""
+    """Whether the newest, unfinished line holds a whole bar."""
     return may_tell(tail) and _is_drawn(_text(tail))
 
 
@@ -349,30 +349,30 @@ class Recogniser:
         self._total = 0
         self._earlier = 0
         self._logs_loss = False
-        """Whether a loss was printed on its own, without that of a validation."""
+        """Whether a loss was printed without a validation loss."""
         self._objects = 0
-        """Objects of a report of JSON that are open."""
+        """Open objects of a JSON report."""
         self._both = False
         """Whether a line had an iteration and a step: then a lone iteration is not a step."""
         self._validates: Optional[int] = None
         """The indentation of the line that began a validation, None outside of one."""
         self._results = 0
-        """Lines below the heading of a validation in which its loss may stand without being indented."""
+        """Lines after a validation's heading in which its loss may still follow without indentation."""
         self._above: Record = {}
         """The step of the values below it."""
         self._bare: Optional[Tuple[int, int, int]] = None
-        """A counter without a name: its number, its total, and the steps of its epochs before."""
+        """A counter without a name: its number, its total, and the steps of earlier epochs."""
         self._newest: Optional[Value] = None
         """The newest step."""
         self._lay_in_share = False
-        """Whether the steps so far were taken for those of the run."""
+        """Whether the steps so far were taken for steps of the run."""
 
     def read(self, line: bytes, following: bytes = b"") -> Optional[Record]:
-        """The metrics in one line; None or an empty record where it holds none.
+        """The metrics in one line; None or an empty record if it has none.
 
         Args:
-            following: The next line, as far as it is known: tqdm redraws its bar only now and then, but always behind
-                a line that is printed in its place, then with the step of that line.
+            following: The known part of the next line: tqdm redraws its bar only now and then, but always after a line
+                that is printed in its place, and then with that line's step.
         """
         text = _text(line)
         record = self._bars.recognise(text)
@@ -408,7 +408,7 @@ class Recogniser:
         if "step" in record:
             self._count_on(record, text)
             if "epoch" in self._above:
-                record.pop("steps", None)  # those of an epoch
+                record.pop("steps", None)  # of an epoch
         elif self._bars.step is not None:
             ahead = self._bars.step_at(_text(following))
             record["step"] = self._bars.step if ahead is None else ahead
@@ -416,7 +416,7 @@ class Recogniser:
         return record
 
     def _below(self, record: Record, text: str) -> Record:
-        """A record with what a line above it says."""
+        """A record completed by the line above it."""
         if not text[:1].isspace():
             self._above = {}
         counted = not record.keys().isdisjoint(("step", "epoch", "lr", "grad_norm", "step_time"))
@@ -425,7 +425,7 @@ class Recogniser:
             self._results = 0  # it has one
         if (self._validates is not None or below) and "loss" in record and "val_loss" not in record:
             rest = {name: value for name, value in record.items() if name not in ("loss", "step", "steps")}
-            return {"val_loss": record["loss"], **rest}  # a step is that of the validation's own batches
+            return {"val_loss": record["loss"], **rest}  # its step counts the validation's own batches
         return record if "step" in record else {**record, **self._above}
 
     def _note_validation(self, text: str) -> None:
@@ -442,7 +442,7 @@ class Recogniser:
             self._validates = None
 
     def _count_bare(self, record: Record, text: str) -> None:
-        """Take a counter that nothing names for the step, once it has been seen to count."""
+        """Use a counter without a name as the step, once it has been seen to increase."""
         counter = _BARE.search(text)
         if counter is None:
             return
@@ -457,7 +457,7 @@ class Recogniser:
             record["steps"] = total
 
     def _is_reported(self, text: str) -> bool:
-        """Whether a line stands inside an object of a report, whose numbers are those of another epoch (timm)."""
+        """Whether a line is inside an object of a report, whose numbers belong to another epoch (timm)."""
         if _OPENS.match(text):
             self._objects = self._objects + 1 if text[:1] != "{" else 1
         elif _CLOSES.match(text):
@@ -486,14 +486,14 @@ class Recogniser:
         if first is not None and self._from_0:
             first = 0
         before = 0 if first is None else epoch - first
-        # The step lies in the part of the whole that is this epoch's: it counts the run.
-        # Within one step: shares need not be whole numbers.
+        # The step lies in this epoch's part of the total: it counts the run.
+        # Within one step: an epoch's share of the total need not be a whole number.
         share = (before * total - epochs, (before + 1) * total + epochs)
         whole = epochs and before > 0 and not self._earlier and share[0] <= step * epochs <= share[1]
         goes_on = self._total == 0 and (0 if self._from_0 else 1) < epoch < 1e6
         if (goes_on or self._lay_in_share) and not whole and first is not None:
             # Continues from a checkpoint; a first epoch of 1 alone does not show that. Or the first steps of an epoch
-            # happened to lie in its part of the whole.
+            # happened to lie in its part of the total.
             self._earlier = int(before) * total
             self._lay_in_share = False
         elif epoch > self._epoch and (
@@ -511,7 +511,7 @@ class Recogniser:
             del record["steps"]
 
     def _count_on_without_total(self, record: Record, step: int, epoch: int) -> None:
-        """Continue a counter that begins again with an epoch at the greatest step seen: the run has made more."""
+        """Continue a counter that restarts with an epoch from the greatest step seen: the run has made more."""
         trains = not record.keys().isdisjoint(("loss", "samples_per_s", "tokens_per_s", "steps_per_s"))
         if trains and "val_loss" not in record:
             if epoch > self._epoch and step <= self._step:

@@ -17,9 +17,9 @@ _LATEST = 1e11
 
 
 def report(record: Mapping[str, Any]) -> Optional[Report]:
-    """A record of ranks.jsonl with every field of its kind; wrong values are replaced. None if it is useless then.
+    """A record of ranks.jsonl with every field of its kind; wrong values are replaced. None if that makes it useless.
 
-    Texts are bounded and can be encoded. A `t` that is not a time becomes the present time.
+    Texts are bounded and can be encoded. A `t` that is not a time is replaced by the current time.
     """
     kind, rank = record.get("e"), whole(record.get("rank"))
     pid = whole(record.get("pid"))
@@ -49,9 +49,9 @@ def launcher_end(content: Any, code: int, ranks: int) -> LauncherEnd:
     """The content of launcher.json, every field checked.
 
     Args:
-        content: The file's JSON value, None: it has none.
-        code: The launcher's exit code, where the file has none.
-        ranks: How many ranks this host has.
+        content: The file's JSON value, None if it has none.
+        code: The launcher's exit code, used if the file has none.
+        ranks: The number of ranks on this host.
     """
     fields = content if isinstance(content, dict) else {}
     failures = fields.get("failures")
@@ -78,7 +78,7 @@ def _long(value: Any) -> Optional[int]:
 
 
 def when(value: Any) -> float:
-    """A unix time; the present time where `value` is not one."""
+    """A unix time; the current time if `value` is not one."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _LATEST
     return float(value) if fits else time.time()
 
@@ -93,7 +93,7 @@ def _failure(one: Any, ranks: int) -> Optional[LauncherFailure]:
 
 
 def _text(value: Any, limit: int) -> Optional[str]:
-    """At most `limit` characters, the last ones where it is negative; without lone surrogates. None: no text."""
+    """At most `limit` characters, the last ones if it is negative; without lone surrogates. None if not a text."""
     if not isinstance(value, str):
         return None
     cut = value[limit:] if limit < 0 else value[:limit]

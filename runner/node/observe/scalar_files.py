@@ -1,12 +1,12 @@
-"""Finds the files of metrics that belong to this attempt, and reads what is new in them.
+"""Finds the metrics files that belong to this attempt, and reads what is new in them.
 
 A file belongs to it in three cases:
 
-* A rank, or a descendant of one, holds it open for writing.
-* It lies below the job's folder, and its name holds this host, the pid of such a process and a time since the attempt
-  began, as tensorboard names its files, which it opens for moments only.
-* It is a Lightning table, whose name holds neither and which is open for moments only: it is new below the job's folder
-  since the attempt began, this is the host of rank 0, and no other training of this user works in the folder.
+* A rank or one of its descendants has it open for writing.
+* It is below the job's folder, and its name contains this host, the pid of such a process and a time since the attempt
+  began, as in tensorboard's files, which are open only for moments.
+* It is a Lightning table, whose name contains neither and which is open only for moments: it is new below the job's
+  folder since the attempt began, this is the host of rank 0, and no other training of this user works in the folder.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .scalar_formats import EVENTS, MalformedFileError, Sample, ScalarFile, deco
 _EVERY = (3.0, 15.0)
 """Seconds between two searches, in the first minute and later."""
 _MOST_FILES = 16
-"""Files of metrics that are read on one host."""
+"""Most metrics files that are read on one host."""
 _PATIENCE = 0.1
 """Seconds that a search may take: it delays heartbeats."""
-# Time, host and process, as tensorboard/summary/writer/event_file_writer.py names them.
+# Time, host and process, as in the names that tensorboard/summary/writer/event_file_writer.py makes.
 _EVENTS = re.compile(re.escape(EVENTS) + r"(\d{1,12})\.(.{1,255})\.(\d{1,10})\.\d{1,10}(?:\.v2)?\Z")
 _WRITES = re.compile(r"^flags:\s*([0-7]+)$", re.MULTILINE)
 
@@ -37,21 +37,21 @@ class _Lying(NamedTuple):
     """Files in the job's folder."""
 
     named: Set[str]
-    """Event files whose name says which process has created them."""
+    """Event files whose name shows which process created them."""
     unnamed: Set[str]
     whole: bool
-    """Whether all of the folder was looked at."""
+    """Whether the whole folder was searched."""
 
 
 class FoundSample(NamedTuple):
-    """Something new in a file."""
+    """A new sample in a file."""
 
     rank: int
     sample: Sample
 
 
 class ScalarFiles:
-    """The files of metrics of one attempt's ranks on this host.
+    """The metrics files of one attempt's ranks on this host.
 
     Args:
         workdir: The job's folder.
@@ -60,7 +60,7 @@ class ScalarFiles:
         node: This host's node rank.
 
     Attributes:
-        notes: Notes for the user; the caller takes them out.
+        notes: Notes for the user; the caller removes them.
     """
 
     def __init__(self, workdir: str, began: float, run: str, node: int) -> None:
@@ -70,24 +70,24 @@ class ScalarFiles:
         self._run = run
         self._open: Dict[Tuple[int, int], Tuple[int, ScalarFile]] = {}
         self._done: Set[Tuple[int, int]] = set()
-        """Files that are no longer read, after an error."""
+        """Files that are no longer read because of an error."""
         self._first = self._next = time.monotonic()
         before = _lying(workdir) if node == 0 else None
         self._before = before.unnamed if before and before.whole else None
-        """Tables that existed when the attempt began; None where they are unknown or irrelevant."""
+        """Tables that existed when the attempt began; None if they are unknown or irrelevant."""
 
     def poll(self, pids: Mapping[int, int], *, last: bool = False) -> Iterator[FoundSample]:
-        """What is new.
+        """Yield the new samples.
 
         Args:
-            pids: Of the ranks that have begun.
-            last: The ranks have ended: what is left is read.
+            pids: The ranks that have begun.
+            last: Whether the ranks have ended, so that all the rest is read.
         """
         now = time.monotonic()
         if pids and (now >= self._next or last):
             self._next = now + _EVERY[now - self._first > 60]
             self._search(pids)
-        budget = 1 << 20 if last else (64 << 10)  # bytes that are read at each poll, and at the last one
+        budget = 1 << 20 if last else (64 << 10)  # bytes to read at each poll, and at the last one
         for key, (rank, file) in list(self._open.items()):
             try:
                 samples = file.read(budget // len(self._open))
@@ -180,7 +180,7 @@ def _writer(path: str, began: float) -> int:
 
 
 def _written(pid: int) -> Iterator[Tuple[str, str]]:
-    """The files of metrics that a process holds open for writing: a path to open each, and its name."""
+    """The metrics files that a process has open for writing: a path to open each, and its name."""
     folder = "/proc/%d/fd" % pid
     try:
         numbers = os.listdir(folder)[:2048]
@@ -201,7 +201,7 @@ def _written(pid: int) -> Iterator[Tuple[str, str]]:
 
 
 def _lying(workdir: str) -> _Lying:
-    """The files of metrics of this user's below a folder."""
+    """This user's metrics files below a folder."""
     deadline = time.monotonic() + _PATIENCE
     lying = _Lying(set(), set(), whole=True)
     folders = [(workdir, 4)]

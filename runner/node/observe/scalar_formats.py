@@ -1,4 +1,4 @@
-"""The formats of files of metrics, each read by offset as the file grows: values at a step.
+"""The formats of metrics files, each read by offset as the file grows: values at a step.
 
 TensorBoard's event files are TFRecords of `tensorflow.Event` messages. Framing:
 tensorflow/core/lib/io/record_writer.h; messages: tensorboard/compat/proto/event.proto, summary.proto and tensor.proto.
@@ -31,7 +31,7 @@ _OF_BATCHES = re.compile(r"(?:val|valid|validation|eval|test)_.{1,90}_step$")
 
 
 class MalformedFileError(Exception):
-    """A file does not hold what its name says: it is read no further."""
+    """A file's content does not match its name; it is not read further."""
 
 
 class Sample(NamedTuple):
@@ -39,11 +39,11 @@ class Sample(NamedTuple):
 
     step: Optional[int]
     t: Optional[float]
-    """Unix time, None where the file has none."""
+    """Unix time, None if the file has none."""
     values: Record
 
     def record(self) -> Record:
-        """Its values and the training's step; a value named `step` has priority over the file's own count."""
+        """The values with the training's step; a value named `step` has priority over the file's own counter."""
         if self.step is None or all(_OF_BATCHES.match(name) for name in self.values):
             return self.values
         return {"step": self.step, **self.values}
@@ -66,7 +66,7 @@ def note(values: Record, tag: str, number: str) -> None:
 
 
 def whole_step(value: object) -> Optional[int]:
-    """A step as a whole number that JSON can hold, None for anything else."""
+    """A step as a whole number that fits into JSON, None for anything else."""
     return whole(value, 1 << 53)
 
 
@@ -87,7 +87,7 @@ def of_validation(folder: str) -> bool:
 
 
 def as_validation(sample: Sample) -> Sample:
-    """The same sample as a validation's: its loss is not the training loss."""
+    """The sample as one of a validation: its loss is not the training loss."""
     return sample._replace(values={("val_loss" if name == "loss" else name): v for name, v in sample.values.items()})
 
 
@@ -98,7 +98,7 @@ _DOUBLE_FORM, _FLOAT_FORM = struct.Struct("<d"), struct.Struct("<f")
 
 
 def fields(data: memoryview) -> Iterator[Field]:
-    """The fields of one message in their order. Raises MalformedFileError."""
+    """The fields of one message in order. Raises MalformedFileError."""
     at, end = 0, len(data)
     while at < end:
         key, at = _varint(data, at)
@@ -142,13 +142,13 @@ _SHIFT = 0xA282EAD8
 
 
 def masked(data: bytes) -> int:
-    """The checksum as the files hold it."""
+    """The masked checksum, as stored in the files."""
     crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + _SHIFT) & 0xFFFFFFFF
 
 
 def crc32c(data: bytes) -> int:
-    """The plain checksum."""
+    """The unmasked checksum."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -179,7 +179,7 @@ class EventFile:
     def take(self, piece: bytes, offset: int, samples: List[Sample]) -> int:
         """Parse the piece at `offset`; its samples are appended to `samples`.
 
-        Returns the bytes consumed, more than the piece has where the following bytes are to be skipped. Raises
+        Returns the bytes consumed, more than the piece has if following bytes are to be skipped. Raises
         MalformedFileError.
         """
         at = 0
@@ -233,13 +233,13 @@ def _scalar(sample: Sample, data: memoryview) -> None:
             found = _FLOAT_FORM.unpack(_bytes(value))[0]
         elif number == 8 and kind == 2:
             found = _tensor(_bytes(value))
-    # The beginning of tags whose metadata are the content: their tensor holds nothing
+    # Tags that begin so have their content in the metadata, and nothing in their tensor
     if found is not None and not tag.startswith("_hparams_/"):
         note(sample.values, tag, "%.7g" % found)
 
 
 def _tensor(data: memoryview) -> Optional[float]:
-    """The number in a tensor that holds one, None for any other."""
+    """The number in a tensor that holds exactly one, otherwise None."""
     dtype = 0
     content: List[float] = []
     for number, kind, value in fields(data):
@@ -263,7 +263,7 @@ _PART = struct.Struct("<IHB")
 _BLOCK = 32768
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _LONGEST_VALUE = 40
-"""Characters of a number in JSON."""
+"""Longest number in JSON, in characters."""
 
 
 class WandbFile:
@@ -271,10 +271,10 @@ class WandbFile:
 
     def __init__(self) -> None:
         self._begun: Optional[bytearray] = None
-        """The record whose last part has not come yet; None between records, and for one that is too long."""
+        """The record whose last part is still missing; None between records, and for one that is too long."""
 
     def take(self, piece: bytes, offset: int, samples: List[Sample]) -> int:
-        """As of `EventFile`."""
+        """See `EventFile.take`."""
         at = 0
         if offset == 0:
             if len(piece) < len(_HEAD):
@@ -306,7 +306,7 @@ class WandbFile:
         return min(at, len(piece))
 
     def _join(self, kind: int, part: bytes) -> Optional[bytes]:
-        """The whole record that a part completes, if any."""
+        """The record that a part completes, if any."""
         if kind == _WHOLE:
             return part
         if kind == _FIRST:
@@ -346,7 +346,7 @@ def _history_sample(history: memoryview) -> Sample:
 
 
 def _item(data: memoryview) -> Tuple[List[str], str]:
-    """The name's parts, and the number's text; empty if it is not a number."""
+    """The parts of the name, and the text of the number; "" if it is not a number."""
     names: List[str] = []
     number_text = ""
     for number, kind, value in fields(data):
@@ -364,7 +364,7 @@ def _item(data: memoryview) -> Tuple[List[str], str]:
 
 
 EVENTS = "events.out.tfevents."
-"""What event files' names begin with."""
+"""The prefix of event files' names."""
 
 
 def decoder(path: str) -> Optional[Union[EventFile, WandbFile, CsvFile]]:
@@ -378,14 +378,14 @@ def decoder(path: str) -> Optional[Union[EventFile, WandbFile, CsvFile]]:
 
 
 class ScalarFile:
-    """A file of metrics that is open.
+    """An open metrics file.
 
     Args:
         path: The path to open; it may be a descriptor's path below /proc.
-        name: The file's name, which tells its format.
+        name: The file's name, which determines its format.
 
     Raises:
-        OSError: It cannot be opened.
+        OSError: The file cannot be opened.
         MalformedFileError: It is not a metrics file.
     """
 
@@ -412,7 +412,7 @@ class ScalarFile:
     def read(self, budget: int) -> List[Sample]:
         """Return the new samples, of about `budget` bytes at most. Raises MalformedFileError or OSError.
 
-        Damage is raised by the call after the one that has returned the samples before it.
+        If the file is damaged, the samples before the damage are returned first and the next call raises.
         """
         if self._damage:
             raise self._damage
@@ -447,13 +447,13 @@ class ScalarFile:
 
 _COUNTERS = ("step", "global_step", "iter", "iteration", "epoch")
 _LONGEST_LINE = 16 << 10
-"""Bytes of a line."""
+"""Longest line in bytes."""
 
 
 class CsvFile:
     """Reads one table piece by piece.
 
-    On a new name the writer rewrites the whole file; rows that were read before are left out then.
+    The writer rewrites the whole file when a new name appears; rows that were read before are then skipped.
     """
 
     def __init__(self) -> None:
@@ -464,11 +464,11 @@ class CsvFile:
         self._taken = 0
 
     def begin_anew(self) -> None:
-        """The file was rewritten: what follows is read from its beginning."""
+        """Read a rewritten file from its beginning."""
         self.head, self._row = b"", 0
 
     def take(self, piece: bytes, offset: int, samples: List[Sample]) -> int:
-        """As of `EventFile`."""
+        """See `EventFile.take`."""
         end = piece.rfind(b"\n") + 1
         if not end:
             if len(piece) > _LONGEST_LINE:

@@ -14,17 +14,17 @@ from ..host import HostPart
 from ..journal import stamp
 
 _RECENT = 30.0
-"""Seconds of steps that a rank's usual step time is taken from."""
+"""Seconds of recent steps used to compute a rank's usual step time."""
 _REPEATED = 3
-"""Steps that it takes at least: one that is late says nothing of the next."""
+"""Fewest steps to compute it from: one that is late says nothing about the next."""
 _OWN_TIME = ("forward_time", "step_time")
 """Metrics that distinguish a slow rank from a waiting one, best first: under DDP all ranks have the same step time."""
 
 _POINTS = ("step", "epoch")
-"""Metrics that show where in the training a rank is."""
+"""Metrics that show how far a rank's training is."""
 
 _MOST_POINTS = 64
-"""Ranks of a host that are reported: the size of a message is limited."""
+"""Most ranks of a host that are reported: the size of a message is limited."""
 
 
 class Signs:
@@ -34,20 +34,20 @@ class Signs:
         self._last = dict.fromkeys(ranks, now)
         self._place: dict[int, tuple[object, ...]] = {}
         self._stepped: dict[int, float] = {}
-        """Rank → when it has come to its present place."""
+        """Rank → when it reached its current step."""
         self._times: dict[int, list[tuple[float, float]]] = {rank: [] for rank in self._last}
         self._first: dict[str, dict[str, float]] = {name: {} for name in _POINTS}
 
     def alive(self, rank: int, now: float) -> None:
-        """A rank has logged or stepped."""
+        """Note that a rank has logged or stepped."""
         self._last[rank] = now
 
     def steps(self, rank: int, records: Sequence[Metrics], now: float) -> None:
-        """A rank has made steps: its new metrics."""
+        """Process a rank's new metrics."""
         self.alive(rank, now)
         for record in records:
             place = tuple(record.get(name) for name in _POINTS)
-            # A bar that is drawn again, as by tqdm's monitor, is at its old step.
+            # A bar that is redrawn, as by tqdm's monitor, repeats its old step.
             if place != self._place.get(rank) or place == (None, None):
                 self._place[rank], self._stepped[rank] = place, now
         found = [next((time for name in _OWN_TIME if (time := _time(r.get(name))) is not None), None) for r in records]
@@ -56,7 +56,7 @@ class Signs:
         self._times[rank] = times[-min(max(recent, _REPEATED), 500) :]
 
     def begins(self, rank: int, record: Metrics) -> None:
-        """A rank has written its first metrics: where in the training it is."""
+        """Process a rank's first metrics, which show at which point its training begins."""
         for name in _POINTS:
             value = record.get(name)
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1e12:
@@ -94,18 +94,18 @@ UNGROUPED_AFTER = 20.0
 _EVERY = (1.0, 10.0)
 """Seconds between two checks, in the first minute and later: reading a large process table takes time."""
 _HELPERS = ("multiprocessing.resource_tracker", "torch/_inductor/", "torch._inductor")
-"""Python programs that join no process group, however they are started."""
+"""Python programs that never join a process group, however they are started."""
 
 
 class ProcessGroupCheck:
-    """Emits `ungrouped` where ranks work and none of this host has joined a process group.
+    """Emits `ungrouped` if ranks work and none on this host has joined a process group.
 
-    At the end it says where that is unknown: for ranks that are not instrumented, for ranks of one MPI world that have
-    loaded MPI, by which they may work together, and for ranks that start further Python programs, as
-    `accelerate launch` and `torch.multiprocessing.spawn` do, which may join in their place.
+    At the end it reports if that is unknown: for ranks that are not instrumented, for ranks of one MPI world that have
+    loaded MPI, through which they may work together, and for ranks that start further Python programs, as
+    `accelerate launch` and `torch.multiprocessing.spawn` do, which may join instead.
 
     Args:
-        say: Takes an event.
+        say: Called with an event.
     """
 
     def __init__(self, host: HostPart, attempt: int, say: Callable[[Event], None]) -> None:
@@ -121,14 +121,14 @@ class ProcessGroupCheck:
         self._reported = False
 
     def join(self) -> None:
-        """A rank has joined a process group."""
+        """Note that a rank has joined a process group."""
         self._grouped = True
         if self._reported:
             self._reported = False
             self._say(Ungrouped(t=stamp(), e="ungrouped", attempt=self._attempt, over=True))
 
     def look(self, pids: Iterable[int], trains: bool, now: float) -> None:
-        """Check the ranks. `trains`: they have written metrics; `now` is monotonic seconds."""
+        """Check the ranks. `trains`: whether they have written metrics; `now` is monotonic seconds."""
         pids = list(pids)
         if self._grouped or self._reported or not self._known or not pids or now < self._next:
             return
@@ -140,7 +140,7 @@ class ProcessGroupCheck:
             self._tell()
 
     def end(self) -> None:
-        """The ranks have ended with exit code 0."""
+        """Note that the ranks have ended with exit code 0."""
         if not self._several or self._grouped or self._reported:
             return
         if self._known and self._began is not None:

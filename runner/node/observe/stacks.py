@@ -1,8 +1,8 @@
-"""Where each rank of this host is: asks their stack servers (stack_server.py) concurrently, two seconds each.
+"""Finds where each rank of this host is: asks their stack servers (stack_server.py) concurrently, two seconds each.
 
-A rank that stands still may wait for a process that it has started, as a DataLoader's worker: these are looked at too.
-A forked one still has the rank's signal handler and its file, so it prints its stack as the rank would; one that has
-started a program of its own is seen from outside only.
+A rank that makes no progress may wait for a process that it has started, such as a DataLoader worker: these are checked
+as well. A forked one has the rank's signal handler and file, so it prints its stack as the rank would; one that runs
+another program can only be examined from outside.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _LIMIT = 2.0
 _PAUSE = 0.4
 """Seconds between the two samples that distinguish a rank that makes progress from one that stands still."""
 _CHILDREN = 8
-"""Child processes that are looked at per rank."""
+"""Child processes that are examined per rank."""
 _TRACKER = "from multiprocessing.resource_tracker import"
-"""In the command of a process that Python starts for itself, which waits for as long as its parent lives."""
+"""Part of the command of a process that Python starts for itself, which waits as long as its parent lives."""
 
 
 def collect(folder: str) -> Dict[str, RankStacks]:
@@ -72,7 +72,7 @@ def _look(attempt: str, rank: Report) -> RankStacks:
     answer.update({"t": asked, "pid": rank["pid"] or 0, "silent": silent})
     answer.update(_at_step(attempt, rank, asked))
     if "threads" in answer or answer.get("text"):
-        # One that answers late may hold the interpreter's lock, or be slow on a machine with too much to do.
+        # A rank that answers late may hold the interpreter's lock, or run on an overloaded machine.
         time.sleep(_PAUSE)
         later = _ask(attempt, rank) if "threads" in answer else _signal(_printed(attempt, rank), rank)
         answer["moved"] = _moved(answer, later)
@@ -91,7 +91,7 @@ def _silent(attempt: str, rank: Report) -> float:
 
 
 def _at_step(attempt: str, rank: Report, now: float) -> RankStacks:
-    """The newest step of a rank, and since when it is there; empty if it has shown none."""
+    """A rank's newest step, and since when it is there; empty if it has shown none."""
     path = os.path.join(attempt, "rank-%d.metrics.jsonl" % rank["rank"])
     marks = [(record.get("t"), record["step"]) for record in ends(path) if "step" in record]
     since = None
@@ -106,13 +106,13 @@ def _at_step(attempt: str, rank: Report, now: float) -> RankStacks:
 
 
 def _where(answer: RankStacks) -> List[Any]:
-    """The functions of the main thread's stack, without lines: a waiting loop may change its line."""
+    """The functions of the main thread's stack, without line numbers: a waiting loop may change its line."""
     frames = [frame for thread in answer["threads"] if thread["main"] for frame in thread["frames"]]
     return [(frame["file"], frame["function"]) for frame in frames]
 
 
 def _moved(first: RankStacks, later: RankStacks) -> bool:
-    """Whether two looks at a rank differ; False where the second shows no stack, as of a rank that has ended."""
+    """Whether two samples of a rank differ; False if the second has no stack, as of a rank that has ended."""
     if "threads" in first and "threads" in later:
         return (_where(later), _entered(later)) != (_where(first), _entered(first))
     one, other = _innermost_first(first), _innermost_first(later)
@@ -121,7 +121,7 @@ def _moved(first: RankStacks, later: RankStacks) -> bool:
 
 
 def _innermost_first(answer: RankStacks) -> List[Any]:
-    """The functions of the main thread's stack. In what faulthandler prints, that thread is the last."""
+    """The functions of the main thread's stack. faulthandler prints that thread last."""
     if "threads" in answer:
         return _where(answer)[::-1]
     return re.findall(
@@ -168,7 +168,7 @@ def _ask(attempt: str, rank: Report) -> RankStacks:
 
 
 def _printed(attempt: str, rank: Report) -> str:
-    """The file into which faulthandler prints a rank's stacks."""
+    """The file to which faulthandler prints a rank's stacks."""
     return os.path.join(attempt, "rank-%d.stacks" % rank["rank"])
 
 
@@ -178,7 +178,7 @@ def _query_stack_server(address: str) -> RankStacks:
     with sockets.connect(address, _LIMIT) as visitor:
         while len(data) < (4 << 20):
             left = deadline - time.monotonic()
-            if left <= 0:  # a script that listens there may say a byte at a time
+            if left <= 0:  # a script that listens there may send one byte at a time
                 raise socket.timeout
             visitor.settimeout(left)
             part = visitor.recv(65536)
@@ -190,21 +190,21 @@ def _query_stack_server(address: str) -> RankStacks:
         _where(answer)
         _entered(answer)
     except (TypeError, KeyError, AttributeError, RecursionError):
-        # Any script can listen and report that address as a rank's: a bad answer affects this rank alone.
+        # Any script can listen and report its address as a rank's: a bad answer affects this rank only.
         raise ValueError("not an answer of a rank") from None
     return answer
 
 
 def _signal(path: str, rank: Report) -> RankStacks:
-    """Have faulthandler print the stacks into the rank's file for them, if it still listens, and read them there."""
+    """Have faulthandler print the stacks to the rank's file, if its handler is still installed, and read them."""
     number, pid = rank["signal"], rank["pid"]
-    if not number or not pid or number < signal.SIGRTMIN:  # the job may name any process, and a signal that ends it
-        return {"note": "this rank is not instrumented and cannot be asked"}
+    if not number or not pid or number < signal.SIGRTMIN:  # the job may report any process, and a deadly signal
+        return {"note": "this rank is not instrumented"}
     if not catches(pid, number):
         process = read(pid)
         if process is None or process.dead:
             return {"note": "the process has ended", "state": "ended"}
-        why = "its program is ending, or has taken the signal that would print its stack"
+        why = "its program is ending, or handles the signal that prints stacks"
         return {"note": f"the rank does not answer: {why}"}
     try:
         before = os.stat(path).st_size
@@ -217,12 +217,14 @@ def _signal(path: str, rank: Report) -> RankStacks:
         if process is not None and process.state == "D":
             return {"note": "the rank is inside the kernel, waiting for a disk or a file server", "state": "kernel"}
         return {"note": "the rank answers neither its socket nor a signal: it may be stopped, or in the kernel"}
-    note = "the rank did not answer, as if native code held the interpreter's lock; this was printed by a signal"
+    note = (
+        "the rank did not answer, perhaps since native code holds the interpreter's lock; this was printed by a signal"
+    )
     return {"text": text, "note": note}
 
 
 def _may_wait_for_children(answer: RankStacks) -> bool:
-    """Whether a rank stands still elsewhere than in a collective, where it waits for other ranks."""
+    """Whether a rank is stuck, but not in a collective, where it waits for other ranks."""
     inside = any("torch/distributed" in str(frame) for frame in _innermost_first(answer))
     return "state" not in answer and not answer.get("moved") and not inside
 
@@ -239,7 +241,7 @@ def _add_children(attempt: str, rank: Report, answer: RankStacks, processes: Dic
 
 
 def _look_at_child(path: str, number: Optional[int], pid: int, words: str, deadline: float) -> ChildStack:
-    """What the kernel says of a child, and of a forked one its stack."""
+    """The kernel's state of a child, and its stack if it was forked."""
     process = read(pid)
     waits_in = read_text("/proc/%d/wchan" % pid)
     states = {"R": "running", "D": "in the kernel, waiting for a device", "T": "stopped", "t": "stopped"}
@@ -260,7 +262,7 @@ def _look_at_child(path: str, number: Optional[int], pid: int, words: str, deadl
 
 
 def _writes_to(pid: int, path: str) -> bool:
-    """Whether a process still has the file for its rank's stacks open: it was forked, and runs no other program."""
+    """Whether a process still has the rank's stack file open: it was forked and runs no other program."""
     try:
         folder = "/proc/%d/fd" % pid
         return any(os.readlink(os.path.join(folder, fd)) == os.path.realpath(path) for fd in os.listdir(folder))
@@ -269,7 +271,7 @@ def _writes_to(pid: int, path: str) -> bool:
 
 
 def _grown(path: str, before: int) -> str:
-    """What is appended to a file until it stops growing or two seconds have passed."""
+    """Return what is appended to a file until it stops growing or two seconds have passed."""
     deadline = time.monotonic() + _LIMIT
     size = before
     while time.monotonic() < deadline:

@@ -1,1 +1,1 @@
-"""What a host has: everything that a launch depends on, asked once, each answer in its own time limit."""
+"""What a host has: everything that a launch depends on, read once, each part within its own time limit."""

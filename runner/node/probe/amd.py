@@ -1,4 +1,4 @@
-"""AMD's GPUs as rocm-smi or amd-smi report them in JSON, parsed leniently: keys differ between their releases."""
+"""AMD GPUs as reported by rocm-smi or amd-smi in JSON, parsed leniently: keys differ between releases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "KIB": 1 << 10, "
 
 
 def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
-    """Return AMD's GPUs as the probe's `gpus`; empty where neither program is there, or one that answers."""
+    """Return AMD's GPUs as the probe's `gpus`; empty if neither program exists or answers."""
     rocm, amd = (shutil.which(name) or shutil.which(name, path="/opt/rocm/bin") for name in ("rocm-smi", "amd-smi"))
     gpus: List[Gpu] = []
     if amd:
@@ -37,7 +37,7 @@ def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
     if not gpus and os.path.exists("/dev/kfd"):
         said = " and ".join(os.path.basename(program) for program in (amd, rocm) if program)
         found = "%s named none" % said if said else "neither amd-smi nor rocm-smi is in PATH"
-        problems.append("there is an AMD device, but %s: its GPUs cannot be seen" % found)
+        problems.append("AMD device found, but %s: its GPUs are not visible" % found)
     return gpus
 
 
@@ -113,7 +113,7 @@ def parse_amd_smi(static: Any, metric: Any, problems: List[str]) -> List[Gpu]:
 def _name_unknown(index: int, name: str, total: Optional[int], used: Optional[int], problems: List[str]) -> None:
     """Report a card that does not show its memory, or how much of it is used."""
     if not total or used is None:
-        what = "what is used of its memory" if total else "its memory"
+        what = "its used memory" if total else "its memory"
         problems.append("GPU %d (%s) does not report %s" % (index, name, what))
 
 
@@ -124,8 +124,8 @@ def _generation(name: str) -> str:
 def _json(argv: List[str], limit: float) -> Any:
     try:
         answer = ask(argv, limit)
-        begin = re.search(r"^[\[{]", answer.out, re.MULTILINE)  # behind warnings: a device in a low-power state
-        # They end with an error where one value of many is not known, and warn before and behind.
+        begin = re.search(r"^[\[{]", answer.out, re.MULTILINE)  # after warnings, as for a device in a low-power state
+        # They exit with an error if a single value is unknown, and print warnings before and after.
         return json.JSONDecoder().raw_decode(answer.out, begin.start())[0] if begin else None
     except (OSError, ValueError, RecursionError):
         return None
@@ -158,7 +158,7 @@ def _text(value: Any) -> str:
 
 
 def _bytes(field: Any, unit: str = "") -> Optional[int]:
-    """Read `{"value": 196592, "unit": "MB"}`, `"196592 MB"`, or a number of `unit`; None for any other text."""
+    """Read `{"value": 196592, "unit": "MB"}`, `"196592 MB"`, or a number in `unit`; None for any other text."""
     text, _, given = _text(_value(field)).partition(" ")
     given = _text(field.get("unit")) if isinstance(field, dict) else given
     size, factor = number(text), _UNITS.get((given or unit).strip().upper())

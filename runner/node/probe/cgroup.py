@@ -1,4 +1,4 @@
-"""What the control groups of this process leave it: CPU time and memory, version 1 and 2."""
+"""CPU time and memory that the control groups of this process allow it, version 1 and 2."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _NO_LIMIT = 1 << 60  # version 1 says "no limit" with a number close to 2**63
 
 
 def cpu_quota(proc: str = "/proc") -> Optional[float]:
-    """Return how many cores' worth of CPU time the groups allow, None: no limit.
+    """Return how many cores' worth of CPU time the groups allow, None if there is no limit.
 
-    A group's limit binds its children, so that the smallest on the way to the root counts. Sources:
+    A group's limit binds its children, so the smallest on the way to the root applies. Sources:
     Documentation/admin-guide/cgroup-v2.rst (cpu.max), Documentation/scheduler/sched-bwc.rst (cpu.cfs_quota_us).
     """
     return _smallest(proc, "cpu", _cpu_max, _cfs_quota)
 
 
 def memory_limit(proc: str = "/proc") -> Optional[int]:
-    """Return the bytes of memory that the groups allow, None: no limit."""
+    """Return the bytes of memory that the groups allow, None if there is no limit."""
     limit = _smallest(proc, "memory", _memory("memory.max"), _memory("memory.limit_in_bytes"))
     return None if limit is None else int(limit)
 
 
 def oom_kills(proc: str = "/proc") -> Optional[int]:
-    """Return how many processes of this process's own group were killed for memory, None where that is not counted.
+    """Return how many processes of this process's own group were killed for memory, None if that is not counted.
 
-    Version 2 counts the groups below it as well (memory.events), version 1 does not (memory.oom_control).
+    Version 2 includes the groups below it (memory.events), version 1 does not (memory.oom_control).
     """
     for is_unified, folder in folders(proc, "memory"):
         for line in read_text(
@@ -50,7 +50,7 @@ def _smallest(proc: str, controller: str, unified: _Read, legacy: _Read) -> Opti
 
 
 def folders(proc: str, controller: str) -> Iterator[Tuple[bool, str]]:
-    """Give (is version 2, folder) of every group that binds this process, from its own up to the mounted root."""
+    """Yield (is version 2, folder) of every group that binds this process, from its own up to the mounted root."""
     mounts = _mounts(proc, controller)
     for line in read_text(os.path.join(proc, "self", "cgroup")).splitlines():
         number, _, rest = line.partition(":")
@@ -60,7 +60,7 @@ def folders(proc: str, controller: str) -> Iterator[Tuple[bool, str]]:
             continue
         for unified_mount, root, point in mounts:
             if unified_mount == is_unified:
-                # In a container the mount shows a part of the tree only, or (namespaces) paths relative to it.
+                # In a container the mount shows only a part of the tree, or (namespaces) paths relative to it.
                 inner = os.path.relpath(path, root) if path.startswith(root) else "."
                 folder = os.path.normpath(os.path.join(point, inner))
                 while folder.startswith(point):
@@ -83,7 +83,7 @@ def _mounts(proc: str, controller: str) -> List[Tuple[bool, str, str]]:
 
 
 def unescape(path: str) -> str:
-    """A path of mountinfo or mounts, where blanks are written in octal digits."""
+    """Decode a path of mountinfo or mounts, in which spaces are written as octal escapes."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 

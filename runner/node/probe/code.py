@@ -1,4 +1,4 @@
-"""Fingerprints of the job's own code on this host, so that different versions on hosts are found before the start."""
+"""Fingerprints of the job's own code on this host, to find differences between hosts before the start."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 _MOST_FILES = 1000
 _MOST_BYTES = 16 << 20
 _SECONDS = 1.0
-"""Limits for reading a folder; one beyond them is not compared."""
+"""Limits for reading a folder; a folder that exceeds them is not compared."""
 _GIT_SECONDS = 3.0
-# Reads only, and starts no program of the repository's choice: no lock is taken, nothing fetched, no submodule entered.
+# Read-only, and starts no program of the repository's choice: takes no lock, fetches nothing, enters no submodule.
 _GIT = (
     *("env", "GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1", "GIT_OPTIONAL_LOCKS=0", "git"),
     *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"),
@@ -41,12 +41,12 @@ class _TooMuch(Exception):
 def facts(
     workdir: str, script: Optional[str], module: str, command: Sequence[str] = (), git: bool = True
 ) -> Optional[Code]:
-    """Return the probe's `code`, None where the job has no file to compare.
+    """Return the probe's `code`, None if the job has no file to compare.
 
     Args:
-        script: Relative to `workdir`, or absolute.
-        module: Its name; compared where it lies in `workdir`.
-        command: Words; the first that names a text file is as a script.
+        script: Path relative to `workdir`, or absolute.
+        module: Its name; compared if it is in `workdir`.
+        command: Words; the first that names a text file is treated as a script.
         git: Also ask git, which may take seconds.
     """
     script = script or _named(workdir, command)
@@ -59,7 +59,7 @@ def facts(
     else:
         return None
     text = _read(path, _MOST_BYTES)
-    # Files beside a script in the home folder may belong to anything.
+    # Files next to a script in the home folder may belong to anything.
     at_home = os.path.realpath(folder) == os.path.realpath(os.path.expanduser("~"))
     digest, files = (None, 0) if at_home else _python_files(folder)
     if text is None and not files:
@@ -82,7 +82,7 @@ def _path(workdir: str, name: str) -> str:
 
 
 def _named(workdir: str, command: Sequence[str]) -> Optional[str]:
-    """Return the first word that names a text file; not a program that is searched for, or one of the system."""
+    """Return the first word that names a text file; not a program found through PATH or installed by the system."""
     for at, word in enumerate(command[:100]):
         if at or ("/" in word and not os.path.isabs(word)):
             text = _read(_path(workdir, word), _MOST_BYTES)
@@ -92,7 +92,7 @@ def _named(workdir: str, command: Sequence[str]) -> Optional[str]:
 
 
 def _python_files(folder: str) -> Tuple[Optional[str], int]:
-    """Return the SHA-256 of all names and contents below a folder, and their number; None: too many to read."""
+    """Return the SHA-256 of all names and contents below a folder, and their number; None if there are too many."""
     whole = hashlib.sha256()
     files = size = 0
     try:
@@ -110,7 +110,7 @@ def _python_files(folder: str) -> Tuple[Optional[str], int]:
 
 
 def _walk(folder: str) -> Iterator[str]:
-    """Give the Python files below a folder in an order that is the same everywhere; raises _TooMuch."""
+    """Yield the Python files below a folder in an order that is the same everywhere; raises _TooMuch."""
     deadline = time.monotonic() + _SECONDS
     entries = 0
     for path, folders, names in os.walk(folder):
@@ -130,7 +130,7 @@ def _walk(folder: str) -> Iterator[str]:
 
 
 def _read(path: str, most: int) -> Optional[bytes]:
-    """Return a regular file, None where it cannot be read or is larger."""
+    """Return the content of a regular file, None if it cannot be read or is larger than `most` bytes."""
     try:
         if not os.path.isfile(path):
             return None
@@ -145,14 +145,14 @@ def state(workdir: str, script: Optional[str]) -> CodeState:
     """Return what is checked out in the job's folder, and how its files differ from that.
 
     Args:
-        script: Relative to `workdir`, or absolute; its folder counts where `workdir` is in no repository.
+        script: Path relative to `workdir`, or absolute; its folder is used if `workdir` is not in a repository.
     """
     folder = os.path.realpath(os.path.join(os.path.expanduser("~"), os.path.expanduser(workdir)))
     home = os.path.realpath(os.path.expanduser("~"))
     if script and (folder == home or not _is_in_repository(folder)):
         folder = os.path.dirname(os.path.realpath(os.path.join(folder, os.path.expanduser(script))))
     found: CodeState = {"folder": folder, "head": None, "diff": "", "cut": False, "untracked": []}
-    # The differences of a whole home are nobody's business.
+    # Changes anywhere in a home folder are private.
     git = _git(folder) if folder != home and os.path.isdir(folder) else None
     if git is None:
         return found
@@ -181,13 +181,13 @@ def _is_in_repository(folder: str) -> bool:
 
 
 def _without_filters(folder: str) -> Iterator[str]:
-    """Give git's options against filters of the repository's own configuration; the user's, such as LFS, still run.
+    """Yield git options that disable filters of the repository's own configuration; the user's, such as LFS, still run.
 
-    Raises OSError where one cannot be switched off.
+    Raises OSError if one cannot be disabled.
     """
     words = ["config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\."]
     parts = ask([*_GIT, *words], _GIT_SECONDS, folder)
-    if parts.code == 129:  # before git 2.26, which does not say who has set a filter: all of them
+    if parts.code == 129:  # before git 2.26, which does not tell who set a filter: disable all
         parts = ask([*_GIT, "config", "--name-only", "-z", "--get-regexp", r"^filter\."], _GIT_SECONDS, folder)
         pairs = [("local", name) for name in parts.out.split("\0")]
     else:

@@ -1,4 +1,4 @@
-"""Processors: how many there are, and how many of them this login can really use."""
+"""Processors: how many there are, and how many of them this login can actually use."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def facts(proc: str = "/proc", sys: str = "/sys") -> Cpu:
 
 
 def available(cores: Mapping[int, FrozenSet[int]], affinity: Set[int], physical: int, quota: Optional[float]) -> int:
-    """Return how many physical cores this login can keep busy: at least 1.
+    """Return how many physical cores this login can keep busy, at least 1.
 
     Two hardware threads of one core count once, and a CPU whose core is unknown counts as one; a quota is rounded
-    down, since a process that gets half a core holds up all others.
+    down, since a process that gets half a core slows down all others.
     """
     reachable = len({cores.get(cpu, frozenset([cpu])) for cpu in affinity})
     reachable = min(reachable, physical)
@@ -47,7 +47,7 @@ def available(cores: Mapping[int, FrozenSet[int]], affinity: Set[int], physical:
 def core_of_cpu(cpuinfo: str, sys: str = "/sys") -> Dict[int, FrozenSet[int]]:
     """Map every online logical CPU to its core, named by the set of CPUs that share it.
 
-    From /sys where it is there; else from /proc/cpuinfo, where virtual machines and ARM may lack the core ids.
+    Read from /sys if available; otherwise from /proc/cpuinfo, where virtual machines and ARM may lack the core ids.
     """
     base = os.path.join(sys, "devices/system/cpu")
     found: Dict[int, FrozenSet[int]] = {}
@@ -61,7 +61,7 @@ def core_of_cpu(cpuinfo: str, sys: str = "/sys") -> Dict[int, FrozenSet[int]]:
 
 
 def cpu_list(text: str) -> Set[int]:
-    """Read the kernel's list notation: `0-3,8` is {0, 1, 2, 3, 8}."""
+    """Parse the kernel's list notation: `0-3,8` is {0, 1, 2, 3, 8}."""
     found: Set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -110,7 +110,7 @@ def _sysctl(name: str) -> str:
 def _affinity() -> Set[int]:
     try:
         return os.sched_getaffinity(0)
-    except (AttributeError, OSError):  # macOS has none
+    except (AttributeError, OSError):  # not available on macOS
         return set()
 
 

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as nvidia-smi reports them, parsed leniently: its output differs between driver generations."""
+"""NVIDIA GPUs as reported by nvidia-smi, parsed leniently: its output differs between driver generations."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from ...protocol.facts import Gpu
 
 FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "utilization.gpu", "driver_version")
-"""Known to every driver since 2013; what came later is asked for only where it is understood."""
+"""Fields that every driver since 2013 knows; later ones are only requested if they are supported."""
 _LATER = ("compute_cap", "mig.mode.current")
-"""The first came with 470, the second with 450."""
+"""The first was added in driver 470, the second in 450."""
 
 _APP_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
 # GPU 0: NVIDIA A100 (UUID: GPU-5…), and below it   MIG 3g.40gb     Device  0: (UUID: MIG-a…)
 _CARD = re.compile(r"GPU \d{1,4}:.{0,200}\(UUID: (\S{1,80})\)")
 _SLICE = re.compile(r"\s{1,8}MIG (\S{1,40})\s{1,20}Device\s{1,8}\d{1,4}: \(UUID: (\S{1,100})\)")
-# 9.0; a version of a driver has more digits.
+# 9.0; a driver's version has more digits.
 _CAPABILITY = re.compile(r"\d{1,2}\.\d|\[?N/A\]?|\[.{1,40}\]")
 _MODES = ("Enabled", "Disabled")
 _MODES_KNOWN = (*_MODES, "[N/A]", "N/A", "[Not Supported]")
-# How a missing number is written.
+# How missing numbers are written.
 _NO_NUMBER = ("[", "ERR!", "N/A", "Unknown")
-# Messages of healthy machines: none of them is a problem.
+# Messages of healthy machines, which are not problems.
 _QUIET = ("no running processes found", "no running compute processes found", "no devices were found")
 
 
@@ -37,13 +37,13 @@ def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
     """Return the probe's `gpus`; sentences about what is wrong with them are added to `problems`.
 
     Args:
-        problems: Takes the sentences.
+        problems: Receives the sentences.
         limit: Seconds after which nvidia-smi counts as hung and is killed.
     """
     program = find_smi()
     if program is None:
         if has_device():
-            problems.append("there is an NVIDIA device but no nvidia-smi in PATH: the GPUs cannot be seen")
+            problems.append("NVIDIA device found, but nvidia-smi is not in PATH: its GPUs are not visible")
         return []
     queries = {
         "gpus": "--query-gpu=" + ",".join((*FIELDS, *_LATER)),
@@ -59,7 +59,7 @@ def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
         return []
     text = answer.out + answer.err
     if not text.strip() and (answer.code or has_device()):
-        problems.append(f"nvidia-smi prints nothing (exit code {answer.code}): the GPUs cannot be seen")
+        problems.append(f"nvidia-smi prints nothing (exit code {answer.code}): the GPUs are not visible")
     gpus = parse_gpus(text, problems)
     if gpus and (apps is None or apps.code is None):
         problems.append(_no_answer(program, apps, limit) + ": who uses the GPUs is unknown")
@@ -68,9 +68,9 @@ def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
     rows = [row for row in _rows(text) if len(row) >= len(FIELDS)]
     cut = {row[1] for row in rows if len(row) > len(FIELDS) and row[-1] == "Enabled"}
     unlisted = listed is None or listed.code is None
-    # A driver that knows compute_cap and not the mode of MIG has no MIG.
+    # A driver that knows compute_cap but not the MIG mode has no MIG.
     if unlisted and gpus and any(len(row) != len(FIELDS) + 1 and row[-1] not in _MODES_KNOWN for row in rows):
-        problems.append(_no_answer(program, listed, limit) + ": whether MIG has cut a GPU into slices is unknown")
+        problems.append(_no_answer(program, listed, limit) + ": MIG slices are unknown")
     return without_slices(listed.out if listed else "", gpus, problems, cut, listed=not unlisted)
 
 
@@ -92,20 +92,20 @@ def parse_gpus(text: str, problems: List[str]) -> List[Gpu]:
         if len(row) > len(FIELDS) + 1 and (row[-1] in _MODES or all(map(_CAPABILITY.fullmatch, row[-2:]))):
             row.pop()  # of MIG
         if len(row) > len(FIELDS):
-            # A name may hold commas: what stands behind it is counted from the end.
+            # A name may contain commas: the fields after it are counted from the end.
             behind = len(FIELDS) - 3 + bool(_CAPABILITY.fullmatch(row[-1]))
             row[2:-behind] = [", ".join(row[2:-behind])]
         if len(row) < len(FIELDS) or not row[0].isdigit():
             complain(row, problems)
             continue
         if row[2].startswith("["):
-            problems.append(f"GPU {row[0]} does not answer, and is left out: nvidia-smi says {row[2]}")
+            problems.append(f"GPU {row[0]} does not answer, and is skipped: nvidia-smi says {row[2]}")
             continue
         total, used = megabytes(row[3]), megabytes(row[4])
         if not total:
             problems.append(f"GPU {row[0]} ({row[2]}) does not report its memory: nvidia-smi says {row[3]}")
         elif used is None:
-            what = f"what is used of its memory: nvidia-smi says {row[4]}; only its processes tell whether it is free"
+            what = f"its used memory: nvidia-smi says {row[4]}; only processes show whether it is free"
             problems.append(f"GPU {row[0]} ({row[2]}) does not report {what}")
         gpus.append(
             {
@@ -124,7 +124,7 @@ def parse_gpus(text: str, problems: List[str]) -> List[Gpu]:
 
 
 def parse_apps(text: str, gpus: List[Gpu], problems: List[str]) -> None:
-    """Read the answer to --query-compute-apps into the `processes` of the GPUs they run on."""
+    """Parse the answer to --query-compute-apps into the `processes` of the GPUs they run on."""
     by_uuid = {gpu["uuid"]: gpu for gpu in gpus}
     for row in _rows(text):
         if len(row) < 3 or not row[1].isdigit():
@@ -134,7 +134,7 @@ def parse_apps(text: str, gpus: List[Gpu], problems: List[str]) -> None:
         if gpu is None:  # a MIG slice has a uuid of its own
             problems.append(f"process {row[1]} computes on {row[0]}, which is not a listed GPU")
             continue
-        # The name comes last, as it may hold commas.
+        # The name comes last, as it may contain commas.
         path = ",".join(row[3:])
         gpu["processes"].append(
             {
@@ -149,13 +149,13 @@ def parse_apps(text: str, gpus: List[Gpu], problems: List[str]) -> None:
 def without_slices(
     text: str, gpus: List[Gpu], problems: List[str], cut: Container[str] = (), *, listed: bool = True
 ) -> List[Gpu]:
-    """Return the GPUs that are whole, by the answer to -L; those that MIG has cut are named in `problems`.
+    """Return the GPUs that are whole, according to -L; those split by MIG are named in `problems`.
 
-    A run gives each rank a whole GPU, and NCCL connects no slices: a slice is for the user to choose.
+    A run gives each rank a whole GPU, and NCCL does not connect slices: choosing a slice is left to the user.
 
     Args:
         cut: Uuids of the GPUs in MIG mode, whether or not they have slices.
-        listed: Whether -L has answered.
+        listed: Whether -L succeeded.
     """
     slices: Dict[str, List[str]] = {}
     uuid = ""
@@ -167,17 +167,17 @@ def without_slices(
     for gpu in gpus:
         if found := slices.get(gpu["uuid"]):
             problems.append(
-                "GPU %d (%s) is cut into MIG slices, which a run does not use automatically: %s; one process trains on "
+                "GPU %d (%s) has MIG slices, which runs do not use automatically: %s; one process trains on "
                 "one with job.wrap: [env, CUDA_VISIBLE_DEVICES=MIG-…]"
                 % (gpu["index"], gpu["name"], ", ".join(found[:16]))
             )
         elif gpu["uuid"] in cut and not listed:
             problems.append(
-                "GPU %d (%s) is in MIG mode, which a run does not use automatically" % (gpu["index"], gpu["name"])
+                "GPU %d (%s) is in MIG mode, which runs do not use automatically" % (gpu["index"], gpu["name"])
             )
         elif gpu["uuid"] in cut:
             problems.append(
-                "GPU %d (%s) is in MIG mode and lists no slice, so nothing can compute on it: create one, or end "
+                "GPU %d (%s) is in MIG mode without slices, so nothing can compute on it: create one, or end "
                 "the mode: nvidia-smi -i %d -mig 0 (as root)" % (gpu["index"], gpu["name"], gpu["index"])
             )
     return [gpu for gpu in gpus if gpu["uuid"] not in slices and gpu["uuid"] not in cut]
@@ -193,7 +193,7 @@ def number(text: str) -> Optional[float]:
 
 
 def megabytes(text: str) -> Optional[int]:
-    """Read MiB as bytes, None as `number` does."""
+    """Convert MiB to bytes; None as in `number`."""
     value = number(text)
     return None if value is None else int(value * (1 << 20))
 
@@ -209,7 +209,7 @@ def _ask(program: str, query: str, limit: float) -> Optional[Answer]:
 def _no_answer(program: str, answer: Optional[Answer], limit: float) -> str:
     if answer is None:
         return f"{program} cannot be started"
-    return f"nvidia-smi gave no answer in {limit:g} s and was killed"
+    return f"nvidia-smi did not answer in {limit:g} s and was killed"
 
 
 def _rows(text: str) -> List[List[str]]:
@@ -217,7 +217,7 @@ def _rows(text: str) -> List[List[str]]:
 
 
 def complain(row: Sequence[str], problems: List[str]) -> None:
-    """Note a line of nvidia-smi that answers nothing, unless a healthy machine prints it."""
+    """Note a line of nvidia-smi that contains no answer, unless a healthy machine prints it."""
     line = ", ".join(row)
     if not line.lower().startswith(_QUIET):
         problem = f"nvidia-smi says: {line[:200]}"

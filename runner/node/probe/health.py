@@ -1,6 +1,6 @@
-"""What a run needs of this host besides what the probe reports: limits, room, clocks, the login's variables.
+"""Conditions of this host that a run needs beyond the probe: limits, disk space, clocks, the login's variables.
 
-The health of NVIDIA GPUs is from `nvidia-smi -q -x`: needs no root, and every driver generation has it.
+The health of NVIDIA GPUs comes from `nvidia-smi -q -x`, which needs no root and works with every driver generation.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _VARIABLES = re.compile(r"(NCCL|GLOO|TORCH|OMP|MKL|CUDA|UCX|TP|FI|OMPI_MCA)_\w+|MASTER_(ADDR|PORT)|LD_PRELOAD")
 _PATIENCE = 5.0
-"""Seconds for one file system: a dead NFS server answers never."""
+"""Seconds for one file system: a dead NFS server never answers."""
 
 
 def inspect(folders: Sequence[str], gpus: bool) -> Inspected:
-    """Measure this host; nothing here needs root, starts a process but nvidia-smi, or takes longer than 15 s."""
+    """Measure this host. Nothing here needs root, starts a process other than nvidia-smi, or takes longer than 15 s."""
     problems: List[str] = []
     paths = ["/dev/shm", *(os.path.abspath(os.path.expanduser(folder)) for folder in folders)]
     tasks = {path: (lambda path=path: _room(path)) for path in paths}
@@ -153,11 +153,11 @@ _FAULTS = {
     "sw_thermal_slowdown": "heat",
     "hw_power_brake_slowdown": "power supply",
 }
-"""End of an element's name → what it shows. Idle clocks and power caps are not faults."""
+"""Suffix of an element's name → what it shows. Idle clocks and power caps are not faults."""
 
 
 def health(problems: List[str], limit: float = 10.0) -> List[GpuHealth]:
-    """Ask the driver; what cannot be asked is added to `problems`."""
+    """Query the driver; what cannot be queried is added to `problems`."""
     program = find_smi()
     if program is None:
         return []
@@ -167,13 +167,13 @@ def health(problems: List[str], limit: float = 10.0) -> List[GpuHealth]:
         problems.append(f"{program} cannot be started: {error}")
         return []
     if answer.code is None:
-        problems.append(f"nvidia-smi gave no answer in {limit:g} s and was killed: a GPU or its driver hangs")
+        problems.append(f"nvidia-smi did not answer in {limit:g} s and was killed: a GPU or its driver hangs")
         return []
     return read_health(answer.out, problems)
 
 
 def read_health(text: str, problems: List[str]) -> List[GpuHealth]:
-    """Read the XML. A GPU that fell off the bus is missing in it, or says `GPU is lost`, which becomes a problem."""
+    """Parse the XML. A GPU that fell off the bus is missing in it, or shows `GPU is lost`, which becomes a problem."""
     for line in re.findall(r"^.*(?:GPU is lost|Unable to determine the device handle).*$", text, re.MULTILINE | re.I):
         problems.append(f"nvidia-smi says: {line.strip()[:200]}")
     try:

@@ -35,7 +35,7 @@ class PythonLayout(NamedTuple):
 
 
 def layout(path: str) -> Optional[PythonLayout]:
-    """Return the layout of the interpreter at `path`, None where the files do not show all of it (a pyenv shim)."""
+    """Return the layout of the interpreter at `path`, None if the files do not show all of it (a pyenv shim)."""
     environment = os.path.dirname(os.path.dirname(os.path.abspath(path)))
     text = read_text(os.path.join(environment, "pyvenv.cfg"))
     pairs = (line.partition("=") for line in text.splitlines())
@@ -45,7 +45,7 @@ def layout(path: str) -> Optional[PythonLayout]:
         short = _short_version(prefix, os.path.realpath(path))
         version = _full_version(prefix, short)
         return PythonLayout(prefix, version, _site_folders(prefix, short, user=True)) if version else None
-    # virtualenv and uv say version_info where venv says version.
+    # virtualenv and uv write version_info, venv writes version.
     match = _FULL_VERSION.match(config.get("version", config.get("version_info", "")))
     if match is None:
         return None
@@ -66,7 +66,7 @@ class Torch(NamedTuple):
     cuda: Optional[str]
     nccl: Optional[str]
     mpi: Optional[bool]
-    """None: its libraries do not show it."""
+    """None if its libraries do not show it."""
 
 
 def torch_in(folders: Sequence[str]) -> Optional[Torch]:
@@ -85,7 +85,7 @@ def torch_in(folders: Sequence[str]) -> Optional[Torch]:
 
 
 def _short_version(prefix: str, path: str) -> str:
-    """Return `3.11` by the program's name, else by the only standard library under its prefix."""
+    """Return `3.11` from the program's name, or else from the only standard library under its prefix."""
     named = re.fullmatch(r"python(3\.\d+)t?", os.path.basename(path))
     found = glob.glob(os.path.join(glob.escape(prefix), "lib*", "python3.*", "os.py"))
     libraries = {os.path.basename(os.path.dirname(name))[len("python") :] for name in found}
@@ -127,7 +127,7 @@ def _site_folders(prefix: str, short: str, user: bool) -> List[str]:
 
 
 def _pth(folder: str) -> List[str]:
-    """Return the folders that .pth files add; lines that are code are not run."""
+    """Return the folders that .pth files add; lines that are code are not executed."""
     found = []
     for name in sorted(glob.glob(os.path.join(glob.escape(folder), "*.pth"))):
         for line in read_text(name).splitlines():
@@ -155,11 +155,11 @@ def _nccl(folders: Sequence[str]) -> Optional[str]:
 _LOAD, _DYNAMIC = 1, 2
 _NEEDED, _STRINGS = 1, 5
 _MOST_BYTES = 1 << 20
-"""Bytes of a table; torch's have some ten thousand."""
+"""Largest table in bytes; torch's have some ten thousand."""
 
 
 def needed(path: str) -> Optional[List[str]]:
-    """Return their names, None where it is no 64-bit little-endian ELF file, or cannot be read."""
+    """Return their names, None if the file is not a 64-bit little-endian ELF file, or cannot be read."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             return _needed(file)
@@ -239,7 +239,7 @@ print(%r + json.dumps([sys.executable, sys.prefix, version, [p for p in path if 
 """
     % _MARK
 )
-# `$1`: the interpreter, empty: the first in PATH after the line. `$2`: the program above, the rest: its arguments.
+# `$1`: the interpreter; if empty, the first in PATH after the line. `$2`: the program above; the rest: its arguments.
 _AFTER_ACTIVATE = """
 disttui_status=$?
 disttui_python=$1
@@ -251,20 +251,20 @@ _ENVIRONMENTS = (".venv", "venv", "env")
 _CONDA = ("~/miniconda3", "~/anaconda3", "~/miniforge3", "~/mambaforge", "/opt/conda")
 _MOST = 64
 _VERSION_LIMIT = 5.0
-"""Seconds for a program to say its version: without it, nothing else of the probe is lost."""
+"""Seconds for a program to print its version; on a timeout nothing else of the probe is lost."""
 
 _FAILED = "activate ended with status "
 
 
 class Requirements(NamedTuple):
-    """What the job needs in its environment; empty: nothing to search for."""
+    """What the job needs in its environment; empty fields are not searched for."""
 
     module: str = ""
     programs: Tuple[str, ...] = ()
     package: str = ""
-    """The launcher's."""
+    """The launcher's package."""
     version_of: str = ""
-    """A program of the launcher, which says its version to `--version`."""
+    """A program of the launcher, which prints its version when called with `--version`."""
 
 
 class _Found(NamedTuple):
@@ -277,17 +277,17 @@ class _Found(NamedTuple):
 def software(
     python: str, activate: str, workdir: str, problems: List[str], wanted: Requirements, limit: float = 15.0
 ) -> Software:
-    """Return the probe's `interpreters`, the one that the profile means first, `activate_problem` and `needs`.
+    """Return the probe's `interpreters`, starting with the profile's, `activate_problem` and `needs`.
 
     Conda and venv environments are listed only if they have torch.
 
     Args:
-        python: The profile's interpreter; empty or `auto`: none is named.
+        python: The profile's interpreter; "" or `auto` names none.
         activate: The profile's shell line; `python` is then resolved in its environment.
         workdir: A folder to search for virtual environments, besides the home.
-        problems: Takes sentences about problems.
-        wanted: What to search for after `activate`, in the interpreter that the job will run in.
-        limit: Seconds for the shell line, and for each interpreter that has to be run.
+        problems: Receives sentences about problems.
+        wanted: What to search for after `activate`, in the interpreter that the job will use.
+        limit: Seconds for the shell line, and for each interpreter that must be run.
     """
     known = len(problems)
     python = "" if python == "auto" else os.path.expanduser(python)
@@ -347,7 +347,7 @@ def _version_of(program: str, limit: float, workdir: str) -> Optional[str]:
 
 
 def _candidates(workdir: str) -> Iterator[Tuple[str, Source]]:
-    """Give (path, source) of every program that may be a Python, each once."""
+    """Yield (path, source) of every program that may be a Python, each once."""
     seen: Set[str] = set()
     for path, source in _places(workdir):
         if path not in seen and os.access(path, os.X_OK):
@@ -364,7 +364,7 @@ def _places(workdir: str) -> Iterator[Tuple[str, Source]]:
     for folder in dict.fromkeys((workdir, os.path.expanduser("~"))):
         for name in _ENVIRONMENTS:
             yield os.path.join(folder, name, "bin", "python"), "venv"
-    # Folders of environments; those in them, and those of other projects in the home, are named but never chosen
+    # Folders of environments; those in them, and those of other projects in the home, are listed but never chosen
     for pattern in ("~/.virtualenvs", "~/venvs", "~/envs", "~/.pyenv/versions", "/opt"):
         for prefix in sorted(glob.glob(os.path.join(os.path.expanduser(pattern), "*"))):
             yield os.path.join(prefix, "bin", "python"), "elsewhere"
@@ -377,9 +377,9 @@ def _places(workdir: str) -> Iterator[Tuple[str, Source]]:
 
 
 def _look(path: str, source: Source, limit: float) -> Optional[_Found]:
-    """Return what is at `path`, None if it is not Python 3. Raises OSError when that cannot be determined.
+    """Return what is at `path`, None if it is not Python 3. Raises OSError if that cannot be determined.
 
-    The profile's is run: the files around a misspelt name describe an interpreter that is not there.
+    The profile's interpreter is run: the files around a misspelt name describe one that does not exist.
     """
     known = None if source == "profile" else layout(path)
     if known is not None:
@@ -391,7 +391,7 @@ def _look(path: str, source: Source, limit: float) -> Optional[_Found]:
         raise TimeoutError(f"no answer in {limit:g} s and was killed")
     found = _answered(answer, source)
     if found is None and source == "profile":
-        raise OSError(f"it is not Python 3 ({_last_line(answer)})")
+        raise OSError(f"not Python 3 ({_last_line(answer)})")
     return found
 
 
@@ -433,13 +433,13 @@ def _answered(answer: Answer, source: Source, package: str = "") -> Optional[_Fo
 
 
 def _version_line(said: str) -> Optional[str]:
-    """The line of a version; None where nothing is said."""
+    """The line with a version, None if nothing was printed."""
     return open_mpi.version_of(said)[:200] or None
 
 
 def _last_line(answer: Answer) -> str:
     lines = [line.strip() for line in answer.err.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "it says nothing"
+    return lines[-1][:200] if lines else "no output"
 
 
 def _described(found: List[_Found]) -> Iterator[Interpreter]:

@@ -1,4 +1,4 @@
-"""Real TCP connections between hosts: one side listens and proves who it is, the other dials all addresses at once."""
+"""Real TCP connections between hosts: one side listens and proves its identity, the other dials all its addresses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 NONCE = 16
 _PROOF = 32
 _CALLERS = 512
-"""Connections that are served at the same time: of 64 hosts by 4 addresses; strangers may take some of them."""
+"""Connections served at the same time: those of 64 hosts with 4 addresses; strangers may take some of them."""
 
 
 def open_ports(within: Sequence[int]) -> List[socket.socket]:
-    """Listen on all addresses: on the first free port of [first, last], if any, and at one of the kernel's."""
+    """Listen on all addresses, on the first free port of [first, last], if any, and on one chosen by the kernel."""
     first, last = within
     with contextlib.suppress(Problem):
         return [ports.reserve((first, last)).server, ports.listen(0)]
@@ -71,7 +71,7 @@ def prove(doors: Sequence[socket.socket], key: bytes, over: threading.Event, sec
 
 
 def dial(targets: Sequence[DialTarget], nonce: bytes, seconds: float) -> List[Dialled]:
-    """Connect to all targets concurrently, to each for `seconds` at most; the results in their order."""
+    """Connect to all targets concurrently, for at most `seconds` each; the results are in the same order."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(max_workers=128) as pool:
@@ -90,9 +90,9 @@ def _dial(target: DialTarget, nonce: bytes, seconds: float) -> Dialled:
             caller.sendall(nonce)
             while len(proof) < _PROOF and (data := caller.recv(_PROOF - len(proof))):
                 proof += data
-        error = "" if len(proof) == _PROOF else "it closed the connection without an answer"
+        error = "" if len(proof) == _PROOF else "connection closed without an answer"
     except socket.timeout:
-        error = "timed out" if milliseconds is None else "it accepts connections but does not answer"
+        error = "timed out" if milliseconds is None else "accepts connections but does not answer"
     except (OSError, OverflowError) as problem:
         error = str(getattr(problem, "strerror", None) or problem)
     return {"ms": milliseconds, "proof": proof.hex(), "error": error}

@@ -59,20 +59,20 @@ def facts(sys: str = "/sys") -> List[Nic]:
 
 
 def reachable_addresses() -> List[str]:
-    """This host's addresses that another host may reach, IPv4 first; without loopback and link-local ones."""
+    """This host's addresses that another host may reach, IPv4 first; without loopback and link-local addresses."""
     found = [ipaddress.ip_address(text) for nic in facts() if nic["up"] for text in nic["addresses"]]
     usable = [ip for ip in found if not (ip.is_loopback or ip.is_link_local or ip.is_unspecified)]
     return [str(ip) for ip in sorted(usable, key=lambda ip: ip.version)]
 
 
 def _speed(folder: str) -> Optional[int]:
-    text = read_text(os.path.join(folder, "speed")).strip()  # it cannot be read of an interface that is down
+    text = read_text(os.path.join(folder, "speed")).strip()  # unreadable while the interface is down
     speed = int(text) if text.isdigit() else 0
     return speed if 0 < speed < 0xFFFFFFFF else None
 
 
 def _dump(kind: int) -> Iterator[bytes]:
-    """Give the body of every message of one dump."""
+    """Yield the body of every message of one dump."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as link:
         link.settimeout(2)
         link.bind((0, 0))
@@ -99,7 +99,7 @@ def _attributes(data: bytes) -> Iterator[Tuple[int, bytes]]:
 
 
 def _ifconfig() -> List[Nic]:
-    """The same from BSD's ifconfig, for viewers on macOS that use `local`."""
+    """The interfaces from BSD's ifconfig, for viewers on macOS that use `local`."""
     try:
         text = ask(["/sbin/ifconfig", "-a"], 3).out
     except OSError:

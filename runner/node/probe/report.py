@@ -81,7 +81,7 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
             part: Any = result if name == "software" else {name: result}
             facts.update(part)
     facts["problems"] = list(problems)
-    facts["time"] = time.time()  # when the answer is sent: reading may have taken seconds
+    facts["time"] = time.time()  # at sending: reading may have taken seconds
     if facts["free_port"] is None:
         facts["ports_held"] = ports.holders((first, last))
     facts["resolves_to_loopback"] = any(ip == "::1" or ip.startswith("127.") for ip in facts["resolves"])
@@ -93,7 +93,7 @@ def _gpus(problems: List[str], limit: float) -> List[Any]:
 
 
 def _unread(user: str, folder: str, run_dir: str) -> Facts:
-    """Return what is known at once, and empty values of the parts that may give no answer."""
+    """Return what is known immediately, with empty values for parts that may not answer."""
     kernel, count = os.uname(), os.cpu_count() or 1
     return {
         "hostname": socket.gethostname(),
@@ -151,12 +151,12 @@ def _user() -> str:
 
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # a container's uid without an entry
+    except KeyError:  # a container's uid without a passwd entry
         return os.environ.get("USER") or str(os.geteuid())
 
 
 def disk(run_dir: str, problems: List[str]) -> Disk:
-    """Return the probe's `disk`: the file system that `run_dir` is on, or would be made on."""
+    """Return the probe's `disk`: the file system that `run_dir` is on, or would be created on."""
     path = os.path.abspath(os.path.expanduser(run_dir))
     parent = path
     while not os.path.exists(parent):
@@ -186,13 +186,13 @@ def disk(run_dir: str, problems: List[str]) -> Disk:
 
 
 def working_folder(workdir: str) -> str:
-    """Return the absolute path of the profile's `workdir`; a relative one starts at the home."""
+    """Return the absolute path of the profile's `workdir`; a relative one is based on the home."""
     home = os.path.expanduser("~")
     return os.path.normpath(os.path.join(home, os.path.expanduser(workdir or "~")))
 
 
 def workdir(path: str, script: Optional[str]) -> Workdir:
-    """Return the probe's `workdir`; a relative script starts there, and of a folder it is the `__main__.py`."""
+    """Return the probe's `workdir`; a relative script is based on it, and a folder means its `__main__.py`."""
     full = None if not script else os.path.normpath(os.path.join(path, os.path.expanduser(script)))
     if full is not None and os.path.isdir(full):
         full = os.path.join(full, "__main__.py")
@@ -205,7 +205,7 @@ def workdir(path: str, script: Optional[str]) -> Workdir:
 
 
 def free_port(within: Sequence[int]) -> Optional[int]:
-    """Return the first port of the range `[first, last]` on which a listener can be opened now."""
+    """Return the first port in `[first, last]` on which this host can listen now."""
     first, last = within
     for port in range(first, last + 1):
         try:
@@ -222,16 +222,16 @@ def resolves(problems: List[str], limit: float = 3.0) -> List[str]:
     raw = os.fsencode(name)  # as text it would be encoded as IDNA, whose tables take a while to load
     answer = together({"name": lambda: socket.getaddrinfo(raw, None, type=socket.SOCK_STREAM)}, limit)["name"]
     if isinstance(answer, Exception):
-        problems.append(f"the host's own name {name} does not resolve: {answer}")
+        problems.append(f"the host's own name does not resolve: {answer}")
         return []
     return list(dict.fromkeys(str(info[4][0]).split("%")[0] for info in answer))
 
 
 def kills_user_processes(user: str, root: str = "/") -> Optional[bool]:
-    """Whether systemd ends this user's processes at logout; None when unknown, or without systemd.
+    """Whether systemd ends this user's processes at logout; None if unknown, or without systemd.
 
-    The setting as logind.conf(5) reads it: the main file, then drop-ins by name. A main file's commented lines show
-    what it was compiled with.
+    The setting is read as in logind.conf(5): the main file, then drop-ins by name. A main file's commented lines show
+    the compiled-in values.
     """
     if not os.path.exists(os.path.join(root, "run/systemd/system")):
         return None

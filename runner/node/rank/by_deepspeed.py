@@ -1,7 +1,7 @@
-"""Runs DeepSpeed's launcher of one host in this process.
+"""Runs DeepSpeed's per-host launcher in this process.
 
-By itself it ends its ranks one after the other, each with its children, and waits up to 30 s for each: ranks that save
-a checkpoint together on SIGTERM never finish. Here all of them are asked together, and their ends are recorded.
+On its own it ends its ranks one after the other, each with its children, and waits up to 30 s for each: ranks that save
+a checkpoint together on SIGTERM never finish. Here all ranks are asked at the same time, and their ends are recorded.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ...protocol.files import LauncherFailure
 
 _PATIENCE = 30
-"""Seconds until a rank that was asked to end is killed, as DeepSpeed has it. `grace` of the run is mostly less."""
+"""Seconds until a rank that was asked to end is killed, as in DeepSpeed. The run's `grace` is usually shorter."""
 
 
 def prepare() -> Callable[[List[str], Optional[int]], None]:
-    """Import it; returns what runs it with its arguments. Raises UnusableError."""
+    """Import DeepSpeed; returns a function that runs it with arguments. Raises UnusableError."""
     launch = load("deepspeed.launcher.launch")
 
     def run(args: List[str], _listener: Optional[int]) -> None:
@@ -35,7 +35,7 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
         except SystemExit as end:
             failures = ranks.failures()
             refused = not ranks.started and end.code
-            error = "deepspeed refused its options" if refused else None
+            error = "deepspeed rejected its options" if refused else None
             tell_end(code=1 if end.code else 0, error=error, failures=failures)
             raise SystemExit(1 if end.code else 0) from None
         except BaseException as error:
@@ -54,12 +54,12 @@ class _Ranks:
         self._asked = False
 
     def start(self, command: List[str], **how: Any) -> "subprocess.Popen[bytes]":
-        """Start one, in the place of subprocess.Popen."""
+        """Start one rank; replaces subprocess.Popen."""
         self.started.append(subprocess.Popen(command, **how))
         return self.started[-1]
 
     def end(self, pid: int) -> None:
-        """Ask all of them to end, and wait for one; in the place of DeepSpeed's function for one."""
+        """Ask all ranks to end, and wait for one; replaces DeepSpeed's function for one rank."""
         if not self._asked:
             self._asked = True
             if failures := self.failures():
@@ -75,7 +75,7 @@ class _Ranks:
                     rank.kill()
 
     def failures(self) -> List[LauncherFailure]:
-        """Those that have failed up to now."""
+        """The ranks that have failed so far."""
         return [
             {"local_rank": number, "pid": rank.pid, "code": rank.returncode, "t": time.time()}
             for number, rank in enumerate(self.started)

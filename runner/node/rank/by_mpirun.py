@@ -1,11 +1,11 @@
 """Runs Open MPI's mpirun, or its daemon (orted) for one MPI world over all hosts, as a child of this process.
 
-By itself mpirun ends all ranks two seconds after one has failed, and after a SIGTERM, whatever they still have to save;
-and it says only in prose which rank failed. So it is asked to leave the others alone, a shell above each rank notes its
-exit code, and this process asks the ranks to end, each once.
+On its own mpirun ends all ranks two seconds after one has failed, and after a SIGTERM, whatever they still have to
+save; and it reports only in prose which rank failed. So it must leave the others alone, a shell above each rank
+records its exit code, and this process asks each rank to end once.
 
-mpirun starts while the hosts still join. What ranks need of that is in a file that their shells read: ranks of one
-world start when the daemons of all hosts have come, which is later, and those of a host that is a world wait at a gate.
+mpirun starts while the hosts still join. What ranks need from the join is in a file that their shells read: ranks of
+one world start later, when the daemons of all hosts have connected; if each host is a world, they wait at a gate.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CODES = "mpirun.codes"
 _EACH = f'"$@"; code=$?; echo "$OMPI_COMM_WORLD_LOCAL_RANK $code" >> "$DISTTUI_DIR/{CODES}"; exit $code'
 _SETTINGS = {
     "OMPI_MCA_orte_enable_recovery": "1",
-    # Inside of a job of a batch system, or with a hostfile of the site, it would start ranks on other hosts.
+    # Inside a batch system's job, or with a site's hostfile, it would start ranks on other hosts.
     "OMPI_MCA_ras": "^slurm,tm,lsf,gridengine,alps,loadleveler",
     "OMPI_MCA_orte_default_hostfile": "none",
 }
@@ -43,29 +43,29 @@ _ALONE = {"OMPI_MCA_plm": "isolated"}
 _MEETING = 90.0
 """Seconds until each host has started a rank. Without this limit, mpirun waits for a daemon forever."""
 _LATER = 15.0
-"""Seconds more for the first host: the host that cannot reach it knows the reason."""
+"""Additional seconds for the first host: the host that cannot reach it knows the reason."""
 _LINGER = 2.0
-"""Seconds that mpirun has to end once the ranks of this host have."""
+"""Seconds that mpirun has to end after the ranks of this host have ended."""
 _LOOK = 0.1
-"""Seconds between two looks at what has ended."""
+"""Seconds between two checks for ranks that have ended."""
 _MOST = 64 << 10
-"""Bytes of that file."""
+"""Largest size of that file in bytes."""
 _SIGNALLED = 128
-"""A shell's exit code of a process that a signal has ended, less the signal's number."""
+"""Added to a signal's number in a shell's exit code for a process that a signal ended."""
 
 
 def prepare() -> Callable[[List[str], Optional[int]], None]:
-    """Find it; returns what runs it with its arguments. Raises UnusableError."""
+    """Find mpirun; returns a function that runs it with arguments. Raises UnusableError."""
     program = shutil.which("mpirun")
     if program is None:
-        raise UnusableError("mpirun is not in PATH: install Open MPI")
+        raise UnusableError("mpirun is not in PATH; install Open MPI")
     try:
         said = subprocess.check_output([program, "--version"], stderr=subprocess.STDOUT, timeout=30)
     except (OSError, subprocess.SubprocessError) as error:
         raise UnusableError("%s cannot be run: %s" % (program, error)) from None
     version = open_mpi.version_of(said.decode("utf-8", "replace"))
     if not open_mpi.is_open_mpi(version):
-        raise UnusableError("%s is not Open MPI: it printed %r" % (program, version[:200]))
+        raise UnusableError("%s is not Open MPI but %r" % (program, version[:200]))
     early = json.loads(os.environ.pop(mpi_world.EARLY, "null"))
     begun = None
     if early is not None:
@@ -74,7 +74,7 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
         begun.start()
 
     def run(args: List[str], _listener: Optional[int]) -> None:
-        # The ranks are not our own children: those of their shells.
+        # The ranks are not our own children, but those of their shells.
         os.environ.pop(VARIABLE, None)
         try:
             one = begun or _make(program, version, args)
@@ -101,17 +101,17 @@ def _make(program: str, version: str, args: List[str]) -> "_Mpirun":
         return _Alone([program, *args[:at], "sh", "-c", mpi_world.WAIT + mpi_world.RANK], {**env, **_ALONE}, gate)
     if args[0] == mpi_world.LEADS:
         if not open_mpi.forms_worlds(version):
-            why = "one MPI world over several hosts is built for Open MPI 4, and mpirun is %s" % version
+            why = "mpirun over several hosts needs Open MPI 4, but mpirun is %s" % version
             _refuse(why + ": set launch.launcher to mpirun-per-host")
         return _Leading([program, *args[1:at], "sh", "-c", mpi_world.RANK], {**env, **mpi_world.LEADER}, version)
     if version != args[1]:
-        why = "mpirun is %s, on the first host %s" % (version, args[1])
+        why = "mpirun is %s, but on the first host %s" % (version, args[1])
         _refuse(why + ": install the same, or set launch.launcher to mpirun-per-host")
     return _Joining([_orted(program)], {**env, **mpi_world.MEMBER, **mpi_world.daemon(args[2:at])}, args[4])
 
 
 class _Mpirun:
-    """The process of mpirun, or of orted: from its start to its end, with the ranks below it."""
+    """The process of mpirun or orted, from start to end, with the ranks below it."""
 
     def __init__(self, command: List[str], env: Dict[str, str]) -> None:
         self._program = os.path.basename(command[0])
@@ -128,15 +128,15 @@ class _Mpirun:
     def start(self) -> None:
         self._started = True
         self._messages = Messages()
-        self._child = subprocess.Popen(  # there is one thread
-            # By a name with a slash, mpirun would put its own folder before all others of the ranks' PATH.
+        self._child = subprocess.Popen(  # there is only one thread
+            # If named with a slash, mpirun would put its own folder before all others in the ranks' PATH.
             [self._program, *self._command[1:]], executable=self._command[0], env=self._env,
             stdin=subprocess.DEVNULL, stderr=self._messages.writer, preexec_fn=die_with_parent,
         )  # fmt: skip
         os.close(self._messages.writer)
 
     def run(self, rank: Sequence[str]) -> None:
-        """Have it run this host's ranks, each the command `rank`; wait for its end, and exit."""
+        """Have it run this host's ranks, each with the command `rank`; wait for its end, and exit."""
         signal.signal(signal.SIGTERM, self._stop)
         own = mpi_world.own_settings()
         new = {name: value for name, value in os.environ.items() if self._env.get(name) != value}
@@ -153,20 +153,20 @@ class _Mpirun:
         code = code if code >= 0 else _SIGNALLED - code
         error = None
         if code == 0 and not _all_well():
-            # It ends with 0 whatever its ranks have done; their codes are lost where the disk was full.
-            code, error = 1, "mpirun has ended, and not every rank's exit code is known"
+            # It exits with 0 whatever its ranks have done; their codes are lost if the disk was full.
+            code, error = 1, "mpirun ended, but not every rank's exit code is known"
         tell_end(code=code, error=error, signal=self._stopped, failures=self._failures)
         sys.exit(code)
 
     def _let_go(self) -> None:
-        """The ranks have all that they need."""
+        """Called when the ranks have all that they need."""
 
     def _code(self) -> int:
-        """The exit code where no rank of this host has failed."""
+        """The exit code if no rank of this host has failed."""
         return 0 if _all_well() else self._child.returncode
 
     def _stop(self, number: int, _frame: object) -> None:
-        # The signal may interrupt anything, the start of mpirun included: the loop acts on it.
+        # The signal may interrupt anything, even the start of mpirun: the loop handles it.
         self._stopped = number
 
     def _look(self) -> None:
@@ -176,7 +176,7 @@ class _Mpirun:
             self._failures = failures
             tell_end(code=1, signal=self._stopped, failures=failures)
         if (self._failures or self._stopped) and time.monotonic() >= self._scan_at:
-            # Ask each rank once; mpirun only where it has started none yet: it would also end ranks of other hosts.
+            # Ask each rank once; mpirun only if it has not started any yet: it would also end ranks of other hosts.
             table = procs.table()
             shells = {pid for pid, proc in table.items() if proc.ppid == self._child.pid and not proc.dead}
             ranks = {pid for pid, proc in table.items() if proc.ppid in shells and not proc.dead}
@@ -195,12 +195,12 @@ class _Mpirun:
             self._linger()
 
     def _linger(self) -> None:
-        """All ranks succeeded some seconds ago. mpirun waits forever for one that did not call MPI_Finalize."""
+        """Handle an mpirun that still runs although all ranks succeeded: it waits forever without MPI_Finalize."""
         self._child.kill()
 
 
 class _Alone(_Mpirun):
-    """mpirun of a host that is an MPI world of its own."""
+    """The mpirun of a host that is an MPI world of its own."""
 
     def __init__(self, command: List[str], env: Dict[str, str], gate: int) -> None:
         super().__init__(command, env)
@@ -211,7 +211,7 @@ class _Alone(_Mpirun):
 
 
 class _OfWorld(_Mpirun):
-    """This host's part of one MPI world. Each host answers for its own ranks."""
+    """This host's part of one MPI world. Each host is responsible for its own ranks."""
 
     def __init__(self, command: List[str], env: Dict[str, str]) -> None:
         super().__init__(command, env)
@@ -229,7 +229,7 @@ class _OfWorld(_Mpirun):
                 self._no_rank()
 
     def _no_rank(self) -> None:
-        """No rank of this host has started in time."""
+        """Handle that no rank of this host has started in time."""
         raise NotImplementedError
 
     def _give_up(self, why: str) -> NoReturn:
@@ -242,7 +242,7 @@ class _OfWorld(_Mpirun):
 
     def _code(self) -> int:
         if _all_well():
-            return 0  # where mpirun ends otherwise, ranks of other hosts have failed
+            return 0  # if mpirun fails, ranks of other hosts have failed
         code = self._child.returncode
         if code < 0:
             self._end_of_signal(-code, "%s was ended by %s" % (self._program, procs.signal_name(-code)))
@@ -254,14 +254,14 @@ class _OfWorld(_Mpirun):
 
 
 class _Leading(_OfWorld):
-    """mpirun of the first host."""
+    """The mpirun of the first host."""
 
     def __init__(self, command: List[str], env: Dict[str, str], version: str) -> None:
         super().__init__(command, env)
         self._version = version
         self._asked_for = False
         self._pause = 0.01  # the others wait until mpirun asks for their daemons
-        # A host that cannot reach this one says so before.
+        # A host that cannot reach this one reports that first.
         self._patience = _MEETING + _LATER
 
     def _look(self) -> None:
@@ -272,32 +272,32 @@ class _Leading(_OfWorld):
                 found["uri"] = mpi_world.only_at(found["uri"], os.environ["MASTER_ADDR"])
             wrong = mpi_world.wrong_field(found)
             if wrong:
-                self._give_up("mpirun gives a value for %s that other hosts would refuse: %.200r" % wrong)
+                self._give_up("mpirun gives an invalid value for %s: %.200r" % wrong)
             self._asked_for, self._pause = True, _LOOK
             place(mpi_world.PLACE, found)
 
     def _no_rank(self) -> None:
         why = "mpirun did not request the daemons of the other hosts"
         if self._asked_for:
-            why = "mpirun still waits for orted of another host"
-        self._give_up("mpirun has started no rank within %.0f s: %s" % (_MEETING + _LATER, why))
+            why = "mpirun is waiting for another host's orted"
+        self._give_up("mpirun started no rank in %.0f s: %s" % (_MEETING + _LATER, why))
 
 
 class _Joining(_OfWorld):
-    """orted of another host."""
+    """The orted of another host."""
 
     def __init__(self, command: List[str], env: Dict[str, str], uri: str) -> None:
         super().__init__(command, env)
         self._uri = uri
-        """Where mpirun of the first host listens."""
+        """Where the first host's mpirun listens."""
 
     def _no_rank(self) -> None:
         if mpi_world.reaches(self._uri):
-            return  # it waits for another host, which says so
+            return  # it waits for another host, which reports that
         where = self._uri.partition(";")[2]
         self._give_up(
-            "orted has started no rank within %.0f s: this host does not reach mpirun of the first one at %s: "
-            "is a firewall between them?" % (_MEETING, where)
+            "orted started no rank in %.0f s: this host cannot reach the first host's mpirun at %s; "
+            "check for a firewall" % (_MEETING, where)
         )
 
     def _code(self) -> int:
@@ -305,8 +305,8 @@ class _Joining(_OfWorld):
         until = time.monotonic() + _LINGER
         while code and time.monotonic() < until:
             if not mpi_world.reaches(self._uri):
-                # As a process that is asked to end because of another's failure.
-                self._end_of_signal(signal.SIGTERM, "orted lost mpirun of the first host")
+                # Like a process that is asked to end because of another's failure.
+                self._end_of_signal(signal.SIGTERM, "orted lost the first host's mpirun")
             time.sleep(_LOOK)
         return code
 
@@ -322,7 +322,7 @@ def _orted(mpirun: str) -> str:
     """The daemon that was installed with mpirun."""
     folders = (os.path.dirname(path) for path in (mpirun, os.path.realpath(mpirun)))
     found = next(filter(os.path.exists, (os.path.join(folder, "orted") for folder in folders)), None)
-    return found or _refuse("no orted found next to %s: install all of Open MPI" % mpirun)
+    return found or _refuse("no orted found beside %s: reinstall Open MPI" % mpirun)
 
 
 def _refuse(text: str) -> NoReturn:
@@ -332,7 +332,7 @@ def _refuse(text: str) -> NoReturn:
 
 
 def _failures() -> List[LauncherFailure]:
-    """The ranks that have failed up to now, the first that ended first."""
+    """The ranks that have failed so far, in the order in which they ended."""
     return [
         {"local_rank": rank, "pid": None, "code": _SIGNALLED - code if code > _SIGNALLED else code, "t": time.time()}
         for rank, code in _ends()
@@ -341,7 +341,7 @@ def _failures() -> List[LauncherFailure]:
 
 
 def _ends() -> List[Tuple[int, int]]:
-    """Local rank and exit code of the ranks that have ended up to now."""
+    """Local rank and exit code of the ranks that have ended so far."""
     try:
         path = os.path.join(os.environ["DISTTUI_DIR"], CODES)
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
@@ -358,7 +358,7 @@ _NOTHING = re.compile(rb"\[[^]\n]*\] PMIX ERROR: BAD-PARAM in file \S*/pmix_even
 
 
 class Messages:
-    """The standard error of a child, from a pipe to our own."""
+    """Forwards a child's standard error from a pipe to our own."""
 
     def __init__(self) -> None:
         self._reader, self.writer = os.pipe()
@@ -366,7 +366,7 @@ class Messages:
         self._begun = b""
 
     def pass_on(self) -> None:
-        """Write what has come since the last call."""
+        """Write what has arrived since the last call."""
         for _ in range(16):  # pieces to read in one call: a flood must not block the caller
             try:
                 piece = os.read(self._reader, (64 << 10))
@@ -375,7 +375,7 @@ class Messages:
             if not piece:
                 return
             lines = (self._begun + piece).splitlines(keepends=True)
-            # Bytes of a line that is held back until its end is there
+            # Longest incomplete line, in bytes, that is held back until its end arrives
             self._begun = b"" if lines[-1].endswith(b"\n") or len(lines[-1]) > 4096 else lines.pop()
             self._write(b"".join(line for line in lines if not _NOTHING.fullmatch(line)))
 

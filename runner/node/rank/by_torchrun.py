@@ -18,7 +18,7 @@ OLDEST_TORCH = (2, 0)
 
 
 def prepare() -> Callable[[List[str], Optional[int]], None]:
-    """Import torchrun; returns what runs it, with the arguments and the listening socket. Raises UnusableError."""
+    """Import torchrun; returns a function that runs it with arguments and a listening socket. Raises UnusableError."""
     torchrun = import_torchrun()
 
     def run(args: List[str], listener: Optional[int]) -> None:
@@ -31,9 +31,9 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
 
 
 def _serve_at(number: int) -> None:
-    """Have torchrun's store serve on an inherited listening socket, so that no other program can take its port.
+    """Make torchrun's store serve on an inherited listening socket, so that no other program can take its port.
 
-    Without it (torch 2.0 has no support, a wrapping command may have closed it) the store opens its own socket.
+    Otherwise (torch 2.0 does not support it, a wrapping command may have closed it) the store opens its own socket.
     """
     import array
 
@@ -65,7 +65,7 @@ def _serve_at(number: int) -> None:
 
 
 def import_torchrun() -> Any:
-    """torch.distributed.run, and all that it imports later. Raises UnusableError."""
+    """Import torch.distributed.run, with all that it imports later. Raises UnusableError."""
     version = getattr(load("torch"), "__version__", "of unknown version")
     try:
         if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
@@ -80,7 +80,7 @@ def import_torchrun() -> Any:
 
 
 def report_end(name: str, run: Callable[[], None]) -> None:
-    """Run a launcher that uses torchrun's agent, and write how it ends. `name`: what it is called."""
+    """Run a launcher that uses torchrun's agent, and record how it ends. `name`: the launcher's name."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
@@ -94,9 +94,9 @@ def report_end(name: str, run: Callable[[], None]) -> None:
         tell_end(code=1, signal=int(error.sigval), failures=failures)
         raise
     except SystemExit as error:
-        # argparse's: it has already said why, in launcher.log.
+        # From argparse, which has already printed the reason to launcher.log.
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        tell_end(code=code, error="%s refused its options" % name if code else None)
+        tell_end(code=code, error="%s rejected its options" % name if code else None)
         raise
     except BaseException as error:
         tell_end(code=1, error="%s: %s" % (type(error).__name__, error), port_in_use=_port_in_use(error))
@@ -105,7 +105,7 @@ def report_end(name: str, run: Callable[[], None]) -> None:
 
 
 def prepare_accelerate() -> Callable[[List[str], Optional[int]], None]:
-    """The same for `accelerate launch`: torchrun's agent runs several ranks, a single one is a plain child."""
+    """Import `accelerate launch`: torchrun's agent runs several ranks, a single one is a plain child."""
     import_torchrun()
     launch = load("accelerate.commands.launch")
 
@@ -114,7 +114,7 @@ def prepare_accelerate() -> Callable[[List[str], Optional[int]], None]:
         try:
             report_end("accelerate launch", lambda: _launch(launch, args))
         except subprocess.CalledProcessError as error:
-            # Of a single process; those of several ranks are noted as torchrun finds them.
+            # Of a single process; failures of several ranks are recorded as torchrun finds them.
             failure: LauncherFailure = {"local_rank": 0, "pid": None, "code": error.returncode, "t": time.time()}
             tell_end(code=1, failures=[failure])
             raise SystemExit(1) from None

@@ -1,8 +1,8 @@
-"""Ranks that are forked from a launcher that has torch imported, so that one import serves all ranks of a host.
+"""Forks ranks from a launcher that has imported torch, so that one import serves all ranks of a host.
 
-A forked rank must not differ from one that torchrun starts. What is known to differ before the start is refused in the
-launcher, and its ranks start as usual; what torchrun itself says of a rank is checked in the forked process, which can
-still execute the command that torchrun has asked for.
+A forked rank must not differ from one that torchrun starts. If a difference is known before the start, the launcher
+does not fork and its ranks start as usual; what torchrun sets for a rank is checked in the forked process, which can
+still execute the command that torchrun has requested.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _PR_SET_NAME, _PR_SET_MM, _PR_SET_MM_MAP = 15, 35, 14
 _OF_A_RANK = re.compile(
     r"(\w+_)?RANK|(\w+_)?WORLD_SIZE|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+|(TORCH_)?NCCL_\w+|GLOO_\w+|DISTTUI_\w+"
 )
-"""Variables that only a rank has. torch and the libraries below it read them later than at their import."""
+"""Variables that only a rank has. torch and the libraries below it read them after their import."""
 _READ_AT_IMPORT = re.compile(
     rb"\b(?:(?:OMP|GOMP|KMP|MKL|MKLDNN|DNNL|ONEDNN|OPENBLAS|BLIS|NUMEXPR|NPY|NUMPY|ATEN|AOT[A-Z]*|INDUCTOR|KINETO|TQDM"
     rb"|TORCH(?!ELASTIC)[A-Z]*|PYTORCH|TRITON|HF|TRANSFORMERS)_[A-Z]\w*|setproctitle\b)"
 )
-"""Where the job's code names such a variable, it may set it before it imports torch.
+"""If the job's code names such a variable, it may set it before it imports torch.
 
-setproctitle writes to where the kernel has found the command line of the launcher.
+setproctitle writes to where the kernel found the launcher's command line.
 """
 _READ_AT_START = re.compile(rb"RANK|WORLD_SIZE|MASTER_|TORCHELASTIC|argv|getpid")
 _IMPORT = re.compile(rb"\b(?:from[ \t]+(\.*)([\w.]*)|import[ \t]+([\w., \t]+))")
@@ -47,26 +47,26 @@ _OF_TORCHRUN = (
     (signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL), (signal.SIGQUIT, signal.SIG_DFL),
     (signal.SIGINT, signal.default_int_handler),
 )  # fmt: skip
-"""Signals that torchrun handles itself, so that none of them is ignored in what it starts."""
+"""Signals that torchrun handles itself, so none of them is ignored in the processes it starts."""
 
 _waiting: List[Tuple[int, int]] = []
-"""Forked ranks that wait for torchrun's command: pid, and where to write it."""
+"""Forked ranks that wait for torchrun's command: pid, and the descriptor to write it to."""
 _shown: List[mmap.mmap] = []
 
 
 class _OwnImport(Exception):
-    """Why the ranks of this host import torch for themselves."""
+    """Why the ranks of this host import torch themselves."""
 
 
 def prepare(modules: Sequence[str], argv: Sequence[str]) -> Sequence[str]:
     """Import torch and fork this host's ranks; returns twice, as `os.fork` does.
 
     Args:
-        modules: What to import besides.
+        modules: Modules to import besides torch.
         argv: The launcher's options, the node program, `shim`, and its arguments.
 
     Returns:
-        Nothing in the launcher; in a rank the arguments of its shim, as soon as torchrun has asked for it.
+        In the launcher, nothing; in a rank, the arguments of its shim, once torchrun has requested it.
     """
     inherited = [number for number in map(int, os.listdir("/proc/self/fd")) if number > 2 and _is_inheritable(number)]
     count = int(argv[argv.index("--nproc-per-node") + 1])
@@ -79,18 +79,18 @@ def prepare(modules: Sequence[str], argv: Sequence[str]) -> Sequence[str]:
     printed = os.fstat(2).st_size
     try:
         _check_before(job)
-        # As in a rank, where nothing may find the node program, and keep it open (importlib.metadata).
+        # As in a rank, where nothing may find the node program and keep it open (importlib.metadata).
         own = sys.path.pop(0)
         try:
             for name in ["torch", *modules]:
                 importlib.import_module(name)
         finally:
             sys.path.insert(0, own)
-        # torch._dynamo sets some: ranks have these as well, the launcher hands on what it was given.
+        # torch._dynamo sets some: ranks get these as well, the launcher passes on what it was given.
         imported = {name: value for name, value in os.environ.items() if env.get(name) != value}
         _set_environment(env)
         _check_after(job, os.fstat(2).st_size > printed)
-        # Ranks share the memory of what they do not collect, and end in half the time.
+        # Ranks share the memory of objects they do not collect, and end in half the time.
         gc.freeze()
         for _ in range(count):
             reader, writer = os.pipe()
@@ -103,12 +103,12 @@ def prepare(modules: Sequence[str], argv: Sequence[str]) -> Sequence[str]:
                     return _await_command(reader, env, imported)
                 except BaseException:
                     sys.excepthook(*sys.exc_info())
-                    os._exit(1)  # else it would be another launcher
+                    os._exit(1)  # otherwise it would be another launcher
             os.close(reader)
             _waiting.append((pid, writer))
         _hook()
     except Exception as why:
-        # Where it is torch that cannot be imported, the launcher is about to fail by it.
+        # If torch cannot be imported, the launcher is about to fail for that reason.
         sys.stderr.write(_REFUSED % why)
     # Ranks keep it.
     if ours:
@@ -117,7 +117,7 @@ def prepare(modules: Sequence[str], argv: Sequence[str]) -> Sequence[str]:
 
 
 def _hook() -> None:
-    """Have torchrun take the forked ranks where it would start processes."""
+    """Make torchrun use the forked ranks where it would start processes."""
     from torch.distributed.elastic.multiprocessing.api import SubprocessHandler
 
     plain: Any = SubprocessHandler._popen
@@ -172,7 +172,7 @@ def _await_command(reader: int, env: Dict[str, str], imported: Dict[str, str]) -
         sys.orig_argv = args
     if "tempfile" in sys.modules:
         vars(sys.modules["tempfile"])["tempdir"] = None  # the script may set TMPDIR
-    # What a new interpreter draws at random, except for the seed of hashes; `random` itself does so in a fork.
+    # Random values that a new interpreter chooses, except for the hash seed; `random` reseeds itself in a fork.
     process, numpy = sys.modules.get("multiprocessing.process"), sys.modules.get("numpy.random")
     if process is not None:
         process.current_process().authkey = os.urandom(32)
@@ -188,7 +188,7 @@ def _set_environment(env: Dict[str, str]) -> None:
 
 
 def _show(args: Sequence[str], env: Dict[str, str]) -> bool:
-    """Have /proc show a command line and an environment as those of this process (see prctl(2), PR_SET_MM_MAP)."""
+    """Make /proc show a command line and an environment as this process's (see prctl(2), PR_SET_MM_MAP)."""
     words = b"".join(os.fsencode(word) + b"\0" for word in args)
     variables = b"".join(os.fsencode("%s=%s" % pair) + b"\0" for pair in env.items())
     memory = mmap.mmap(-1, len(words) + len(variables), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -207,7 +207,7 @@ def _show(args: Sequence[str], env: Dict[str, str]) -> bool:
 
 
 def _check_before(job: Sequence[str]) -> None:
-    """Raises _OwnImport for what is known before the import."""
+    """Raise _OwnImport for reasons known before the import."""
     for name in ("LD_PRELOAD", "LD_AUDIT"):
         if os.environ.get(name):
             raise _OwnImport("%s is set" % name)
@@ -224,28 +224,28 @@ def _check_before(job: Sequence[str]) -> None:
 
 
 def _check_after(job: Sequence[str], has_printed: bool) -> None:
-    """Raises _OwnImport for what the import has done."""
+    """Raise _OwnImport for effects of the import."""
     torch = sys.modules["torch"]
     if has_printed:
-        raise _OwnImport("the import prints something, which belongs into each rank's log")
+        raise _OwnImport("the import prints something")
     if torch.version.hip or getattr(torch.version, "xpu", None):
         raise _OwnImport("this has not been tried with ROCm or XPU")
     if torch.cuda.is_initialized():
-        raise _OwnImport("the import has initialised CUDA")
+        raise _OwnImport("the import initialises CUDA")
     loaded = {name.partition(".")[0] for name in sys.modules}
     if loaded & _OTHER_DEVICES:
         raise _OwnImport("this has not been tried with %s" % min(loaded & _OTHER_DEVICES))
     shadows = loaded & _modules_beside(*job[:2])
     if shadows:
-        raise _OwnImport("the job's folder has a module %s of its own" % min(shadows))
-    # OpenBLAS ends its threads before a fork, and starts them again where they are needed. Others keep running.
+        raise _OwnImport("the job's folder has its own module %s" % min(shadows))
+    # OpenBLAS ends its threads before a fork, and restarts them when needed. Others keep running.
     pid = os.fork()
     if pid == 0:
         os._exit(0 if not torch.cuda._is_in_bad_fork() and _show(sys.argv, dict(os.environ)) else 1)
     if os.waitpid(pid, 0)[1]:
-        raise _OwnImport("the kernel does not let a process change its command line, or CUDA cannot be used in a fork")
+        raise _OwnImport("the kernel lets no process change its command line, or CUDA cannot be used in a fork")
     if len(os.listdir("/proc/self/task")) > 1:
-        raise _OwnImport("the import has started a thread")
+        raise _OwnImport("the import starts a thread")
 
 
 def _modules_beside(kind: str, value: str) -> Set[str]:
@@ -263,7 +263,7 @@ def _root(kind: str, value: str) -> str:
 
 
 def _sources(kind: str, value: str) -> Iterator[Tuple[str, bytes]]:
-    """The job's script, and the files that it or those import: beside it, or in a PYTHONPATH below `workdir`."""
+    """The job's script, and the files that it or they import: next to it, or in a PYTHONPATH below `workdir`."""
     if kind == "script" and zipfile.is_zipfile(value):
         with zipfile.ZipFile(value) as archive:
             for name in archive.namelist():
@@ -273,7 +273,7 @@ def _sources(kind: str, value: str) -> Iterator[Tuple[str, bytes]]:
     root, here = _root(kind, value), os.path.join(os.getcwd(), "")
     roots = [root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     roots = [one for one in roots if one == root or (one and os.path.join(os.path.abspath(one), "").startswith(here))]
-    roots = [one for one in roots if not os.path.isdir(os.path.join(one, "torch"))]  # not all that is installed
+    roots = [one for one in roots if not os.path.isdir(os.path.join(one, "torch"))]  # not everything that is installed
     queue = [value]
     if kind == "module":
         queue = [path for name in (value, value + ".__main__") for path in _files(root, name)]
@@ -286,7 +286,7 @@ def _sources(kind: str, value: str) -> Iterator[Tuple[str, bytes]]:
             continue
         seen.add(path)
         if len(seen) > _MOST_FILES:
-            raise _OwnImport("the job has more than %d files of its own" % _MOST_FILES)
+            raise _OwnImport("the job has more than %d files" % _MOST_FILES)
         text = _read(path)
         yield path, text
         for dots, name, names in _IMPORT.findall(text):
@@ -297,7 +297,7 @@ def _sources(kind: str, value: str) -> Iterator[Tuple[str, bytes]]:
 
 
 def _files(folder: str, name: str) -> Iterator[str]:
-    """The files of a module and of the packages that it is in; `from package import module` may mean any file there."""
+    """The files of a module and of its packages; `from package import module` may mean any file there."""
     for part in name.split("."):
         folder = os.path.join(folder, part)
         if os.path.isfile(folder + ".py"):
@@ -319,4 +319,4 @@ def _is_inheritable(number: int) -> bool:
     try:
         return os.get_inheritable(number)
     except OSError:
-        return False  # that of the listing itself
+        return False  # the descriptor of the listing itself

@@ -12,7 +12,7 @@ from ..problem import Problem
 
 _TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 
-# The variables of other launchers; "" where they set none. The first whose rank is set counts. Slurm comes last: its
+# The variables of other launchers; "" if they set none. The first whose rank is set counts. Slurm comes last: its
 # variables are also set for every other launcher that is started inside an allocation.
 _OTHERS: Tuple[Tuple[str, str, str, str, str], ...] = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK"),  # DeepSpeed
@@ -29,7 +29,7 @@ _OTHERS: Tuple[Tuple[str, str, str, str, str], ...] = (
 
 
 FIRST_RANK = "DISTTUI_FIRST_RANK"
-"""The rank of the first process of this host, where each host has an mpirun of its own: that counts from 0."""
+"""The rank of this host's first process, if each host has an mpirun of its own, which counts from 0."""
 _LOCAL = "OMPI_COMM_WORLD_LOCAL_RANK"
 
 
@@ -42,9 +42,9 @@ class RankIdentity(NamedTuple):
 
 
 def adopt(env: MutableMapping[str, str]) -> RankIdentity:
-    """Set the missing ones of torch's variables from those of the launcher.
+    """Set torch's missing variables from the launcher's own.
 
-    Raises Problem where no launcher has set a rank.
+    Raises Problem if no launcher has set a rank.
     """
     first = env.pop(FIRST_RANK, "")
     if first.isdigit() and env.get(_LOCAL, "").isdigit():
@@ -57,7 +57,7 @@ def adopt(env: MutableMapping[str, str]) -> RankIdentity:
         return RankIdentity(int(env["RANK"]), int(env.get("LOCAL_RANK", 0)), int(env["WORLD_SIZE"]))
     except (KeyError, ValueError):
         raise Problem(
-            "no launcher has set the rank of this process (RANK=%r, WORLD_SIZE=%r)"
+            "the launcher did not set this process's rank (RANK=%r, WORLD_SIZE=%r)"
             % (env.get("RANK"), env.get("WORLD_SIZE")),
             "Start it by torchrun, Open MPI, MPICH, Slurm or DeepSpeed.",
         ) from None
@@ -71,6 +71,6 @@ class Reports:
         self._who = {"rank": place.rank, "local_rank": place.local_rank, "pid": os.getpid()}
 
     def say(self, kind: str, **fields: Any) -> None:
-        """Append one record. A full disk must not end the training: the record is dropped then."""
+        """Append one record. A full disk must not end the training: the record is then dropped."""
         record = {"t": time.time(), **self._who, "e": kind, **fields}
         append(self._path, (json.dumps(record) + "\n").encode())

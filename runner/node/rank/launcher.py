@@ -1,4 +1,4 @@
-"""Prepares a launcher early, starts it on one line on standard input, and writes its end to launcher.json.
+"""Prepares a launcher early, starts it on a line from standard input, and writes its end to launcher.json.
 
 Runs in the job's own interpreter as `python node.zip <launcher> <options> <node.zip> shim kind value args…`. Importing
 torch takes a second or two; this happens while the hosts connect. See docs/formats.md, "The launcher".
@@ -33,7 +33,7 @@ def main(part: str, argv: Sequence[str]) -> None:
     """Prepare the launcher, wait for the start line, run it, write launcher.json."""
     die_with_parent()
     die_with_supervisor()
-    # A tenth of torch's import time is garbage collection among objects that live on.
+    # A tenth of torch's import time is garbage collection among long-lived objects.
     gc.disable()
     try:
         preload = os.environ.pop(PRELOAD, "").split()
@@ -89,7 +89,7 @@ def tell_end(
     port_in_use: bool = False,
     failures: Sequence[LauncherFailure] = (),
 ) -> None:
-    """Write launcher.json: `code` with the failed ranks, `error` where no rank is to blame, `signal` that ended it."""
+    """Write launcher.json: `code` with the failed ranks, `error` if no rank is to blame, `signal` that ended it."""
     place(
         "launcher.json",
         {
@@ -104,7 +104,7 @@ def tell_end(
 
 
 def place(name: str, record: Mapping[str, object]) -> None:
-    """Write a file of the attempt's folder, by an atomic rename."""
+    """Write a file of the attempt's folder by an atomic rename."""
     path = os.path.join(os.environ["DISTTUI_DIR"], name)
     part = "%s.%d" % (path, os.getpid())
     try:
@@ -121,10 +121,10 @@ def place(name: str, record: Mapping[str, object]) -> None:
 
 
 def remove_parts(folder: str, name: str) -> None:
-    """Remove what is left of `place` where its process was killed, or the disk was full."""
+    """Remove what `place` has left if its process was killed, or the disk was full."""
     try:
         for entry in os.listdir(folder):
             if entry.startswith(name + ".") and entry[len(name) + 1 :].isdigit():
                 os.unlink(os.path.join(folder, entry))
     except OSError:
-        pass  # it goes with the run's folder
+        pass  # it is removed with the run's folder

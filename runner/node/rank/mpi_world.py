@@ -1,8 +1,8 @@
 """One MPI world over all hosts of a run, without SSH between them.
 
-For each other host mpirun of the first one starts an agent, by default ssh, with the command of Open MPI's daemon
-(orted). The agent here only writes that command down. The gang carries what is needed of it to the other hosts, and the
-launcher of each starts its own orted with it: on each host nothing is run but what its own supervisor has started.
+For each other host, mpirun on the first one starts an agent, by default ssh, with the command of Open MPI's daemon
+(orted). The agent here only writes that command to a file. The gang carries the necessary parts of it to the other
+hosts, whose launchers start their own orted with them: each host runs only what its own supervisor has started.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ if TYPE_CHECKING:
 LEADS, JOINS = "leads", "joins"
 """The first word of the start line: mpirun for all hosts, or the daemon of this one."""
 EARLY = "DISTTUI_EARLY"
-"""The variable with words and variables (JSON) of the start line by which mpirun can start before that comes."""
+"""The variable with the start line's words and variables (JSON) that let mpirun start before the line arrives."""
 PLACE = "mpirun.place"
 """The file with what the daemons of the other hosts need."""
 DAEMON = "mpirun.daemon"
-"""The file with the command of a daemon, as mpirun wants it."""
+"""The file with the command of a daemon, as requested by mpirun."""
 RANK = '. "$DISTTUI_DIR/mpirun.rank"'
-"""What mpirun has a shell run for each rank: the same words on all hosts, where each has a file of its own."""
+"""The shell code that mpirun runs for each rank: the same on all hosts, each of which has its own file."""
 LEADER = {
     "OMPI_MCA_plm": "rsh",
     "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
-    # It is split at blanks, and our paths may have some: so the words come in a variable, behind a tab.
+    # It is split at spaces, and our paths may contain some: so the words come in a variable, after a tab.
     "OMPI_MCA_plm_rsh_agent": 'sh -c eval\t"$DISTTUI_AGENT"',
-    # With more characters it would not give the daemons the names of the hosts, but send them later.
+    # If the list were longer, the daemons would not get the names of the hosts directly, but later.
     "OMPI_MCA_plm_base_node_regex_threshold": "100000",
     "DISTTUI_AGENT": f'f="$DISTTUI_DIR/{DAEMON}" && printf "%s\\n" "$@" > "$f.$$" && mv "$f.$$" "$f"',
 }
-"""The variables of mpirun."""
+"""Variables for mpirun."""
 _PORTS = {"OMPI_MCA_btl_tcp_port_min_": "32768", "OMPI_MCA_btl_tcp_port_range_": "28232"}
-"""Where ranks listen: at the same ports as gloo. By default Open MPI begins at 1024."""
+"""The ranks' ports: the same range as for gloo. By default Open MPI begins at 1024."""
 MEMBER = {"OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_agent": "false"}
-"""The variables of orted, which starts nothing on other hosts."""
+"""Variables for orted, which starts nothing on other hosts."""
 INTERFACE = ("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include")
 """The variables that name the interface of daemons and of ranks."""
 _OTHERS = {name: name.replace("_include", "_exclude") for name in INTERFACE}
-"""Open MPI ends where both of a pair are set."""
+"""Open MPI fails if both of a pair are set."""
 OF_DAEMONS = (INTERFACE[0], _OTHERS[INTERFACE[0]])
-"""Those by which mpirun gives some of its addresses alone."""
+"""The variables that make mpirun announce only some of its addresses."""
 _PLACE = {
     "version": re.compile(r"[ -~]{1,200}", re.ASCII),
     "job": re.compile(r"[0-9]{1,10}", re.ASCII),
     "nodes": re.compile(r"[A-Za-z0-9[][A-Za-z0-9.,:@()\[\]_-]{0,8191}", re.ASCII),
     "uri": re.compile(r"[0-9]{1,10}\.0(;tcp6?://[0-9A-Fa-f.,:\[\]]{1,4000}:[0-9]{1,5}){1,2}", re.ASCII),
 }
-"""What each field of `MpiPlace` must be."""
+"""The pattern of each field of `MpiPlace`."""
 _NUMBERS = "export RANK=$OMPI_COMM_WORLD_RANK LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE"
 
 
 def own_settings() -> Dict[str, str]:
-    """The settings of Open MPI that this host has; an interface that is excluded replaces our choice of one."""
+    """This host's own Open MPI settings; an excluded interface replaces our choice of one."""
     for include, exclude in _OTHERS.items():
         if exclude in os.environ:
             os.environ.pop(include, None)
@@ -72,15 +72,15 @@ def own_settings() -> Dict[str, str]:
 
 
 def default_ports(own: Mapping[str, str]) -> Dict[str, str]:
-    """The settings of the ranks' ports, of each family for which this host has none of its own."""
+    """The settings of the ranks' ports, for each family that this host has no setting for."""
     families = (family for family in ("v4", "v6") if not any(name + family in own for name in _PORTS))
     return {name + family: value for family in families for name, value in _PORTS.items()}
 
 
 def asked() -> Optional[Dict[str, str]]:
-    """The settings with which mpirun wants the other hosts' daemons started, None: it has not asked yet."""
+    """The settings with which mpirun wants the other hosts' daemons started, None if it has not asked yet."""
     try:
-        data = read_regular(os.path.join(os.environ["DISTTUI_DIR"], DAEMON), 1 << 20)  # bytes of a daemon's command
+        data = read_regular(os.path.join(os.environ["DISTTUI_DIR"], DAEMON), 1 << 20)  # longest command of a daemon
     except OSError:
         return None
     words = data.decode("utf-8", "replace").splitlines()
@@ -88,7 +88,7 @@ def asked() -> Optional[Dict[str, str]]:
 
 
 def place_of(version: str, given: Dict[str, str]) -> "MpiPlace":
-    """Where mpirun waits for the daemons."""
+    """Return where mpirun waits for the daemons."""
     return {
         "version": version,
         "job": given.get("ess_base_jobid", ""),
@@ -98,7 +98,7 @@ def place_of(version: str, given: Dict[str, str]) -> "MpiPlace":
 
 
 def only_at(uri: str, address: str) -> str:
-    """The same place with only this one of its addresses; unchanged if it does not have it."""
+    """The URI reduced to one of its addresses; unchanged if it does not have it."""
     job, *ways = uri.split(";")
     for way in ways:
         family, _, place = way.partition("://")
@@ -109,7 +109,7 @@ def only_at(uri: str, address: str) -> str:
 
 
 def wrong_field(found: "MpiPlace") -> Optional[Tuple[str, str]]:
-    """The first field, with its value, that no host takes."""
+    """The first field, with its value, that hosts reject."""
     fields = {name: value for name, value in found.items() if isinstance(value, str)}
     return next(((name, value) for name, value in fields.items() if not _PLACE[name].fullmatch(value)), None)
 
@@ -120,9 +120,9 @@ def start_words(place: "MpiPlace", node: int, hosts: int) -> List[str]:
 
 
 def daemon(words: Sequence[str]) -> Dict[str, str]:
-    """The variables of this host's daemon. `words`: of the start line, behind the version.
+    """The variables of this host's daemon. `words`: the start line's words after the version.
 
-    No options: other users of the host could read those.
+    They are not options because other users of the host could read those.
     """
     job, nodes, uri, node, hosts = words
     return {
@@ -136,7 +136,7 @@ def daemon(words: Sequence[str]) -> Dict[str, str]:
 
 
 def reaches(uri: str) -> bool:
-    """Whether mpirun of the first host takes a connection from here, at any of its addresses."""
+    """Whether the first host's mpirun accepts a connection from here, at any of its addresses."""
     until = time.monotonic() + 3.0  # seconds that a connection to mpirun may take
     with contextlib.ExitStack() as stack:
         waiting = stack.enter_context(selectors.DefaultSelector())
@@ -164,7 +164,7 @@ def reaches(uri: str) -> bool:
 
 
 def write_rank(variables: Mapping[str, str], words: Sequence[str], then: str) -> None:
-    """Write what a rank of this host is.
+    """Write the file that describes a rank of this host.
 
     Args:
         variables: This host's own settings of Open MPI, and what else mpirun has not given to its rank.
@@ -172,10 +172,10 @@ def write_rank(variables: Mapping[str, str], words: Sequence[str], then: str) ->
     """
     lines = [
         "cd %s || exit 1" % shlex.quote(os.getcwd()),
-        # mpirun has given the ranks of all hosts those of its own.
+        # mpirun has given its own settings to the ranks of all hosts.
         "unset %s" % " ".join(one for pair in _OTHERS.items() for one in pair),
         *("export %s=%s" % (name, shlex.quote(value)) for name, value in variables.items() if name.isidentifier()),
-        # Where a host is a world of its own, the shim makes them.
+        # If each host is a world, the shim creates them.
         *(() if FIRST_RANK in os.environ else (_NUMBERS,)),
         "set -- %s" % " ".join(map(shlex.quote, words)),
         then,
@@ -194,15 +194,15 @@ _LINKS = ("mpirun.tmp", "mpirun.shm")
 _PREFIX = "disttui-mpi-"
 _GATE = "gate"
 WAIT = f'read -r DISTTUI_GATE < "$DISTTUI_DIR/{_LINKS[0]}/{_GATE}" || exit 1; '
-"""What the shell above a rank does until the gate is open: it takes one line out of it."""
+"""What the shell above a rank runs to wait until the gate is open: it reads one line from it."""
 
 
 def make_session() -> Dict[str, str]:
-    """Make the folders for the temporary files of mpirun or its daemon; returns the settings. Raises OSError.
+    """Create the folders for temporary files of mpirun or its daemon; returns the settings. Raises OSError.
 
-    They are for this user alone: by default Open MPI takes predictable names, which others could make first.
+    They are private to this user: by default Open MPI uses predictable names, which others could create first.
 
-    Not in the run's own folder, which may be on a file system that hosts share: ranks map these files.
+    They are not in the run's folder, which may be on a shared file system: ranks map these files into memory.
     """
     made = {_SESSION: _make_folder(_LINKS[0], os.environ.get(_SESSION))}
     shared = [name for name in _SHARED if name not in os.environ]
@@ -224,9 +224,9 @@ def _make_folder(link: str, parent: Optional[str]) -> str:
 
 
 def make_gate() -> int:
-    """Make a gate for the ranks of this host, after the folders; returns its descriptor. Raises OSError.
+    """Create a gate for the ranks of this host, after the folders; returns its descriptor. Raises OSError.
 
-    While we have that, who waits there waits; when we have ended, it is let go without a line.
+    Ranks wait there while we hold the descriptor; when we end, they continue without a line.
     """
     path = os.path.join(os.environ["DISTTUI_DIR"], _LINKS[0], _GATE)
     os.mkfifo(path, 0o600)
@@ -234,12 +234,12 @@ def make_gate() -> int:
 
 
 def open_gate(gate: int, ranks: int) -> None:
-    """Let them go, including those that come later."""
+    """Let the ranks through, including those that come later."""
     os.write(gate, b"\n" * ranks)
 
 
 def remove_session(attempt_folder: str) -> None:
-    """Remove what an attempt on this host has made; also called by its supervisor: launchers may be killed."""
+    """Remove what an attempt on this host has created; also called by its supervisor: launchers may be killed."""
     for link in _LINKS:
         _remove_folder(os.path.join(attempt_folder, link))
 

@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG = 1
 def die_with_parent() -> None:
     """Ask the kernel for a SIGTERM when the parent ends; exit immediately if it already has.
 
-    The kernel watches the thread of the parent that forked, so that thread must live on: the main thread.
+    The kernel watches the parent's thread that forked, so that must be a thread that stays alive: the main thread.
     """
     expected = os.environ.pop(VARIABLE, "")
     if sys.platform != "linux":
@@ -29,7 +29,7 @@ def die_with_parent() -> None:
 
 
 PRELOAD = "DISTTUI_PRELOAD"
-"""Modules that torchrun's launcher imports before it forks the ranks, separated by spaces; not set: it forks none."""
+"""Modules that torchrun's launcher imports before it forks the ranks, separated by spaces; unset: it does not fork."""
 
 WATCHED = "DISTTUI_WATCHED"
 """The pid of the supervisor, for a launcher that has another parent in its container."""
@@ -46,7 +46,7 @@ def die_with_supervisor() -> None:
     try:
         seen = os.open("/proc/" + pid, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
-        return  # `options` give the container process ids of its own
+        return  # `options` give the container its own process ids
 
     def watch() -> None:
         try:
@@ -64,7 +64,7 @@ OVERLAY = "DISTTUI_OVERLAY"
 
 
 def execute(command: list[str]) -> None:
-    """Replace this process by `command`; exit with code 127 where it cannot be started.
+    """Replace this process by `command`; exit with code 127 if it cannot be started.
 
     The profile's variables override those that the activation line has set.
     """

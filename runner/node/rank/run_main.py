@@ -1,4 +1,4 @@
-"""Turns this process into `python -u script` or `python -u -m module`, as if it had been started so.
+"""Turns this process into `python -u script` or `python -u -m module`, as if it had been started that way.
 
 runpy's public functions restore `__main__` afterwards, which breaks pickling at exit and spawned workers. So this
 module does what the interpreter does at its start (Modules/main.c, Python/pythonrun.c).
@@ -33,7 +33,7 @@ _EARLIER = "os io abc codecs encodings site stat posixpath genericpath _collecti
 def become(kind: str, value: str, args: Sequence[str], reports: Reports) -> None:
     """Run a script (a file, a zip, a folder) or a module as the main program.
 
-    Returns where the interpreter then exits normally; raises SystemExit with the script's code.
+    Returns if the interpreter then exits normally; raises SystemExit with the script's code.
     """
     main = ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
@@ -93,7 +93,7 @@ def _compile(path: str) -> Any:
 
 
 def _absolute(path: str) -> str:
-    """Make a path absolute as the interpreter does: not normalised; before 3.9 it is left as given."""
+    """Make a path absolute as the interpreter does: not normalised; before 3.9 it is left unchanged."""
     return path if sys.version_info < (3, 9) else os.path.join(os.getcwd(), path)
 
 
@@ -139,7 +139,7 @@ def _run(body: Callable[[], Any], reports: Reports) -> None:
     pid = os.getpid()
 
     def tell_end() -> None:
-        # A fork of the script that exits by sys.exit gets here as well.
+        # A fork of the script that exits through sys.exit gets here as well.
         if ended and os.getpid() == pid:
             reports.say("exit", code=ended[0], **said)
 
@@ -196,7 +196,7 @@ def _describe(problem: BaseException) -> "dict[str, str]":
     try:
         while inside := _members(problem):
             member = next((one for one in inside if not _is_echo(one)), inside[0])
-            # One that was never raised itself has the place of its group.
+            # An exception that was never raised itself has the location of its group.
             problem = member if member.__traceback__ else member.with_traceback(problem.__traceback__)
         kind, message = type(problem), str(problem)
         text = "".join(traceback.format_exception(kind, problem, problem.__traceback__))
@@ -210,7 +210,7 @@ def _describe(problem: BaseException) -> "dict[str, str]":
 
 
 def _members(problem: BaseException) -> "list[BaseException]":
-    """The exceptions in an ExceptionGroup, or in that of the package for older Pythons."""
+    """The exceptions in an ExceptionGroup, or in one of the backport package for older Pythons."""
     grouped = any(kind.__name__ == "BaseExceptionGroup" for kind in type(problem).__mro__)
     return list(getattr(problem, "exceptions", ())) if grouped else []
 
@@ -241,9 +241,9 @@ def _print(problem: BaseException) -> None:
 
 
 def _note_interrupt() -> bool:
-    """Have the interpreter end by SIGINT after its normal exit, as it does for an interrupted script.
+    """Make the interpreter end by SIGINT after its normal exit, as it does for an interrupted script.
 
-    It notes an interrupt only in code that its own C functions have started, so one of these raises another.
+    It notes an interrupt only in code called by its own C functions, so one of these raises another.
     """
     run = ctypes.pythonapi.PyRun_String
     run.restype = ctypes.py_object

@@ -15,7 +15,7 @@ def main(argv: Sequence[str], first: Sequence[str] = ()) -> int:
     """Prepare this rank, then run its script as the main program or replace this process by its command.
 
     Args:
-        first: What the launcher adds in front of the script's arguments.
+        first: Arguments that the launcher adds before the script's own.
     """
     kind, value, args = argv[0], argv[1], [*first, *argv[2:]]
     path = _hide_user_modules()
@@ -72,16 +72,16 @@ def _hide_user_modules() -> List[str]:
 
 
 def _redirect(log: str) -> None:
-    """Redirect both output streams to the rank's log; where it cannot be opened they stay as they are."""
+    """Redirect both output streams to the rank's log; if it cannot be opened they remain unchanged."""
     from ...protocol.regular import regular
 
     try:
         file = regular(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.set_blocking(file, True)  # as the script would find them by hand
+        os.set_blocking(file, True)  # as it would be without disttui
         if os.fstatvfs(file).f_bavail == 0:
             raise OSError("no space left on the disk")
     except OSError as error:
-        sys.stderr.write("disttui: cannot write %s: its output comes here instead: %s\n" % (log, error))
+        sys.stderr.write("disttui: cannot write %s, so its output is here: %s\n" % (log, error))
         return
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -104,7 +104,10 @@ def _execute(kind: str, value: str, args: List[str]) -> NoReturn:
     try:
         os.execvp(command[0], command)  # noqa: S606
     except OSError as error:
-        _give_up(127 if isinstance(error, FileNotFoundError) else 126, "%s: %s" % (command[0], error.strerror))
+        code, why = 127 if isinstance(error, FileNotFoundError) else 126, error.strerror or ""
+        if code == 126 and os.path.isfile(value) and os.statvfs(value).f_flag & getattr(os, "ST_NOEXEC", 0):
+            why += " (its disk is mounted noexec)"
+        _give_up(code, "%s: %s" % (command[0], why))
 
 
 def _give_up(code: int, text: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Two ways to read a rank's stacks while its code runs on.
+"""Two ways to read a rank's stacks while its code runs.
 
 The first is a thread on a UNIX socket: it answers processes of the same user with the stacks of all threads
 and the flight recorder. The second is faulthandler on a real-time signal, for a rank that holds the interpreter's lock.
@@ -30,13 +30,13 @@ _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LOOK_EVERY = 0.5
 """Seconds between two checks whether the process group is up."""
 _GROUPED: "List[Reports]" = []
-"""Those by which this process has reported its process group."""
+"""Reports through which this process has announced its process group."""
 _DESTROYED: "List[Reports]" = []
-"""Those by which it has reported one that it had destroyed before it was seen."""
+"""Reports through which it has announced a group that it destroyed before it was seen."""
 
 
 def open_signal(path: str) -> Optional[int]:
-    """Have a real-time signal print all stacks into our file; returns its number, None where that is not possible."""
+    """Make a real-time signal print all stacks to our file; returns its number, None if that is not possible."""
     faulthandler.enable()
     if sys.platform != "linux":
         return None
@@ -53,7 +53,7 @@ def open_signal(path: str) -> Optional[int]:
 
 
 def open_socket() -> Optional[socket.socket]:
-    """Listen on a new socket; None where none can be made."""
+    """Listen on a new socket; None if none can be created."""
     try:
         door = sockets.listen()
     except OSError:
@@ -85,12 +85,12 @@ def _serve(door: socket.socket, reports: Reports) -> None:
         except socket.timeout:
             continue
         except Exception:
-            # Print nothing into the script's output, and avoid a busy loop.
+            # Print nothing to the script's output, and avoid a busy loop.
             time.sleep(_LOOK_EVERY)
 
 
 def tell_group(reports: Reports) -> bool:
-    """Check, without any import, whether torch.distributed is initialised; True once that is reported."""
+    """Check, without any import, whether torch.distributed is initialised; True once that has been reported."""
     if reports in _GROUPED:
         return True
     distributed = sys.modules.get("torch.distributed")
@@ -111,12 +111,12 @@ def tell_group(reports: Reports) -> bool:
 
 
 class _Place(NamedTuple):
-    """Where a frame stood, kept apart from the frame: that runs on."""
+    """The position of a frame, copied because the frame keeps running."""
 
     code: CodeType
     line: int
     module: Dict[str, object]
-    """Its globals, by which linecache finds sources in archives."""
+    """The frame's globals, through which linecache finds sources in archives."""
 
 
 def _threads() -> list[Thread]:
@@ -125,8 +125,8 @@ def _threads() -> list[Thread]:
     known = dict(threading._active) if threading else {}
     main = threading.main_thread().ident if threading else None
     here = _thread.get_ident()
-    # All stacks at once: while a file is read for its lines, the threads run on, and a frame that has ended has no
-    # caller any more.
+    # Copy all stacks first: while files are read for source lines, the threads continue, and a frame that has ended
+    # no longer has a caller.
     stacks = [(ident, _walk(frame)) for ident, frame in sys._current_frames().items() if ident != here]
     threads: list[Thread] = []
     for ident, places in stacks:

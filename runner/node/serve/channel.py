@@ -1,7 +1,7 @@
-"""The server for one viewer: answers requests and sends streams over one SSH channel.
+"""The server for one viewer: answers requests and sends streams over an SSH channel.
 
-Ends with the channel, once the starts and stops that it was asked for are complete. Everything else that must outlive
-the viewer belongs to the supervisor.
+It ends with the channel, once the starts and stops that it was asked for are complete. Everything else that must
+outlive the viewer belongs to the supervisor.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from .leasing import Claims
 
 SILENCE = 60.0
-"""Seconds of the viewer's silence after which it counts as gone."""
-# Operations whose handlers take the number of the request as well: they send events, or can be cancelled.
+"""Seconds of silence after which the viewer counts as gone."""
+# Operations whose handlers also take the number of the request: they send events, or can be cancelled.
 _STREAMS = ("mirror", "telemetry", "read", "fetch", "put", "stage", "environment", "setup", "offer", "gather", "listen")
 
 
 class Server:
-    """Runs each request in a thread of its own; a stream ends when its request is cancelled or the viewer goes."""
+    """Runs each request in its own thread; a stream ends when its request is cancelled or the viewer disconnects."""
 
     def __init__(self, node_zip: str, train_zip: Optional[str], sender: Sender) -> None:
         self.node_zip = node_zip
@@ -40,18 +40,18 @@ class Server:
         self.heard = time.monotonic()
         self._cancelled: Dict[int, threading.Event] = {}
         self._file_numbers = itertools.count(1)
-        """Of mirrored files: one viewer may mirror several parts of a run. 0 is the file of `read` and `fetch`."""
+        """Ids of mirrored files: one viewer may mirror several parts of a run. 0 is the file of `read` and `fetch`."""
         self._reading = threading.Lock()
-        """Held by one `read` at a time: concurrent ones would alternate on the output at every piece."""
+        """Held by one `read` at a time: concurrent reads would take turns on the output after every piece."""
         self._whole: List[int] = []
-        """Requests that are completed even without their viewer: half of one would leave a run that never ends."""
+        """Requests to complete even without their viewer: half of one would leave a run that never ends."""
         self._uploads: Dict[int, queue.Queue[bytes]] = {}
-        """What arrives for each `put`."""
+        """Pieces that arrive for each `put`."""
         self._claiming = threading.Lock()
         self._claimed: Optional[Claims] = None
 
     def handle(self, request: Any) -> None:
-        """Handle one frame of the viewer."""
+        """Handle one frame from the viewer."""
         self.heard = time.monotonic()
         if isinstance(request, tuple):
             self._take(*request)
@@ -71,7 +71,7 @@ class Server:
                 self._send(request["id"], _failed(error))
 
     def _take(self, number: int, generation: int, offset: int, data: memoryview) -> None:
-        """Hand a piece of an upload to its request; what follows waits while the disk is slow."""
+        """Pass a piece of an upload to its request; later frames wait while the disk is slow."""
         while number in self._uploads:
             try:
                 self._uploads[number].put(bytes(data), timeout=1.0)
@@ -82,20 +82,20 @@ class Server:
                 return
 
     def beat(self) -> None:
-        """Send a beat every second."""
+        """Send a heartbeat every second."""
         while True:
             self.sender.json({"beat": time.time()})
             time.sleep(1.0)
 
     def end_alone(self) -> None:
         """End the process when the viewer has been silent for too long."""
-        # Not in `beat`: a write to a viewer that is cut off may block on a full pipe forever.
+        # Not in `beat`: a write to a disconnected viewer may block on a full pipe forever.
         while time.monotonic() - self.heard < SILENCE:
             time.sleep(1.0)
         self.leave()
 
     def leave(self) -> None:
-        """End this process, without its threads: they may be blocked in a write to a channel that nobody reads."""
+        """End this process without its threads, which may be blocked in a write to a channel that is not read."""
         deadline = time.monotonic() + SILENCE
         while any(number in self._cancelled for number in self._whole) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -186,7 +186,7 @@ class Server:
         return gather(request, os.path.dirname(self.node_zip), self._teller(number), self._cancelled[number])
 
     def _teller(self, number: int) -> Callable[[object], None]:
-        """What sends the events of a stream."""
+        """Return a function that sends the events of a stream."""
         return lambda event: self.sender.json({"id": number, "event": event})
 
     def do_inspect(self, request: checks.InspectRequest) -> checks.Inspected:
@@ -373,7 +373,7 @@ def main(node_zip: str, train_zip: Optional[str], stdin: BufferedReader, stdout:
 
 
 def _failed(error: Exception) -> Dict[str, object]:
-    """The answer to a request that has raised `error`."""
+    """The answer to a request that raised `error`."""
     problem = error if isinstance(error, Problem) else of_limits(error)
     if problem:
         return {"error": {"what": problem.what, "cure": problem.cure}}

@@ -1,7 +1,7 @@
-"""Code trees from host to host: one offers what it has, others gather it (docs/formats.md, "Code trees").
+"""Sends code trees between hosts: one offers what it has, others gather it (docs/formats.md, "Code trees").
 
 Both ends show the certificate of the upload, whose key only its hosts have: TLS hides the code from the network, and
-nobody else gets any. A host that forwards can alter nothing: what arrives is checked against hashes from the viewer.
+nobody else gets any. A forwarding host cannot alter anything: what arrives is checked against hashes from the viewer.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from ...protocol.files import LeaderPlace
 
 _CONNECT = 2.0
-"""Seconds for a connection, and for the handshake on it."""
+"""Seconds for a connection, and for its handshake."""
 _STALL = 30.0
 """Seconds without a byte after which a host is given up."""
 _ADDRESSES = 16
 _AHEAD = 128
-"""Objects that are asked for before the first one has arrived."""
+"""Objects that are requested before the first one has arrived."""
 _PIECE = 1 << 18
 
 
@@ -43,7 +43,7 @@ def offer(
     tell: Callable[[LeaderPlace], None],
     over: threading.Event,
 ) -> None:
-    """Serve a tree's objects to those that have the key until `over` is set. Raises Problem or OSError."""
+    """Serve a tree's objects to callers that have the key until `over` is set. Raises Problem or OSError."""
     store = store_of(request, cache)
     context, given = _context(request["key"], server=True), request["address"]
     alone = given if given in ("127.0.0.1", "::1") else None
@@ -66,7 +66,7 @@ def offer(
             except socket.timeout:
                 continue
             except OSError:
-                over.wait(0.2)  # too many open files, or a caller that has left
+                over.wait(0.2)  # too many open files, or a caller that has disconnected
                 continue
             if free.acquire(blocking=False):
                 threading.Thread(target=_serve, args=(caller, context, shared, free), daemon=True).start()
@@ -88,14 +88,14 @@ def _serve(caller: socket.socket, context: ssl.SSLContext, shared: _Shared, free
 
 
 class _Shared:
-    """What a caller may have: the objects of one tree alone."""
+    """What a caller may have: the objects of one tree only."""
 
     def __init__(self, store: Store, request: requests.OfferRequest, over: threading.Event) -> None:
         self._store, self._request, self._over = store, request, over
         self._names: Set[str] = {request["tree"]}
 
     def content(self, digest: bytes, size: int, at: int) -> Iterator[bytes]:
-        """An object from a byte on; waits for what is still arriving. Raises OSError where it stays away."""
+        """Yield an object from a byte on; waits for what is still arriving. Raises OSError if it does not arrive."""
         name, moved = digest.hex(), time.monotonic()
         while at < size:
             data = self._store.piece(name, at, min(size - at, _PIECE)) if self._knows(name) else b""
@@ -103,10 +103,10 @@ class _Shared:
                 at, moved = at + len(data), time.monotonic()
                 yield data
             elif self._over.wait(0.02) or time.monotonic() - moved > _STALL:
-                raise OSError("it does not arrive")
+                raise OSError("the data does not arrive")
 
     def _knows(self, name: str) -> bool:
-        """Whether a name is of the tree; False also while its manifest still arrives. Raises OSError for any other."""
+        """Whether a name belongs to the tree; False while its manifest is still arriving. Raises OSError for others."""
         if name not in self._names and len(self._names) == 1:
             self._names = {*self._names, *tree.objects(entries_of(self._store, self._request) or ())}
         if name not in self._names and len(self._names) > 1:
@@ -120,9 +120,9 @@ def gather(
     tell: Callable[[requests.GatherProgress], None],
     over: threading.Event,
 ) -> requests.TreeAnswer:
-    """Fetch what this host lacks of a tree from one host after the other, until one has given it all.
+    """Fetch a tree's missing objects from one host after the other, until one has provided them all.
 
-    Raises Problem as `sync`, whose answer says what is missing still.
+    Raises Problem as `sync` does, whose answer says what is still missing.
     """
     store = store_of(request, cache)
     context = _context(request["key"], server=False)
@@ -133,7 +133,7 @@ def gather(
             wire = _dial(peer, context)
             if wire is None:
                 continue
-            # What else goes wrong, such as a full disk, `sync` finds as well.
+            # Other errors, such as a full disk, are found by `sync` as well.
             with wire, contextlib.suppress(OSError, DamagedError, Problem):
                 source = _Source(wire, store, tell, over)
                 if entries_of(store, request) is None:
@@ -160,7 +160,7 @@ class _Source:
         self._told = time.monotonic()
 
     def fetch(self, wanted: Sequence[Tuple[str, int]]) -> None:
-        """Fetch objects by name and size. Raises OSError, DamagedError or Problem; what has arrived remains."""
+        """Fetch objects by name and size. Raises OSError, DamagedError or Problem; what has arrived is kept."""
         begun: Dict[str, int] = {}
         for name, size in self._store.begun():
             begun[name] = max(size, begun.get(name, 0))
@@ -192,7 +192,7 @@ class _Source:
                 if data := self._wire.recv(most):
                     return data
                 break
-        raise OSError("it has left")
+        raise OSError("the host has disconnected")
 
     def _report(self, progress: requests.GatherProgress) -> None:
         if time.monotonic() - self._told > 0.5:  # seconds between two reports of progress
@@ -201,7 +201,7 @@ class _Source:
 
 
 def _dial(peer: LeaderPlace, context: ssl.SSLContext) -> Optional[ssl.SSLSocket]:
-    """Connect to the first of a host's addresses where it answers with the key; None where none does."""
+    """Connect to the first of a host's addresses that answers with the key; None if none does."""
 
     def one(address: str) -> Optional[ssl.SSLSocket]:
         try:
@@ -230,7 +230,7 @@ def _close(late: Future[Optional[ssl.SSLSocket]]) -> None:
 
 
 def _prepare(sock: socket.socket, seconds: float) -> None:
-    """Have the kernel notice a host that has died."""
+    """Make the kernel detect a host that has died."""
     sock.settimeout(seconds)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -240,13 +240,13 @@ def _prepare(sock: socket.socket, seconds: float) -> None:
 
 
 def _context(key: str, *, server: bool) -> ssl.SSLContext:
-    """TLS in which both ends show the one certificate. Raises OSError for a malformed one."""
+    """TLS in which both ends show the same certificate. Raises OSError for a malformed one."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     made.check_hostname = False
     made.verify_mode = ssl.CERT_REQUIRED
     made.load_verify_locations(cadata=key)
-    # OpenSSL reads keys from files only; nobody else can open one that has no name.
+    # OpenSSL reads keys only from files; nobody else can open a file without a name.
     with tempfile.TemporaryFile() as file:
         file.write(key.encode())
         file.flush()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LIMIT = 10.0
 """Seconds for nvidia-smi."""
 _DEVICES = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dri/renderD*", "/dev/accel*")
-"""What GPUs of any vendor have, also where no program lists them."""
+"""Devices that GPUs of any vendor have, even if no program lists them."""
 
 
 class Claims:
@@ -29,7 +29,7 @@ class Claims:
         self._held: Dict[Tuple[str, int], leases.HeldLease] = {}
 
     def take(self, request: requests.LeaseRequest) -> requests.Leased:
-        """Take a lease for a run, or by hand. Raises Problem."""
+        """Take a lease for a run, or a manual one. Raises Problem."""
         gpus, run = request["gpus"], str(request.get("run", ""))
         if not run:
             return _take_by_hand(request)
@@ -43,15 +43,15 @@ class Claims:
             except leases.Taken:
                 raise
             except Problem:
-                pass  # the start says so
+                pass  # the start reports it
         return {"until": None, "lease": ""}
 
     def for_start(self, spec: Spec) -> Tuple[Optional[leases.HeldLease], str]:
-        """The lease for a run's supervisor: the one taken before, or a new one; else the reason for having none.
+        """The lease for a run's supervisor: the one taken before, or a new one; otherwise the reason for having none.
 
         Raises:
-            Taken: Others have what the run uses.
-            Problem: It is queued, and has no place in the line that others would see.
+            Taken: Others hold what the run uses.
+            Problem: The run is queued and its place in the queue is not visible to others.
         """
         held = self._held.pop((spec["run"], spec["node_rank"]), None)
         if held is not None:
@@ -74,7 +74,7 @@ class Claims:
             return None, problem.what
 
     def release(self, request: requests.ReleaseRequest) -> requests.Released:
-        """Give up what was taken for a run that does not start, or leases by hand. Raises Problem."""
+        """Release what was taken for a run that does not start, or manual leases. Raises Problem."""
         run = request.get("run")
         if run is None:
             return {"leases": leases.release_by_hand(request.get("gpus"), request.get("lease"))}
@@ -109,7 +109,7 @@ def _take_by_hand(request: requests.LeaseRequest) -> requests.Leased:
 
 
 def _refuse_unknown(gpus: List[int]) -> None:
-    """Raise Problem where this host does not have all of these GPUs; nothing is known of other vendors' GPUs."""
+    """Raise Problem if this host does not have all of these GPUs; GPUs of other vendors are unknown."""
     if not gpus:
         return
     from ..probe import gpu
@@ -120,6 +120,6 @@ def _refuse_unknown(gpus: List[int]) -> None:
     if not missing or problems:
         return
     if known:
-        raise Problem(f"this host has no GPU {missing[0]}", f"name some of {', '.join(map(str, known))}")
+        raise Problem(f"this host has no GPU {missing[0]}", f"choose from {', '.join(map(str, known))}")
     if not any(map(glob.glob, _DEVICES)):
-        raise Problem("this host has no GPU", "leave out --gpus to lease the whole host")
+        raise Problem("this host has no GPU", "omit --gpus to lease the whole host")

@@ -1,4 +1,4 @@
-"""Summaries of the runs under a run_dir, and paths that a user completes."""
+"""Summaries of the runs under a run_dir, and completion of paths that a user types."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ...protocol.requests import Completed
 
 REBOOTED = "the host was rebooted"
-"""Why a run has left the queue."""
+"""The reason why a run left the queue."""
 
 
 def list_runs(run_dir: str, run: str | None) -> list[dict[str, object]]:
-    """The summaries of all runs under a folder or of one, newest first. Raises Problem when it may not be read."""
+    """The summaries of one or all runs under a folder, newest first. Raises Problem if it may not be read."""
     base = os.path.abspath(os.path.expanduser(run_dir))
     found = []
     try:
@@ -42,7 +42,7 @@ def _nodes(folder: str, run: str) -> list[dict[str, object]]:
     try:
         owner = os.lstat(folder).st_uid
         if owner != os.getuid():
-            # No file in it is opened: another user could have put a FIFO there that blocks a reader.
+            # Open no file in it: another user could have put a FIFO there that blocks a reader.
             return [{"run": run, "problem": f"{folder} belongs to {user_name(owner)}", "cure": _ask_owner(folder)}]
         names = [name for name in os.listdir(folder) if name.isdecimal()]
         for name in sorted(names, key=int):
@@ -66,7 +66,7 @@ def _lives(folder: str) -> bool:
         return False
     if up.get("boot_id") == procs.boot_id():
         return procs.alive(up) or procs.alive(up.get("warden") or {})
-    # Of an earlier boot, or of another host that shares this disk.
+    # From an earlier boot, or from another host that shares this disk.
     try:
         # Seconds without telemetry after which a supervisor on another host of a shared disk counts as dead
         return time.time() - os.stat(os.path.join(folder, "telemetry.jsonl")).st_mtime < 15.0
@@ -75,7 +75,7 @@ def _lives(folder: str) -> bool:
 
 
 def lost_by(up: Any) -> str:
-    """What became of a dead supervisor, by its supervisor.json, that had no time to write the run's end."""
+    """What became of a supervisor that died before it wrote the run's end, according to its supervisor.json."""
     boot = up.get("boot_id") if isinstance(up, dict) else None
     if not boot:
         return "its supervisor never started"
@@ -83,7 +83,7 @@ def lost_by(up: Any) -> str:
 
 
 def stop_waits(folder: str) -> str | None:
-    """What the stop of a run waits for, as the supervisor wrote it; None: nothing."""
+    """What the stop of a run waits for, as the supervisor wrote it; None if it waits for nothing."""
     said = [line for line in ends(os.path.join(folder, "events.jsonl")) if line.get("e") == "note" and line.get("stop")]
     return str(said[-1].get("text"))[:500] if said else None
 
@@ -93,18 +93,18 @@ def _ask_owner(path: str) -> str:
         uid = os.stat(path).st_uid
     except OSError:
         return ""
-    return "" if uid == os.getuid() else "it belongs to %s: log in as them, or ask them" % user_name(uid)
+    return "" if uid == os.getuid() else "it belongs to %s; log in as that user, or ask them" % user_name(uid)
 
 
 MOST = 100
-"""Names in one answer."""
+"""Most names in one answer."""
 
 
 def complete(path: str, workdir: str) -> Completed:
     """Return the paths that begin with `path`, folders with a slash at their end. Raises OSError.
 
     Args:
-        path: As typed; a relative one starts at `workdir`, whose `~` is this login's home.
+        path: The path as typed; a relative one is based on `workdir`, whose `~` is this login's home.
     """
     typed_folder, name = os.path.split(path)
     folder = os.path.join(os.path.expanduser(workdir), os.path.expanduser(typed_folder))
@@ -114,7 +114,7 @@ def complete(path: str, workdir: str) -> Completed:
             if entry.name.startswith(name) and (name.startswith(".") or not entry.name.startswith(".")):
                 shown = os.path.join(typed_folder, entry.name)
                 found.append((not entry.is_file(), shown + "/" if entry.is_dir() else shown))
-    # Scripts before folders before the rest: the path is that of a script.
+    # Scripts first, then folders, then the rest: the path is that of a script.
     found.sort(key=lambda one: (not one[1].endswith(".py"), one[0], one[1]))
     names = [name.encode("utf-8", "replace").decode() for _, name in found]
     return {"names": names[:MOST], "more": len(names) > MOST}

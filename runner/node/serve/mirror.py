@@ -33,7 +33,7 @@ class _MirroredFile:
         self.size = 0
         self.sent = 0
         self.last = b""
-        """The last bytes sent: a file that was truncated and has outgrown `sent` again differs there."""
+        """The last bytes sent: a file that was truncated and has grown beyond `sent` again differs there."""
         self.identity: Optional[Tuple[int, int]] = None
         self.announced = False
 
@@ -46,12 +46,12 @@ class Mirror:
     """Follows one run directory for one viewer.
 
     Args:
-        have: What the viewer holds: name → [generation, length, CRC-32 of the last `CHECKED` bytes].
-        tail: Start logs at most this many bytes before their end; None: where the viewer's copy ends.
-        tell: Sends a record of the stream.
-        send: Sends a piece of a file: (file id, generation, offset, bytes).
-        numbers: Gives the ids of files; None: from 1 on.
-        shared: Whether another host writes the files: what this one knows of their sizes may be old.
+        have: The viewer's copies: name → [generation, length, CRC-32 of the last `CHECKED` bytes].
+        tail: Start logs at most this many bytes before their end; None: at the end of the viewer's copy.
+        tell: Called with a record of the stream.
+        send: Called with a piece of a file: (file id, generation, offset, bytes).
+        numbers: Yields the ids of files; None counts from 1.
+        shared: Whether another host writes the files: sizes seen here may be outdated.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class Mirror:
         return [self._folder, *sorted(attempts)]
 
     def _sweep(self, ended: bool, cancelled: threading.Event) -> bool:
-        """Send at most one piece of every log; say whether more may be there.
+        """Send at most one piece of every log; returns whether there may be more.
 
-        What the run's state is made of comes before every piece of a log: it must not wait for a flood.
+        The files that the run's state consists of are sent before every piece of a log: they must not wait for a flood.
         """
         records = [file for file in self._files.values() if not file.is_log and file.name != "exit.json"]
         logs = [file for file in self._files.values() if file.is_log]
@@ -152,7 +152,7 @@ class Mirror:
         return any(more)
 
     def _tell_behind(self, ended: bool) -> None:
-        """Report how much of the logs is still to be sent, and an end whose file has to wait for that."""
+        """Report how much of the logs is still to be sent, and an end whose file must wait for them."""
         behind = sum(max(0, file.size - file.sent) for file in self._files.values() if file.is_log)
         due = time.monotonic() - self._behind_at > 0.5  # seconds between two reports of how much is still to be sent
         if (behind and due) or (self._behind and not behind):
@@ -184,7 +184,7 @@ class Mirror:
                 return False
             start = data_from(handle, file.sent)
             if start > file.sent:
-                # The oldest part of a log that has outgrown its limit.
+                # The oldest part of a log that has exceeded its limit.
                 self._announce(file, seen, file.generation, start)
             data = os.pread(handle, CHUNK, file.sent)
             # Checked after the read, to detect a file that was truncated and refilled just before it.
@@ -199,7 +199,7 @@ class Mirror:
             os.close(handle)
 
     def _begin(self, file: _MirroredFile, handle: int, seen: os.stat_result) -> None:
-        """Decide where to start: where the viewer's copy ends, if that is still a copy of this file."""
+        """Decide where to start: at the end of the viewer's copy if that is still a copy of this file."""
         held = self._have.get(file.name)
         if not held:
             start = max(0, seen.st_size - self._tail) if file.is_log and self._tail is not None else 0
@@ -208,7 +208,7 @@ class Mirror:
         generation, length, checksum = held
         first = max(0, length - CHECKED)
         before = os.pread(handle, min(CHECKED, length), first)
-        # A hole cannot be compared, but a file that was started over has none.
+        # A hole cannot be compared, but a file that was rewritten has none.
         same = zlib.crc32(before) == checksum or data_from(handle, first) > first
         if seen.st_size >= length and same:
             late = seen.st_size - self._tail if file.is_log and self._tail is not None else 0
@@ -235,12 +235,12 @@ class Mirror:
 
 def _changed(file: _MirroredFile, handle: int) -> bool:
     first = file.sent - len(file.last)
-    # A hole cannot be compared, but a file that was started over has none.
+    # A hole cannot be compared, but a file that was rewritten has none.
     return os.pread(handle, len(file.last), first) != file.last and data_from(handle, first) == first
 
 
 class FolderWatch:
-    """Watches folders for writes, new files and renames (inotify); polls where the system can watch no more."""
+    """Watches folders for writes, new files and renames (inotify); polls where inotify is not possible."""
 
     def __init__(self) -> None:
         self._handle: Optional[int] = None
@@ -257,12 +257,12 @@ class FolderWatch:
             self.close()
 
     def wait(self, limit: float) -> None:
-        """Return when something has changed, after `limit` seconds at the latest."""
+        """Return when something has changed, or after `limit` seconds."""
         if self._handle is None:
             time.sleep(min(0.02, limit))  # seconds between polls
             return
         if select.select([self._handle], [], [], limit)[0]:
-            time.sleep(0.002)  # seconds to collect a burst of writes, so that it wakes the caller once
+            time.sleep(0.002)  # seconds to collect a burst of writes, so that it wakes the caller only once
             try:
                 os.read(self._handle, 65536)
             except BlockingIOError:

@@ -1,6 +1,6 @@
-"""Processes of runs that have ended or lost their supervisors: found by tag, never by name, and ended on request.
+"""Processes of runs that have ended or lost their supervisors: found by tag, never by name, and killed on request.
 
-Only processes of this machine are judged. A run folder shows nothing about processes elsewhere: it may lie on a disk
+Only processes of this machine are judged. A run folder shows nothing about processes elsewhere: it may be on a disk
 that many hosts share, or belong to a container whose processes are not visible here.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _SMALL = 64 * 1024
 _COMMAND, _PORTS = 200, 50
-"""The most characters and port numbers of each."""
+"""Limits per process: characters of its command, and number of its ports."""
 
 
 class _Member(NamedTuple):
@@ -41,15 +41,15 @@ class _Member(NamedTuple):
     attempt: int
     folder: str
     uid: int
-    """The owner's uid: the tag counts only for processes and folders of that user."""
+    """The owner's uid: the tag is valid only for processes and folders of that user."""
 
 
 def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> List[Orphan]:
-    """Return the `found` of the op `orphans` (docs/formats.md), of all users whose processes we may examine.
+    """Return the `found` of the op `orphans` (docs/formats.md), for all users whose processes we may examine.
 
     Args:
-        end: Kill them; `ended` of a row says whether it is gone.
-        run: Only of runs whose id begins like this.
+        end: Kill them; `ended` of a row says whether the process is gone.
+        run: Only runs whose id begins with this.
         run_dirs: Folders of runs whose processes may have cleared their environment.
     """
     table = {pid: proc for pid, proc in procs.table().items() if not proc.dead and pid != os.getpid()}
@@ -60,7 +60,7 @@ def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> L
     for pid, member in members.items():
         if (member.uid, member.folder) in kept or not member.run.startswith(run):
             continue
-        if own is None or own[:2] != member[:2]:  # else we run in the job's own container, and the supervisor outside
+        if own is None or own[:2] != member[:2]:  # otherwise we run in the job's own container
             why = _why(pid, member)
             if why:
                 found[pid] = (member, why)
@@ -81,7 +81,7 @@ def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> L
 
 
 def _member(pid: int) -> Optional[_Member]:
-    """The run of a process, None for one without a tag or with an unreadable environment."""
+    """The run of a process, None if it has no tag or an unreadable environment."""
     tag, folder = procs.variables(pid, procs.TAG, "DISTTUI_DIR")
     run, _, rest = tag.partition("/")
     node, _, attempt = rest.partition("/")
@@ -91,7 +91,7 @@ def _member(pid: int) -> Optional[_Member]:
 
 
 def _untagged(run_dirs: Sequence[str]) -> Dict[int, _Member]:
-    """Processes that this user's runs have noted as theirs, without a tag of their own."""
+    """Processes without a tag that this user's runs have recorded as theirs."""
     found = {}
     for base in run_dirs:
         folders = os.path.join(glob.escape(os.path.abspath(os.path.expanduser(base))), "*", "*")
@@ -121,17 +121,17 @@ def _kept(table: Dict[int, procs.Proc], users: Set[int]) -> Set[Tuple[int, str]]
 
 
 def _why(pid: int, member: _Member) -> str:
-    """Why a process without a visible live supervisor is an orphan; empty where that is not certain."""
+    """Why a process without a visible live supervisor is an orphan; "" if that is not certain."""
     # Resolved in the process's own root: a container may have other disks.
     folder = "/proc/%d/root%s" % (pid, member.folder)
     try:
         seen = os.lstat(folder)
     except FileNotFoundError:
-        return "its run folder is gone" if os.path.isdir("/proc/%d/root/" % pid) else ""
+        return "its run folder was removed" if os.path.isdir("/proc/%d/root/" % pid) else ""
     except OSError:
         return ""
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != member.uid:
-        return ""  # the tag names a folder of another user, so it does not count
+        return ""  # the tag names another user's folder, so it is not valid
     if os.path.lexists(folder + "/exit.json"):
         return "its run has ended"
     up = _read(folder + "/supervisor.json", member.uid)
@@ -163,7 +163,7 @@ def _row(proc: procs.Proc, member: _Member, why: str, gpu_memory: Optional[int],
 
 
 def _end(whose: Set[_Member]) -> None:
-    """End what remains of these runs, all together: a user can tag each process with another run."""
+    """Kill what remains of these runs, all together: a user can tag each process with another run."""
     own = {one.folder for one in whose if one.uid == os.getuid()}
 
     def members() -> Set[int]:
@@ -172,7 +172,7 @@ def _end(whose: Set[_Member]) -> None:
         return tagged.union(*map(noted, own))
 
     stop.sweep(members)
-    for folder in own:  # the owner could not read a file that we write in another's
+    for folder in own:  # the owner could not read a file that we write in another user's folder
         try:
             from .runs import status
 
@@ -182,7 +182,7 @@ def _end(whose: Set[_Member]) -> None:
 
 
 def _read(path: str, uid: int) -> Dict[str, object]:
-    """A small JSON object in a file of user `uid`, else empty: the path comes from another process."""
+    """A small JSON object from a file of user `uid`, otherwise empty: the path comes from another process."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             seen = os.fstat(file.fileno())
@@ -208,13 +208,13 @@ def _age(proc: procs.Proc) -> float:
 
 
 class _Listeners:
-    """Who listens at which TCP port; the tables of each network namespace are read once."""
+    """TCP ports on which processes listen; the tables of each network namespace are read once."""
 
     def __init__(self) -> None:
         self._tables: Dict[str, Dict[str, int]] = {}
 
     def ports(self, pid: int) -> List[int]:
-        """Those that a process listens on."""
+        """The ports that a process listens on."""
         inodes = ports.sockets_of(pid)
         try:
             namespace = os.readlink(f"/proc/{pid}/ns/net") if inodes else ""
@@ -227,7 +227,7 @@ class _Listeners:
 
 
 def _gpu_memory() -> Dict[int, int]:
-    """Bytes of each process on all GPUs together; empty where no driver answers in time."""
+    """Bytes used by each process on all GPUs together; empty if no driver answers in time."""
     from ..child import together
     from ..telemetry.gpu_nvml import memory_by_process
 

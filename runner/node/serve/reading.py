@@ -1,4 +1,4 @@
-"""What a viewer may fetch of a run besides the mirror: ranges of a run's files, its checkpoints and outputs."""
+"""What a viewer may fetch of a run besides the mirror: ranges of its files, its checkpoints and outputs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 _FILES = 20000
 _CHECKPOINTS, _OUTPUTS = "checkpoints", "outputs"
-"""The prefixes of the names of what can be pulled; a viewer takes no other."""
+"""The prefixes of names that can be pulled; a viewer accepts no others."""
 
 Send = Callable[[int, int, int, bytes], None]
 
 
 def read(folder: str, request: requests.ReadRequest, send: Send, cancelled: threading.Event) -> requests.ReadUpTo:
-    """Send `length` bytes of a file from `offset` on; fewer where it ends, none of holes. Raises Problem or OSError."""
+    """Send `length` bytes of a file from `offset`; less at its end, nothing for holes. Raises Problem or OSError."""
     offset, length = int(request["offset"]), int(request["length"])
     if not 0 <= length <= READ_LIMIT or offset < 0:
         raise Problem("%d bytes from %d on cannot be read in one request" % (length, offset))
@@ -50,7 +50,7 @@ class Outputs(NamedTuple):
 
 
 def outputs_of(folder: str) -> Outputs:
-    """The outputs of the run in a host's folder; none for a missing spec or one of an older version."""
+    """The outputs of the run in a host's folder; none if the spec is missing or from an older version."""
     spec = read_object(os.path.join(folder, "spec.json"))
     names = spec.get("outputs")
     workdir = os.path.abspath(os.path.expanduser(str(spec.get("workdir") or "~")))
@@ -58,7 +58,7 @@ def outputs_of(folder: str) -> Outputs:
 
 
 def files(run_folder: str, outputs: Outputs) -> requests.FilesAnswer:
-    """What can be pulled of a run: its checkpoints, and the job's outputs."""
+    """The files of a run that can be pulled: its checkpoints, and the job's outputs."""
     found: List[requests.File] = []
     left_out: List[str] = []
     for path, folders, names in os.walk(os.path.join(run_folder, _CHECKPOINTS)):
@@ -94,7 +94,7 @@ def _note_output(found: List[requests.File], left_out: List[str], top: str, name
 
 
 def _note(found: List[requests.File], path: str, inside: str, names: List[str], folders: List[str]) -> None:
-    """Note the files of one folder, `inside` being its name for the viewer; the depth is bounded."""
+    """Note the files of one folder, whose name for the viewer is `inside`; the depth is bounded."""
     if inside.count(os.sep) >= 16:
         del folders[:]
     for name in sorted(names):
@@ -106,13 +106,13 @@ def _note(found: List[requests.File], path: str, inside: str, names: List[str], 
             named = os.path.join(inside, name)
             found.append({"name": named, "size": seen.st_size, "mtime": seen.st_mtime, "inode": seen.st_ino})
         if len(found) > _FILES:
-            raise Problem("%s holds more than %d files" % (path, _FILES), "copy them by hand")
+            raise Problem("%s has more than %d files" % (path, _FILES), "copy them by hand")
 
 
 def fetch(
     run_folder: str, outputs: Outputs, request: requests.FetchRequest, send: Send, cancelled: threading.Event
 ) -> requests.Fetched:
-    """Send a file from `offset` to its end. The answer has the size and the SHA-256 of the whole."""
+    """Send a file from `offset` to its end. The answer has the size and the SHA-256 of the whole file."""
     offset = int(request["offset"])
     fd = _open(*_base(run_folder, outputs, str(request["name"])))
     digest = hashlib.sha256()
@@ -132,7 +132,7 @@ def fetch(
 
 
 def _base(run_folder: str, outputs: Outputs, name: str) -> Tuple[str, str]:
-    """The base folder of a name of `files`, and the rest of the name. Raises Problem for a name that is not in it."""
+    """Split a name of `files` into its base folder and the rest. Raises Problem for a name outside of these folders."""
     top, _, rest = name.partition("/")
     if top != _OUTPUTS:
         return run_folder, name

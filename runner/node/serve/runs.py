@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 _UP = 30.0
 _LOOK = 0.2
-"""Seconds between two looks at all leases of the host."""
+"""Seconds between two checks of all leases of the host."""
 _ANSWER = 5.0
 """Seconds that a supervisor may take to read a request, and a warden to end a run."""
 _FROZEN = {
     "T": "is frozen by a signal (state T)",
     "t": "is frozen by a debugger (state t)",
-    "D": "hangs in the kernel (state D), as with a file server that does not answer",
+    "D": "hangs in the kernel (state D), perhaps on an unresponsive file server",
 }
 _MOMENT = 2.0
 """Seconds to wait for one of our processes that may hang."""
@@ -48,7 +48,7 @@ def run_folder(run_dir: str, run: str, node_rank: int) -> str:
 
 
 def own_folder(run_dir: str, run: str, node_rank: int) -> str:
-    """The same of a run that may exist. Raises Problem where the folder belongs to another user."""
+    """The run directory of a run that may exist. Raises Problem if the folder belongs to another user."""
     folder = run_folder(run_dir, run, node_rank)
     for path in (os.path.dirname(folder), folder):
         try:
@@ -71,11 +71,11 @@ def start(
         request: `spec` and `secrets` of docs/formats.md.
         node_zip: The node program that the supervisor runs.
         train_zip: The built-in job, if the run needs it.
-        claims: Leases that were taken for runs before.
+        claims: Leases that were taken for runs earlier.
 
     Raises:
         Taken: Others have leased what the run uses.
-        Problem: The folder cannot be written, the id belongs to another spec, or the supervisor does not come up.
+        Problem: The folder cannot be written, the id belongs to another spec, or the supervisor does not start.
     """
     spec = request["spec"]
     folder = folder_for(spec)
@@ -84,7 +84,7 @@ def start(
             known = journal.read_json(os.path.join(folder, "spec.json"))
             earlier = control.read_up(folder)
             if known is not None and not (isinstance(known, dict) and _content(known) == _content(spec)):
-                raise Problem(f"{folder} holds another run of this name", "choose another run id")
+                raise Problem(f"{folder} is another run's", "choose another run id")
             if known is not None and earlier:
                 _settle(folder)
                 found = cast("Up", earlier)
@@ -99,11 +99,11 @@ def start(
 
 def _unwritable(folder: str, error: OSError) -> Problem:
     what = f"{folder} cannot be written: {error.strerror or error}"
-    return Problem(what, "choose another launch.run_dir, or make room there")
+    return Problem(what, "choose another launch.run_dir, or free space there")
 
 
 def folder_for(spec: Spec) -> str:
-    """The folder of a run that begins here, made if it is missing. Raises Problem."""
+    """The folder of a run that begins here, created if it is missing. Raises Problem."""
     folder = run_folder(spec["run_dir"], spec["run"], spec["node_rank"])
     try:
         _make_folder(folder)
@@ -114,7 +114,7 @@ def folder_for(spec: Spec) -> str:
 
 
 def queue_again(run_dir: str, run: str, node_zip: str, train_zip: str | None) -> bool:
-    """Restart the supervisor of a queued run, with its place, after a reboot; False: it needs its viewer.
+    """Restart the supervisor of a queued run in its place after a reboot; False if it needs its viewer.
 
     The gang of a single host needs no shared key.
     """
@@ -133,7 +133,7 @@ def queue_again(run_dir: str, run: str, node_zip: str, train_zip: str | None) ->
             secrets: Secrets = {"key": os.urandom(32).hex(), "env": {}}
             _begin(folder, spec, secrets, node_zip, train_zip, Claims())
     except (Problem, OSError, locks.LockHeld):
-        return False  # the list says that it has left the queue
+        return False  # the list shows that it has left the queue
     return True
 
 
@@ -174,7 +174,7 @@ def submit(request: requests.SubmitRequest, node_zip: str, train_zip: str | None
 
 
 def lead(folder: str, leader: LeaderPlace) -> requests.Nothing:
-    """Send the leader's address to a follower's supervisor. Raises Problem when the supervisor does not answer."""
+    """Send the leader's address to a follower's supervisor. Raises Problem if the supervisor does not answer."""
     _check_ours(folder)
     if not control.ask(folder, {"op": "lead", "leader": leader}):
         raise Problem(f"the supervisor of {folder} does not answer", "see supervisor.log there")
@@ -182,9 +182,9 @@ def lead(folder: str, leader: LeaderPlace) -> requests.Nothing:
 
 
 def request_stop(folder: str, now: bool, reason: str) -> requests.Stopped:
-    """Stop a run on this host, which passes the stop on to the others; `now` kills without grace.
+    """Stop a run on this host, which forwards the stop to the others; `now` kills without grace.
 
-    Returns `stopped` (whether there was anything to stop) and `state`. Raises Problem for a run that does not exist.
+    Returns `stopped` (whether there was anything to stop) and `state`. Raises Problem if the run does not exist.
     """
     if watch := slurm.job_of(folder):
         _require(folder)
@@ -196,7 +196,7 @@ def request_stop(folder: str, now: bool, reason: str) -> requests.Stopped:
         return {"stopped": False, "state": found["exit"].get("state") if found["exit"] else None}
     reason, written = reason[:200], True
     try:
-        control.write_stop(folder, reason, now)  # a supervisor that still comes up reads it
+        control.write_stop(folder, reason, now)  # a supervisor that is still starting reads it
     except OSError:
         written = False
     deadline = time.monotonic() + _ANSWER
@@ -208,7 +208,7 @@ def request_stop(folder: str, now: bool, reason: str) -> requests.Stopped:
 
 
 def _stop_the_silent(folder: str, now: bool, written: bool) -> None:
-    """Stop a run whose supervisor does not take requests. Raises Problem where that needs `now`."""
+    """Stop a run whose supervisor does not accept requests. Raises Problem if that needs `now`."""
     up = control.read_up(folder)
     silent = [one for one in (up, up.get("warden")) if procs.alive(one)]
     if not silent or not _look(folder)["alive"]:
@@ -222,14 +222,14 @@ def _stop_the_silent(folder: str, now: bool, written: bool) -> None:
                 os.kill(cast("procs.ProcessIdentity", one)["pid"], signal.SIGSTOP)
         warden.conclude(folder, f"{who} {why or 'does not respond'}, and was killed", first["pid"], silent)
     elif not written:
-        raise Problem(f"{folder}/stop cannot be written, and {who} does not respond", "make room on the disk")
-    elif why:  # else it has too much to do, and reads the stop file later
+        raise Problem(f"{folder}/stop cannot be written, and {who} does not respond", "free space on the disk")
+    elif why:  # otherwise it is busy, and reads the stop file later
         run = os.path.basename(os.path.dirname(folder))
         raise Problem(f"{who} {why}: the stop waits for it", f"kill the run: disttui stop {run} --now")
 
 
 def _lasting_state(pid: int) -> str:
-    """The state of a process, "D" only if it stays in it: whatever reads a disk is in that state for moments."""
+    """The state of a process, "D" only if it stays in it: a process that reads a disk is in that state for moments."""
     deadline = time.monotonic() + _MOMENT
     while (proc := procs.read(pid)) and proc.state == "D":
         if time.monotonic() > deadline:
@@ -239,14 +239,14 @@ def _lasting_state(pid: int) -> str:
 
 
 def move(folder: str, round_number: int, order: float) -> requests.Nothing:
-    """Give a queued run another place; its leader tells its other hosts. Raises Problem if it is not queued."""
+    """Move a queued run to another place; its leader tells its other hosts. Raises Problem if it is not queued."""
     _require(folder)
     if not 0 <= round_number < MOST_ROUNDS or not 0 <= order < LATEST:
         raise Problem("invalid queue position", "see disttui lease queue")
     asked, deadline = False, time.monotonic() + _UP
     while (place := _place(folder)) != (round_number, order):
         if place is None:
-            raise Problem("it is not queued on this host", "see disttui lease queue, and disttui ps")
+            raise Problem("the run is not queued on this host", "see disttui lease queue, and disttui ps")
         asked = asked or control.ask(folder, {"op": "move", "round": round_number, "order": order})
         if not asked or time.monotonic() > deadline:
             raise Problem("its supervisor does not answer", f"see supervisor.log in {folder}")
@@ -255,9 +255,9 @@ def move(folder: str, round_number: int, order: float) -> requests.Nothing:
 
 
 def _place(folder: str) -> tuple[int, float] | None:
-    """Round and order of a run that is queued on this host; None once its first attempt begins.
+    """Round and order of a run that is queued on this host; None after its first attempt has begun.
 
-    While it takes its turn on several hosts its lease here may be held already.
+    While it takes its turn on several hosts, its lease here may already be held.
     """
     spec = journal.read_object(os.path.join(folder, "spec.json"))
     if not spec.get("queue") or os.path.exists(os.path.join(folder, "attempt-1")):
@@ -272,7 +272,7 @@ def _place(folder: str) -> tuple[int, float] | None:
 
 
 def status(folder: str, settle: bool = True) -> requests.Alive:
-    """Whether a run is alive on this host, its supervisor's pid, and its end. Raises Problem when it does not exist.
+    """Whether a run is alive on this host, its supervisor's pid, and its end. Raises Problem if it does not exist.
 
     With `settle`, a run whose supervisor and warden were both killed is ended here. Never waits long for a lock: a run
     that is still being started counts as alive.
@@ -292,7 +292,7 @@ def status(folder: str, settle: bool = True) -> requests.Alive:
 
 
 def forget(folder: str) -> requests.Nothing:
-    """Remove a run directory. Raises Problem while the run is alive or when it does not exist."""
+    """Remove a run directory. Raises Problem if the run is alive or does not exist."""
     import shutil
 
     _require(folder)
@@ -300,7 +300,7 @@ def forget(folder: str) -> requests.Nothing:
         watch = slurm.job_of(folder)
         found = slurm.status(folder, watch, settle=True) if watch else _settle(folder)
         if found["alive"]:
-            raise Problem(f"the run at {folder} is alive", "stop it first")
+            raise Problem(f"the run at {folder} is still active", "stop it first")
         try:
             spec = cast("Spec", journal.read_object(os.path.join(folder, "spec.json")))
             locks.forget(folder)
@@ -309,7 +309,7 @@ def forget(folder: str) -> requests.Nothing:
             raise Problem(f"{folder} cannot be removed: {error}") from None
     run = os.path.dirname(folder)
     if not any(name.isdecimal() for name in os.listdir(run)):
-        # The last host of those that share this disk takes the checkpoints and the code with it.
+        # The last of the hosts that share this disk also removes the checkpoints and the code.
         syncing.remove(spec, os.path.basename(run))
         shutil.rmtree(run, ignore_errors=True)
     return {}
@@ -317,7 +317,7 @@ def forget(folder: str) -> requests.Nothing:
 
 def _require(folder: str) -> None:
     if not os.path.exists(os.path.join(folder, "spec.json")):
-        raise Problem(f"no run found at {folder}", "look for it with disttui ps")
+        raise Problem(f"no run found at {folder}", "find it with disttui ps")
     _check_ours(folder)
 
 
@@ -337,27 +337,27 @@ def _settle(folder: str) -> requests.Alive:
         try:
             warden.conclude(folder, listing.lost_by(up), None)
         except OSError as error:
-            raise Problem(f"{folder} cannot be written: {error.strerror}", "make room on the disk") from None
+            raise Problem(f"{folder} cannot be written: {error.strerror}", "free space on the disk") from None
         return _look(folder)
     return found
 
 
 def _make_folder(folder: str) -> None:
-    """Make a run's folder where no other user can have made it or can replace it. Raises Problem, or OSError."""
+    """Create a run's folder where no other user can create or replace it. Raises Problem, or OSError."""
     weak = folders.weakness(folder, make=True)
     if weak:
-        cure = "choose a launch.run_dir where only you can write, or have it made sticky (chmod +t)"
+        cure = "choose a launch.run_dir that only you can write, or have it made sticky (chmod +t)"
         raise Problem(f"{folder} would not be safe from other users: {weak}", cure)
     _check_ours(folder)
 
 
 def _check_ours(folder: str) -> None:
-    """Raise Problem where a run's folder, or its parent, which the run's hosts share, is not private to this user."""
+    """Raise Problem if a run's folder, or its parent, which the run's hosts share, is not private to this user."""
     for path in (os.path.dirname(folder), folder):
         try:
             foreign = folders.foreign(path)
         except FileNotFoundError:
-            raise Problem(f"no run found at {folder}", "look for it with disttui ps") from None
+            raise Problem(f"no run found at {folder}", "find it with disttui ps") from None
         if foreign:
             raise Problem(f"{folder} cannot be used: {foreign}", "it must be yours, with mode 0700")
 
@@ -368,7 +368,7 @@ def _content(spec: Mapping[str, object]) -> str:
 
 
 class Up(TypedDict):
-    """What a supervisor says once it is up."""
+    """The status that a supervisor reports once it is up."""
 
     pid: int
     gang: LeaderPlace | None

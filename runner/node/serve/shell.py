@@ -1,7 +1,7 @@
 """A person's shell on this host, in the folder and environment of a rank; `main` runs at the terminal itself.
 
 It does not belong to the run: without the run's tag, `stop` leaves it alone and it is not reported as left over. The
-paths of the rank's own files are not set either, so that a script tried out here does not write into them.
+paths of the rank's own files are not set either, so that a script tried out here does not write to them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOGIN = ("TERM", "COLORTERM", "SHELL", "SSH_TTY", "SSH_CONNECTION", "SSH_CLIENT
 
 
 def main(word: str) -> None:
-    """Become the shell. `word`: a `ShellRequest` as base64 of JSON."""
+    """Become the shell. `word`: a `ShellRequest` as base64-encoded JSON."""
     request: ShellRequest = json.loads(base64.urlsafe_b64decode(word))
     try:
         folder, activate, environment = _rank(request) if request["run"] else _plain(request)
@@ -49,7 +49,7 @@ def main(word: str) -> None:
 def _login_shell() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_shell
-    except KeyError:  # a container's uid without an entry
+    except KeyError:  # a container's uid without a passwd entry
         return ""
 
 
@@ -61,9 +61,9 @@ def _rank(request: ShellRequest) -> Tuple[str, str, Dict[str, str]]:
     folder = own_folder(request["run_dir"], request["run"], request["node_rank"])
     spec = journal.read_object(os.path.join(folder, "spec.json"))
     if not spec:
-        raise Problem(f"no run found at {folder}", "look for it with disttui ps")
+        raise Problem(f"no run found at {folder}", "find it with disttui ps")
     if slurm.job_of(folder):
-        raise Problem("the ranks of a job of Slurm run on its nodes", "srun --jobid JOB --overlap --pty bash")
+        raise Problem("the ranks of a Slurm job run on its nodes", "srun --jobid JOB --overlap --pty bash")
     host = HostPart(cast(Spec, spec), folder, "", None, {"key": "", "env": {}}, 0)
     rank = request["rank"]
     if rank not in host.ranks:
@@ -86,7 +86,7 @@ def _rank(request: ShellRequest) -> Tuple[str, str, Dict[str, str]]:
 
 
 def _living(host: HostPart, attempt: int, rank: int) -> Dict[str, str]:
-    """The environment of a rank, with torch's variables under every launcher; empty where it does not run."""
+    """The environment of a rank, with torch's variables under every launcher; empty if the rank is not running."""
     lines = journal.Tail(os.path.join(host.attempt_folder(attempt), "ranks.jsonl")).records()
     for pid in [line.get("pid") for line in lines if line.get("e") == "start" and line.get("rank") == rank]:
         # The job itself writes this file: it may name any pid.

@@ -1,7 +1,7 @@
-"""Runs that are jobs of Slurm, as their login node sees them: submitted, queued, cancelled, ended.
+"""Runs that are Slurm jobs, as seen from their login node: submitted, queued, cancelled, ended.
 
-Supervisors run on the job's nodes, and write to the same folders by a shared file system. So this host tells by Slurm,
-not by its own processes, whether a run is alive.
+Supervisors run on the job's nodes, and write to the same folders through a shared file system. So this host asks Slurm,
+and does not look at its own processes, to learn whether a run is alive.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from ...protocol.files import Exit, Given
 
 PACE, _CALM = 2.0, 30.0
-"""Seconds between two questions to Slurm about a job; the second of one that runs, and is not about to end."""
+"""Seconds between two queries to Slurm about a job; the second value is for one that runs and is not about to end."""
 _SETTLED = 5.0
-"""Seconds after a job's end in which the last files of its nodes may still come to a shared file system."""
+"""Seconds after a job's end in which its nodes' last files may still arrive on a shared file system."""
 _PATH = re.compile(r"[A-Za-z0-9_/.,:=@+-]+")
 """Paths that mean the same to Slurm (`%j`), to a shell and to us."""
 _JOB = re.compile("[0-9]{1,20}")
@@ -41,7 +41,7 @@ _SCRIPT = "job.sbatch"
 
 
 class JobWatch:
-    """The job of one run. Slurm is asked at most every `PACE` seconds, by all threads of this process."""
+    """The job of one run. All threads of this process together query Slurm at most every `PACE` seconds."""
 
     def __init__(self, run_folder: str, job: str, python: str) -> None:
         self.run_folder = run_folder
@@ -51,12 +51,12 @@ class JobWatch:
         self._asked = float("-inf")
         self._known: Optional[Queued] = None
         self._end: Optional[float] = None
-        """Unix time at which Slurm says that the job has ended, or is to end."""
+        """Unix time at which, according to Slurm, the job has ended or is due to end."""
         self._ended: Optional[float] = None
         self._cancel_after = float("inf")
 
     def now(self) -> Optional[Queued]:
-        """Where the job is; None: Slurm does not answer."""
+        """The job's state in the queue; None if Slurm does not answer."""
         with self._lock:
             if time.monotonic() - self._asked >= self._pace():
                 self._known, self._end = _look(self.job)
@@ -71,7 +71,7 @@ class JobWatch:
         return PACE if ends else _CALM
 
     def alive(self, settle: bool = True) -> bool:
-        """Whether the job waits or runs, as far as is known. With `settle`, ends the run's parts where it does not."""
+        """Whether the job waits or runs, as far as is known. With `settle`, writes the ends of its parts if not."""
         found = self.now()
         # Slurm cleans up on a node that is gone until it notices that, minutes after the run has ended without it.
         over = found is not None and found["state"] == "COMPLETING" and _end_of(self.run_folder, 0) is not None
@@ -85,41 +85,41 @@ class JobWatch:
         return any(not os.path.exists(os.path.join(one, "exit.json")) for one in _nodes(self.run_folder))
 
     def _is_long_over(self, found: Queued) -> bool:
-        """Whether a process that has just begun to look need not wait: Slurm forgets a job minutes after its end."""
+        """Whether a process that has just started need not wait: Slurm forgets a job minutes after its end."""
         # The clock of Slurm's controller may differ from ours
         return not found["state"] or (self._end is not None and time.time() - self._end > 60.0)
 
     def waits(self) -> bool:
-        """Whether it waits in the queue."""
+        """Whether the job waits in the queue."""
         found = self.now()
         return found is not None and found["state"] in WAITING
 
     def summary(self, ended: bool) -> Dict[str, object]:
-        """What a run's summary says of its job."""
+        """The fields of a run's summary about its job."""
         found = None if ended else self.now()
         if found is None or found["state"] not in WAITING:
             return {"job": self.job}
         return {"job": self.job, "state": "queued", "waits": found["reason"], "start": found["start"]}
 
     def cancel(self) -> None:
-        """Cancel the job. Raises Problem, also for one of another script: the job may have written any number."""
+        """Cancel the job. Raises Problem, also if it runs another script: the job may have written any number."""
         command = slurm.run("squeue", "-h", "-j", self.job, "-o", "%o").strip()
         if command.startswith("/") and not command.endswith(f"/{os.path.basename(self.run_folder)}/0/{_SCRIPT}"):
-            what = f"job {self.job} is not this run's, though {self.run_folder}/0/slurm.json says so"
-            raise Problem(what, "find the run's own with squeue, and end it with scancel")
+            what = f"{self.run_folder}/0/slurm.json names job {self.job}, which is not this run's"
+            raise Problem(what, "find this run's job with squeue, and end it with scancel")
         slurm.run("scancel", self.job)
         with self._lock:
             self._asked = float("-inf")
 
     def on_nodes(self, part: str, words: Sequence[str], node: Optional[str] = None) -> str:
-        """Run a part of the node program on the job's nodes, or on one by its name; returns its output. Raises Problem.
+        """Run a part of the node program on the job's nodes, or on one, by name; returns its output. Raises Problem.
 
-        The step shares the processors of the one that runs.
+        The step shares the processors with the running one.
         """
         count = 1 if node else len(_nodes(self.run_folder))
         where = [f"--nodelist={node}"] if node else []
         steps = ["srun", f"--jobid={self.job}", "--overlap", f"--nodes={count}", f"--ntasks={count}", *where]
-        # A shell on the node reads the interpreter's tilde, as that of the batch script does.
+        # A shell on the node expands the interpreter's tilde, as in the batch script.
         line = f'exec {program(self._python, self.run_folder, part)} "$@"'
         return slurm.run(*steps, "sh", "-c", line, "sh", *words)
 
@@ -145,7 +145,7 @@ _settling = threading.Lock()
 
 
 def job_of(folder: str) -> Optional[JobWatch]:
-    """The job of the run that a host's folder belongs to; None: it is not a Slurm job."""
+    """The job of the run that a host's folder belongs to; None if it is not a Slurm job."""
     run_folder = os.path.dirname(folder)
     with _watching:
         if run_folder not in _watches:
@@ -163,7 +163,7 @@ def submit(
     """Submit a run as a job; a second submission of the same run changes nothing.
 
     Args:
-        folders: Of all node ranks; they exist, and belong to this user alone.
+        folders: The folders of all node ranks; they exist, and belong to this user only.
         node_zip: The node program.
         train_zip: The built-in job.
 
@@ -197,7 +197,7 @@ def submit(
 
 
 def _hand_in(request: requests.SubmitRequest, folders: Sequence[str], node_zip: str, train_zip: Optional[str]) -> str:
-    """Write what the nodes need, and submit; returns the job's id. Raises Problem, or OSError."""
+    """Write what the nodes need, and submit the job; returns its id. Raises Problem, or OSError."""
     spec, first = request["spec"], folders[0]
     _copy(node_zip, os.path.join(first, "node.zip"))
     given: Given = {"secrets": request["secrets"], "train_zip": None, "lease": None, "unleased": ""}
@@ -214,15 +214,15 @@ def _hand_in(request: requests.SubmitRequest, folders: Sequence[str], node_zip: 
     text = script(request["batch"], spec["run"], len(folders), os.path.dirname(first))
     parcel.place(path, text.encode())
     said = slurm.run(*submission(path)).split()
-    # A site's own words may come before it.
+    # Text of the site may come before it.
     job = said[-1].partition(";")[0] if said else ""
     if not _JOB.fullmatch(job):
-        raise Problem("sbatch did not print the id of the job", "see squeue, and the site's sbatch")
+        raise Problem("sbatch did not print the id of the job", "check squeue, and the site's sbatch")
     return job
 
 
 def _copy(path: str, to: str) -> None:
-    """Copy a zip to where the nodes see it. Raises OSError."""
+    """Copy a zip to a place that the nodes can read. Raises OSError."""
     data = parcel.read(path)
     if data is None:
         raise Problem(f"{path} is gone", "start the run again")
@@ -230,25 +230,25 @@ def _copy(path: str, to: str) -> None:
 
 
 def status(folder: str, watch: JobWatch, settle: bool) -> requests.Alive:
-    """Whether a run's part is alive, by its job, and its end. With `settle`, the end is written where it lacks."""
+    """Whether a run's part is alive, according to its job, and its end. With `settle`, a missing end is written."""
     alive = watch.alive(settle)
     end = cast("Optional[Exit]", journal.read_object(os.path.join(folder, "exit.json")) or None)
     found = watch.now()
-    # Slurm still cleans up after what the supervisors have ended, and checked.
+    # Slurm still cleans up after what the supervisors have ended and checked.
     over = end is not None and (found is None or found["state"] == "COMPLETING")
     return {"alive": alive and not over, "pid": None, "exit": end}
 
 
 def request_stop(folder: str, watch: JobWatch, now: bool, reason: str) -> requests.Stopped:
-    """Stop a run's part: a job that waits is cancelled, one that runs stops as any run does.
+    """Stop a run's part: a waiting job is cancelled, a running one stops like any run.
 
-    Raises Problem where the job cannot be cancelled.
+    Raises Problem if the job cannot be cancelled.
     """
     end = cast("Optional[Exit]", journal.read_object(os.path.join(folder, "exit.json")) or None)
     if not watch.alive():
         return {"stopped": False, "state": end.get("state") if end else None}
     control.write_stop(folder, reason[:200], now)
-    if os.path.basename(folder) == "0":  # one word to Slurm for all nodes
+    if os.path.basename(folder) == "0":  # one request to Slurm for all nodes
         if watch.waits() or not os.path.exists(os.path.join(folder, "supervisor.json")):
             watch.cancel()
         else:
@@ -263,7 +263,7 @@ def request_stop(folder: str, watch: JobWatch, now: bool, reason: str) -> reques
 
 
 def stacks(folder: str, watch: JobWatch) -> requests.StacksAnswer:
-    """Where the ranks of a part are, asked on its node. Raises Problem."""
+    """Query on its node where the ranks of a part are. Raises Problem."""
     node = os.path.basename(folder)
     spec = journal.read_object(os.path.join(folder, "spec.json"))
     hosts = spec.get("hosts")
@@ -271,10 +271,10 @@ def stacks(folder: str, watch: JobWatch) -> requests.StacksAnswer:
         return {"ranks": {}}
     said = watch.on_nodes("slurm-stacks", (node,), str(hosts[int(node)]))
     try:
-        found: requests.StacksAnswer = json.loads(said.splitlines()[-1])  # a site's own words may come before it
+        found: requests.StacksAnswer = json.loads(said.splitlines()[-1])  # text of the site may come before it
     except (ValueError, IndexError, RecursionError):
         raise Problem(
-            f"node {node} of job {watch.job} did not report where its ranks are", "see what srun prints there"
+            f"node {node} of job {watch.job} did not report where its ranks are", "check the output of srun there"
         ) from None
     return found
 
@@ -282,7 +282,7 @@ def stacks(folder: str, watch: JobWatch) -> requests.StacksAnswer:
 def _grace(launch: object) -> float:
     """Seconds; 0 for anything but a number, as the job may have written anything into its spec."""
     grace = launch.get("grace") if isinstance(launch, dict) else None
-    # Seconds of a grace that are waited for; no spec of ours has more
+    # Longest grace in seconds that is waited for; no spec of ours has more
     return min(max(0.0, grace), 86400.0) if isinstance(grace, (int, float)) else 0.0
 
 
@@ -295,9 +295,9 @@ def _try_on_nodes(watch: JobWatch, part: str, words: Sequence[str]) -> None:
 def queue_news(
     folder: str, watch: Optional[JobWatch], tell: Callable[[Dict[str, object]], None], settle: bool
 ) -> Iterator[None]:
-    """While the block runs, tell where the run's job is, each time that this has changed; node rank 0 alone tells.
+    """While the block runs, report each change of the job's state in the queue; only node rank 0 does so.
 
-    With `settle`, write the end of parts that lack it.
+    With `settle`, write the ends of parts that lack one.
     """
     if watch is None or os.path.basename(folder) != "0":
         yield
@@ -328,7 +328,7 @@ def _nodes(run_folder: str) -> List[str]:
 
 
 def _settle(run_folder: str, found: Queued, late: bool) -> None:
-    """Write the end of each part of a run whose job has ended and which has not written it itself."""
+    """Write the end of each part of a run that has not written it although the job has ended."""
     with _settling:  # a stop asks for every part of a run at the same time
         leader = _end_of(run_folder, 0)
         for node, folder in enumerate(_nodes(run_folder)):
@@ -362,7 +362,7 @@ def _end_by_slurm(run_folder: str, node: int, found: Queued, begun: bool) -> _En
 
 
 def _why(run_folder: str, found: Queued, begun: bool) -> str:
-    """Why the job has ended, for people."""
+    """The reason why the job has ended, for people."""
     job, state = found["job"], found["state"]
     if not state:
         return f"Slurm no longer knows job {job}, and its nodes did not record how it ended"
@@ -371,11 +371,10 @@ def _why(run_folder: str, found: Queued, begun: bool) -> str:
     except Problem:
         shown = None
     code, signal = (int(shown[1]), int(shown[2])) if shown else (0, 0)
-    # The signal in a job's exit code where Slurm could not open its output file
+    # The signal in a job's exit code if Slurm could not open its output file
     if not begun and (code == UNSEEN_FOLDER or signal == 53):
         return (
-            f"the nodes of job {job} do not see {run_folder} of the login node: "
-            "set launch.run_dir to a folder on a file system that they share"
+            f"the nodes of job {job} cannot see {run_folder}: set launch.run_dir to a folder shared with the login node"
         )
     words = f"Slurm ended job {job}: {state}"
     if state == "TIMEOUT":
@@ -389,7 +388,7 @@ def _why(run_folder: str, found: Queued, begun: bool) -> str:
 
 
 def _look(job: str) -> Tuple[Optional[Queued], Optional[float]]:
-    """Where a job is, None where Slurm does not answer; and when it has ended, or is to end, as far as is known."""
+    """A job's state, None if Slurm does not answer; and when it has ended or is due to end, as far as is known."""
     try:
         lines = slurm.run("squeue", "-h", "-j", job, "-t", "all", "-o", "%T|%S|%e|%N|%r").splitlines()
     except Problem as problem:

@@ -1,4 +1,4 @@
-"""Takes data of a host, or of an address, into the objects beside its destination (docs/formats.md, "Data")."""
+"""Copies data from a host's path or an address into the objects next to its destination (docs/formats.md, "Data")."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 _PIECE = 1 << 20
 _MOST = 3 << 20
-"""Characters of a manifest in an answer."""
+"""Longest manifest in an answer, in characters."""
 _NONE: Staged = {"tree": "", "manifest": "", "file": False}
 
 
 def stage(request: StageRequest, cache: str, tell: Callable[[str], None]) -> Staged:
-    """Have the objects of a source in the store of its destination, and say what they make.
+    """Store the objects of a source next to its destination, and return its manifest.
 
     Raises:
-        Problem: It cannot be read or fetched.
+        Problem: The source cannot be read or fetched.
         EndedError: The viewer is gone.
         OSError: The folder cannot be written.
     """
@@ -51,7 +51,7 @@ def stage(request: StageRequest, cache: str, tell: Callable[[str], None]) -> Sta
             return _answer(store.read(str(known["tree"]), tree.MOST_BYTES), bool(known.get("file")))
         if not request["fetch"]:
             return _NONE
-        fetched = os.path.join(top, name)  # what has arrived before a cut is there
+        fetched = os.path.join(top, name)  # what arrived before an interruption is there
         os.makedirs(fetched, 0o700, exist_ok=True)
         os.environ.update(request["env"])
         steps = Steps(os.path.join(top, f"{name}.log"), f"data-{name}", 0, os.environ, top, tell)
@@ -69,12 +69,12 @@ def stage(request: StageRequest, cache: str, tell: Callable[[str], None]) -> Sta
 def _answer(manifest: bytes, single: bool) -> Staged:
     shown = base64.b64encode(zlib.compress(manifest)).decode()
     if len(shown) > _MOST:
-        raise Problem("it has too many files", "pack them into archives, or stage its folders one by one")
+        raise Problem("too many files", "pack them into archives, or list its folders separately")
     return {"tree": tree.digest(manifest), "manifest": shown, "file": single}
 
 
 def _taken(store: Store, path: str, target: str, noted: str) -> Staged:
-    """Take a path of this host; where it is the destination itself, nothing is copied."""
+    """Store a path of this host; nothing is copied if it is the destination itself."""
     if not os.path.exists(path):
         raise Problem(f"{path} does not exist", "correct `from`")
     known = journal.read_object(noted)
@@ -86,11 +86,11 @@ def _taken(store: Store, path: str, target: str, noted: str) -> Staged:
 
 
 def _manifest(store: Store, top: str, target: str, known: Dict[str, object], *, share: bool) -> bytes:
-    """Make objects of all files of a path; returns its manifest, which is one of them.
+    """Store all files of a path as objects; returns its manifest, which is also stored.
 
     Args:
-        known: Name → status and hash, of an earlier time, and of now afterwards.
-        share: Have the files be the objects.
+        known: Name → status and hash; from an earlier call, and replaced by those of this one.
+        share: Use the files themselves as objects.
     """
     single, entries, kept = not os.path.isdir(top), [], dict(known)
     known.clear()
@@ -100,18 +100,18 @@ def _manifest(store: Store, top: str, target: str, known: Dict[str, object], *, 
         if stat.S_ISLNK(seen.st_mode):
             link = os.readlink(os.fsencode(path))
             if not tree.leads_inside(name, link):
-                raise Problem(f"{_shown(path)} leads out of {top}", "replace this link by what it leads to")
+                raise Problem(f"{_shown(path)} leads out of {top}", "replace this link by its target")
             entries.append(tree.link(name, link))
             continue
         if not stat.S_ISREG(seen.st_mode) or tree.flaw(name):
-            raise Problem(f"{_shown(path)} cannot be copied: it is not a file", "remove it")
+            raise Problem(f"{_shown(path)} cannot be copied: not a file", "remove it")
         status = [seen.st_ino, seen.st_size, seen.st_mtime_ns]
         before = kept.get(_shown(path))
         found = before[1] if isinstance(before, list) and before[0] == status else ""
         if not store.has(found, seen.st_size):
             found = _object(store, path, share)
             if [os.lstat(path).st_ino, os.lstat(path).st_size, os.lstat(path).st_mtime_ns] != status:
-                raise Problem(f"{_shown(path)} changes while it is read", "start again when it is complete")
+                raise Problem(f"{_shown(path)} changed while being read", "start again when it is complete")
         known[_shown(path)] = [status, found]
         entries.append(tree.Entry(name, "x" if seen.st_mode & 0o100 else "f", seen.st_size, found))
     if len(entries) > tree.MOST_FILES or not entries:
@@ -122,7 +122,7 @@ def _manifest(store: Store, top: str, target: str, known: Dict[str, object], *, 
 
 
 def _object(store: Store, path: str, share: bool) -> str:
-    """Make a file an object, or copy it to one; returns the name."""
+    """Link or copy a file into the store; returns the object's name."""
     if share:
         digest = _sha256(path)
         if store.adopt(path, digest):
@@ -152,7 +152,7 @@ def _shown(path: str) -> str:
 
 
 def _fetch(request: StageRequest, folder: str, steps: Steps, tell: Callable[[str], None]) -> str:
-    """Fetch an address into a folder; returns the path of what it is. Raises Problem, EndedError, OSError."""
+    """Fetch an address into a folder; returns the resulting path. Raises Problem, EndedError, OSError."""
     source = request["source"]
     if request["size"]:
         check_room(folder, request["size"])
@@ -165,18 +165,18 @@ def _fetch(request: StageRequest, folder: str, steps: Steps, tell: Callable[[str
             steps.run(words)
         except CommandError as error:
             raise Problem(f"`{' '.join(words[:3])} …` {error.ended}\n{error.said}", "correct it") from None
-        shutil.rmtree(os.path.join(path, ".cache"), ignore_errors=True)  # notes of hf
+        shutil.rmtree(os.path.join(path, ".cache"), ignore_errors=True)  # metadata of hf
     if request["sha256"]:
         if not os.path.isfile(path):
-            raise Problem("it is a folder", "remove `sha256`")
+            raise Problem("this is a folder", "remove `sha256`")
         if (found := _sha256(path)) != request["sha256"]:
             os.unlink(path)
-            raise Problem(f"it has the SHA-256 {found}, not that of the profile", "correct `sha256`")
+            raise Problem(f"its SHA-256 is {found}, not the profile's", "correct `sha256`")
     return path
 
 
 def _download(request: StageRequest, path: str, steps: Steps, tell: Callable[[str], None]) -> None:
-    """Download a file; where its content is known, from where an earlier attempt was cut."""
+    """Download a file; continues an interrupted attempt if the content is known."""
     begun = os.path.getsize(path) if request["sha256"] and os.path.exists(path) else 0
     asked = urllib.request.Request(request["source"])  # noqa: S310
     asked.add_header("Range", f"bytes={begun}-")
@@ -184,7 +184,7 @@ def _download(request: StageRequest, path: str, steps: Steps, tell: Callable[[st
         # Seconds for a server to answer, and between two pieces
         with urllib.request.urlopen(asked, timeout=60.0) as answer:  # noqa: S310
             if not (request["sha256"] or answer.geturl().startswith("https:")):
-                raise Problem("the server refers to an address without https", "give its sha256")
+                raise Problem("the server redirects to an address without https", "set its sha256")
             begun = begun if answer.status == 206 else 0
             more = int(answer.headers.get("Content-Length") or 0)
             check_room(os.path.dirname(path), more)
@@ -198,14 +198,14 @@ def _download(request: StageRequest, path: str, steps: Steps, tell: Callable[[st
                     raise ConnectionError("the connection was cut")
     except urllib.error.HTTPError as error:
         if error.code != 416 or not begun:  # all of it has arrived
-            raise Problem(f"the server answers: {error.code} {error.reason}", "correct `from`") from None
+            raise Problem(f"the server answered {error.code} {error.reason}", "correct `from`") from None
     except (urllib.error.URLError, HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
         why = getattr(error, "reason", error)
-        raise Problem(f"it cannot be fetched: {why}", "give it as a path of your machine or of a host") from None
+        raise Problem(f"cannot be fetched: {why}", "use a path on your machine or a host") from None
 
 
 def _tool(source: str, folder: str) -> Tuple[List[str], str]:
-    """The command that fetches an address of a store of objects or of Hugging Face, and the path that it makes."""
+    """The command that fetches an address from an object store or Hugging Face, and the path that it creates."""
     kind, _, rest = source.partition("://")
     many, path = source.endswith("/"), os.path.join(folder, "file")
 

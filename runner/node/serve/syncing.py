@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from ...protocol import requests
     from ...protocol.files import Spec
 
+_SMALL = 16 << 20
+"""Most bytes of a tree that is written quickly: writing it may serve to find missing objects."""
 _CODE = re.compile(CODE + r"(\.claim|\.[0-9a-f]{16}\.part)?")
 
 
 def sync(request: requests.SyncRequest, cache: str) -> requests.TreeAnswer:
-    """Say what this host lacks of a tree; where it lacks nothing, make the run's copy.
+    """Return what this host lacks of a tree; if it lacks nothing, make the run's copy.
 
     Args:
         cache: This user's cache folder of disttui.
@@ -38,8 +40,14 @@ def sync(request: requests.SyncRequest, cache: str) -> requests.TreeAnswer:
     return answer(store_of(request, cache), request)
 
 
-def answer(store: Store, request: requests.SyncRequest, *, grown: bool = False) -> requests.TreeAnswer:
-    """The same of a store; one that has `grown` is tidied before the copy is made."""
+def answer(
+    store: Store, request: requests.SyncRequest, *, grown: bool = False, hopeful: bool = True
+) -> requests.TreeAnswer:
+    """Answer as `sync` from a store; one that has `grown` is tidied before the copy is made.
+
+    Args:
+        hopeful: Make a small copy without checking each object first: that also finds missing ones.
+    """
     target, data = full_path(request["to"]), request.get("data", "")
     with explained(store.folder):
         if data:
@@ -48,7 +56,9 @@ def answer(store: Store, request: requests.SyncRequest, *, grown: bool = False) 
         if entries is None:
             return {"store": store.name, "manifest": False, "missing": [], "begun": {}, "placed": False}
         objects = tree.objects(entries)
-        lacks = [index for index, (name, size) in enumerate(objects.items()) if not store.has(name, size)]
+        lacks: List[int] = []
+        if data or not hopeful or sum(objects.values()) > _SMALL:
+            lacks = [index for index, (name, size) in enumerate(objects.items()) if not store.has(name, size)]
         if data and lacks and is_staged(target, request["tree"], entries):
             lacks = []
         if lacks:
@@ -66,18 +76,24 @@ def answer(store: Store, request: requests.SyncRequest, *, grown: bool = False) 
             store.tidy({request["tree"], *objects})
     run_dir = os.path.abspath(os.path.expanduser(request.get("run_dir") or RUN_DIR))
     with explained(os.path.dirname(target)):
-        if not (_place_data(store, entries, target, request) if data else place(store, entries, target)):
-            return answer(store, request)  # an object was damaged, and is missing now
+        try:
+            placed = _place_data(store, entries, target, request) if data else place(store, entries, target)
+        except OSError:
+            if not hopeful:
+                raise
+            placed = False
+        if not placed:
+            return answer(store, request, hopeful=False)  # an object was missing or damaged, and is missing now
         if not data:
             _sweep(run_dir, target)
     return {"store": store.name, "manifest": True, "missing": [], "begun": {}, "placed": True}
 
 
 def put(request: requests.SyncRequest, cache: str, pieces: Iterator[bytes]) -> requests.TreeAnswer:
-    """Receive objects, compressed as one stream, and answer as `sync`.
+    """Receive objects, compressed as one stream, and answer as `sync` does.
 
     Raises:
-        Problem: As of `sync`, or what arrives is damaged.
+        Problem: As in `sync`, or what arrives is damaged.
     """
     store = store_of(request, cache)
     with explained(store.folder):
@@ -88,7 +104,7 @@ def put(request: requests.SyncRequest, cache: str, pieces: Iterator[bytes]) -> r
 def place(store: Store, entries: Sequence[tree.Entry], target: str) -> bool:
     """Make a copy of a tree at `target` unless it exists; False if the store lacks an object after all.
 
-    The files are the copy's own: whatever a job does to them, other runs and the store are not affected.
+    The files belong to the copy: whatever a job does to them, other runs and the store are not affected.
     """
     _check_safe(target)
     return _place(store, entries, target, lambda: _exists(target), lambda part: os.rename(part, target))
@@ -103,7 +119,7 @@ def _place(
     *,
     share: bool = False,
 ) -> bool:
-    """Write a tree beside its place unless it is `there`, and `move` it; for hosts with one disk, one alone does."""
+    """Write a tree next to its place unless it is `there`, then `move` it; of hosts with one disk, only one does so."""
     parent = os.path.dirname(target)
     if there():
         return True
@@ -114,7 +130,7 @@ def _place(
         # Seconds to wait for another host with the same disk that is writing the same copy
         deadline = time.monotonic() + 60.0
         while time.monotonic() < deadline and os.path.lexists(claim):
-            os.listdir(parent)  # a client of a file server learns of new files by this
+            os.listdir(parent)  # makes a client of a file server notice new files
             if there():
                 return True
             time.sleep(0.05)
@@ -132,12 +148,12 @@ def _place(
     except DamagedError:
         return False
     except FileExistsError as error:
-        what = f"{_text(error.filename)} clashes with another name: this disk takes them for the same"
+        what = f"{_text(error.filename)} clashes with another name on this disk"
         raise Problem(what, "rename one of them") from None
     except OSError as error:
         if full := fullness(parent):  # known only until what was written is removed
             what = f"the files cannot be written: {error.strerror or error} ({full})"
-            raise Problem(what, "make room, or correct the folder") from None
+            raise Problem(what, "free space, or correct the folder") from None
         raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -146,13 +162,13 @@ def _place(
 
 
 def _place_data(store: Store, entries: Sequence[tree.Entry], target: str, request: requests.SyncRequest) -> bool:
-    """Have `target` be a tree, in place of an older version of it; False as `place`."""
+    """Make `target` a tree, replacing an older version of it; False as in `place`."""
     name = request["tree"]
 
     def move(part: str) -> None:
         made = os.path.join(part, os.path.basename(target)) if request.get("data") == "file" else part
         _check_free(target)
-        # Noted first: the new target must be known as ours wherever this process is killed.
+        # Noted first: the new target must be known as ours even if this process is killed at any point.
         new = os.lstat(made).st_ino
         mark(target, name, new, [*_own(target), new])
         if os.path.lexists(target):
@@ -163,13 +179,13 @@ def _place_data(store: Store, entries: Sequence[tree.Entry], target: str, reques
 
 
 def data_folder(target: str) -> str:
-    """The folder beside data with its objects and markers. Raises Problem."""
+    """The folder next to data for its objects and markers. Raises Problem."""
     _check_safe(target)
     return os.path.join(os.path.dirname(target), ".disttui-data")
 
 
 def mark(target: str, name: str, inode: int, own: Sequence[object]) -> None:
-    """Note that a tree is at a path. Raises OSError.
+    """Record that a tree is at a path. Raises OSError.
 
     Args:
         own: Inodes of what may be replaced there.
@@ -182,7 +198,7 @@ def _marker(target: str) -> str:
 
 
 def is_staged(target: str, name: str, entries: Sequence[tree.Entry]) -> bool:
-    """Whether a tree is at a path and, by times and sizes, unchanged."""
+    """Whether a tree is at a path and, judging by times and sizes, unchanged."""
     noted = journal.read_object(_marker(target))
     try:
         top = os.lstat(target)
@@ -205,12 +221,12 @@ def _own(target: str) -> List[object]:
 
 
 def _check_free(target: str, name: str = "") -> None:
-    """Raise Problem where something is in the way that was not staged, nor is the tree `name` itself."""
+    """Raise Problem if something is in the way that was not staged and is not the tree `name` itself."""
     noted = journal.read_object(_marker(target))
     if not os.path.lexists(target) or (name and noted.get("tree") == name):
         return
     if os.lstat(target).st_ino not in _own(target):
-        raise Problem(f"{target} is in the way: disttui has not put it there", "move it away, or choose another `to`")
+        raise Problem(f"{target} exists, and is not from disttui", "move it away, or choose another `to`")
 
 
 def _check_safe(target: str) -> None:
@@ -233,7 +249,7 @@ def remove(spec: Spec, run: str) -> None:
 
 
 def store_of(request: requests.SyncRequest, cache: str) -> Store:
-    """The objects that a tree is made of. Raises Problem."""
+    """The store with the objects of a tree. Raises Problem."""
     return open_store(data_folder(full_path(request["to"])) if request.get("data") else cache)
 
 
@@ -243,17 +259,19 @@ def open_store(cache: str) -> Store:
         os.makedirs(cache, 0o700, exist_ok=True)
         return Store(os.path.join(cache, "objects"), brief=True)
     except OSError as error:
-        raise Problem(f"{cache} cannot be used: {error.strerror or error}", "make it yours alone, with room") from None
+        raise Problem(
+            f"{cache} cannot be used: {error.strerror or error}", "make it writable only for you, with free space"
+        ) from None
 
 
 @contextlib.contextmanager
 def explained(folder: str) -> Iterator[None]:
-    """Turn errors of the system into problems that say what to do."""
+    """Turn operating system errors into problems with a cure."""
     try:
         yield
     except OSError as error:
         why = fullness(folder) or f"{_text(error.filename or folder)}: {error.strerror or error}"
-        raise Problem(f"the files cannot be written: {why}", "make room, or correct the folder") from None
+        raise Problem(f"the files cannot be written: {why}", "free space, or correct the folder") from None
 
 
 def _text(path: Union[str, bytes]) -> str:
@@ -261,7 +279,7 @@ def _text(path: Union[str, bytes]) -> str:
 
 
 def entries_of(store: Store, request: requests.SyncRequest) -> Optional[Sequence[tree.Entry]]:
-    """The entries of a tree, None where the host does not have its manifest."""
+    """The entries of a tree, None if the host does not have its manifest."""
     name, size = str(request["tree"]), int(request["size"])
     if not tree.HASH.fullmatch(name) or not store.has(name, size):
         return None
@@ -276,8 +294,8 @@ def entries_of(store: Store, request: requests.SyncRequest) -> Optional[Sequence
 def check_room(folder: str, wanted: int) -> None:
     free = room(folder).free
     if free < wanted:
-        what = f"the files need {wanted / 1e6:,.1f} MB in {folder}, and the disk has {free / 1e6:,.1f} MB free"
-        raise Problem(what, "make room, or leave files out")
+        what = f"the files need {wanted / 1e6:,.1f} MB in {folder}, but the disk has {free / 1e6:,.1f} MB free"
+        raise Problem(what, "free space, or exclude files")
 
 
 def _ranges(numbers: Sequence[int]) -> List[List[int]]:
@@ -292,7 +310,7 @@ def _ranges(numbers: Sequence[int]) -> List[List[int]]:
 
 
 def _receive(store: Store, pieces: Iterator[bytes]) -> None:
-    """Store the objects of a stream. Raises Problem for a damaged one, OSError."""
+    """Store the objects of a stream. Raises Problem if it is damaged, or OSError."""
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
     writer: Optional[Writer] = None
     begun = b""
@@ -331,37 +349,37 @@ def _receive(store: Store, pieces: Iterator[bytes]) -> None:
 
 
 def open_writer(store: Store, name: str, size: int, offset: int) -> Optional[Writer]:
-    """What takes an object; None if another viewer has sent it by then. Raises Problem, OSError."""
+    """Return a writer for an object; None if another viewer has sent it by now. Raises Problem, OSError."""
     for _ in range(2):
         if store.has(name, size):
             return None
         try:
             return store.writer(name, offset)
         except FileNotFoundError:
-            continue  # a complete object takes the place of its beginnings
-    raise Problem("what arrived before is gone", "start the run again")
+            continue  # a complete object replaces its beginnings
+    raise Problem("files that arrived before were removed", "start the run again")
 
 
 def full_path(to: str) -> str:
-    """A path as the host's user means it."""
+    """Expand a path as the host's user means it."""
     return os.path.abspath(os.path.expanduser(to))
 
 
 def _exists(target: str) -> bool:
-    """Whether a copy is there. Raises Problem where something else is, or another user's."""
+    """Whether a copy is there. Raises Problem if something else is, or another user's."""
     try:
         seen = os.lstat(target)
     except FileNotFoundError:
         return False
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
-        raise Problem(f"{target} is in the way: it is not a folder of yours", "remove it, or set job.sync.to")
+        raise Problem(f"{target} exists, and is not your folder", "remove it, or set job.sync.to")
     return True
 
 
 def _sweep(run_dir: str, own: str) -> None:
-    """Remove the code of runs that were never started here, and what is left of copies that were not finished.
+    """Remove the code of runs that were never started here, and the remains of unfinished copies.
 
-    A folder must have the whole id of a run for its name, and nothing else in it: others may keep theirs here as well.
+    A folder must have the full id of a run as its name, and contain nothing else: others may keep theirs here as well.
     """
     if not os.path.isdir(run_dir):
         return
@@ -373,7 +391,7 @@ def _sweep(run_dir: str, own: str) -> None:
                     continue
                 paths = [os.path.join(run.path, name) for name in os.listdir(run.path) if _CODE.fullmatch(name)]
                 newest = max((os.lstat(path).st_mtime for path in paths), default=now)
-                # Seconds after which the copy of a run that was never started is removed: its data may come for hours
+                # Seconds after which the copy of a run that was never started is removed: its data may take hours
                 if own in paths or now - newest < 86400.0 or len(paths) < len(os.listdir(run.path)):
                     continue
                 for path in paths:

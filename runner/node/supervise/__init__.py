@@ -1,1 +1,1 @@
-"""A host's part in a run, from the warden's start to the last process's end."""
+"""A host's part in a run, from the warden's start to the end of the last process."""

@@ -1,4 +1,4 @@
-"""One attempt on this host: its launcher from start to end, what it is started with, and the processes below it."""
+"""One attempt on this host: its launcher from start to end, its start parameters, and the processes below it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OWN_WORDS = "disttui: "
 class LauncherProcess:
     """A launcher that waits for its start line, then runs this host's ranks.
 
-    Raises OSError where it cannot be started.
+    Raises OSError if it cannot be started.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LauncherProcess:
         self._went: float | None = None
         self._began: float | None = None
         self.well = False
-        """Whether the ranks have ended well, though the launcher has not."""
+        """Whether the ranks have succeeded, though the launcher has not ended."""
         self.port: int | None = None
         """The master port, on the first host; None on all others."""
         self._host = host
@@ -76,7 +76,7 @@ class LauncherProcess:
                 os.unlink(self._path(name))
         command = host.command(number)
         reader, self._word = os.pipe()
-        # Not on standard input: shells behave differently where that is a socket.
+        # Not on standard input: shells behave differently if that is a socket.
         self._gift, gift = socket.socketpair()
         log = regular(self._path("launcher.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
@@ -98,7 +98,7 @@ class LauncherProcess:
 
     @property
     def gone(self) -> bool:
-        """Whether the launcher has its start line."""
+        """Whether the launcher has received its start line."""
         return self._went is not None
 
     def go(self, master: str, port: int, server: socket.socket | None, mpi: MpiPlace | None = None) -> None:
@@ -112,7 +112,7 @@ class LauncherProcess:
             if is_mpi_world(self._host):
                 env.update(dict.fromkeys(mpi_world.INTERFACE, interface))
         env = self._not_the_profiles(env)
-        # Other words before it may be the same: of `activate`, of `wrap`.
+        # Earlier words may be the same: those of `activate` or `wrap`.
         at = self._shown.index(self._host.launcher, self._shown.index(self._host.node_zip)) + 1
         command = [*self._shown[:at], *args, *self._shown[at:]]
         self._say(
@@ -133,7 +133,7 @@ class LauncherProcess:
             pass  # it has ended, which its parent learns in a moment
 
     def launcher_ended(self, status: int) -> LauncherEnd:
-        """Note the launcher's end; returns the content of launcher.json, with defaults where it is missing."""
+        """Record the launcher's end; returns the content of launcher.json, with defaults for what is missing."""
         self.launcher = None
         if not self.gone:
             os.close(self._word)
@@ -148,10 +148,10 @@ class LauncherProcess:
         return end
 
     def launch_failure(self, end: LauncherEnd) -> FailureReport:
-        """The failure to report when the launcher has failed and no rank has."""
+        """The failure to report if the launcher has failed and no rank has."""
         code = end["code"]
         if code < 0:
-            # A killed launcher prints nothing about its end: its log ends with something else.
+            # A killed launcher does not print its reason: its log ends with something else.
             words = end.get("error") or f"{self._host.launcher} was ended by {procs.signal_name(-code)}"
         else:
             last = last_text(self._path("launcher.log"), 2000).strip()
@@ -166,7 +166,7 @@ class LauncherProcess:
         """Process the ranks' reports, output and metrics since the last call.
 
         Args:
-            last: The ranks have ended.
+            last: Whether the ranks have ended.
         """
         self.ranks.poll()
         if self.launcher and is_mpi_world(self._host):
@@ -188,7 +188,7 @@ class LauncherProcess:
 
     @property
     def asked_to_end(self) -> int | None:
-        """The process that gets the only TERM: in a container the launcher, not the engine's client."""
+        """The process that gets the only SIGTERM: in a container the launcher, not the engine's client."""
         ready = read_json(self._path("launcher.ready")) if self._host.spec.get("container") else None
         inside = ready.get("pid") if isinstance(ready, dict) else None
         return inside if self.launcher and inside in self.members() else self.launcher
@@ -198,39 +198,39 @@ class LauncherProcess:
         return stop.attempt_processes(self._host.run, self._host.node, os.getpid())
 
     def tagged(self, found: dict[int, procs.Proc]) -> set[int]:
-        """Those of `found` with the tag of this run on this host."""
+        """The processes of `found` with the tag of this run on this host."""
         return procs.tagged(found, self._host.run, self._host.node)
 
     @property
     def mpi(self) -> MpiPlace | None:
-        """Where mpirun of this host waits for the daemons of the others."""
+        """Where this host's mpirun waits for the daemons of other hosts."""
         place = read_json(self._path(mpi_world.PLACE))
         return cast("MpiPlace", place) if is_mpi_place(place) else None
 
     def listens(self, port: int) -> bool:
-        """Whether this attempt's launcher is ready for those of the other hosts; most listen on a port then."""
+        """Whether this attempt's launcher is ready for those of other hosts; most listen on a port then."""
         if is_mpi_world(self._host):
             return self.mpi is not None
         if not listens(self._host):
-            return True  # the launchers need nothing of each other, and the ranks wait for rank 0
-        # Searching for sockets would slow down its imports; before it is ready it has none.
-        # seconds after its start line until a launcher counts as ready without a report: its disk may be full
+            return True  # launchers do not connect to each other, and the ranks wait for rank 0
+        # Searching for its sockets would slow down its imports; before it is ready it has none.
+        # Seconds after its start line until a launcher counts as ready without a report: its disk may be full
         late = self._went is not None and time.monotonic() - self._went > 5.0
         ready = late or os.path.exists(self._path("launcher.ready"))
         return ready and ports.is_listening(port, self._launchers)
 
     def _launchers(self) -> set[int]:
-        # What runs in a container is not below its engine's client.
+        # Processes in a container are not below its engine's client.
         below = procs.descendants(procs.table(), self._pid)
         return self.members() if self._host.spec.get("container") else {self._pid, *below}
 
     def _early(self) -> dict[bytes, bytes]:
-        """What mpirun needs to start before the hosts have met."""
+        """The variables that mpirun needs to start before the hosts have connected."""
         words = early_words(self._host)
         if words is None:
             return {}
         master = self._host.spec["master"]
-        # Where the master is not known yet, mpirun listens on all interfaces, and names them all.
+        # If the master is not known yet, mpirun listens on all interfaces, and names them all.
         interface = self._interface or (interface_towards(master) if master else None)
         env = dict.fromkeys(mpi_world.INTERFACE, interface) if interface and words else {}
         early = json.dumps({"args": words, "env": self._not_the_profiles(env)})
@@ -241,7 +241,7 @@ class LauncherProcess:
         return {name: value for name, value in env.items() if name not in own}
 
     def _give(self, server: socket.socket) -> bool:
-        """Pass a socket to the launcher; False where it has not inherited the descriptor for that."""
+        """Pass a socket to the launcher; False if it has not inherited the descriptor for that."""
         with server:
             numbers = array.array("i", [server.fileno()])
             try:
@@ -258,7 +258,7 @@ class LauncherProcess:
 
 
 def interface_towards(address: str) -> str | None:
-    """The outgoing interface for packets to an address; for an own address the interface that has it."""
+    """The outgoing interface for packets to an address; for one of our own, the interface that has it."""
     try:
         target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(target[0], socket.SOCK_DGRAM) as probe:
@@ -273,25 +273,25 @@ def interface_towards(address: str) -> str | None:
 
 
 def takes_socket(host: HostPart) -> bool:
-    """Whether the launcher serves torch's store at a socket that it is given: `accelerate launch` wants a free port.
+    """Whether the launcher can serve torch's store on a given socket: `accelerate launch` wants a free port.
 
-    A container's engine would keep the socket to itself.
+    A container's engine would not pass the socket on.
     """
     return host.launcher == "torchrun" and not host.spec.get("container")
 
 
 def listens(host: HostPart) -> bool:
-    """Whether the launcher itself listens on the master port; else rank 0 does, once its script asks for it."""
+    """Whether the launcher itself listens on the master port; otherwise rank 0 does, once its script requests it."""
     return host.launcher == "torchrun" or (host.launcher == "accelerate-launch" and host.world_size > 1)
 
 
 def is_mpi_world(host: HostPart) -> bool:
-    """Whether mpirun of the first host starts the ranks of all."""
+    """Whether mpirun of the first host starts the ranks of all hosts."""
     return host.launcher == "mpirun" and len(host.spec["hosts"]) > 1
 
 
 def early_words(host: HostPart) -> Optional[List[str]]:
-    """The words with which mpirun starts while the hosts still join, None: this launcher waits for the start line."""
+    """The words with which mpirun starts while the hosts still join, None if this launcher waits for the start line."""
     if is_mpi_world(host):
         return None if host.node else [mpi_world.LEADS]
     return [] if host.launcher in ("mpirun", "mpirun-per-host") else None
@@ -305,14 +305,14 @@ def start_line(
     Args:
         mpi: Where mpirun waits for this host's daemon.
     """
-    # Without a folder of its own, torchrun leaves one in /tmp.
+    # If it has no folder of its own, torchrun leaves one in /tmp.
     folder = host.attempt_folder(attempt) + "/torchelastic"
     if host.launcher == "torchrun":
         args = ["--master-addr", master, "--master-port", str(port)]
         return [*args, "--rdzv-id", f"{host.run}-{attempt}-{port}", "--log-dir", folder], {}
     if host.launcher == "accelerate-launch":
         args = ["--main_process_ip", master, "--main_process_port", str(port), "--log_dir", folder]
-        # It starts a single process without torchrun, and says nothing of its rank.
+        # It starts a single process without torchrun, and does not set its rank.
         return args, {} if host.world_size > 1 else _meeting(host, master, port, {"RANK": "0", "LOCAL_RANK": "0"})
     if host.launcher == "deepspeed":
         return [f"--master_addr={master}", f"--master_port={port}"], {}
@@ -322,7 +322,7 @@ def start_line(
     if host.node:
         nowhere = MpiPlace(version="", job="", nodes="", uri="")
         words = mpi_world.start_words(mpi or nowhere, host.node, len(host.spec["hosts"]))
-    # Ranks of two hosts of one machine would take the same names for their shared memory.
+    # Ranks of two hosts on one machine would use the same names for their shared memory.
     apart = {"OMPI_MCA_btl": "self,tcp"} if master in ("127.0.0.1", "::1") else {}
     return words, _meeting(host, master, port, apart)
 
@@ -347,7 +347,7 @@ def _start(
     under the same number.
 
     Raises:
-        OSError: It cannot be started; `filename` is the folder or the program that caused it.
+        OSError: The command cannot be started; `filename` is the folder or program that caused it.
     """
     libc = ctypes.CDLL(None)
     report, problem = os.pipe()

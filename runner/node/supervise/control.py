@@ -41,15 +41,15 @@ class Control:
 
 
 def read_up(folder: str) -> dict[str, object]:
-    """supervisor.json; empty if it is missing, or if the job has put something else in its place."""
+    """The content of supervisor.json; empty if it is missing or the job has replaced it."""
     found = read_object(os.path.join(folder, "supervisor.json"))
     return found if isinstance(found.get("pid"), int) else {}
 
 
 def ask(folder: str, request: Mapping[str, object], wait: float = 0.0) -> bool:
-    """Send a request to the supervisor of a folder; False if it has none.
+    """Send a request to the supervisor of a folder; False if there is no supervisor.
 
-    With `wait`, also False when it has not taken the request in so many seconds.
+    With `wait`, also False if the supervisor has not accepted the request within that many seconds.
     """
     address = read_up(folder).get("control")
     if not isinstance(address, str):
@@ -79,7 +79,7 @@ def write_stop(folder: str, reason: str, now: bool) -> None:
     passing = f"{path}.{os.getpid()}.{threading.get_ident()}"
     write_json(passing, record)
     try:
-        os.link(passing, path)  # unlike a rename it never replaces one with `now`
+        os.link(passing, path)  # unlike a rename it never replaces a file with `now`
     except OSError:
         # A stop file exists already, or the file system has no hard links.
         if not read_object(path):

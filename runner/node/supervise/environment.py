@@ -1,7 +1,7 @@
-"""Python environments of `job.environment`: made once per content on a host, and shared by runs.
+"""Python environments of `job.environment`: created once per content on a host, and shared by runs.
 
-An environment is a folder of its own; a file with its name points to it once it is complete, in one step. So a build
-that is killed, or runs at the same time on another host with the same disk, changes nothing that is in use.
+An environment is a folder of its own; a file with its name is created atomically, once it is complete, and points to
+it. So a build that is killed, or runs at the same time on another host with the same disk, affects nothing in use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...protocol.requests import EnvironmentAnswer, EnvironmentRequest, Offline
 
 _MOST, _UNUSED, _OLD = 8, 7 * 86400.0, 30 * 86400.0
-"""How many are kept beside those used within the last week; none that was not used for a month."""
+"""Environments kept besides those used within the last week; none that was not used for a month."""
 _QUESTION = r"""
 import sys
 path = [p for p in sys.path if p]
@@ -59,7 +59,7 @@ _CONDA_PLACES = (
 
 
 class _Base(NamedTuple):
-    """The interpreter that an environment is made with."""
+    """The interpreter that an environment is created with."""
 
     version: str
     executable: str
@@ -67,13 +67,13 @@ class _Base(NamedTuple):
     platform: List[str]
     packages: Dict[str, str]
     folders: List[str]
-    """Where it finds packages."""
+    """The folders in which it finds packages."""
     venv: bool
     tag: str
 
 
 def find(request: EnvironmentRequest, cache: str) -> EnvironmentAnswer:
-    """The environment if it has been built; its last use is now. Raises Problem, OSError."""
+    """Return the environment if it has been built, and record its use. Raises Problem, OSError."""
     return _found(_folder(cache), _name(request, _describe(request["python"])))
 
 
@@ -81,8 +81,8 @@ def build(request: EnvironmentRequest, cache: str, tell: Callable[[str], None]) 
     """Build the environment unless it exists.
 
     Raises:
-        Problem: It cannot be built.
-        EndedError: Its viewer is gone.
+        Problem: The environment cannot be built.
+        EndedError: The viewer is gone.
         OSError: The folder cannot be written.
     """
     top, base = _folder(cache), _describe(request["python"])
@@ -113,10 +113,10 @@ def build(request: EnvironmentRequest, cache: str, tell: Callable[[str], None]) 
 
 
 def _publish(marker: str, made: EnvironmentAnswer) -> bool:
-    """Make an environment known; False if another host with this disk was faster. Raises OSError."""
+    """Make an environment available; False if another host with this disk was faster. Raises OSError."""
     if not _found(os.path.dirname(marker), os.path.basename(marker)[: -len(".json")])["python"]:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(marker)  # of an environment that is gone
+            os.unlink(marker)  # of an environment that no longer exists
     passing = f"{marker}.{os.urandom(8).hex()}"
     journal.write_json(passing, made)
     try:
@@ -137,23 +137,21 @@ def _folder(cache: str) -> str:
     os.makedirs(top, 0o700, exist_ok=True)
     foreign = folders.foreign(top)
     if foreign:
-        raise Problem(
-            f"environments cannot be kept there: {foreign}", f"remove {top}, or make it yours, with mode 0700"
-        )
+        raise Problem(f"cannot store environments there: {foreign}", f"remove {top}, or make it yours, with mode 0700")
     return top
 
 
 def _describe(python: str) -> _Base:
-    """What an interpreter says of itself. Raises Problem."""
+    """Query an interpreter about itself. Raises Problem."""
     path = shutil.which(os.path.expanduser(python)) or python
     try:
         answer = ask([path, "-c", _QUESTION], 60.0)
     except OSError as error:
-        raise Problem(f"{python} cannot be run: {error.strerror}", "name an interpreter with `python`") from None
+        raise Problem(f"{python} cannot be run: {error.strerror}", "set `python` to an interpreter") from None
     line = next((one for one in answer.out.splitlines() if one.startswith("disttui-python ")), None)
     if line is None:
         said = answer.err.strip().splitlines()
-        raise Problem(f"{python} is not a Python 3.8 or later: {said[-1] if said else 'no answer'}", "set `python`")
+        raise Problem(f"{python} is not Python 3.8 or later: {said[-1] if said else 'no answer'}", "set `python`")
     return _Base(**json.loads(line.partition(" ")[2]))
 
 
@@ -179,7 +177,7 @@ def _found(top: str, name: str) -> EnvironmentAnswer:
 def _make(
     request: EnvironmentRequest, base: _Base, place: str, run: str, tell: Callable[[str], None]
 ) -> Offline | None:
-    """Make it, or say what wheels it needs."""
+    """Create the environment, or return which wheels it needs."""
     own = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PYTHONUNBUFFERED": "1"}
     environment = {**os.environ, **own, **request["env"], "UV_PROJECT_ENVIRONMENT": os.path.join(place, "env")}
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME"):
@@ -199,10 +197,10 @@ def _make(
     except CommandError as error:
         full = fullness(place)
         main = next(iter(request["files"]))
-        what = f"{main} cannot be installed (code {error.code})\n{error.said}"
+        what = f"{main} cannot be installed (exit code {error.code})\n{error.said}"
         packed = request["wheels"] or request["sent"] or main.endswith((".lock", ".yml", ".yaml"))
         if full or packed or not any(one in error.said for one in _OFFLINE):
-            raise Problem(full or what, "make room there" if full else "correct it, and start again") from None
+            raise Problem(full or what, "free space there" if full else "correct it, and start again") from None
         torch = base.packages.get("torch", "") if request["inherit"] else ""
         libc = "-".join(base.platform[2:])
         return {"tag": base.tag, "machine": base.platform[1], "libc": libc, "torch": torch, "why": what}
@@ -215,7 +213,7 @@ _OFFLINE = ("No matching distribution", "name resolution", "Failed to establish"
 
 
 def _commands(request: EnvironmentRequest, base: _Base, place: str) -> Sequence[List[str]]:
-    """The commands that make an environment. Raises Problem where the host lacks their programs."""
+    """The commands that create an environment. Raises Problem if the host lacks their programs."""
     main, target = next(iter(request["files"])), os.path.join(place, "env")
     python = os.path.join(target, "bin/python")
     wheels = os.path.expanduser(request["wheels"] or request["sent"])
@@ -225,24 +223,24 @@ def _commands(request: EnvironmentRequest, base: _Base, place: str) -> Sequence[
     uv = _program(("uv",), ("~/.local/bin/uv", "~/.cargo/bin/uv"))
     if main == "uv.lock":
         if not uv:
-            cure = "install uv there (it needs no root), or export a requirements.txt and name that"
+            cure = "install uv there (no root needed), or use an exported requirements.txt"
             raise Problem("uv.lock needs uv, which is not on this host", cure)
         return [[uv, "sync", "--frozen", "--no-install-project", "--python", base.executable, *source]]
     if main.endswith((".yml", ".yaml")):
         conda = _program(_CONDA, _CONDA_PLACES)
         if not conda:
             cure = "install micromamba or conda there, or use a requirements.txt"
-            raise Problem(f"{main} needs conda, mamba or micromamba: none is on this host", cure)
+            raise Problem(f"{main} needs conda, mamba or micromamba, which this host lacks", cure)
         env = [] if os.path.basename(conda) == "micromamba" else ["env"]
         return [[conda, *env, "create", "--yes", "--prefix", target, "--file", main]]
-    if uv and not request["inherit"]:  # what an environment inherits, uv does not see
+    if uv and not request["inherit"]:  # uv does not see inherited packages
         return [
             [uv, "venv", "--python", base.executable, target],
             [uv, "pip", "install", "--python", python, "-r", main, *source],
         ]
     if not base.venv:
         cure = f"have root install it (apt install python{base.tag}-venv)"
-        cure += ", or name another interpreter with `python`" if request["inherit"] else ", or install uv as yourself"
+        cure += ", or set another `python`" if request["inherit"] else ", or install uv"
         raise Problem(f"{base.executable} has no venv with pip (Debian's package lacks it)", cure)
     inherited = ["-c", os.path.join(place, "inherited.txt")] if request["inherit"] else []
     return [
@@ -258,9 +256,9 @@ def _program(names: Sequence[str], places: Sequence[str]) -> str:
 
 
 def _inherit(base: _Base, place: str) -> None:
-    """Let the environment see the packages of its interpreter, and keep that one's torch."""
+    """Let the environment see the packages of its interpreter, and keep that interpreter's torch."""
     lib = os.path.join(place, "env/lib", f"python{base.tag}", "site-packages")
-    if "setuptools" in base.packages:  # the one that venv brings along may be too old for the inherited packages
+    if "setuptools" in base.packages:  # venv's own may be too old for the inherited packages
         for name in os.listdir(lib):
             if name.startswith(("setuptools", "pkg_resources", "_distutils_hack")):
                 shutil.rmtree(os.path.join(lib, name))
@@ -274,7 +272,7 @@ def _inherit(base: _Base, place: str) -> None:
 
 
 def _prune(top: str, wheels: str) -> None:
-    """Remove what no run on this host uses and no start has asked for, and what killed builds have left."""
+    """Remove what no run on this host uses and no start has requested, and the remains of killed builds."""
     markers = [entry for entry in os.scandir(top) if entry.name.endswith(".json")]
     now, kept, used = time.time(), set(), _in_use()
     for number, marker in enumerate(sorted(markers, key=lambda one: one.stat().st_mtime, reverse=True)):
@@ -287,13 +285,13 @@ def _prune(top: str, wheels: str) -> None:
             os.unlink(marker.path)
     more = list(os.scandir(wheels)) if os.path.isdir(wheels) else []
     for entry in [*os.scandir(top), *more]:
-        # Seconds after which what a killed build has left is removed: another host with this disk may still build there
+        # Seconds after which the remains of a killed build are removed: a host with the same disk may still build
         if entry.is_dir(follow_symlinks=False) and entry.name not in kept and now - entry.stat().st_mtime > 86400.0:
             shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _in_use() -> set[str]:
-    """Names of the folders of environments that living runs of this user on this host use, also those in the queue."""
+    """Names of the environment folders that this user's living runs on this host use, including queued runs."""
     found = set()
     for pid in procs.table():
         words = procs.arguments(pid)

@@ -1,4 +1,4 @@
-"""A queued run's place in the line for this host: whether there is room, and taking the lease when it has its turn."""
+"""A queued run's place in the queue of this host: whether there is room, and taking the lease when it is its turn."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..gang.turn import Services
 from ..loop import Loop
 
 _PAUSE, _SHARE = 0.5, 20
-"""Seconds between two looks, at least so many times the length of the last: others may fill the folder with files."""
+"""Least seconds between two checks, and at least this many times the last one's duration: others may add files."""
 _UNWRITABLE = 3.0
-"""The same after a lease could not be written."""
+"""Seconds until the next check after a lease could not be written."""
 
 
 class Line:
-    """Watches the leases of this host for one run that waits.
+    """Watches the leases of this host for one waiting run.
 
     Args:
-        held: Its own, `waiting`.
-        tell: Takes whether there is room, and who is in the way.
+        held: The run's own lease, in state `waiting`.
+        tell: Called with whether there is room, and who is in the way.
     """
 
     def __init__(self, loop: Loop, held: leases.HeldLease, tell: Callable[[bool, str], None]) -> None:
@@ -33,7 +33,7 @@ class Line:
         self._not_before = 0.0
         self._services = Services(os.getuid())
         self._took = 0.0
-        """Seconds of the last look."""
+        """Duration of the last check in seconds."""
         self._timer = loop.after(_PAUSE, self._look_again)
 
     def look(self) -> None:
@@ -54,7 +54,7 @@ class Line:
         self._say(not mine.taken, leases.reason(wish, mine))
 
     def take(self) -> bool:
-        """Take the lease; False: another user was faster, or the lease cannot be written."""
+        """Take the lease; False if another user was faster, or the lease cannot be written."""
         try:
             done = self._held.take_turn(self._services.least)
         except OSError as error:
@@ -65,11 +65,11 @@ class Line:
         return done
 
     def give_back(self) -> None:
-        """Go back into line."""
+        """Return to the queue."""
         self._write(self._held.wait)
 
     def move(self, round_number: int, order: float) -> None:
-        """Take another place in the queue."""
+        """Move to another place in the queue."""
         self._write(lambda: self._held.move(round_number, order))
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class Line:
             self._fail(error)
 
     def _fail(self, error: OSError) -> None:
-        self._say(False, f"its lease cannot be written ({self._held.path}: {error.strerror})")
+        self._say(False, f"cannot write its lease ({self._held.path}: {error.strerror})")
         self._not_before = time.monotonic() + _UNWRITABLE
 
     def _say(self, room: bool, why: str) -> None:

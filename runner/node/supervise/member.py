@@ -41,16 +41,16 @@ _ASIDE = "rolled-back-"
 
 
 Then = Literal["done", "ended"]
-"""The messages for the leader once the processes of an attempt are gone."""
+"""The messages for the leader once an attempt's processes have ended."""
 
 
 class Member:
     """Runs attempts on this host.
 
     Args:
-        say: Takes an event.
-        send: Takes a message for the leader.
-        over: Called once with the verdict when everything on this host has ended.
+        say: Called with an event.
+        send: Called with a message for the leader.
+        over: Called once with the outcome when everything on this host has ended.
     """
 
     def __init__(
@@ -78,20 +78,20 @@ class Member:
         self._reported: dict[str, float] = {}
         """Rules of `watch` that were reported to the leader → until when they are not reported again."""
         self._alarms: dict[str, watch.RuleName] = {}
-        """Alarms of this host that hold now → the rule that acts on them."""
+        """Active alarms of this host → the rule that acts on them."""
         self._then: list[Then] = []
         self._verdict: VerdictMessage | None = None
         self._stopping = False
         self._listening: Timer | None = None
         self._well = False
-        """Whether `done` was sent before the launcher has ended."""
+        """Whether `done` was sent before the launcher ended."""
         self._lingers: Timer | None = None
         self.left: list[LeftProcess] = []
         self.held: Held = {}
         self.shows: Callable[[], list[str]] = list
         """Returns the conditions of this host that may slow its ranks down, as sentences."""
         self.master_socket: Callable[[], socket.socket | None] = lambda: None
-        """Returns, on the first host, the socket that listens on the master port."""
+        """On the first host, returns the socket that listens on the master port."""
         loop.every(_LOOK, self._look)
         loop.every(2.0, self._tell_signs)
 
@@ -112,7 +112,7 @@ class Member:
 
     @property
     def rest(self) -> RestMessage:
-        """This host's attempt, and whether nothing of it is left to run or to report."""
+        """This host's attempt, and whether nothing of it remains to be run or reported."""
         return {"attempt": self._number, "idle": self.idle and not self._held and not self._queue}
 
     def warm(self, number: int) -> None:
@@ -123,7 +123,7 @@ class Member:
         self._held.clear()
         self._reported.clear()
         try:
-            # A stop file that is written from now on is read within a second, and ends what has been started.
+            # A stop file written from now on is read within a second, and ends what has been started.
             if self._stopping or os.path.exists(self._host.path("stop")):
                 return
             for kept in self._zips:
@@ -134,7 +134,7 @@ class Member:
             self._fail_launch(f"cannot start the launcher: {name}: {error.strerror}")
 
     def receive(self, message: Order) -> None:
-        """Handle a message of the leader; messages of older attempts are dropped."""
+        """Handle a message from the leader; messages of older attempts are dropped."""
         if message["k"] == "verdict":
             self._verdict = self._verdict or message
             self._queue.clear()
@@ -172,7 +172,7 @@ class Member:
         elif message["k"] == "over" or message["k"] == "verdict":
             pass  # the first needs no action, the other was handled before
         elif message["k"] == "take" or message["k"] == "place":
-            pass  # these, too
+            pass  # likewise
         else:
             raise Unhandled(message)
 
@@ -182,11 +182,11 @@ class Member:
             return  # the leader may be compromised
         folder, moved = self._host.checkpoints, []
         try:
-            # Not through a link: where it leads to, other runs may keep theirs.
+            # Do not follow links: other runs may keep their checkpoints at the target.
             inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
-                self._say(note(f"cannot roll back: {folder} is a link, or not a folder of ours"))
+                self._say(note(f"cannot roll back: {folder} is a link, or not this run's folder"))
                 return
         else:
             with suppress(OSError):
@@ -199,9 +199,9 @@ class Member:
                             moved.append(name)
             os.close(inside)
         if moved:
-            self._say(note(f"rolled back to before step {before}: set aside {', '.join(moved[:8])} in {folder}"))
+            self._say(note(f"rolled back to before step {before}: renamed {', '.join(moved[:8])} in {folder}"))
         else:
-            self._say(note(f"no checkpoint of step {before} or later to set aside in {folder}", "info"))
+            self._say(note(f"no checkpoint of step {before} or later in {folder}", "info"))
 
     def stop(self, reason: str, now: bool, then: list[Then] | None = None) -> None:
         """Stop the run on this host: start no further launcher, and end the running one."""
@@ -213,13 +213,13 @@ class Member:
         self.end(reason, now, then or [])
 
     def lose_folder(self) -> None:
-        """The run directory has been removed: fail, and end the processes, which no viewer could observe."""
-        message = f"the run folder {self._host.folder} is gone"
+        """Handle that the run directory was removed: fail, and end the processes, which no viewer could observe."""
+        message = f"the run folder {self._host.folder} was removed"
         self._tell(FailureReport(rank=None, kind="folder", type="", message=message, code=None, at=time.time()))
         self.end("failure", False, [])
 
     def end(self, reason: str, now: bool, then: list[Then]) -> None:
-        """End this attempt's processes and tell the leader `then` when they are gone."""
+        """End this attempt's processes and send `then` to the leader when they are gone."""
         self._then += then
         if self._ending:
             if now:
@@ -294,7 +294,7 @@ class Member:
             self._listening = self._loop.after(_LISTENS, lambda: self._await_listening(attempt, port))
 
     def alarm(self, event: Alarm) -> None:
-        """Note an alarm of this host that has begun or is over."""
+        """Record the beginning or end of an alarm on this host."""
         if event.get("over"):
             self._alarms.pop(event["text"], None)
         elif event["kind"] in watch.ALARMS:
@@ -310,7 +310,7 @@ class Member:
             for text, rule in self._alarms.items() if self._attempt.ranks.begun
         ]  # fmt: skip
         for found in [*self._attempt.ranks.watch.take(), *held]:
-            # The leader takes a rule once in this time; a script that invents times must not fill the queue to it.
+            # The leader accepts a rule once in this time; a script that invents times must not fill its queue.
             if not self._ending and now >= self._reported.get(found["rule"], now):
                 self._reported[found["rule"]] = now + watch.AGAIN
                 self._send({"k": "found", "attempt": self._number, **found})
@@ -326,9 +326,9 @@ class Member:
 
     def _fail(self, failure: FailureReport) -> None:
         if self._ending and failure["kind"] != "exception" and failure["at"] >= self._asked:
-            return  # our own doing
+            return  # caused by ourselves
         if not self._ending and failure["kind"] == "signal" and cause.is_consequence(failure):
-            # The launcher ends its ranks because of one that has failed, and is about to say which.
+            # The launcher ends its ranks because one has failed, and is about to report which.
             self._held.append(failure)
             self._loop.after(1.0, self._tell_held)
         else:
@@ -414,20 +414,20 @@ class Member:
         return made
 
     def _maybe_over(self, tried: bool = False) -> None:
-        """Tell the verdict once nothing runs any more, or what runs cannot be ended: that has been `tried`."""
+        """Report the outcome once nothing runs any more, or what runs cannot be ended: `tried` means that was tried."""
         if self._verdict is None or self._ending:
             return
         if self.idle or tried:
             self._over(self._verdict)
         elif self._well and not self._lingers:
-            # Seconds that a launcher has to end once the ranks of all hosts have ended well
+            # Seconds that a launcher has to end once the ranks of all hosts have succeeded
             self._lingers = self._loop.after(2.0, lambda: self.end("failure", True, []))
         else:
             self.end("failure", False, [])
 
 
 def _blame_disk(failure: FailureReport, full: str) -> FailureReport:
-    """A failure on a full disk; one that says only that a process ended is reported as the disk's."""
+    """Adjust a failure on a full disk: one that says only that a process ended is blamed on the disk."""
     if failure["kind"] in ("exit", "launch") or cause.is_consequence(failure):
         who = "" if failure["rank"] is None else f"rank {failure['rank']}: "
         message = f"{full}; {who}{failure['message']}"
@@ -436,14 +436,14 @@ def _blame_disk(failure: FailureReport, full: str) -> FailureReport:
 
 
 class Kept:
-    """A shipped zip, kept intact during a run: launchers and ranks start from it hours after it was verified."""
+    """Keeps a shipped zip intact during a run: launchers and ranks start from it hours after it was verified."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._data = parcel.read(path)
 
     def restore(self) -> None:
-        """Write it again where it was removed (a cleaner of /tmp) or changed. Raises OSError."""
+        """Rewrite the zip if it was removed (by a cleaner of /tmp) or changed. Raises OSError."""
         if self._data is None or parcel.read(self._path) == self._data:
             return
         folder = os.path.dirname(self._path)

@@ -1,7 +1,7 @@
-"""The commands of `job.setup`, before a run: once for the same commands, code and interpreter on a host.
+"""The commands of `job.setup` before a run, executed once per commands, code and interpreter on a host.
 
-While they run, the run's folder shows this process as the run's supervisor: `stop`, `ps` and `orphans` find it as they
-find a run.
+While they run, the run's folder shows this process as the run's supervisor: `stop`, `ps` and `orphans` find it like a
+run.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 LOG = "setup.log"
 _MOST, _LARGEST, _OLD = 32, LIMIT, 30 * 86400.0
-"""How many results are kept, with how many bytes, and for how many seconds after their last use."""
+"""Limits for stored results: their number, their bytes, and the seconds after their last use."""
 
 _GONE = "DISTTUI.gone"
-"""Of a result: the paths that the commands have removed."""
+"""File in a result with the paths that the commands removed."""
 
 _Seen = Dict[str, Tuple[int, int, int]]
 
@@ -42,11 +42,11 @@ _Seen = Dict[str, Tuple[int, int, int]]
 def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetUp:
     """Run the commands of a run on this host unless they have run before for the same code.
 
-    What they wrote into the run's copy of the code then, it gets now.
+    In that case, the run's copy of the code gets what they wrote then.
 
     Args:
         cache: This user's cache folder of disttui.
-        tell: Takes the newest line of output from time to time.
+        tell: Called with the newest line of output from time to time.
 
     Raises:
         Problem: A command failed.
@@ -75,6 +75,8 @@ def set_up(request: SetupOrder, cache: str, tell: Callable[[str], None]) -> SetU
                 for command in commands:
                     _run(steps, command, spec)
                 steps.close()
+                if before is not None and not os.path.isdir(workdir):
+                    raise Problem("job.setup: its commands have removed the folder that they run in", "correct them")
                 with contextlib.suppress(OSError):  # the next start repeats it
                     _keep(result, workdir, before)
                     _prune(kept)
@@ -104,7 +106,7 @@ def _run(steps: Steps, command: str, spec: Spec) -> None:
 
 
 def _show(folder: str, spec: Spec) -> None:
-    """Have the run's folder show that it begins, and by which process."""
+    """Make the run's folder show that the run begins, and in which process."""
     journal.write_json(os.path.join(folder, "spec.json"), spec)
     journal.write_json(os.path.join(folder, "supervisor.json"), procs.identity(os.getpid()))
 
@@ -140,16 +142,18 @@ def _files(top: str) -> _Seen:
 
 
 def _keep(result: str, workdir: str, before: _Seen | None) -> None:
-    """Keep how the commands have changed the run's copy of the code, for other runs of it. Raises OSError.
+    """Store the changes that the commands made to the run's copy of the code, for other runs of it. Raises OSError.
 
     Args:
-        before: What was in the copy; None: the job runs in a folder of the host.
+        before: The files in the copy before; None if the job runs in a folder of the host.
     """
     part = f"{result}.{os.getpid()}.part"
     try:
-        after = {} if before is None else _files(workdir)  # else it may be a whole home
+        after = {} if before is None else _files(workdir)  # otherwise it may be a whole home
         gone = [os.path.relpath(path, workdir) for path in sorted(before or ()) if path not in after]
-        with tarfile.open(part, "w", pax_headers={_GONE: json.dumps(gone)}) as tar:
+        with tarfile.open(part, "w", pax_headers={_GONE: json.dumps(gone)} if gone else {}) as tar:
+            if gone:
+                tar.add(workdir, ".", recursive=False)  # an archive with only a header cannot be read
             for path, seen in sorted(after.items()):
                 if before is not None and before.get(path) != seen:
                     tar.add(path, os.path.relpath(path, workdir), recursive=False)
@@ -160,7 +164,7 @@ def _keep(result: str, workdir: str, before: _Seen | None) -> None:
 
 
 def _restore(result: str, workdir: str) -> bool:
-    """Write into a run's copy of the code what the commands wrote into an earlier one; False: they have not run."""
+    """Write to a run's copy of the code what the commands wrote to an earlier one; False if they have not run."""
     try:
         with tarfile.open(result) as tar:
             for path in json.loads(tar.pax_headers.get(_GONE, "[]")):
@@ -168,7 +172,7 @@ def _restore(result: str, workdir: str) -> bool:
             for member in tar:
                 path = os.path.join(workdir, member.name)
                 if not member.isdir() or os.path.islink(path) or not os.path.isdir(path):
-                    _remove(path)  # what has another kind may be in its place
+                    _remove(path)  # something of another type may be in its place
             tar.extraction_filter = lambda member, path: member  # we have written it
             tar.extractall(workdir)  # noqa: S202
         os.utime(result)
@@ -181,7 +185,7 @@ def _restore(result: str, workdir: str) -> bool:
 
 
 def _remove(path: str) -> None:
-    """Remove a file, or a folder with all that is in it, if it is there."""
+    """Remove a file, or a folder with its contents, if it exists."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     elif os.path.lexists(path):
@@ -189,7 +193,7 @@ def _remove(path: str) -> None:
 
 
 def _prune(kept: str) -> None:
-    """Remove what was used least recently; the newest result stays, however large it is."""
+    """Remove the least recently used results; the newest stays, however large it is."""
     found = [(entry.stat(), entry.path) for entry in os.scandir(kept) if entry.name.endswith((".tar", ".part"))]
     size = 0
     for number, (seen, path) in enumerate(sorted(found, key=lambda one: -one[0].st_mtime)):

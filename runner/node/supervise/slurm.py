@@ -1,4 +1,4 @@
-"""Slurm's commands, and what a job runs on its nodes: the supervisor as over SSH, in the foreground of Slurm's step."""
+"""Slurm's commands, and what a job runs on its nodes: the same supervisor as over SSH, in the foreground of a step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOT_OURS = (
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
     "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASK_PID", "SLURM_GTIDS",
 )  # fmt: skip
-"""Variables by which a framework would take the one task on each node for a rank: the ranks are torchrun's."""
+"""Variables from which a framework would take the one task on each node for a rank: the ranks are torchrun's."""
 
 
 def main(part: str, words: list[str], node_zip: str) -> None:
@@ -44,8 +44,8 @@ def main(part: str, words: list[str], node_zip: str) -> None:
 def node(run_folder: str, node_zip: str) -> None:
     """Run one node's part of a run to its end, as the only task of Slurm's step on this node.
 
-    The exit code is 0 also where the run has failed: another one would end the step on all nodes, and with it
-    supervisors that still write how the run has ended.
+    The exit code is 0 even if the run has failed: any other would end the step on all nodes, and with it
+    supervisors that are still writing how the run ended.
     """
     rank = int(os.environ["SLURM_NODEID"])
     folder = os.path.join(run_folder, str(rank))
@@ -56,7 +56,7 @@ def node(run_folder: str, node_zip: str) -> None:
     given: Optional[Given] = journal.read_json(path)
     spec: Optional[NodeSpec] = journal.read_json(os.path.join(folder, "spec.json"))
     if given is None or spec is None:
-        sys.exit(f"disttui: {path} not found: the run has already begun, or this node does not see its folder")
+        sys.exit(f"disttui: {path} not found: the run has already started, or this node cannot see its folder")
     os.unlink(path)
     log = regular(os.path.join(folder, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 2)
@@ -69,13 +69,13 @@ def node(run_folder: str, node_zip: str) -> None:
     warden.watch(folder, node_zip, given, os.umask(0o077))
     cause = journal.read_object(os.path.join(folder, "exit.json")).get("cause")
     if rank == 0 and isinstance(cause, dict) and cause.get("kind") == "host lost":
-        # srun would wait for the task of a node that is gone until Slurm notices it, by default after 5 minutes.
+        # srun would wait for the task of a lost node until Slurm detects the loss, by default after 5 minutes.
         with contextlib.suppress(Problem):
             run("scancel", spec["job"])
 
 
 def stop(run_folder: str, now: bool, reason: str) -> None:
-    """Hand a stop to this node's supervisor."""
+    """Forward a stop to this node's supervisor."""
     folder = os.path.join(run_folder, os.environ["SLURM_NODEID"])
     control.ask(folder, {"op": "stop", "reason": reason, "now": now})
 
@@ -93,11 +93,11 @@ def end(run_folder: str) -> None:
 
 
 def _leader(run_folder: str, limit: float) -> Optional[LeaderPlace]:
-    """Where the leader waits, as it has written it; None: it has not within `limit` seconds."""
+    """The leader's place as the leader has written it; None if it has not within `limit` seconds."""
     folder = os.path.join(run_folder, "0")
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
-        os.listdir(folder)  # makes a client of NFS forget that a file was not there
+        os.listdir(folder)  # makes an NFS client forget that a file did not exist
         up = journal.read_json(os.path.join(folder, "supervisor.json"))
         if isinstance(up, dict) and up.get("gang"):
             place: LeaderPlace = up["gang"]
@@ -107,28 +107,28 @@ def _leader(run_folder: str, limit: float) -> Optional[LeaderPlace]:
 
 
 _ANSWER = 30.0
-"""Seconds that a command may take: a controller that is busy answers late."""
+"""Seconds that a command may take: a busy controller answers late."""
 _PREFIXES = ("SLURM_", "SRUN_", "SQUEUE_", "SCANCEL_")
-"""Of variables of a job that the login is inside of, and of the user's defaults for other commands than sbatch: by
-SQUEUE_STATES a job would not be listed, by SCANCEL_STATE it would not be cancelled."""
+"""Prefixes of variables of a job that contains the login, and of the user's defaults for commands other than sbatch:
+with SQUEUE_STATES a job might not be listed, with SCANCEL_STATE it might not be cancelled."""
 
 
 def run(*words: str) -> str:
-    """Run a command of Slurm; returns its output. Raises Problem."""
+    """Run a Slurm command; returns its output. Raises Problem."""
     env = {
         name: value
         for name, value in os.environ.items()
-        # Variables by which sbatch would submit something else than one job of our name
+        # Variables that would make sbatch submit something other than one job with our name
         if name not in ("SBATCH_ARRAY_INX", "SBATCH_WAIT", "SBATCH_JOB_NAME", "SBATCH_OUTPUT", "SBATCH_CLUSTERS")
         and (not name.startswith(_PREFIXES) or name == "SLURM_CONF")
     }
     try:
-        done = ask(words, _ANSWER, ".", env)  # sbatch has the job begin in our folder
+        done = ask(words, _ANSWER, ".", env)  # sbatch starts the job in our folder
     except FileNotFoundError:
-        raise Problem(f"there is no {words[0]} here", "use a login node of Slurm as the host") from None
+        raise Problem(f"{words[0]} not found", "use a Slurm login node as the host") from None
     if done.code is None:
         raise Problem(
-            f"{words[0]} did not end within {_ANSWER:.0f} s and 4 MiB of output", "check that slurmctld is running"
+            f"{words[0]} did not end in {_ANSWER:.0f} s and 4 MiB of output", "check that slurmctld is running"
         )
     if done.code:
         what = "\n".join(line.replace(f"{words[0]}: error: ", "", 1) for line in done.err.strip().splitlines())
@@ -137,7 +137,7 @@ def run(*words: str) -> str:
 
 
 def hostnames(nodes: str) -> List[str]:
-    """The names in Slurm's list of nodes, `n[1-3,7]`; empty where Slurm does not expand it."""
+    """The names in Slurm's list of nodes, `n[1-3,7]`; empty if Slurm does not expand it."""
     try:
         return list(_expanded(nodes)) if nodes else []
     except Problem:

@@ -1,4 +1,4 @@
-"""Runs the commands that come before a run, in a process that ends all of theirs when its `serve` has ended."""
+"""Runs the commands that precede a run, in a process that ends all of theirs when its `serve` has ended."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from . import stop
 
 _POLL = 0.05
 _LAST = 15
-"""Lines of a failed command that are shown."""
+"""Lines of a failed command's output that are shown."""
 
 
 class EndedError(Exception):
-    """The start was given up, or the run was stopped."""
+    """The start was cancelled, or the run was stopped."""
 
 
 class CommandError(Exception):
-    """A command failed: its exit code, negative for a signal, and its last lines."""
+    """A command failed; has its exit code, negative for a signal, and its last lines."""
 
     def __init__(self, code: int, said: str) -> None:
         super().__init__(code)
         self.code = code
-        self.ended = f"was killed by {procs.signal_name(-code)}" if code < 0 else f"ended with code {code}"
+        self.ended = f"was killed by {procs.signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         self.said = said
 
 
 class Steps:
-    """Runs one command after the other; all that they start carries a tag, and ends with the last of them.
+    """Runs one command after the other; everything they start carries a tag, and ends with the last of them.
 
     Args:
-        log: A file that takes the output of all.
-        run: The run of the tag.
-        node: Its node rank.
-        environment: Of the commands.
-        cwd: Their folder.
-        tell: Takes the newest line of output from time to time.
-        stopped: Says whether to end early; so does the end of standard input.
+        log: The file for the output of all commands.
+        run: The run in the tag.
+        node: The node rank in the tag.
+        environment: Environment variables of the commands.
+        cwd: Working folder of the commands.
+        tell: Called with the newest line of output from time to time.
+        stopped: Returns whether to end early; so does the end of standard input.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Steps:
         self._reported = time.monotonic()
 
     def run(self, words: Sequence[str], shown: str = "") -> None:
-        """Run a command to its end. Raises CommandError, EndedError, or OSError where it cannot be started."""
+        """Run a command to its end. Raises CommandError, EndedError, or OSError if it cannot be started."""
         with open(regular(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", 0) as log:
             log.write(b"$ %s\n" % os.fsencode(shown or " ".join(words)))
             begin = os.fstat(log.fileno()).st_size
@@ -82,10 +82,12 @@ class Steps:
                     time.sleep(pause)
                 raise EndedError
         if child.returncode:
+            if self.is_over(0):  # the stop has killed it before this process looked
+                raise EndedError
             raise CommandError(child.returncode, _tail(self._log, begin))
 
     def is_over(self, pause: float = _POLL) -> bool:
-        """Whether to give up; waits a moment for that."""
+        """Whether to give up; waits up to `pause` seconds for that."""
         return bool(select.select([0], [], [], pause)[0]) or self._stopped()
 
     def close(self) -> None:
@@ -100,7 +102,7 @@ class Steps:
 
     def _report(self) -> None:
         now = time.monotonic()
-        if now - self._reported > 0.5:  # seconds between two reports of progress
+        if now - self._reported > 0.5:  # seconds between two progress reports
             self._reported = now
             lines = last_text(self._log, 1000).replace("\r", "\n").strip().splitlines()
             self._tell(lines[-1] if lines else "")
@@ -114,18 +116,18 @@ def _tail(log: str, begin: int) -> str:
 
 @contextlib.contextmanager
 def alone(folder: str, name: str, run: str, node: int, tell: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock on what is made once per host for a block, after what a killed holder has left was ended.
+    """Hold a lock on what is created once per host for a block, after ending what a killed holder has left.
 
     Args:
-        run, node: Of the tag that processes of the block carry.
+        run, node: The tag of the block's processes.
 
     Raises:
-        EndedError: Standard input has ended while another holds it.
+        EndedError: Standard input ended while another process held the lock.
         OSError: The folder cannot be written.
     """
     lock = locks.take(name, folder)
     if lock is None:
-        tell("waiting for another start that does the same")
+        tell("waiting for another start with the same step")
     while lock is None:
         if select.select([0], [], [], _POLL)[0]:
             raise EndedError
@@ -142,7 +144,7 @@ def alone(folder: str, name: str, run: str, node: int, tell: Callable[[str], Non
             file.write(_tag(run, node).encode())
         yield
         os.unlink(holder)
-    except (Problem, EndedError):  # all has been ended
+    except (Problem, EndedError):  # everything has been ended
         os.unlink(holder)
         raise
     finally:
@@ -154,10 +156,10 @@ def _tag(run: str, node: int) -> str:
 
 
 def main(work: Callable[[Any, str, Callable[[str], None]], object], cache: str) -> NoReturn:
-    """Do what comes before a run: a request as a line of JSON on standard input, news and result on the output.
+    """Do what precedes a run: request as a line of JSON on standard input, progress and result on standard output.
 
     Args:
-        work: Takes the request, the cache folder, and what takes the newest line of output from time to time.
+        work: Called with the request, the cache folder, and a function that takes the newest line of output.
         cache: This user's cache folder of disttui.
     """
     procs.adopt_orphans()
@@ -170,19 +172,19 @@ def main(work: Callable[[Any, str, Callable[[str], None]], object], cache: str) 
     try:
         say(ok=work(request, cache, lambda line: say(event={"line": line[:500]})))
     except EndedError:
-        say(error={"what": "it was stopped", "cure": ""})
+        say(error={"what": "stopped", "cure": ""})
     except Problem as problem:
         say(error={"what": problem.what, "cure": problem.cure})
     except OSError as error:
         full = fullness(cache)
-        say(error={"what": full or str(error), "cure": "make room there" if full else ""})
+        say(error={"what": full or str(error), "cure": "free space there" if full else ""})
     sys.exit()
 
 
 def in_process(
     part: str, request: Mapping[str, object], node_zip: str, tell: Callable[[Any], None], cancelled: Callable[[], bool]
 ) -> Any:
-    """Have a process of its own do a part of the preparation; it ends with this one. Raises Problem."""
+    """Do a part of the preparation in a separate process, which ends with this one. Raises Problem."""
     child = subprocess.Popen(
         [sys.executable, "-I", "-X", "utf8", node_zip, part],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", start_new_session=True,
@@ -208,11 +210,11 @@ def in_process(
         child.stdin.close()
         child.wait()
         child.stdout.close()
-    raise Problem(f"the process that does the {part} ended (code {child.returncode})", "start the run again")
+    raise Problem(f"the process for {part} ended (exit code {child.returncode})", "start the run again")
 
 
 def _lines(source: int, cancelled: Callable[[], bool]) -> Iterator[Optional[bytes]]:
-    """The lines of a pipe, and None once when the work is to end."""
+    """The lines of a pipe, and None once if the work is to end."""
     begun, notified = b"", False
     while True:
         if not notified and cancelled():

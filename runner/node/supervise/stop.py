@@ -1,4 +1,4 @@
-"""Ends all processes of an attempt (SIGTERM, then SIGKILL in rounds until none is left), and reports what they hold."""
+"""Ends all processes of an attempt (SIGTERM, then SIGKILL in rounds until none remains), and reports what they hold."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def attempt_processes(run: str, node: int, root: int | None, everything: bool = 
     """The living processes of a run on this host: by tag, and everything below `root` in other sessions.
 
     Helpers of `root` stay in its session; launchers get a new one, and their descendants can leave that only for a
-    newer one. With `everything`, the helpers count as well.
+    newer one. With `everything`, the helpers are included.
     """
     found = procs.table()
     members = procs.tagged(found, run, node)
-    # What forks and ends faster than a table is read is in no table, but among those that appeared since.
+    # What forks and ends faster than a table is read is not in any table, but among those that appeared since.
     new = {proc.pid: proc for proc in procs.newer(found)}
     found.update(new)
     members |= procs.tagged(new, run, node)
@@ -46,18 +46,18 @@ def attempt_processes(run: str, node: int, root: int | None, everything: bool = 
 
 
 class Ending:
-    """One ending, advanced by `step`.
+    """One termination of an attempt, advanced by `step`.
 
     Args:
         members: Finds the living processes.
-        launcher: Gets the only TERM, since it passes it on; None when it has ended.
+        launcher: The process that gets the only TERM, since it forwards it; None if it has ended.
         ranks: Finds the ranks among the processes; processes that outlive launcher and ranks get no full grace.
         grace: Seconds until KILL.
         ask: Whether to send the TERM; False only waits for processes to end.
-        ours: Finds those of the run among processes that have just begun. None where those who set the tags are not
-            trusted: then what is killed takes along its own children alone, and a number that another process may
-            have got since it was found is checked again.
-        unexplained: Whether only the launcher can still report how a rank ended; then it ends on its own.
+        ours: Finds those of the run among new processes. None if the users who set the tags are not trusted: then only
+            children of killed processes are killed with them, and a pid that another process may have got since it was
+            found is checked again.
+        unexplained: Whether only the launcher can still report how a rank ended; then it is left to end on its own.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Ending:
         self._killing: float | None = None
         self._orphaned = False
         self.seen: set[int] = set()
-        """All processes that it has found."""
+        """All processes found so far."""
         self.left: list[LeftProcess] = []
         if ask and launcher is not None:
             _send(launcher, signal.SIGTERM)
@@ -91,7 +91,7 @@ class Ending:
         self._deadline = 0.0
 
     def step(self, now: float) -> float | None:
-        """Do one round; returns the seconds until the next is due, None when it is over."""
+        """Do one round; returns the seconds until the next is due, None when the ending is complete."""
         found = self._members()
         self.seen |= found
         if not found:
@@ -116,7 +116,7 @@ class Ending:
         return _ROUND / 2
 
     def _kill_these_alone(self, found: set[int]) -> None:
-        """Kill them and their children, and no process that has taken over the pid of one that has just ended.
+        """Kill processes and their children, but no process that has taken over the pid of one that has just ended.
 
         Root does this for untrusted users, who may end a process so that another user's gets its pid.
         """
@@ -151,27 +151,27 @@ class Ending:
 
 
 def _why_left(pid: int) -> str:
-    """Why a process survives SIGKILL; empty where that is not known."""
+    """Why a process survives SIGKILL; "" if that is not known."""
     proc, owner = procs.read(pid), procs.owner(pid)
     if owner is not None and os.getuid() not in (0, owner):
         return f"it belongs to {user_name(owner)}"
     if proc and proc.state == "D":
-        return "it waits in the kernel (state D) for a device or a file server"
-    return "the kernel is still ending it" if proc and proc.dying else ""
+        return "waiting in the kernel (state D) for a device or a file server"
+    return "still being ended by the kernel" if proc and proc.dying else ""
 
 
 def remove_container(container: object, run: str, node: int) -> subprocess.Popen[bytes] | None:
-    """Begin to remove what is left of a run's container: its processes have ended. Returns what does it, if need be.
+    """Begin to remove a run's container after its processes have ended; returns the process that does so, if needed.
 
     Args:
-        container: That of the spec, or None.
+        container: The spec's container, or None.
     """
     words = removal_words(container.get("runtime"), container_name(run, node)) if isinstance(container, dict) else []
     if not words:
         return None
     import subprocess
 
-    # An engine that has been killed finds at its first try that the container had been stopped.
+    # An engine that was killed notices at its first attempt that the container had been stopped.
     words = ["timeout", "-k", "1", _REMOVAL, "sh", "-c", '"$@" || "$@"', "sh", *words]
     null = subprocess.DEVNULL
     with contextlib.suppress(OSError):
@@ -190,7 +190,7 @@ def sweep(members: Members, ours: Tagged | None = None) -> list[LeftProcess]:
 
 
 def _chase_all(family: set[int], ours: Tagged) -> None:
-    """Kill what a family starts while it is killed, and all of `ours` that begins during that time."""
+    """Kill what a family starts while it is being killed, and all of `ours` that begin during that time."""
     family = set(family)
 
     def is_ours(proc: procs.Proc) -> bool:
@@ -204,12 +204,12 @@ def _chase_all(family: set[int], ours: Tagged) -> None:
 
 
 def _chase(family: set[int], kill: Callable[[procs.Proc], bool]) -> None:
-    """Let `kill` judge what has come beside a family, the newest first: before that starts another.
+    """Let `kill` judge new processes next to a family, the newest first, before they start others.
 
     A round that reads the whole table first is too late for processes that live for milliseconds.
     """
     known = {*family, os.getpid()}
-    until, quiet = time.monotonic() + 0.25, 0  # seconds that a round follows those that come while it kills
+    until, quiet = time.monotonic() + 0.25, 0  # seconds that a round follows processes that appear while it kills
     while quiet < 3 and time.monotonic() < until:
         quiet += 1
         for proc in procs.newer(known):
@@ -227,9 +227,9 @@ def _send(pid: int, number: int) -> None:
 
 
 def _send_only(pid: int, start: int, number: int) -> None:
-    """Send a signal to the process that began then, and to no later one with its number.
+    """Send a signal to the process that began at `start`, and to no later one with its pid.
 
-    Python 3.8 sends it by the number, right after the look at the start.
+    Python 3.8 sends it by pid, right after checking the start time.
     """
     fd = procs.pidfd(pid)
     try:
@@ -248,19 +248,19 @@ def _send_only(pid: int, start: int, number: int) -> None:
 
 
 _PATIENCE = 3.0
-"""Seconds that the kernel and the driver have to release them."""
+"""Seconds that the kernel and the driver have to release resources."""
 _MACHINE = "pid:[4026531836]"
-"""The initial PID namespace (PROC_PID_INIT_INO of the kernel): drivers report pids of it."""
+"""The initial PID namespace (PROC_PID_INIT_INO of the kernel): drivers report its pids."""
 
 
 class Leftover:
-    """One check, made by calling `look` until it returns a value; resources have 3 s to be released.
+    """One check for held resources: call `look` until it returns a value; they have 3 s to be released.
 
     Args:
         pids: Processes that have ended.
-        port: The port that one of them listened on, None: the port was on another host.
-        gpus: Whether to ask the driver; this is done in a thread, since it may hang.
-        run: Whose they were: another run of this user may have got the port since.
+        port: The port that one of them listened on, None if it was on another host.
+        gpus: Whether to query the driver; this is done in a thread, since it may hang.
+        run: The run of the processes: another run of this user may have got the port since.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class Leftover:
             self._memory = {}
 
     def look(self) -> Held | None:
-        """Return the `held` of exit.json (docs/formats.md), empty: nothing; None: ask again in a moment."""
+        """Return the `held` of exit.json (docs/formats.md), empty if nothing is held; None: call again in a moment."""
         holder = None if self._port is None else ports.own_listener(self._port)
         if holder and self._is_of_another_run(holder):
             holder = None

@@ -1,4 +1,4 @@
-"""The supervisor of one host: runs the host's part of the gang, on node 0 also the gang, and writes the run's files."""
+"""The supervisor of one host: runs its part of the gang, on node 0 also the gang itself, and writes the run's files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _REASON = 200
 
 
 class Who(procs.ProcessIdentity):
-    """supervisor.json."""
+    """The content of supervisor.json."""
 
     warden: procs.ProcessIdentity
     gang: LeaderPlace | None
@@ -102,7 +102,7 @@ class Supervisor:
             try:
                 self._lease.adopt(self._warden)
             except OSError as error:
-                if not self._queue:  # else it tries again while it waits
+                if not self._queue:  # otherwise it tries again while it waits
                     self._lose_lease(self._lease, error)
         elif self._unleased:
             self._say(note(self._unleased))
@@ -131,14 +131,14 @@ class Supervisor:
         """Work until the run has ended and exit.json is written."""
         self._loop.soon(self._begin)
         self._loop.every(1.0, self._tick)
-        self._loop.every(20.0, self._note_progress)  # seconds between two notes of the run's progress in its lease
+        self._loop.every(20.0, self._note_progress)  # seconds between two updates of the run's progress in its lease
         self._loop.run()
         self._sampling.close()
         if self._notices:
             self._notices.close()
         if procs.alive(self._warden):
             with suppress(OSError):
-                os.kill(self._warden["pid"], signal.SIGCONT)  # one that was frozen would stay for good
+                os.kill(self._warden["pid"], signal.SIGCONT)  # a frozen warden would never end
 
     def _begin(self) -> None:
         if self._queue:
@@ -158,7 +158,7 @@ class Supervisor:
         self._sampling.start()
 
     def _tell_room(self, room: bool, why: str) -> None:
-        self._send_up({"k": "room", "room": room, "why": why[:1000]})  # characters of what a queued run waits for
+        self._send_up({"k": "room", "room": room, "why": why[:1000]})  # longest reason in characters
 
     def _obey(self, message: Order) -> None:
         """Handle an order of the leader."""
@@ -183,12 +183,12 @@ class Supervisor:
             self._member.receive(message)
 
     def _lose_lease(self, lease: HeldLease, error: OSError) -> None:
-        """Go on without a lease that cannot be written: half-written, it would keep others out for nothing."""
-        self._say(note(f"this host's lease is lost ({lease.path}: {error.strerror}): others do not see this run"))
+        """Continue without a lease that cannot be written: half-written, it would keep others out for nothing."""
+        self._say(note(f"this host's lease is lost ({lease.path}: {error.strerror}): others cannot see this run"))
         lease.release()
 
     def _compare_code(self, queue: Queue) -> None:
-        """See whether the job's code is that of the time when the run was queued, beside the start of its ranks."""
+        """Check, while its ranks start, whether the job's code is the same as when the run was queued."""
         then, target = queue["code"], self._host.spec["target"]
         if then is None:
             return
@@ -206,7 +206,7 @@ class Supervisor:
         if self._code_has_changed.is_set():
             self._code_has_changed.clear()
             self._say(
-                note(f"the code in {self._host.workdir} has changed since this run was queued: it runs as it is now")
+                note(f"the code in {self._host.workdir} has changed since this run was queued; the new code runs")
             )
 
     def _open_gang(self) -> LeaderPlace:
@@ -216,7 +216,7 @@ class Supervisor:
         own = [] if alone else nics.reachable_addresses()
         addresses = [given, *(ip for ip in own if ip != given)] if given else own
         if not addresses:
-            raise Problem("this host has no address that others could reach", "set launch.master")
+            raise Problem("this host has no address that others can reach", "set launch.master")
         low, high = self._host.launch["ports"]
         port, server = ports.reserve((low, high), only=alone)
         self._gang = self._new_gang(addresses)
@@ -263,9 +263,9 @@ class Supervisor:
             return
         self._send_up({"k": "stop", "reason": reason, "now": now})
         self._member.stop(reason, now)
-        # The leader concludes the stop, and waits for hosts that are cut off. Without a leader, this host ends alone.
+        # The leader completes the stop, and waits for disconnected hosts. Without a leader, this host ends alone.
         patience = self._follower.stop() if self._follower else 0.0
-        # Seconds beyond `grace` that the leader may need to conclude a stopped run
+        # Seconds beyond `grace` that the leader may need to complete a stop
         late = 2 * patience + self._host.launch["grace"] + 10.0 if patience else 0.0
         self._loop.after(late, lambda: self._conclude_alone("stopped", 130, None))
 
@@ -293,7 +293,7 @@ class Supervisor:
         self._member.end("leader lost", False, [])
 
     def _give_up(self, kind: str, why: str, last: float | None) -> None:
-        """The leader is lost, or was never found: end without it."""
+        """End without the leader, which is lost or was never found."""
         self._say(note(why, "error"))
         stopped = os.path.exists(self._host.path("stop"))
         state: State = "stopped" if stopped else "failed" if kind == "join" else "lost"
@@ -324,7 +324,7 @@ class Supervisor:
             self._end["held"] = self._member.held
         if self._gang and state != "finished":
             self._end["unconfirmed"] = self._gang.unconfirmed
-        self._deadline = time.monotonic() + 2.0  # seconds that the verdict may take to reach the others
+        self._deadline = time.monotonic() + 2.0  # seconds that the outcome may take to reach the others
         self._leave()
 
     def _leave(self) -> None:
@@ -349,7 +349,7 @@ class Supervisor:
         for number in self._wakeup[0].recv(256):
             if number in (signal.SIGTERM, signal.SIGINT):
                 if "job" in self._host.spec and not self._stopped:
-                    self._say(note("Slurm ends the job: it was cancelled or preempted, or has reached its time limit"))
+                    self._say(note("Slurm ends the job: cancelled, preempted, or at its time limit"))
                 self._stop("signal", False)
         while True:
             try:
@@ -369,12 +369,12 @@ class Supervisor:
 def run(
     host: HostPart, warden: procs.ProcessIdentity, status_fd: int, lease: HeldLease | None = None, unleased: str = ""
 ) -> None:
-    """Run the supervisor; it writes to `status_fd`, as one line of JSON, that it is up or why not.
+    """Run the supervisor; it reports on `status_fd`, as one line of JSON, that it is up or why not.
 
     Args:
-        warden: The process that ends the run when this one is killed.
-        lease: Of this host, or of the GPUs that the run uses, which it has inherited.
-        unleased: Why it has no lease.
+        warden: The process that ends the run if this one is killed.
+        lease: The inherited lease of this host, or of the GPUs that the run uses.
+        unleased: Why there is no lease.
     """
     supervisor = Supervisor(host, warden, lease, unleased)
     try:
@@ -388,7 +388,7 @@ def run(
             journal.write_exit(host.folder, {"state": "failed", "code": 1, "cause": cause, "attempt": 0, "left": []})
         except OSError:
             pass  # the requester of the start gets the error
-    with suppress(BrokenPipeError):  # the viewer that has asked for the start is gone
+    with suppress(BrokenPipeError):  # the viewer that requested the start is gone
         os.write(status_fd, json.dumps(answer).encode() + b"\n")
     os.dup2(os.open(os.devnull, os.O_RDWR), status_fd)
     if "error" not in answer:

@@ -1,4 +1,4 @@
-"""The warden: waits for the supervisor, and ends the run on this host when the supervisor is killed."""
+"""The warden: waits for the supervisor, and ends the run on this host if the supervisor is killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .. import procs
 
-# For as long as a run lasts, this process holds what is imported here: the rest is imported where it is used.
+# This process keeps its imports in memory for as long as the run lasts, so the others are imported where they are used.
 if TYPE_CHECKING:
     from typing import Sequence
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def main(folder: str, node_zip: str) -> None:
-    """Become a daemon, and `watch`.
+    """Become a daemon, then `watch`.
 
-    Reads `Given` as JSON from standard input up to its end; standard output gets the supervisor's status line.
+    Reads `Given` as JSON from standard input; standard output gets the supervisor's status line.
     """
     if os.fork():
         os._exit(0)
@@ -31,7 +31,7 @@ def main(folder: str, node_zip: str) -> None:
 
 
 def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
-    """Start the supervisor of a run directory, and wait for it."""
+    """Start the supervisor of a run directory, and wait for it to end."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     procs.adopt_orphans()
@@ -54,11 +54,11 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     lost = status and not os.path.isfile(os.path.join(folder, "exit.json"))
     held = None
-    if lease and (lost or os.path.lexists(lease["path"])):  # else the supervisor has released it
+    if lease and (lost or os.path.lexists(lease["path"])):  # otherwise the supervisor has released it
         from ..leases import HeldLease
 
         held = HeldLease(**lease)
-    how = f"killed by signal {status & 0x7F}" if status & 0x7F else f"ended with code {status >> 8}"
+    how = f"killed by signal {status & 0x7F}" if status & 0x7F else f"ended with exit code {status >> 8}"
     if lost:
         if held:
             with suppress(OSError):
@@ -97,12 +97,12 @@ def _supervise(folder: str, node_zip: str, given: Given, umask: int, own: procs.
 
 
 def conclude(folder: str, why: str, root: int | None, guards: Sequence[object] = ()) -> None:
-    """End the processes of a lost supervisor, and write the end of its part. Raises OSError on a full disk.
+    """End the processes of a lost supervisor, and write the end of its part. Raises OSError if the disk is full.
 
     Args:
         folder: The run directory.
         why: What became of the supervisor.
-        root: The pid that has adopted its children, None: no process of ours.
+        root: The pid that has adopted its children, None if it is not one of our processes.
         guards: Identities of a supervisor and a warden that do not respond; they are killed last.
     """
     from ...protocol.events import Left, State, Verdict
@@ -115,7 +115,7 @@ def conclude(folder: str, why: str, root: int | None, guards: Sequence[object] =
     from ..telemetry.sampling import noted
     from . import stop
 
-    # By the folder's name: the job may have written another run's id into the spec.
+    # Taken from the folder's name: the job may have written another run's id into the spec.
     run, node = os.path.basename(os.path.dirname(folder)), int(os.path.basename(folder))
     last = _last_word(folder)
     left = stop.sweep(
@@ -127,7 +127,7 @@ def conclude(folder: str, why: str, root: int | None, guards: Sequence[object] =
     if removal := stop.remove_container(spec.get("container"), run, node):
         removal.wait()
     if os.path.isfile(os.path.join(folder, "exit.json")):
-        return  # the supervisor had come to its end
+        return  # the supervisor had finished
     stopped = os.path.exists(os.path.join(folder, "stop"))
     state: State = "stopped" if stopped else "failed"
     code = 130 if stopped else 1

@@ -1,1 +1,1 @@
-"""Telemetry of the machine, once a second, and the alarms that follow from it."""
+"""Telemetry of the machine, once a second, and the alarms derived from it."""

@@ -1,4 +1,4 @@
-"""GPU figures from the driver's own library, by ctypes: needs no package and no process.
+"""GPU figures from the driver's own library through ctypes: needs no package and no child process.
 
 Prototypes and structures are those of nvml.h: unchanged since NVML 4, processes as of NVML 11.
 """
@@ -37,16 +37,16 @@ class _NvmlProcess(ctypes.Structure):
 
 
 class Nvml:
-    """An open NVML.
+    """An open NVML library.
 
     Raises:
-        OSError: The library is missing, or it refuses (a driver that does not match, a lost device).
+        OSError: The library is missing, or initialisation fails (a driver mismatch, a lost device).
     """
 
     def __init__(self, library: str = LIBRARY) -> None:
         self._library = ctypes.CDLL(library)
         if not self._call("nvmlInit_v2"):
-            raise OSError(f"{library} does not start")
+            raise OSError(f"{library} cannot be initialised")
         count = ctypes.c_uint()
         self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
         self._devices = {}
@@ -56,7 +56,7 @@ class Nvml:
                 self._devices[index] = handle
 
     def read(self) -> List[GpuUse]:
-        """Return the `gpus` of a telemetry record: use in percent, bytes, watts, °C; absent what a card lacks."""
+        """Return the `gpus` of a telemetry record: use in percent, bytes, watts, °C; without values a card lacks."""
         return [self._one(index, handle) for index, handle in self._devices.items()]
 
     def cards(self) -> Dict[int, GpuCard]:
@@ -64,7 +64,7 @@ class Nvml:
         return {index: self._card(handle) for index, handle in self._devices.items()}
 
     def memory_of(self) -> Dict[int, Dict[int, Optional[int]]]:
-        """Return the bytes that each process (pid) has on each GPU, None where the driver does not report them."""
+        """Return the bytes that each process (pid) uses on each GPU, None if the driver does not report them."""
         return {index: self._processes(handle) or {} for index, handle in self._devices.items()}
 
     def close(self) -> None:
@@ -105,16 +105,16 @@ class Nvml:
         return {one.pid: None if one.memory == _UNKNOWN else one.memory for one in found[: count.value]}
 
     def _call(self, name: str, *arguments: Any) -> bool:
-        """Call a function; False when this driver has none of that name, or it does not answer NVML_SUCCESS."""
+        """Call a function; False if this driver does not have it, or it does not return NVML_SUCCESS."""
         function: Optional[Callable[..., int]] = getattr(self._library, name, None)
         return function is not None and function(*arguments) == 0
 
 
 def memory_by_process(library: str = LIBRARY) -> Dict[int, int]:
-    """Return the bytes of each process (pid) on all GPUs together; 0 where the driver does not report them.
+    """Return the bytes of each process (pid) on all GPUs together; 0 if the driver does not report them.
 
     Raises:
-        OSError: As Nvml.
+        OSError: As for Nvml.
     """
     nvml = Nvml(library)
     summed: Dict[int, int] = {}

@@ -1,6 +1,6 @@
 """The load of a host, once a second: one record of telemetry.jsonl (docs/formats.md), with its busiest processes.
 
-GPUs are read by NVML or by one long-lived nvidia-smi; no process per sample.
+GPUs are read through NVML or by one long-lived nvidia-smi; no process is started per sample.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ..system import Process, system
 from .gpu_nvml import Nvml
 
 MOST = 40
-"""Processes of a record, unless another number is asked for."""
+"""Processes in a record, unless another number is requested."""
 _LIMIT = 100
 
 Gpus = Mapping[int, Mapping[int, Optional[int]]]
-"""GPU index → pid → bytes on it, None where the driver does not report them."""
+"""GPU index → pid → bytes on it, None if the driver does not report them."""
 
 
 class _Seen(NamedTuple):
-    """A process as it was last read. `start` and `used` in clock ticks, `at` in seconds, `name` from exec."""
+    """A process as last read. `start` and `used` in clock ticks, `at` in seconds, `name` from exec."""
 
     name: bytes
     start: int
@@ -39,7 +39,7 @@ class _Seen(NamedTuple):
 
 
 class _Who(NamedTuple):
-    """Properties that change with an exec at most."""
+    """Properties of a process that change only with an exec."""
 
     name: bytes
     start: int
@@ -66,7 +66,7 @@ class Processes:
     def sample(self, now: float, gpus: Gpus, most: int = MOST) -> Tuple[List[ProcessUse], int]:
         """Return the `processes` of a telemetry record, and how many there are in all.
 
-        First processes on GPUs and of runs, then those that use most of the CPUs, then of the memory.
+        Processes on GPUs and of runs come first, then those that use the most CPU time, then the most memory.
 
         Args:
             now: Monotonic seconds.
@@ -144,7 +144,7 @@ class Processes:
 
 
 def most_of(wanted: object) -> int:
-    """How many processes the `processes` of a request asks for: true, or a number."""
+    """The number of processes that a request's `processes` asks for: true, or a number."""
     if isinstance(wanted, bool) or not isinstance(wanted, int):
         return MOST if wanted is True else 0
     return max(0, min(_LIMIT, wanted))
@@ -161,7 +161,7 @@ def _add_gpus(row: ProcessUse, gpus: Gpus) -> None:
 
 
 def _foreign(pid: int, gpus: Gpus) -> ProcessUse:
-    """A process on a GPU that is not in the process table, as from inside a container."""
+    """A process on a GPU that is not in the process table, as seen from inside a container."""
     row = ProcessUse(pid=pid, user="?", command="")
     _add_gpus(row, gpus)
     return row
@@ -205,7 +205,7 @@ class GpuWatch:
         self.cards: Dict[int, GpuCard] = {}
         """`name` and `power_limit` of each GPU."""
         self.holders: Dict[int, Dict[int, Optional[int]]] = {}
-        """Bytes of each process (pid) on each GPU."""
+        """Bytes that each process (pid) uses on each GPU."""
         self._closed = threading.Event()
         self._child: Optional[subprocess.Popen[str]] = None
         self._seen: Dict[int, GpuUse] = {}
@@ -214,7 +214,7 @@ class GpuWatch:
         self._thread.start()
 
     def latest(self) -> Optional[List[GpuUse]]:
-        """Return the `gpus` of a telemetry record, None when nothing came for 5 s."""
+        """Return the `gpus` of a telemetry record, None if none arrived for 5 s."""
         if time.monotonic() - self._seen_at > _STALE:
             return None
         return list(self._seen.values())
@@ -280,7 +280,7 @@ class GpuWatch:
 
 
 def parse(line: str) -> Optional[GpuUse]:
-    """Read one line of nvidia-smi; None for a line of no GPU. Values that the card does not report are absent."""
+    """Parse one line of nvidia-smi; None if it is not about a GPU. Values that the card does not report are absent."""
     index, *fields = (field.strip() for field in line.split(","))
     if not index.isdigit() or len(fields) != len(_READERS):
         return None
@@ -293,15 +293,15 @@ def parse(line: str) -> Optional[GpuUse]:
 
 
 class Sampler:
-    """Takes samples; rates are since the previous sample, so that the first has none.
+    """Takes samples; rates are relative to the previous sample, so the first has none.
 
     Not thread-safe. A sample blocks as long as the file system of `run_dir` does, on a dead NFS server forever: use a
     separate thread.
 
     Args:
-        run_dir: The folder whose file system `disk_free` is of.
+        run_dir: The folder whose file system `disk_free` describes.
         gpus: Whether to read NVIDIA GPUs; without such a device this costs nothing.
-        processes: How many of the host's processes to include; above 0 also the constants of GPUs and CPUs.
+        processes: How many of the host's processes to include; if above 0, also the constants of GPUs and CPUs.
     """
 
     def __init__(self, run_dir: str, gpus: bool = True, processes: int = 0) -> None:
@@ -384,7 +384,7 @@ class Sampler:
             self._ranks[rank] = (pid, process)
             use = found[str(rank)] = RankUse(rss=process.rss)
             old_pid, old = before.get(rank, (None, None))
-            # The same process: a pid may be reused. Boot time, and with it the start, moves a little with the clock.
+            # The same process: a pid may be reused. Boot time, and with it the start, drifts a little with the clock.
             if seconds and old is not None and old_pid == pid and abs(old.started - process.started) < 2:
                 use["cpu"] = round(100 * (process.cpu - old.cpu) / seconds, 1)
         return found
@@ -393,7 +393,7 @@ class Sampler:
 class Pressure:
     """Conditions that keep ranks from running: stolen CPU time, swapping, waiting for the disk.
 
-    Rates are since the previous sample, so the first has none. Sources: proc(5) (/proc/stat, /proc/vmstat),
+    Rates are relative to the previous sample, so the first has none. Sources: proc(5) (/proc/stat, /proc/vmstat),
     Documentation/accounting/psi.rst (/proc/pressure/io).
     """
 
@@ -406,7 +406,7 @@ class Pressure:
         """Add to a telemetry record: `steal` and `io_wait` in percent, `swap_rate` in bytes/s.
 
         Args:
-            seconds: Since the previous sample, None for the first.
+            seconds: Time since the previous sample, None for the first.
         """
         ticks, self._ticks = self._ticks, self._cpu()
         if ticks and self._ticks and self._ticks["total"] > ticks["total"]:

@@ -1,8 +1,8 @@
-"""Writes telemetry of a run's host once a second, and derives from it alarms and reasons for slow ranks.
+"""Writes telemetry of a run's host once a second, and derives alarms and reasons for slow ranks from it.
 
-Untagged descendants of the ranks are noted while their descent is visible: a daemon that has cleared its environment is
-the supervisor's child for as long as that lives. Once supervisor and warden have been killed, nothing about it says
-where it came from.
+Untagged descendants of the ranks are recorded while their descent is visible: a daemon that has cleared its environment
+is the supervisor's child as long as that lives. After supervisor and warden have been killed, nothing shows where it
+came from.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...protocol.telemetry import GpuUse, Telemetry
 
 _SECONDS = 10
-"""Telemetry records that the reasons for slowness are derived from."""
+"""Telemetry records from which reasons for slowness are derived."""
 
 
 class Sampling:
@@ -46,7 +46,7 @@ class Sampling:
         threading.Thread(target=self._work, daemon=True).start()
 
     def end(self) -> None:
-        """Write no further record; one that is being written has a second to finish."""
+        """Stop writing records; one that is being written has a second to finish."""
         held = self._writing.acquire(timeout=1.0)
         self._closed.set()
         if held:
@@ -95,7 +95,7 @@ class Sampling:
 
 
 def _gpus(spec: Spec) -> list[int] | None:
-    """The GPUs whose alarms concern this run; None: all."""
+    """The GPUs whose alarms concern this run; None means all."""
     if spec["gpus"] is not None:
         return list(spec["gpus"])
     return None if "nccl" in str(spec["backend"]) else []
@@ -110,20 +110,20 @@ _LASTING = 3
 
 
 _GROWING = 9
-"""Minutes in a row in which the least use of memory must have risen."""
+"""Consecutive minutes in which the least memory use must have risen."""
 _SOON = 3600.0
-"""Seconds within which it would be full."""
+"""Seconds within which memory must fill up to be reported."""
 
 
 class _Trend:
-    """Memory that fills up: judged by the least use of each minute, so that what is freed again does not count."""
+    """Memory that fills up: judged by the least use of each minute, so that what is freed again is ignored."""
 
     def __init__(self) -> None:
         self._least: collections.deque[float] = collections.deque(maxlen=_GROWING + 2)
         self._samples = 0
 
     def left(self, used: float, total: float) -> float | None:
-        """Take the sample of a second; seconds until it is full, None: not soon, or it does not grow steadily."""
+        """Process a second's sample; returns the seconds until memory is full, None if not soon or not steadily so."""
         if self._samples % 60 == 0:
             self._least.append(used)
         self._samples += 1
@@ -131,7 +131,7 @@ class _Trend:
         whole = list(self._least)[:-1]  # the last minute is not over
         rises = [whole[at] - whole[at - 1] for at in range(1, len(whole))]
         early, late = sum(rises[: _GROWING // 2]), sum(rises[-(_GROWING // 2) :])
-        # What rises ever less is a cache that fills, and what is less than a hundredth a fluctuation.
+        # Growth that slows down is a cache that fills, and less than a hundredth is a fluctuation.
         if len(rises) < _GROWING or min(rises) <= 0 or late < 0.8 * early or sum(rises) < 0.01 * total:
             return None
         left = (total - used) / late * 60 * (_GROWING // 2)
@@ -147,8 +147,8 @@ class _Reason(NamedTuple):
 class Alarms:
     """Turns telemetry records into `alarm` events: one when an alarm begins, one (`over`) when it ends.
 
-    Args:
-        gpus: The indices of the GPUs that the run uses, None: all.
+    gpus: The indices of the GPUs that the run uses, None for all.
+        ours: Whether a process (by pid) belongs to this run; None for a process that is not on this host.
         ours: Whether a process (by pid) belongs to this run; None for a process that is not on this host.
     """
 
@@ -158,10 +158,10 @@ class Alarms:
         self._seen: dict[tuple[str, int], tuple[int, _Reason]] = {}
         self._begun: dict[tuple[str, int], _Reason] = {}
         self._trends: dict[int, _Trend] = {}
-        """Of the GPUs, and of the host (-1)."""
+        """Trends of the GPUs, and of the host (-1)."""
 
     def look(self, record: Telemetry) -> list[Alarm]:
-        """Process a telemetry record; returns the events that follow from it."""
+        """Process a telemetry record; returns the resulting events."""
         now = dict(self._reasons(record))
         events = []
         for place, reason in now.items():
@@ -187,7 +187,7 @@ class Alarms:
             yield ("disk", 0), _Reason("disk", text, free)
         free, total = record.get("inodes_free"), record.get("inodes_total")
         if free is not None and total and free < _DISK_LEFT * total:
-            text = f"the disk of the run's folder is nearly out of inodes: it can take {free:,} more files"
+            text = f"the disk of the run's folder is nearly out of inodes: {free:,} free"
             yield ("disk", 1), _Reason("disk", text, free)
         swapping = record.get("swap_rate", 0)
         if swapping > _SWAPPING:
@@ -222,10 +222,10 @@ class Alarms:
 
 
 def shows(records: Sequence[Telemetry], cores: int) -> list[str]:
-    """Conditions in a host's last telemetry records (the newest last) that may slow its ranks down, as sentences.
+    """Conditions in a host's last telemetry records (newest last) that may slow its ranks down, as sentences.
 
     Args:
-        cores: CPU cores that the host has.
+        cores: The host's number of CPU cores.
     """
     if not records:
         return []
@@ -239,7 +239,7 @@ def shows(records: Sequence[Telemetry], cores: int) -> list[str]:
         found.append(f"{steal:.0f} % of its CPU time is stolen by other virtual machines")
     swapping = _mean(records, "swap_rate")
     if swapping > _SWAPPING:
-        found.append(f"it swaps {swapping / (1 << 20):.0f} MiB/s")
+        found.append(f"swapping {swapping / (1 << 20):.0f} MiB/s")
     waiting = _mean(records, "io_wait")
     if waiting > 20.0:
         found.append(f"its processes wait for the disk {waiting:.0f} % of the time")
@@ -267,19 +267,19 @@ _MOST_NOTED = 1000
 
 
 class Descent:
-    """Keeps the note of one run's folder, from the supervisor's process."""
+    """Keeps the record of one run folder's descendants, in the supervisor's process."""
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, UNTAGGED)
         self._noted: List[List[int]] = []
 
     def look(self) -> None:
-        """Note the present ones. Never raises OSError: a failed write is tried again at the next call."""
+        """Record the present descendants. Never raises OSError: a failed write is retried at the next call."""
         table = procs.table()
         us = table.get(os.getpid())
         if us is None:
             return
-        # Helpers of the supervisor stay in its session; launchers get one of their own.
+        # Helpers of the supervisor stay in its session; launchers get their own.
         below = [table[pid] for pid in procs.descendants(table, us.pid)]
         found = [proc for proc in below if proc.session != us.session and not proc.dead and not procs.tag(proc.pid)]
         now = sorted([proc.pid, proc.start] for proc in found)[:_MOST_NOTED]
@@ -294,7 +294,7 @@ class Descent:
 
 
 def noted(folder: str) -> Set[int]:
-    """Return the noted processes that still live, in this boot, as this user's."""
+    """Return the recorded processes that still run, in this boot, as this user."""
     data = read_json(os.path.join(folder, UNTAGGED))
     processes = data.get("processes") if isinstance(data, dict) else None
     here = (procs.boot_id(), procs.pid_namespace())
