@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from disttui.runner.protocol.metrics import NOT_FINITE
+
+_Said = TypeVar("_Said", bound=Hashable)
 
 _AGES = 1e11
 """Seconds: some 3,000 years."""
@@ -34,10 +36,10 @@ def figure(value: Any) -> str | None:
 _SIGNALS = {
     "SIGKILL": "killed, by the kernel's out-of-memory killer or by kill -9",
     "SIGSEGV": "invalid memory access in native code",
-    "SIGABRT": "native code gave up (an assertion, or NCCL's watchdog)",
-    "SIGBUS": "bus error: a full /dev/shm does that to DataLoader workers",
-    "SIGTERM": "asked to end by something outside disttui",
-    "SIGILL": "illegal instruction: a library built for another CPU",
+    "SIGABRT": "native code aborted (an assertion, or NCCL's watchdog)",
+    "SIGBUS": "bus error, as from DataLoader workers when /dev/shm is full",
+    "SIGTERM": "ended from outside disttui",
+    "SIGILL": "illegal instruction, as from a library built for another CPU",
     "SIGFPE": "arithmetic error in native code",
 }
 
@@ -118,6 +120,15 @@ def amount(number_of: int, noun: str) -> str:
     """`1 rank`, `12 ranks`, `2 processes`."""
     many = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{number_of:,} {noun if number_of == 1 else many}"
+
+
+def each_once(said: Iterable[tuple[str | None, _Said]]) -> Iterator[tuple[str, _Said]]:
+    """What is said of several hosts, each once, behind their names: `node1, node2`, or empty."""
+    hosts: dict[_Said, list[str]] = {}
+    for host, what in said:
+        hosts.setdefault(what, []).extend([host] if host else [])
+    for what, names in hosts.items():
+        yield ", ".join(names), what
 
 
 def gibibytes(value: float) -> str:

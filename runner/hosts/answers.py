@@ -75,7 +75,7 @@ class Status(TypedDict):
 def read_answer(op: str, answer: Any) -> Any:
     """An answer as the type of its op. Raises ValueError for a malformed one."""
     if not isinstance(answer, dict):
-        raise ValueError("no object")
+        raise ValueError("not an object")
     return _READERS[op](answer) if op in _READERS else answer
 
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from pydantic_core import PydanticCustomError
 
 from disttui.runner.errors import InputError
+from disttui.runner.paths import expanded
 from disttui.runner.profile.fields import split_host
 from disttui.runner.profile.load import plain
 from disttui.runner.profile.nodes import compose
@@ -73,7 +74,7 @@ def gather(source: str, candidates: Iterable[Candidate], problems: list[str]) ->
         elif len(kept) < MOST:
             kept.setdefault(one.host, one)
         elif one.host not in kept:
-            problems.append(f"{source}: more than {MOST:,} hosts; the rest is left out")
+            problems.append(f"{source}: more than {MOST:,} hosts; the rest is ignored")
             break
     shown = [*islice(map(clean, problems), 20), *([f"… and {len(problems) - 20} more"] if len(problems) > 20 else ())]
     return Discovered(source, tuple(kept.values()), tuple(shown))
@@ -97,7 +98,7 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise InputError(f"{error.strerror}", "Give a hostfile or an Ansible inventory.", place=name) from None
     if len(data) > MAX_SIZE:
-        raise InputError("larger than 1 MiB", "Give a file with hosts only.", place=name)
+        raise InputError("larger than 1 MiB", "Give a file that contains only hosts.", place=name)
     return data.decode("utf-8", "replace")
 
 
@@ -139,7 +140,7 @@ def _spread(word: str, pattern: str) -> list[str]:
 
 def _too_many(pattern: str) -> InputError:
     shown = clean(pattern[:_LONGEST])
-    return InputError(f"{shown!r} is more than {MOST:,} hosts, or too long for one", "Write it in parts.")
+    return InputError(f"{shown!r} has more than {MOST:,} hosts, or is too long", "Split it.")
 
 
 def _items(item: str, pattern: str) -> list[str]:
@@ -307,7 +308,7 @@ def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidat
         variables.update(given)
         groups.append(group)
     if not found:
-        problems.append(f"{source}: no hosts: expected groups with `hosts:`")
+        problems.append(f"{source}: no hosts found; expected groups with `hosts:`")
     for host, (given, groups) in found.items():
         try:
             for one in spread(host):
@@ -360,7 +361,7 @@ def find_all(config_file: str | None, environ: Mapping[str, str], folder: Path) 
 
 def usual_files(environ: Mapping[str, str], folder: Path) -> list[Path]:
     """Existing files with the usual names of such files."""
-    named = [Path(part).expanduser() for part in environ.get("ANSIBLE_INVENTORY", "").split(",") if "/" in part]
+    named = [expanded(part) for part in environ.get("ANSIBLE_INVENTORY", "").split(",") if "/" in part]
     paths = [*(folder / name for name in _HERE), Path("/job/hostfile"), Path("/etc/ansible/hosts"), *named]
     return [path for path in dict.fromkeys(paths) if path.is_file()]
 

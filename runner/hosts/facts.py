@@ -312,7 +312,7 @@ def facts_of(host: str, answer: Any) -> HostFacts:
     try:
         return with_leases(replace(HostFacts.from_json(answer), seen=time.time()))
     except (ValueError, AttributeError) as error:
-        what = f"its answer to the probe is malformed: {clean(str(error))[:100]}"
+        what = f"malformed answer to the probe: {clean(str(error))[:100]}"
         raise HostError(
             host, what, "Check whether another version of disttui runs there; if not, do not trust the host."
         ) from None

@@ -186,8 +186,8 @@ class Link:
         if "error" in answer:
             raise HostError(
                 self.host,
-                f"{python} is version {self.node_python}: {clean(str(answer['error'])[:_PROBLEM])}",
-                "Give this host's newer interpreter as `python:` in the profile.",
+                f"{python} is Python {self.node_python}: {clean(str(answer['error'])[:_PROBLEM])}",
+                "Set `python:` to a newer interpreter of this host.",
             )
         missing = answer.get("missing")
         try:
@@ -256,7 +256,7 @@ class Link:
         except (OSError, ValueError) as error:
             reason = str(error)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
-            reason = f"it sent a malformed message: {clean(str(error))[:100]}"
+            reason = f"malformed message: {clean(str(error))[:100]}"
         self._end(reason)
 
     def _take(self, data: bytes) -> None:
@@ -267,7 +267,7 @@ class Link:
                 if taker:
                     taker(frame)
                 elif frame[0]:
-                    raise ValueError("it sent a piece of a file that it has not announced")
+                    raise ValueError("received part of an unannounced file")
             elif "event" in frame:
                 handler = self._handlers.get(frame["id"])
                 if handler:
@@ -275,7 +275,7 @@ class Link:
                     if "file" in event:
                         self._mirrored[event["file"]] = handler
                         if len(self._mirrored) > MOST_FILES * len(self._handlers):
-                            raise ValueError(f"it announced more than {MOST_FILES:,} files of one run")
+                            raise ValueError(f"more than {MOST_FILES:,} files announced for one run")
                     handler(event)
             elif "id" in frame:
                 self._answer(frame)
@@ -295,7 +295,7 @@ class Link:
                     raise ValueError
             except ValueError:
                 cure = "Check whether another version of disttui runs there; if not, do not trust the host."
-                future.set_exception(HostError(self.host, f"its answer to '{op}' cannot be read", cure))
+                future.set_exception(HostError(self.host, f"unreadable answer to '{op}'", cure))
         self._waiting.pop(frame["id"], None)
         ended = self._handlers.pop(frame["id"], None)
         if ended is not None:
@@ -327,7 +327,7 @@ def _read_answer(
                 host,
                 f"the login scripts print too much ({NOISE_LIMIT // 1024} KiB so far): "
                 f"{clean(heard[:200].decode('utf-8', 'replace'))} …",
-                "Let .bashrc and the like print only in interactive shells.",
+                "Let .bashrc etc. print only in interactive shells.",
             )
         try:
             data = stream.read(65536, min(BEGIN, max(0.0, deadline - time.monotonic())))
@@ -335,12 +335,14 @@ def _read_answer(
                 raise TimeoutError
         except TimeoutError:
             limit = HELLO if time.monotonic() > deadline else BEGIN
-            raise _no_start(connection, stream, host, heard, python, f"it did not start in {limit:g} s") from None
+            raise _no_start(
+                connection, stream, host, heard, python, f"the node program did not start in {limit:g} s"
+            ) from None
         except ConnectionError as error:
-            cure = "Try again; if it keeps failing, check the host's load and the log of its sshd."
+            cure = "Try again; if it keeps failing, check the host's load and sshd log."
             raise LinkLostError(host, f"the link broke while starting: {error}", cure) from None
         if not data:
-            raise _no_start(connection, stream, host, heard, python, "it ended immediately")
+            raise _no_start(connection, stream, host, heard, python, "the node program ended immediately")
         heard += data
 
 
@@ -354,8 +356,8 @@ def _answer_of(connection: Connection, host: str, line: bytes) -> Mapping[str, A
         if broken := _broken_login(connection, host):
             raise broken
         said = clean(line[:200].decode("utf-8", "replace").strip())
-        what = f"what answered there is not disttui's loader: it printed '{said}' …"
-        raise HostError(host, what, "Look for a login script or a wrapper that repeats what it reads.")
+        what = f"the answer is not from disttui's loader: '{said}' …"
+        raise HostError(host, what, "Check for a login script or wrapper that echoes its input.")
     return answer
 
 
@@ -373,15 +375,15 @@ def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, p
         return HostError(
             host,
             f"{python} not found on this host" + (f" ({said.splitlines()[-1]})" if said else ""),
-            "Install Python 3.8 or later there, or name its interpreter as `python:` in the profile.",
+            "Install Python 3.8 or later there, or set `python:` in the profile.",
         )
     if status is None:
         cure = (
-            f"See why `{python} -c pass` hangs there: a network file system, a login script, or a wrapper that waits "
-            "for input. Or name another interpreter as `python:` in the profile."
+            f"Find out why `{python} -c pass` hangs there: a network file system, a login script, or a wrapper waiting "
+            "for input. Or set `python:` in the profile."
         )
     else:
-        cure = f"See what `{python} -V` says there, or name a Python 3.8 or later as `python:` in the profile."
+        cure = f"Check `{python} -V` there, or set `python:` in the profile to Python 3.8 or later."
     return HostError(host, f"the node program could not be started with {python}: {what}" + _below(said), cure)
 
 
@@ -428,7 +430,7 @@ def _path_cure(connection: Connection, python: str) -> str:
             return f"Did you mean {clean(there)}? Correct `python` in the profile." if path != there else ""
         missing, _, rest = found[1][len(there.rstrip("/")) + 1 :].partition("/")
         if missing in names:
-            return f"{clean(there)}/{clean(missing)} is a link to something that is gone: make the environment again."
+            return f"{clean(there)}/{clean(missing)} is a broken link: create the environment again."
         meant = near(missing, [name for name in names if name.isprintable() and not set(name) & set("'!")])
         if meant is None:
             break
@@ -477,15 +479,15 @@ def _broken_login(connection: Connection, host: str) -> HostError | None:
     if ran or arrived:
         flaw = "reads the standard input of commands"
     elif read:
-        flaw = "puts another shell in place of the login shell, as `exec zsh` does, so that no command is run"
+        flaw = "replaces the login shell by another shell, as `exec zsh` does, and so runs no command"
     else:
-        flaw = "ends the login shell (exit), puts another program in its place (exec), redirects its output, or waits: "
-        flaw += "no command answers; or the account allows none (/bin/false), or sshd runs another (ForceCommand)"
+        flaw = "ends the login shell (exit), replaces it (exec), redirects its output, or waits: "
+        flaw += "no command answers; or the account (/bin/false) or sshd (ForceCommand) allows no commands"
         flaw += _below(shown)
-    how = _INTERACTIVE.get(shell, "begin it with `[[ $- == *i* ]] || return` (bash, zsh)")
-    cure = f"Let it do so in interactive shells only: {how}."
+    how = _INTERACTIVE.get(shell, "start it with `[[ $- == *i* ]] || return` (bash, zsh)")
+    cure = f"Do that only in interactive shells: {how}."
     if not (ran or read or arrived):
-        cure += " Or log in as a user who may run commands."
+        cure += " Or log in as a user who can run commands."
     return HostError(host, f"{file} {flaw}", cure)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from disttui.runner.errors import DisttuiError, HostError, LinkLostError
+from disttui.runner.formatting import each_once
 from disttui.runner.hosts.facts import HostFacts, facts_of
 from disttui.runner.hosts.link import Link
 from disttui.runner.profile.schema import Profile
@@ -29,6 +30,12 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
+def together(errors: Iterable[DisttuiError]) -> str:
+    """The texts of several errors; what is the same on several hosts is there once."""
+    said = each_once((error.host, (error.place, error.reason, error.cure)) for error in errors)
+    return "\n".join(str(DisttuiError(what, cure, host=hosts, place=place)) for hosts, (place, what, cure) in said)
+
+
 class HostsError(DisttuiError):
     """Several hosts cannot be used; the message names each with its reason."""
 
@@ -36,7 +43,7 @@ class HostsError(DisttuiError):
     code = "host"
 
     def __init__(self, errors: Sequence[DisttuiError]) -> None:
-        super().__init__("\n".join(str(error) for error in errors))
+        super().__init__(together(errors))
         self.parts = tuple(errors)
 
 
@@ -73,7 +80,7 @@ def open_link(host: Host, connector: Connector, *, any_python: bool = False) -> 
             raise problem from None
     except ConnectionError as error:
         raise LinkLostError(host.name, f"the link broke while starting: {error}") from None
-    link.note = f"{problem.what.splitlines()[0]}; {_OWN} is used in its place"
+    link.note = f"{problem.what.splitlines()[0]}; using {_OWN} instead"
     return link
 
 

@@ -68,7 +68,7 @@ _AGAIN = re.compile(r"\[rejected\]|cannot lock ref|failed to update ref|incorrec
 
 
 _NOISE = ("hint:", "warning:", "Cloning into", "Please make sure", "and the repository")
-_MISSING = ("the program git is not installed", "Install it: a library with a history needs it.")
+_MISSING = ("the program git is not installed", "Install git: git libraries need it.")
 _BOUNDED = (
     "sh", "-c", f'ulimit -f {_MOST_STORED >> 9}; ulimit -d {_MOST_MEMORY >> 10}; trap "" XFSZ; exec "$@"', "sh",
 )  # fmt: skip
@@ -83,8 +83,8 @@ class TooLargeError(GitError):
 
     def __init__(self, where: str = "") -> None:
         super().__init__(
-            f"it has more than {_MOST_STORED >> 20:,} MiB to fetch, or files that take more memory than that",
-            "Remove large files from the repository and its history, then remove the library and add it again.",
+            f"more than {_MOST_STORED >> 20:,} MiB to fetch, or files that need more memory than that",
+            "Remove large files from the repository and its history, then remove and add the library.",
             place=where,
         )
 
@@ -139,9 +139,9 @@ class Signature(NamedTuple):
             "N": "not signed",
             "B": "signed, but the signature is BAD",
             "U": "signed by a key that you do not trust",
-            "E": "signed by a key that is not known here",
+            "E": "signed by an unknown key",
         }
-        return words.get(self.status, "signed by a key that has ended or was revoked")
+        return words.get(self.status, "signed by an expired or revoked key")
 
 
 class Repository:
@@ -161,8 +161,8 @@ class Repository:
         except GitError as error:
             if "not a symbolic ref" not in error.what:
                 raise
-            cure = f"Go back to its branch: git -C {where} switch main"
-            raise GitError("the clone is not on a branch: a commit is checked out", cure, place=where) from None
+            cure = f"Switch to its branch: git -C {where} switch main"
+            raise GitError("the clone has a commit checked out, not a branch", cure, place=where) from None
 
     def commit_of(self, name: str) -> str | None:
         """The commit that a branch, a ref or the beginning of an id means; None if there is no such commit."""
@@ -453,7 +453,7 @@ def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
     except TooLargeError:
         raise TooLargeError(clean(url)) from None
     except GitError as error:
-        cure = _cure(error.what, "Try it yourself: git clone.")
+        cure = _cure(error.what, "Try it with git clone.")
         raise RemoteError(f"{clean(url)} cannot be cloned: {error.what}", cure) from None
     attributes = folder / ".git" / "info" / "attributes"
     attributes.parent.mkdir(exist_ok=True)
@@ -507,7 +507,7 @@ def url_flaw(url: str) -> str:
     if "::" in url.partition("/")[0]:
         return "an address that runs a program"
     if re.match(r"[a-z+]+://[^/@]*:[^/@]*@", url):
-        return "a password in an address would be kept as text; let git's credential helper or a key log in"
+        return "a password in an address would be stored as text; use a key or git's credential helper"
     return ""
 
 
@@ -555,7 +555,7 @@ def run(
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         problems: dict[type[BaseException], str] = {
-            TimeoutError: f"has not ended after {seconds:.0f} s",
+            TimeoutError: f"did not end after {seconds:.0f} s",
             OverflowError: f"prints more than {_MOST >> 20} MiB: not a profile library",
         }
         if why := problems.get(type(error)):
@@ -573,7 +573,7 @@ def run(
         raise TooLargeError
     if process.returncode:
         missing = process.returncode == 127  # of the shell in `_BOUNDED`
-        why = _reason(problem.decode("utf-8", "replace"), out) or f"git {_verb(words)} has failed"
+        why = _reason(problem.decode("utf-8", "replace"), out) or f"git {_verb(words)} failed"
         raise GitError(*_MISSING) if missing else GitError(why)
     return out
 
@@ -642,17 +642,17 @@ def _ssh(environ: Mapping[str, str]) -> dict[str, str]:
     return {"GIT_SSH_COMMAND": shlex.join(["ssh", *(["-F", file] if file else []), *options])}
 
 
-_LATER = "What you have saved stays here; sync again when it can be reached."
+_LATER = "Your edits stay here; sync again when the repository is reachable."
 _NOT_WRITABLE = re.compile("insufficient permission|unable to create temporary|Permission denied$|unable to write")
 
 
 def _cure(problem: str, otherwise: str) -> str:
     """What helps if a repository belongs to another account than the one that uses it."""
     if "dubious ownership" in problem:
-        return "Have root trust it there, for everybody: git config --system --add safe.directory PATH."
+        return "Have root trust it there for all users: git config --system --add safe.directory PATH."
     if _NOT_WRITABLE.search(problem):
         return (
-            "It belongs to another account there. Have root make one for your group: "
+            "It belongs to another account there. Have root create one for your group: "
             "git init --bare --shared=group PATH; chgrp -R GROUP PATH (docs/library.md)."
         )
     return otherwise

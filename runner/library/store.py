@@ -256,11 +256,11 @@ def text_of(path: Path) -> str | None:
         what = str(error.strerror) if special else f"cannot be read: {error.strerror}"
         raise InputError(what, place=clean(str(path))) from None
     if len(content) > LARGEST:
-        raise InputError(f"larger than {LARGEST >> 20} MiB, which no profile is", place=clean(str(path)))
+        raise InputError(f"larger than {LARGEST >> 20} MiB, too large for a profile", place=clean(str(path)))
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise InputError("not UTF-8 text", "Save it as UTF-8.", place=clean(str(path))) from None
+        raise InputError("not UTF-8 text", "Save the file as UTF-8.", place=clean(str(path))) from None
 
 
 def put(library: Library, name: str, text: str | None) -> None:
@@ -273,7 +273,7 @@ def put(library: Library, name: str, text: str | None) -> None:
             write(path, text)
 
 
-_BUSY = "another disttui changes this library"
+_BUSY = "another disttui is changing this library"
 
 
 class Saved(NamedTuple):
@@ -372,8 +372,8 @@ def save(
         current = text_in(library, file)
         if base is None and current is not None and current != text:
             raise InputError(
-                "there is a profile of this name already",
-                "Give another name, or edit that one.",
+                "a profile of this name already exists",
+                "Choose another name, or edit that one.",
                 place=f"{library.name}/{name}",
             )
         settled = settle(library.folder, file, base, text, current)

@@ -75,8 +75,8 @@ def sync(library: Library, environ: Mapping[str, str]) -> Synced:
         repository = Repository(library.folder, environ)
         branch = repository.branch()
         if repository.remote() != library.url:
-            cure = f"Name it so in the config, or: disttui library remove {library.name}, then add it again."
-            raise InputError(f"its clone is one of {repository.url()}", cure, place=library.name)
+            cure = f"Use that address in the config, or: disttui library remove {library.name}, then add it again."
+            raise InputError(f"its clone is from {repository.url()}", cure, place=library.name)
         by_hand, left = _save_edits(repository, branch)
         done = done._replace(by_hand=tuple(by_hand), left=tuple(left))
     kept: dict[str, str] = {}
@@ -103,8 +103,8 @@ def sync(library: Library, environ: Mapping[str, str]) -> Synced:
             sent = len(repository.own_commits(tip, *([upstream] if upstream else [])))
             return done._replace(sent=sent, hooks_left_out=repository.hooks_left_out())
         time.sleep(random.uniform(0, 0.05 * (attempt + 1)))
-    what = f"{repository.url()}: others were quicker {_TRIES} times in a row"
-    raise RemoteError(what, "What you have saved stays here; sync again.")
+    what = f"{repository.url()}: others pushed first {_TRIES} times in a row"
+    raise RemoteError(what, "Your edits stay here; sync again.")
 
 
 def _make(library: Library, environ: Mapping[str, str]) -> None:
@@ -204,7 +204,7 @@ def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tu
             left.append((path, error.sentence.partition("\n")[0]))
             continue
         except UnicodeDecodeError:
-            left.append((path, "no UTF-8 text"))
+            left.append((path, "not UTF-8 text"))
             continue
         before = content.decode("utf-8", "replace") if content is not None else None
         words = message(path.rpartition(".")[0], before, text)
@@ -276,9 +276,9 @@ def _contents(
     after = [sizes[blob.id] for _, blob in changes.values() if blob and blob.id in sizes]
     if len(after) > _MOST_FILES or sum(after) > _MOST_BYTES:
         raise InputError(
-            f"{amount(len(after), 'file')} with {sum(after) >> 20:,} MiB would be written, "
+            f"the library has {amount(len(after), 'file')} with {sum(after) >> 20:,} MiB, "
             f"more than {_MOST_FILES:,} or {_MOST_BYTES >> 20} MiB",
-            "Have them taken out of the repository: a library is one of profiles.",
+            "Remove other files from the repository: libraries contain profiles.",
             place=repository.url(),
         )
     for paths in _portions({path: sum(sizes.get(blob, 0) for blob in blobs) for path, blobs in files.items()}):
@@ -347,5 +347,5 @@ def _put(target: Path, content: bytes | None) -> None:
             raise
     except OSError as error:
         raise InputError(
-            f"cannot be written: {error.strerror}", "Free some space there.", place=clean(str(target))
+            f"cannot be written: {error.strerror}", "Free space there.", place=clean(str(target))
         ) from None

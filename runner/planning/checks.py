@@ -105,8 +105,8 @@ IDS: Mapping[str, str] = {
     "host.reach": "SSH login and a Python that runs the node program",
     "host.shm": "size and free space of /dev/shm",
     "host.nofile": "open files per process",
-    "host.memlock": "locked memory, where there is InfiniBand",
-    "host.nproc": "processes and threads that may still be started",
+    "host.memlock": "locked memory, if InfiniBand is up",
+    "host.nproc": "processes and threads that may still start",
     "host.disk": "free space of the run's and the job's folders",
     "host.inodes": "free inodes of these folders",
     "host.clock": "difference of the clocks",
@@ -114,7 +114,7 @@ IDS: Mapping[str, str] = {
     "host.leftovers": "processes of earlier runs",
     "host.cpu": "frequency governor and throttling by the control group",
     "host.report": "measurements that failed",
-    "gpu.memory-errors": "errors that ECC could not correct, and row remapping",
+    "gpu.memory-errors": "memory errors that ECC could not correct, and row remapping",
     "gpu.slowdown": "clocks reduced for heat or power supply",
     "gpu.pcie": "PCIe lanes below the card's",
     "gpu.power": "power limit below the card's default",
@@ -123,20 +123,20 @@ IDS: Mapping[str, str] = {
     "across.versions": "versions, hardware and variables that differ",
     "network.reach": "TCP connections between all hosts, on the ports of a run",
     "network.master": "an address of the first host that all others reach",
-    "network.same-address": "addresses that lead to another host than the one that has them",
+    "network.same-address": "addresses that lead to a wrong host",
     "network.public": "a master with a public address",
     "network.latency": "pairs of hosts that are far slower than the others",
     "network.port": "a free port of launch.ports",
     "network.fabric": "InfiniBand and RoCE ports that are down",
     "plan": "everything that `profile plan` checks before a start",
     "train.start": "whether a run of the plan starts and ends (train.*: with --train)",
-    "train.silent": "hosts that keep the measurement from progressing",
+    "train.silent": "hosts that block the measurement",
     "train.results": "world size; all_reduce, all_gather, reduce_scatter and broadcast",
-    "train.bits": "matrix products whose every bit is known",
-    "train.compute": "matrix products per second, against the peers and earlier measurements",
-    "train.memory": "copies in memory, the same way",
-    "train.copy": "copies to the GPU, the same way",
-    "train.network": "latency and bandwidth of pairs of hosts, suspects twice",
+    "train.bits": "matrix products, compared bit by bit",
+    "train.compute": "matrix products per second, compared with peers and earlier measurements",
+    "train.memory": "copies in memory, likewise",
+    "train.copy": "copies to the GPU, likewise",
+    "train.network": "latency and bandwidth of pairs of hosts",
 }
 """Id → what is looked at."""
 
@@ -164,7 +164,7 @@ def of_host(name: str, facts: HostFacts, found: Inspected, needed: int) -> Itera
     if facts.kill_user_processes and not facts.linger:
         yield Check(
             "host.logout", "warning", (name,), "systemd ends all your processes when you log out (KillUserProcesses)",
-            "a detached run ends with your last login there", f"Run once on it: loginctl enable-linger {facts.user}",
+            "a detached run ends with your last login there", f"Run once there: loginctl enable-linger {facts.user}",
         )  # fmt: skip
     for gpu in found["gpus"]:
         yield from _gpu(name, gpu, found)
@@ -176,21 +176,21 @@ def of_host(name: str, facts: HostFacts, found: Inspected, needed: int) -> Itera
                 "Check cable and subnet manager (ibstat), or set NCCL_IB_HCA to the ports that are up",
             )  # fmt: skip
     for problem in found["problems"]:
-        yield Check("host.report", "warning", (name,), problem, "a part of the host could not be checked", "")
+        yield Check("host.report", "warning", (name,), problem, "part of this host was not checked", "")
 
 
 def _shm(name: str, shm: FileSystem | None) -> Iterator[Check]:
     if shm is None:
         yield Check(
-            "host.shm", "error", (name,), "there is no /dev/shm",
+            "host.shm", "error", (name,), "no /dev/shm found",
             "DataLoader workers and NCCL share memory through it", "Mount a tmpfs there",
         )  # fmt: skip
         return
-    why = "DataLoader workers pass batches through it, NCCL connects local ranks by it: `Bus error` when it is full"
+    why = "DataLoader workers and NCCL use it; when it is full, ranks end with `Bus error`"
     cure = "In Docker: --shm-size=8g or --ipc=host; elsewhere: mount -o remount,size=8g /dev/shm"
     if shm["free"] < 16 * _MIB:
-        full = f"only {gibibytes(shm['free'])} of {gibibytes(shm['total'])} are free in /dev/shm"
-        cure = cure if shm["total"] < _GIB else "Remove what earlier programs left in /dev/shm (ls -la /dev/shm)"
+        full = f"only {gibibytes(shm['free'])} of {gibibytes(shm['total'])} free in /dev/shm"
+        cure = cure if shm["total"] < _GIB else "Remove leftovers of earlier programs (ls -la /dev/shm)"
         yield Check("host.shm", "error", (name,), full, why, cure)
     elif shm["total"] < _GIB:
         yield Check("host.shm", "warning", (name,), f"{shm['path']} has only {gibibytes(shm['total'])}", why, cure)
@@ -208,7 +208,7 @@ def _limits(name: str, facts: HostFacts, found: Inspected) -> Iterator[Check]:
     locked = found["memlock"]
     if locked is not None and locked < 64 * _MIB and any(port["state"] == "ACTIVE" for port in found["fabric"]):
         yield Check(
-            "host.memlock", "error", (name,), f"only {gibibytes(locked)} of memory may be locked, and InfiniBand is up",
+            "host.memlock", "error", (name,), f"only {gibibytes(locked)} of memory may be locked, but InfiniBand is up",
             "RDMA registers its buffers as locked memory: NCCL fails with `ibv_reg_mr … Cannot allocate memory`",
             "Set `memlock unlimited` for your user in /etc/security/limits.conf and log in again",
         )  # fmt: skip
@@ -229,13 +229,13 @@ def _room(name: str, room: FileSystem, needed: int) -> Iterator[Check]:
         level: Level = "error" if room["free"] < max(100 * _MIB, needed) else "warning"
         yield Check(
             "host.disk", level, (name,), f"{gibibytes(room['free'])} free in {where}",
-            "logs and checkpoints fill it, and a full disk ends the run", "Free some, or name another folder",
+            "logs and checkpoints fill the disk, and a full disk ends the run", "Free space, or choose another folder",
         )  # fmt: skip
     inodes = room["inodes_free"]
     if inodes is not None and inodes < 10_000:
         yield Check(
             "host.inodes", "error" if inodes < 1000 else "warning", (name,), f"{inodes} free inodes in {where}",
-            "every file needs one: `No space left on device` though there is space", "Remove small files there",
+            "every file needs an inode: `No space left on device` despite free space", "Remove small files there",
         )  # fmt: skip
 
 
@@ -256,17 +256,17 @@ def _gpu(name: str, gpu: GpuHealth, found: Inspected) -> Iterator[Check]:
     card = f"GPU {gpu['index']} ({gpu['name']})"
     if gpu["uncorrected"] or gpu["remap_failed"]:
         what = f"{card}: " + (
-            "a row of its memory could not be remapped" if gpu["remap_failed"]
+            "a faulty memory row could not be remapped" if gpu["remap_failed"]
             else f"{gpu['uncorrected']} memory errors that ECC could not correct"
         )  # fmt: skip
         yield Check(
             "gpu.memory-errors", "error", (name,), what, "ranks there end with `uncorrectable ECC error` (Xid 48)",
-            "Exclude the card with `gpus`, and have it reset or replaced",
+            "Exclude the GPU with `gpus`, and reset or replace it",
         )  # fmt: skip
     elif gpu["remap_pending"]:
         yield Check(
-            "gpu.memory-errors", "warning", (name,), f"{card}: a row of its memory waits to be remapped",
-            "the faulty row is in use until the GPU is reset", "Reset the GPU when nothing runs on it",
+            "gpu.memory-errors", "warning", (name,), f"{card}: a faulty memory row is not remapped yet",
+            "the row stays in use until the GPU is reset", "Reset the GPU when it is idle",
         )  # fmt: skip
     if gpu["slowdown"]:
         yield Check(
@@ -276,25 +276,25 @@ def _gpu(name: str, gpu: GpuHealth, found: Inspected) -> Iterator[Check]:
     if gpu["width"] and gpu["width_max"] and gpu["width"] < gpu["width_max"]:
         yield Check(
             "gpu.pcie", "warning", (name,), f"{card} has {gpu['width']} of {gpu['width_max']} PCIe lanes",
-            "copies to and from it take a multiple of the time", "Check riser, slot and BIOS; reboot",
+            "copies to and from it take several times as long", "Check riser, slot and BIOS; reboot",
         )  # fmt: skip
     limit, default = gpu["power_limit"], gpu["power_default"]
     if limit and default and limit < 0.9 * default:
         yield Check(
             "gpu.power", "info", (name,), f"{card} is limited to {limit:.0f} W of {default:.0f} W",
-            "it computes slower than others of its model", f"nvidia-smi -i {gpu['index']} -pl {default:.0f} (as root)",
+            "it is slower than other GPUs of its model", f"nvidia-smi -i {gpu['index']} -pl {default:.0f} (as root)",
         )  # fmt: skip
     if gpu["mig"]:
         yield Check(
             "gpu.mig", "warning", (name,), f"{card} is in MIG mode",
-            "NCCL cannot connect MIG slices, and a rank sees one of them", "Choose slices with `env`, or disable MIG",
+            "NCCL cannot connect MIG slices, and a rank sees only one", "Choose slices with `env`, or disable MIG",
         )  # fmt: skip
     hidden = gpu["memory_used"] - gpu["memory_seen"]
     if hidden > 2 * _GIB and not any("nvidia-smi" in problem for problem in found["problems"]):
         yield Check(
-            "gpu.hidden-memory", "warning", (name,), f"{card}: {gibibytes(hidden)} held by no process that can be seen",
-            "a process in another container, or a dead one, leaves less memory to your ranks",
-            "Look on the host itself (fuser -v /dev/nvidia*)",
+            "gpu.hidden-memory", "warning", (name,), f"{card}: {gibibytes(hidden)} held by no visible process",
+            "a process in another container, or a dead one, takes memory from your ranks",
+            "Search on the host (fuser -v /dev/nvidia*)",
         )  # fmt: skip
 
 
@@ -307,8 +307,8 @@ def clocks(names: Sequence[str], facts: Sequence[HostFacts]) -> Iterator[Check]:
             yield Check(
                 "host.clock", "warning", (name,),
                 f"its clock is {duration(abs(own - middle))} {'ahead of' if own > middle else 'behind'} the others",
-                "times in logs do not match, certificates and tokens may count as expired",
-                "Let all hosts follow a time server (timedatectl set-ntp true)",
+                "times in logs do not match; certificates and tokens may seem expired",
+                "Synchronize the clocks of all hosts (timedatectl set-ntp true)",
             )  # fmt: skip
 
 
@@ -316,12 +316,12 @@ _ROWS: Mapping[str, tuple[Level, str]] = {
     "python": ("warning", "pickled objects and compiled modules may not load elsewhere"),
     "torch": ("error", "collectives of different versions hang or fail without a clear error"),
     "cuda": ("warning", "results and memory use differ"),
-    "nccl": ("error", "different versions of NCCL cannot connect to each other reliably"),
-    "driver": ("warning", "an older driver may lack what the CUDA of torch needs"),
+    "nccl": ("error", "different versions of NCCL cannot connect reliably"),
+    "driver": ("warning", "an older driver may not support torch's CUDA"),
     "kernel": ("info", ""),
     "cores": ("info", "CPU ranks of unequal hosts wait for the slowest"),
-    "GPUs": ("info", "unequal hosts are possible: each gets its own number of processes"),
-    "MTU": ("warning", "packets above the smaller one are dropped on some switches: transfers hang after they began"),
+    "GPUs": ("info", "unequal hosts are supported: each gets its own number of processes"),
+    "MTU": ("warning", "some switches drop packets above the smaller MTU: transfers start, then hang"),
     "NIC speed": ("warning", "every all-reduce is as slow as the slowest link"),
     "code": ("error", "ranks run different versions of the job"),
 }
@@ -415,9 +415,9 @@ def of_network(
         card = network.owner(facts[targets[0]], address) or "an interface"
         yield Check(
             "network.same-address", "info", tuple(targets),
-            f"{address} ({card}) leads to another host when others dial it: it is not used",
-            "a bridge or VPN with the same addresses on every host makes NCCL and gloo connect to the wrong one",
-            f"Nothing to do if disttui chooses the interface; by hand, exclude {card} by NCCL_SOCKET_IFNAME",
+            f"{address} ({card}) leads to another host; it is not used",
+            "NCCL and gloo connect to a wrong host if a bridge or VPN has the same address on every host",
+            f"Nothing to do if disttui chooses the interface; otherwise exclude {card} by NCCL_SOCKET_IFNAME",
         )  # fmt: skip
     yield from _master(names, found)
     yield from _latency(pairs)
@@ -429,7 +429,7 @@ def _pair(source: str, target: str, own: Sequence[Way]) -> Iterator[Check]:
     complete = [address for address in addresses if all(not way.error for way in own if way.address == address)]
     if complete or not own:
         return
-    why = "torch connects every rank with every other; it waits for minutes, then fails without naming the pair"
+    why = "torch connects all ranks with each other; it waits for minutes, then fails without naming the pair"
     both = (source, target)
     if good:
         bad = next(way for way in own if way.error and way.address == good[0].address)
@@ -447,7 +447,9 @@ def _pair(source: str, target: str, own: Sequence[Way]) -> Iterator[Check]:
     cure = (
         f"Open the ports in the firewall of {target} for {source}, or name addresses in a common network with `address`"
     )
-    yield Check("network.reach", "error", both, what, why, "Look for a firewall that rejects" if refused else cure)
+    yield Check(
+        "network.reach", "error", both, what, why, "Check for a firewall that rejects connections" if refused else cure
+    )
 
 
 def common_address(names: Sequence[str], found: Sequence[Way], target: str) -> str | None:
@@ -472,9 +474,9 @@ def _master(names: Sequence[str], found: Sequence[Way]) -> Iterator[Check]:
     address = common_address(names, found, names[0])
     if address is None:
         yield Check(
-            "network.master", "error", (names[0],), f"no address of {names[0]} is reached by all other hosts",
-            "the first host is the master that all others connect to",
-            "Put another host first, or give `address` in a network that all share",
+            "network.master", "error", (names[0],), f"no address of {names[0]} is reachable from all other hosts",
+            "all other hosts connect to the first, the master",
+            "Put another host first, or set its `address` in a network that all share",
         )  # fmt: skip
         return
     if ipaddress.ip_address(address).is_global:
@@ -495,7 +497,7 @@ def _latency(pairs: Mapping[tuple[str, str], Sequence[Way]]) -> Iterator[Check]:
     for (source, target), ms in slow.items():
         yield Check(
             "network.latency", "warning", (source, target),
-            f"a connection from {source} to {target} takes {ms:.1f} ms, the median of all pairs is {middle:.2f} ms",
+            f"connecting from {source} to {target} takes {ms:.1f} ms (median of all pairs: {middle:.2f} ms)",
             "every collective waits for the slowest link", "Check the route and the load of this link",
         )  # fmt: skip
 

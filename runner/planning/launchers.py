@@ -247,8 +247,8 @@ def layout_refusal(profile: Profile, counts: Mapping[str, int], backend: str) ->
     if backend == "gloo" and (layout.strategy != "ddp" or _sized(profile)):
         given = f"{layout}" if _sized(profile) else layout.strategy
         # It trains with DDP where only FSDP is asked for, and raises an exception where sizes are given.
-        what = f"parallel asks for {given}, and Accelerate divides models on GPUs only"
-        return Refusal(what, "Leave `parallel` out on CPUs, or take a script that divides its model itself")
+        what = f"parallel sets {given}, but Accelerate shards models only on GPUs"
+        return Refusal(what, "Remove `parallel`, or use a script that shards its model itself")
     return None
 
 
@@ -315,8 +315,8 @@ class AccelerateLaunch(Launcher):
             return layout_refusal(profile, counts, backend)
         shown = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:6])
         return Refusal(
-            f"accelerate launch gives every host as many processes, and num_processes is unequal: {shown}",
-            "Set launch.launcher to accelerate, which allows it, or give all hosts the same num_processes",
+            f"accelerate launch needs equal num_processes on all hosts, not {shown}",
+            "Set launch.launcher to accelerate, or make num_processes equal",
         )
 
 
@@ -353,8 +353,8 @@ class MpirunPerHost(Launcher):
         if ":" not in (target.value, *target.args, *profile.launch.resume_args):
             return None
         return Refusal(
-            "mpirun takes an argument ':' of the job for its own, and what follows for another program",
-            "Set launch.launcher to torchrun, or give the job's option another name",
+            "mpirun interprets the job's argument ':' as the start of another program",
+            "Set launch.launcher to torchrun, or remove this argument",
         )
 
 
@@ -410,7 +410,7 @@ def _by_mpirun(place: Place, options: Sequence[str], exported: Sequence[str], ea
     return (*place.around, *words, "bash", "-c", f'export {each}; exec "$@"', "rank", *rank)
 
 
-MPI_INSTALL = "Install Open MPI there, set `activate` to what puts it into PATH, or choose another `launch.launcher`"
+MPI_INSTALL = "Install Open MPI, add it to PATH in `activate`, or choose another `launch.launcher`"
 _MPI_APART = "set launch.launcher to mpirun-per-host"
 
 
@@ -423,7 +423,7 @@ def mpi_refusals(profile: Profile, versions: Mapping[str, str]) -> Iterator[Refu
     hosts = hosts_by_value(versions.items())
     others = {version: where for version, where in hosts.items() if not open_mpi.is_open_mpi(version)}
     for version, where in others.items():
-        yield Refusal(f"mpirun of {names(where)} is not Open MPI: it printed {version}", MPI_INSTALL)
+        yield Refusal(f"mpirun on {names(where)} is not Open MPI but {version}", MPI_INSTALL)
     if others or profile.launch.launcher != "mpirun" or len(profile.hosts) == 1:
         return
     if len(hosts) > 1:
@@ -432,7 +432,7 @@ def mpi_refusals(profile: Profile, versions: Mapping[str, str]) -> Iterator[Refu
         yield Refusal(what, f"Install the same, or {_MPI_APART}")
     for version, where in hosts.items():
         if not open_mpi.forms_worlds(version):
-            what = f"one MPI world over several hosts is built for Open MPI 4: {version} is on {names(where)}"
+            what = f"mpirun over several hosts needs Open MPI 4, but {version} is on {names(where)}"
             yield Refusal(what, f"{_MPI_APART[:1].upper()}{_MPI_APART[1:]}")
 
 

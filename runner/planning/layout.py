@@ -31,7 +31,7 @@ def choose_layout(profile: Profile, facts: Sequence[HostFacts], choices: Sequenc
     if profile.job.target.kind != "builtin":
         if profile.parallel.strategy != "auto":
             return LayoutChoice(profile.parallel.strategy, f"{profile.parallel.strategy}: set in the profile")
-        return LayoutChoice("ddp", "ddp: the script itself decides; this only names the usual case")
+        return LayoutChoice("ddp", "ddp: assumed, since the script itself decides")
     hosts = [choice.num_processes for choice in choices]
     sizes, strategy = asked(profile.parallel, bytegpt.read(profile.job.target.args))
     if strategy != "auto":
@@ -90,11 +90,11 @@ def _by_memory(
     world = sum(choice.num_processes for choice in choices)
     if not room or states <= FULL * room or world == 1:
         return "ddp", f"ddp: {need}; the smallest has {gibibytes(room)}"
-    much = f"{need}, too much for the {gibibytes(room)} that the smallest rank has"
+    much = f"{need}, more than the {gibibytes(room)} of the smallest rank"
     hosts = {choice.num_processes for choice in choices}
     inside = min(hosts) // ((sizes.tp or 1) * (sizes.cp or 1))
     if len(choices) > 1 and len(hosts) == 1 and inside > 1 and states / inside <= FULL * room:
-        return "hsdp", f"hsdp: {much}; {inside} ranks of one host together have room, so that weights stay inside hosts"
+        return "hsdp", f"hsdp: {much}; {inside} ranks of one host together have room, so weights stay inside hosts"
     return "fsdp", f"fsdp: {much}"
 
 

@@ -7,7 +7,6 @@ on this machine.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from disttui.runner import private
 from disttui.runner.errors import near
 from disttui.runner.formatting import amount, gibibytes
 from disttui.runner.hosts.facts import HostFacts, Interpreter
+from disttui.runner.paths import expanded, here
 from disttui.runner.planning import bytegpt, network
 from disttui.runner.planning.interop.from_deepspeed import values
 from disttui.runner.planning.interpreter import find_python, has_environment, in_sandbox, release
@@ -51,7 +51,7 @@ def _config_of(profile: Profile) -> tuple[str | None, Path] | None:
         return None, folder / name
     for rank, host in enumerate(profile.hosts):
         if host.endpoint.is_local:
-            return host.name, Path(os.path.expanduser(profile.workdir(rank))) / os.path.expanduser(name)  # noqa: PTH111
+            return host.name, expanded(profile.workdir(rank)) / expanded(name)
     return None if name.startswith(("/", "~")) else (None, Path(name))
 
 
@@ -84,7 +84,7 @@ _LARGEST_SCRIPT = 16 << 20
 CLOCKS_APART = 5.0
 """Seconds between two hosts' clocks from which on to warn: an answer to the probe may itself take seconds."""
 
-_ACTIVATE = "Correct `activate`; where its status means nothing, let it end with `; true`"
+_ACTIVATE = "Correct `activate`; to ignore its status, end it with `; true`"
 
 Level = Literal["error", "warning", "info"]
 
@@ -163,7 +163,7 @@ def _on_login_node(profile: Profile, facts: HostFacts, plan: Plan) -> Iterator[F
     host = replace(plan.hosts[0], name=name)
     _, python, _ = find_python(profile, profile.hosts[0], facts)
     if missing := [program for program in facts.needs.programs if program in PROGRAMS]:
-        what = f"{', '.join(missing)} not found: not a login node of Slurm"
+        what = f"{', '.join(missing)} not found: not a Slurm login node"
         yield Finding("error", name, what, "Name the host where you submit jobs, or put Slurm's programs into its PATH")
     if not profile.enclosed:
         yield from _python(profile, host, facts, python)
@@ -196,8 +196,8 @@ def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpre
     name = host.name
     if not has_environment(profile, profile.hosts[host.node_rank]):
         assert profile.job.environment
-        what = f"the environment of {profile.job.environment.source} is not known yet"
-        yield Finding("warning", name, what, "The start builds it if need be, and checks its torch")
+        what = f"the environment of {profile.job.environment.source} is not built yet"
+        yield Finding("warning", name, what, "The start builds it, and checks its torch")
     elif python is None and profile.hosts[host.node_rank].python:
         why = _uninspected(host, facts)
         what = f"{host.python} {'does not exist' if '/' in host.python else 'is not in PATH'}"
@@ -208,14 +208,14 @@ def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpre
         cure += "Correct `python` in the profile, or leave it auto"
         yield Finding("error", name, what if not why or "No such file" in why else why, cure)
     elif python is None and not facts.interpreters:
-        yield Finding("error", name, "no Python was found", "Install one with torch, or name it with `python`")
+        yield Finding("error", name, "no Python found", "Install one with torch, or name it with `python`")
     elif python is None or not python.torch:
         tried = ", ".join(one.path for one in facts.interpreters if one.source != "elsewhere")
         looked = tried if python is None else host.python
         other = next((f"Set `python: {one.path}`, which has torch" for one in facts.interpreters if one.torch), "")
         cure = f"{other or 'Set `python` to one that has it'}; or install it: {_pip(host.python)} install torch"
         if environment := profile.job.environment:
-            cure = f"Add torch to {environment.source}, or have it inherited: job.environment.inherit: true"
+            cure = f"Add torch to {environment.source}, or set job.environment.inherit: true"
         yield Finding("error", name, f"no torch in {looked}", cure)
     elif release(python.torch) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
@@ -238,26 +238,26 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
     _, python, _ = find_python(profile, entry, facts)
     if not facts.gpus and backend == "nccl" and (listed or entry.num_processes) and python and python.rocm:
         what = f"torch {python.torch} is built for ROCm, but no GPU was found"
-        yield Finding("warning", host.name, what, "The profile's own `gpus` and `num_processes` count")
+        yield Finding("warning", host.name, what, "The profile's `gpus` and `num_processes` are used")
         return
     for index in listed:
         if index not in by_index:
             there = ", ".join(map(str, by_index)) or "none"
-            cure = f"Correct `gpus`; there are: {there}"
-            yield Finding("error", host.name, f"there is no GPU {index}", cure, ("gpus",))
+            cure = f"Correct `gpus`; available: {there}"
+            yield Finding("error", host.name, f"GPU {index} does not exist", cure, ("gpus",))
         elif by_index[index].busy and by_index[index].lease is None:
             what = f"GPU {index} is held by {who_uses(by_index[index], facts.time)}"
-            yield Finding("warning", host.name, what, "Take another with `gpus`, or ask its user")
+            yield Finding("warning", host.name, what, "Choose another with `gpus`, or ask its user")
     if backend != "nccl":
         return
     if not facts.gpus:
-        what, cure = "backend nccl, but there is no GPU", "Set launch.backend to gloo or auto"
+        what, cure = "backend nccl, but no GPU found", "Set launch.backend to gloo or auto"
         yield Finding("error", host.name, what, cure, ("backend",))
     elif no_cuda := list(_no_cuda(host.name, python)):
         yield from no_cuda
     elif host.num_processes > len(host.gpus or ()):
-        what = f"num_processes is {host.num_processes}, but there are {len(host.gpus or ())} GPUs for them"
-        cure = "Lower num_processes, or add to `gpus`: nccl needs one for each"
+        what = f"num_processes is {host.num_processes}, but the run has {amount(len(host.gpus or ()), 'GPU')}"
+        cure = "Lower num_processes, or extend `gpus`: nccl needs one GPU per process"
         most = len(listed or facts.gpus)  # others may use some of them now
         asking = ("num_processes", "gpus", "backend") if host.num_processes > most else ()
         yield Finding("error", host.name, what, cure, asking)
@@ -273,11 +273,11 @@ def _mpi(profile: Profile, host: HostPlan, python: Interpreter | None) -> Iterat
     if profile.launch.backend != "mpi":
         return
     if profile.job.target.kind == "builtin":
-        what, cure = "backend mpi is for scripts: the built-in job has gloo and nccl", "Set launch.backend to auto"
+        what, cure = "the built-in job does not support backend mpi", "Set launch.backend to auto"
         yield Finding("error", host.name, what, cure)
     elif python and python.torch and python.mpi is False and not profile.enclosed:
-        what = f"backend mpi, but torch {python.torch} of {python.path} was built without MPI, as all wheels are"
-        cure = "Build torch with USE_MPI=1, or set launch.backend to gloo: MPI itself (mpi4py) still works"
+        what = f"backend mpi, but torch {python.torch} of {python.path} was built without MPI, like all wheels"
+        cure = "Build torch with USE_MPI=1, or set launch.backend to gloo (mpi4py still works)"
         yield Finding("error", host.name, what, cure)
 
 
@@ -287,7 +287,9 @@ def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
     whole = next((lease for lease in facts.reserved if not host.gpus), None)
     any_gpu = profile.launch.backend == "auto" and host.gpus is None and not profile.hosts[host.node_rank].gpus
     if whole is not None:
-        yield Finding("error", host.name, f"it is held by {who_has(whole, facts.time)}", _ask(whole["user"], facts))
+        yield Finding(
+            "error", host.name, f"the host is held by {who_has(whole, facts.time)}", _ask(whole["user"], facts)
+        )
     elif any_gpu and leases and not free_gpus(facts):
         users = ", ".join(dict.fromkeys(lease["user"] for lease in leases))
         held = "; ".join(dict.fromkeys(f"{what_of(one)}: {who_has(one, facts.time)}" for one in leases))
@@ -295,16 +297,17 @@ def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
     given = profile.hosts[host.node_rank]
     quota = given.quota
     if quota is not None and len(host.gpus or ()) > quota:
-        what = f"this run uses {len(host.gpus or ())} GPUs, and each user may have {quota} (its `quota`)"
+        what = f"this run uses {len(host.gpus or ())} GPUs, but the host's `quota` is {quota} per user"
         cure = "Use fewer with `gpus` or num_processes"
         yield Finding("error", host.name, what, cure, ("num_processes", "gpus", "quota"))
     elif _is_over(quota, host, facts) or (any_gpu and free_gpus(facts) and not offered_gpus(given, facts, (0, 1))):
         own = ", ".join(map(str, facts.own_gpus))
-        what = f"each user may have {quota} of its GPUs (its `quota`), and you hold {own}"
-        cure = "Wait (`disttui run --when-free`), give those up (`disttui stop`, `disttui lease release`), or use fewer"
+        what = f"this run would exceed the `quota` of {quota} GPUs per user: you already hold {own}"
+        cure = "Wait (`disttui run --when-free`), free some (`disttui stop`, `disttui lease release`), or use fewer"
         yield Finding("error", host.name, what, cure)
     elif quota is not None and not host.gpus and facts.own_cpu_runs >= quota:
-        what = f"each user may have {amount(quota, 'run')} on its CPUs (its `quota`), and you have {facts.own_cpu_runs}"
+        runs = amount(quota, "CPU run")
+        what = f"this run would exceed the `quota` of {runs} per user: you have {facts.own_cpu_runs}"
         cure = "Wait (`disttui run --when-free`), or stop one (`disttui stop`)"
         yield Finding("error", host.name, what, cure)
     for gpu in facts.gpus:
@@ -319,7 +322,7 @@ def _is_over(quota: int | None, host: HostPlan, facts: HostFacts) -> bool:
 
 def _ask(users: str, facts: HostFacts) -> str:
     free = ", ".join(str(gpu.index) for gpu in free_gpus(facts))
-    others = f"take others with `gpus` (free: {free})" if free else "take another host"
+    others = f"choose others with `gpus` (free: {free})" if free else "choose another host"
     wait = "wait (`disttui run --when-free`), or start anyway (`disttui run --ignore-leases`)"
     return f"Ask {users}, {others}, {wait}"
 
@@ -337,12 +340,12 @@ def _places(profile: Profile, host: HostPlan, facts: HostFacts, *, hidden: bool)
         level: Level = "warning" if profile.enclosed and (hidden or profile.launch.allow_differences) else "error"
         yield Finding(level, host.name, f"the script {where} does not exist", cure)
     if not disk.writable:
-        cure = "Choose another with `launch.run_dir`"
+        cure = "Choose another folder with `launch.run_dir`"
         yield Finding("error", host.name, f"the run folder {disk.path} cannot be written", cure)
     elif disk.free < LITTLE_DISK:
         level = "error" if disk.free < LITTLE_DISK / 100 else "warning"
         what = f"the disk of {disk.path} has {gibibytes(disk.free)} free of {gibibytes(disk.total)}"
-        yield Finding(level, host.name, what, "Make room, or choose another with `launch.run_dir`")
+        yield Finding(level, host.name, what, "Free space, or choose another folder with `launch.run_dir`")
 
 
 def _in_empty_home(profile: Profile, host: HostPlan, facts: HostFacts) -> str:
@@ -350,17 +353,35 @@ def _in_empty_home(profile: Profile, host: HostPlan, facts: HostFacts) -> str:
     below = Path(facts.workdir.path).is_relative_to(facts.home)
     if not (below and in_sandbox(profile, profile.hosts[host.node_rank])):
         return ""
-    return f"Home folders of a sandbox are empty: set `job.workdir` to a folder of this machine, such as {Path.cwd()}"
+    return f"Sandbox homes are empty: set `job.workdir` to a local folder, such as {here()}"
 
 
 def _where_is(profile: Profile, host: HostPlan) -> str:
     """The cure for a script that is not there: people often start a run from its folder."""
-    here = Path(profile.job.target.value).absolute()
-    if not here.is_file():
+    script = here() / profile.job.target.value
+    if not script.is_file():
         return "Copy it there, or correct `job.script` or `job.workdir`"
+    if Path(profile.job.target.value).is_absolute() or _at_home():
+        return _is_here(profile, host, f"`job.sync: {script.parent}` and `job.script: {script.name}`")
+    return _is_here(profile, host, f"`job.sync: {here()}`")
+
+
+def _is_here(profile: Profile, host: HostPlan, keys: str) -> str:
+    """The cure for what a host lacks and a folder of this machine has; `keys` send that."""
     if profile.hosts[host.node_rank].endpoint.is_local:
-        return f"It is here: set `job.workdir: {Path.cwd()}` in the profile"
-    return f"It is on this machine: set `job.sync: {here.parent}` to send its folder, or correct `job.workdir`"
+        return f"It is here: set `job.workdir: {here()}` in the profile"
+    return f"It is on this machine: set {keys} to send its folder, or correct `job.workdir`"
+
+
+def _module_is_here(name: str) -> bool:
+    """Whether a module lies in the current folder, with all the packages that it is in."""
+    place = Path(*name.split("."))
+    return place.with_suffix(".py").is_file() or (place / "__main__.py").is_file()
+
+
+def _at_home() -> bool:
+    """Whether the current folder is too large to be sent: the home, or one above it."""
+    return Path.home().is_relative_to(here())
 
 
 def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
@@ -370,22 +391,25 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
         if profile.slurm is not None and program in PROGRAMS:
             continue
         if program in ("mpirun", "orted") and launcher.startswith("mpirun"):
-            what = f"launch.launcher is {launcher}, and {program} is not in PATH{after}"
+            what = f"launch.launcher is {launcher}, but {program} is not in PATH{after}"
             yield Finding("error", host.name, what, MPI_INSTALL, ("launcher",))
             continue
         key = "container.runtime" if profile.container else "job.wrap" if profile.job.wrap else "job.command"
-        cure = f"Install it, or correct `{key}`" + ("" if after else ", or set `activate` to what puts it into PATH")
+        cure = f"Install it, or correct `{key}`" + ("" if after else ", or add it to PATH in `activate`")
         problem = "does not exist" if "/" in program else f"is not in PATH{after}"
         yield Finding("error", host.name, f"the program {program} of `{key}` {problem}", cure)
     if package := facts.needs.package:
-        cure = f"Install it there: {host.python} -m pip install {package}; or choose another `launch.launcher`"
-        what = f"launch.launcher is {launcher}, and {host.python}{after} has no {package}"
+        cure = f"Install it: {host.python} -m pip install {package}; or choose another `launch.launcher`"
+        what = f"launch.launcher is {launcher}, but {host.python}{after} has no {package}"
         yield Finding("error", host.name, what, cure, ("launcher",))
     if missing := facts.needs.module:
         # A package may make its parts up while it is imported, which the probe does not do.
         level: Level = "warning" if "." in missing else "error"
-        what = f"no module {missing} for {host.python}{after}"
-        yield Finding(level, host.name, what, "Install it, or correct `job.module` or `job.workdir`")
+        what = f"{host.python}{after} has no module {missing}"
+        cure = "Install it, or correct `job.module` or `job.workdir`"
+        if profile.job.target.kind == "module" and _module_is_here(profile.job.target.value) and not _at_home():
+            cure = _is_here(profile, host, f"`job.sync: {here()}`")
+        yield Finding(level, host.name, what, cure)
 
 
 def _pip(python: str) -> str:
@@ -403,17 +427,15 @@ def _host(host: HostPlan, facts: HostFacts, known: str) -> Iterator[Finding]:
         if problem == facts.activate_problem:
             yield Finding("error", host.name, problem, _ACTIVATE)
         elif problem.startswith("the host's own name"):
-            cure = (
-                f"disttui names the interface for gloo and NCCL; for other programs add {facts.hostname} to /etc/hosts"
-            )
+            cure = "disttui names the interface for gloo and NCCL; for other programs add the name to /etc/hosts"
             yield Finding("warning", host.name, problem, cure)
         else:
             yield Finding("warning", host.name, problem, "")
     if facts.kill_user_processes and not facts.linger:
-        what = "systemd ends all your processes when you log out (KillUserProcesses), this run too"
-        yield Finding("warning", host.name, what, f"Run once on it: loginctl enable-linger {facts.user}")
+        what = "systemd ends all your processes, and this run, when you log out (KillUserProcesses)"
+        yield Finding("warning", host.name, what, f"Run once there: loginctl enable-linger {facts.user}")
     if facts.resolves_to_loopback:
-        what = f"{facts.hostname} resolves to {', '.join(facts.resolves)}: nothing to do, disttui names the interface"
+        what = f"{facts.hostname} resolves to {', '.join(facts.resolves)}; disttui names the interface instead"
         yield Finding("info", host.name, what, "")
 
 
@@ -446,12 +468,12 @@ def _launch(profile: Profile, plan: Plan) -> Iterator[Finding]:
     counts = {host.name: host.num_processes for host in plan.hosts}
     if refused := LAUNCHERS[profile.launch.launcher].refusal(profile, counts, plan.backend):
         yield Finding("error", None, *refused)
-    cure = "Set `launch.restarts` to the further attempts that there may be"
+    cure = "Set `launch.restarts` to the number of further attempts"
     if profile.launch.rejoin_timeout and not profile.launch.restarts:
-        what = "launch.rejoin_timeout waits for a lost host before the next attempt, but there is no next attempt"
+        what = "launch.rejoin_timeout has no effect without restarts"
         yield Finding("warning", None, what, cure)
     if profile.launch.resume_args and not profile.launch.restarts:
-        what = "launch.resume_args only apply to restarts, and to `rerun --resume`; there are no restarts"
+        what = "launch.resume_args has no effect without restarts or `rerun --resume`"
         yield Finding("warning", None, what, cure)
 
 
@@ -463,8 +485,8 @@ def _deepspeed(profile: Profile) -> Iterator[Finding]:
         keys = ", ".join(found[:3])
         keys += f" and {len(found) - 3} more" if len(found) > 3 else ""
         where = printable(str(path) if host else f"{path.absolute()}, the copy on this machine")
-        what = f"auto in {where}: {keys}; a script that hands the file to DeepSpeed itself fails"
-        cure = "Write the values there; only Trainer, which takes the file by --deepspeed, and Accelerate fill them in"
+        what = f"auto in {where}: {keys}; DeepSpeed itself rejects it"
+        cure = "Write the values there; only Trainer (--deepspeed) and Accelerate fill them in"
         yield Finding("warning", host, what, cure)
 
 
@@ -478,12 +500,12 @@ def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
         return  # one machine: loopback reaches all of it
     for host, found, own in zip(plan.hosts, facts, profile.hosts, strict=True):
         if not own.address and not network.candidates(found):
-            what = "no network interface with an address that other hosts could reach"
-            yield Finding("error", host.name, what, "Bring one up, or name its address with `address`")
+            what = "no network interface that other hosts could reach"
+            yield Finding("error", host.name, what, "Bring one up, or set `address`")
         if own.interface and own.interface not in {nic.name for nic in found.nics}:
             there = ", ".join(nic.name for nic in found.nics if nic.up and not nic.loopback)
-            what = f"there is no interface {own.interface}"
-            yield Finding("error", host.name, what, f"Correct `interface`; there are: {there}", ("interface",))
+            what = f"the interface {own.interface} does not exist"
+            yield Finding("error", host.name, what, f"Correct `interface`; available: {there}", ("interface",))
 
 
 def _nccl(profile: Profile, plan: Plan, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
@@ -492,22 +514,22 @@ def _nccl(profile: Profile, plan: Plan, host: HostPlan, facts: HostFacts) -> Ite
         return
     target = profile.job.target
     if any(word == "nccl" or word.endswith("=nccl") for word in target.args):
-        asked = "job.args ask for backend nccl" if target.kind != "command" else "job.command asks for backend nccl"
+        asked = "job.args set backend nccl" if target.kind != "command" else "job.command sets backend nccl"
     elif facts.code and facts.code.nccl_line:
-        asked = f"line {facts.code.nccl_line} of {target.value} begins a process group with nccl"
+        asked = f"line {facts.code.nccl_line} of {target.value} creates a process group with nccl"
     else:
         return
     _, python, _ = find_python(profile, profile.hosts[host.node_rank], facts)
     if not facts.gpus:
-        why = "there is no GPU"
+        why = "no GPU found"
     elif python and python.torch and not python.on_gpus:
         why = f"torch {python.torch} of {python.path} has no CUDA"
     elif not host.gpus:
         why = "this run computes on the CPU"
     else:
         return
-    cure = "Have the job choose gloo where there is no GPU: check torch.cuda.is_available()"
-    yield Finding("warning", host.name, f"{asked}, and {why}", cure)
+    cure = "Let the job use gloo without a GPU: check torch.cuda.is_available()"
+    yield Finding("warning", host.name, f"{asked}, but {why}", cure)
 
 
 def _code(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
@@ -533,12 +555,12 @@ def _code(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[
             break
     else:
         if sides := _sides([(name, code.git.head) for name, code in known if code.git], commits):
-            what = f"the commit that is checked out differs: {sides}"
-            yield Finding("warning", None, what, "Check the same commit out on all hosts")
+            what = f"the checked-out commits differ: {sides}"
+            yield Finding("warning", None, what, "Check out the same commit on all hosts")
     line = next((code.launcher_line for _, code in known if code.launcher_line), None)
     if line and plan.world_size > 1:
         starts = f"line {line} of {what} starts its own launcher in each of {plan.world_size} processes"
-        instead = "Name the Python script as `job.script`: disttui starts the ranks; or give that launcher all hosts"
+        instead = "Set `job.script` to the Python script: disttui starts the ranks; or give that launcher all hosts"
         yield Finding("warning", None, f"{starts}: each may train alone", instead)
 
 
@@ -574,13 +596,13 @@ def _between(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
     known = plan.master == network.LOOPBACK
     for same in hosts_by_value((name, found.boot_id) for name, found in named).values():
         if len(same) > 1 and not known:
-            what = f"{names(same)} are the same machine: they share its cores and memory"
+            what = f"{names(same)} are one machine, and share its cores and memory"
             yield Finding("warning", None, what, "List it once, unless this is intended")
     ahead = {host: found.time - found.seen for host, found in named}
     slow, fast = min(ahead, key=ahead.__getitem__), max(ahead, key=ahead.__getitem__)
     if ahead[fast] - ahead[slow] > CLOCKS_APART:
         what = f"the clock of {fast} is about {ahead[fast] - ahead[slow]:.0f} s ahead of that of {slow}"
-        yield Finding("warning", None, what, "Let both follow a time server (timedatectl set-ntp true)")
+        yield Finding("warning", None, what, "Synchronize their clocks (timedatectl set-ntp true)")
     interpreters = [find_python(profile, own, found)[1] for own, found in zip(profile.hosts, facts, strict=True)]
     pythons = hosts_by_value(
         (host.name, "Python {}.{}".format(*release(python.version)) if python else None)

@@ -21,7 +21,7 @@ Share = tuple[int, int]
 PROCESS_MEMORY = 3 * 2**29
 """Bytes that one process on the CPU is taken to need: about 0.4 GiB for torch, the rest for a model and its data."""
 
-_INTERFACE = "the one on the route to the master, found on the host at the start"
+_INTERFACE = "that of the route to the master, found at the start"
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: S
             "python": f"{python}: {why_python}",
             "omp_num_threads": why_threads,
             "interface": interface,
-            "addresses": f"{', '.join(dial) or 'none'}: {SAID if host.address else 'its network cards that are up'}",
+            "addresses": f"{', '.join(dial) or 'none'}: {SAID if host.address else 'its active network cards'}",
         },
     )
 
@@ -141,13 +141,13 @@ def _count_gpus(host: Host, facts: HostFacts, share: Share) -> _Count:
     offered = offered_gpus(host, facts, share)
     processes = host.num_processes or min(MOST_PROCESSES, len(offered)) or 1
     gpus = offered[:processes]
-    limit = f", and each user may have {host.quota}" if host.quota else ""
+    limit = f", with a quota of {host.quota} per user" if host.quota else ""
     if host.quota and facts.own_gpus:
         limit += f" (you hold {' and '.join(map(str, facts.own_gpus))})"
     why = SAID if host.gpus is not None else gpu_state(facts) + limit + _among(share)
-    reason = f"one for each GPU that the profile lists ({len(offered)})" if host.gpus is not None else why
+    reason = f"one per GPU in the profile ({len(offered)})" if host.gpus is not None else why
     if facts.gpus_now and host.gpus is None:
-        reason = f"one for each GPU that will be free ({len(offered)})"
+        reason = f"one per GPU that will be free ({len(offered)})"
     said = SAID if host.num_processes else reason
     return _Count(processes, gpus, said, f"{', '.join(map(str, gpus)) or 'none'}: {why}")
 
@@ -207,4 +207,4 @@ def hosts_by_value(found: Iterable[tuple[str, str | None]]) -> dict[str, list[st
 
 
 def _among(share: Share) -> str:
-    return f", shared by {share[1]} hosts of the profile that are this machine" if share[1] > 1 else ""
+    return f", shared by {share[1]} hosts that are this machine" if share[1] > 1 else ""

@@ -76,12 +76,12 @@ def _of_host(facts: HostFacts, choice: HostChoice) -> Iterator[str]:
     if choice.num_processes > cores:
         yield (
             f"{amount(choice.num_processes, 'process')} for {amount(cores, 'physical core')}: they will compete; "
-            f"num_processes: {cores} is the most that run at the same time"
+            f"set num_processes to at most {cores}"
         )
     if choice.gpus:
         for gpu in facts.gpus:
             if gpu.busy and gpu.index not in choice.gpus:
-                yield f"GPU {gpu.index} is left out: it is held by {who_uses(gpu, facts.time)}"
+                yield f"GPU {gpu.index} is skipped: held by {who_uses(gpu, facts.time)}"
         if " and " in (kinds := _kinds(facts, choice)):
             yield f"GPUs of different kinds, {kinds}: the slowest sets the pace"
 
@@ -94,7 +94,7 @@ def _idle_gpus(
     for given, host, choice in zip(profile.hosts, facts, choices, strict=True):
         if (free := gpus_within_quota(given, host)) and not choice.gpus:
             names = amount(len(free), "free GPU")
-            yield Advice(choice.name, f"{names} will lie idle, because this run computes on the CPU")
+            yield Advice(choice.name, f"{names} will be idle, because this run computes on the CPU")
 
 
 def _needless_hosts(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _needless_hosts(profile: Profile, facts: Sequence[HostFacts], choices: Seque
             yield (
                 f"a model of {parameters / 1e6:.1f} million parameters is small for {amount(len(choices), 'host')}: "
                 f"every step sends {parameters * 4 / 1e6:.0f} MB of gradients through the network; one host alone "
-                f"may well be faster"
+                f"may be faster"
             )
 
 
@@ -154,8 +154,8 @@ def _global_batch(profile: Profile, choices: Sequence[HostChoice], layout: Layou
     first = choices[0].num_processes
     if profile.job.target.kind != "builtin":
         yield (
-            f"if each rank of the script has a batch of its own, the global batch grows with the ranks: {world} ranks "
-            f"here, {first} on {choices[0].name} alone. Then give each rank less, or scale the learning rate"
+            f"if each rank has its own batch, the global batch grows with the ranks: {world} ranks "
+            f"here, {first} on {choices[0].name} alone. If so, reduce each rank's batch, or scale the learning rate"
         )
         return
     options = bytegpt.read(profile.job.target.args)
@@ -265,7 +265,7 @@ def _backend(profile: Profile, facts: Sequence[HostFacts], shares: Sequence[Shar
         if not found.gpus and not host.gpus and python and python.rocm and not profile.enclosed:
             return "gloo", f"gloo: the torch of {host.name} is built for ROCm, but no GPU was found"
         if not found.gpus and python and "+xpu" in (python.torch or "") and not profile.enclosed:
-            return "gloo", f"gloo: the torch of {host.name} is built for Intel's GPUs, which are not looked for"
+            return "gloo", f"gloo: the torch of {host.name} is built for Intel's GPUs, which disttui does not detect"
         if not offered_gpus(host, found, share):
             why = "has no free GPU" if found.gpus else "has no GPU"
             why = "has no GPU left in your quota" if free_gpus(found) else why
@@ -327,4 +327,4 @@ def _master(profile: Profile, facts: Sequence[HostFacts]) -> tuple[str, str]:
     if not found:
         return network.LOOPBACK, f"{network.LOOPBACK}: {first.name} has no address that others could reach"
     others = f" (also {', '.join(found[1:])})" if len(found) > 1 else ""
-    return found[0], f"{found[0]}{others}: the first of {first.name}; the run takes the one that all hosts reach"
+    return found[0], f"{found[0]}{others}: the first of {first.name}; the run uses the one that all hosts reach"

@@ -73,9 +73,9 @@ class Placed:
 
 _RATES: Mapping[str, tuple[str, str, str, str]] = {
     "product": (
-        "train.compute", "FLOP/s", "computes", "Look for other processes, heat, a CPU quota or a power limit on it",
+        "train.compute", "FLOP/s", "computes", "Check for other processes, heat, a CPU quota or a power limit",
     ),
-    "memory": ("train.memory", "B/s", "copies in memory", "Look for other processes, and for missing memory modules"),
+    "memory": ("train.memory", "B/s", "copies in memory", "Check for other processes and missing memory modules"),
     "copy": ("train.copy", "B/s", "copies from the host to the GPU", "Check the PCIe lanes of the card (gpu.pcie)"),
     "network": ("train.network", "B/s", "sends", "Check its cable, its switch port and the speed of its interface"),
 }  # fmt: skip
@@ -156,7 +156,7 @@ def judge(
             alike = {number: value for number, value in values.items() if not kind or hosts[number].device == kind}
             for number in peers.slow(alike, noise=noise):
                 blamed.add(number)
-                what = f"{does} at {count(values[number])}{unit}, the median of its peers is "
+                what = f"{does} at {count(values[number])}{unit}, median of its peers: "
                 what += f"{count(median(alike.values()))}{unit}"
                 yield Check(check, "warning", (hosts[number].host,), what, _WHY, cure)
         for number in values.keys() - blamed:
@@ -177,22 +177,22 @@ def _results(ranks: Mapping[int, Placed], world_size: int) -> Iterator[Check]:
         if seen:
             yield Check(
                 "train.results", "error", (host,), f"its ranks see a world of {seen.pop()} instead of {world_size}",
-                "they would train a model of their own", "See that nothing on it sets RANK or WORLD_SIZE",
+                "they would train a separate model", "Check that nothing there sets RANK or WORLD_SIZE",
             )  # fmt: skip
         wrong, checked = sum(one.wrong_products for one in own), sum(one.products for one in own)
         if wrong:
             yield Check(
                 "train.bits", "error", (host,),
                 f"{wrong} of {amount(checked, 'matrix product')} had wrong bits on {own[0].device}",
-                "it corrupts the model of all hosts without an error",
-                "Leave the host or card out, and have its processor and memory tested",
+                "it would silently corrupt the model of all hosts",
+                "Exclude the host or GPU, and have its processor and memory tested",
             )  # fmt: skip
     bad = {host.host: host.report.wrong_results for host in ranks.values() if host.report.wrong_results}
     if bad:
         names = ", ".join(dict.fromkeys(name for own in bad.values() for name in own))
         yield Check(
-            "train.results", "error", tuple(bad), f"wrong results of {names}", "training computes with such results",
-            "Compare the versions of torch and NCCL; leave out hosts one after the other until the results are right",
+            "train.results", "error", tuple(bad), f"wrong results of {names}", "training would use these results",
+            "Compare the versions of torch and NCCL; exclude hosts one by one until the results are right",
         )  # fmt: skip
     if lacking := sorted({name for one in ranks.values() for name in one.report.lacking}):
         yield Check("train.results", "info", (), f"not available with this backend: {', '.join(lacking)}")
@@ -205,7 +205,7 @@ def _far(hosts: Sequence[HostFigures]) -> Iterator[Check]:
         if middle / known[number] > _SLOW_LATENCY:
             yield Check(
                 "train.network", "warning", (hosts[number].host,),
-                f"a message takes {1 / known[number]:.2f} ms, the median of its peers is {1 / middle:.2f} ms", _WHY,
+                f"a message takes {1 / known[number]:.2f} ms (median of its peers: {1 / middle:.2f} ms)", _WHY,
                 "Check the route and the load of its link",
             )  # fmt: skip
 
@@ -233,17 +233,17 @@ def silent(ranks: Mapping[int, Placed], hosts: Sequence[str], now: float, second
     ]  # fmt: skip
     last = min((one.report.step for one in ranks.values()), default=0)
     behind = {one.host for one in ranks.values() if one.report.step == last}
-    who = "no sign of life from it" if quiet else "all ranks wait for each other"
+    who = "no response" if quiet else "all ranks wait for each other"
     if not quiet and len(behind) < len(hosts):
-        who, quiet = "the other hosts have come further", [host for host in hosts if host in behind]
+        who, quiet = "the other hosts are further", [host for host in hosts if host in behind]
     phase = next((one.report.phase for one in ranks.values() if one.report.step == last), "") or "start"
     return Check(
         "train.silent",
         "error",
         tuple(quiet or hosts),
-        f"{who}; nothing happened for {seconds:.0f} s after '{phase}'",
+        f"{who}; no progress for {seconds:.0f} s after '{phase}'",
         "a training would hang in the same place",
-        "See what the host is busy with, and its network",
+        "Check what keeps the host busy, and its network",
     )
 
 

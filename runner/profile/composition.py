@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from disttui.runner.errors import InputError
-from disttui.runner.paths import PathError, inside
+from disttui.runner.paths import PathError, here, inside
 from disttui.runner.profile.library import (
     EXAMPLES,
     INVENTORIES,
@@ -104,7 +104,7 @@ class Trees:
     def real(self, path: Path) -> str:
         """A path without links."""
         if path not in self._real:
-            self._real[path] = os.path.realpath(path)
+            self._real[path] = os.path.realpath(here() / path)
         return self._real[path]
 
     @cached_property
@@ -207,7 +207,7 @@ class _Assembler:
             if len(same) > 1:
                 same = logins.get((name, *_login(item))) or same
             if len(same) > 1:
-                what = f"there are {len(same)} hosts {quoted(name)} to change"
+                what = f"{len(same)} hosts are named {quoted(name)}"
                 self._problem(item.place, what, "name each in its file")
             elif not same:
                 items.append(item)
@@ -228,7 +228,7 @@ class _Assembler:
                 self._problem(at, f"unknown key {quoted(key)}", "expected inventory, only")
         _, name = node.entries["inventory"]
         if not isinstance(name, ScalarNode):
-            self._problem(name.place, "inventory: no name", "expected one, like lab")
+            self._problem(name.place, "inventory is not a name", "expected one, like lab")
             return SequenceNode(node.place, ())
         path = self._resolve(name, where, f"{INVENTORIES}/")
         found = self.tree(path) if path else None
@@ -244,7 +244,7 @@ class _Assembler:
         for host in hosts.items:
             known.setdefault(_host_name(host), []).append(host)
         if not isinstance(only, SequenceNode) or not all(isinstance(item, ScalarNode) for item in only.items):
-            self._problem(only.place, "only: no list of names", "expected one, like [node1, node2]")
+            self._problem(only.place, "only is not a list of names", "expected one, like [node1, node2]")
             return hosts
         chosen, names = [], [name for name in known if name]
         listed = ", ".join(names[:_LISTED]) + ", …" * (len(names) > _LISTED)
@@ -265,7 +265,7 @@ class _Assembler:
         at, node = root.entries.get("extends", (None, None))
         items = node.items if isinstance(node, SequenceNode) else (node,) if node else ()
         if at and not all(isinstance(item, ScalarNode) and item.text for item in items):
-            self._problem(at, "extends: no name", "expected one or a list, like [base, team/gpus]")
+            self._problem(at, "extends is not a name", "expected one or a list, like [base, team/gpus]")
         return [item for item in items if isinstance(item, ScalarNode) and item.text]
 
     def _resolve(self, name: ScalarNode, where: _Where, folder: str) -> Path | None:
@@ -288,7 +288,7 @@ class _Assembler:
             return None
         if found is None:
             kind = "inventory" if folder else "profile"
-            self._problem(name.place, f"there is no {kind} {quoted(name.text)}", self._hint(where, folder))
+            self._problem(name.place, f"{kind} {quoted(name.text)} not found", self._hint(where, folder))
         return found
 
     def _beside(self, stem: str, where: _Where, folder: str) -> Path | None:
@@ -326,13 +326,13 @@ class _Assembler:
 
     def _hint(self, where: _Where, folder: str) -> str:
         if where.is_private and where.doubt:
-            beside = f"has inventories of {INVENTORIES}/ beside it" if folder else "extends profiles beside it"
-            return f"this file may be another user's ({where.doubt}): it {beside}, or examples"
+            beside = f"use inventories of {INVENTORIES}/ beside it" if folder else "extend profiles beside it"
+            return f"another user may have written this file ({where.doubt}): it can only {beside}, or examples"
         if folder:
             return f"expected a file of this name in {INVENTORIES}/"
         if where.is_mine:
             return "expected a name, or a path inside the library"
-        return "a shared profile extends profiles of its own library, or examples"
+        return "a shared profile can only extend profiles of its library, or examples"
 
     def tree(self, path: Path) -> MappingNode | None:
         """A further file, which is noted in the sources. Raises ProfileErrors where it cannot be read."""
@@ -389,7 +389,7 @@ def _with_personal(
     if not isinstance(wanted, MappingNode) or not all(
         isinstance(node, MappingNode) for _, node in wanted.entries.values()
     ):
-        problems.append(ProfileProblem.at(wanted.place, "hosts: no mapping", "expected {node1: {user: alice}}"))
+        problems.append(ProfileProblem.at(wanted.place, "hosts is not a mapping", "expected {node1: {user: alice}}"))
         return root
     for _, node in wanted.entries.values():
         assert isinstance(node, MappingNode)

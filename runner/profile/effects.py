@@ -171,7 +171,7 @@ _MOST_NAMES = 8
 _LINES = ("python", "activate", "on_end.webhook", *(f"notify.{kind}" for kind in NOTIFY_KINDS))
 """Keys with one word that is not a command line."""
 _WHEN = {
-    "plan": ", also while checking",
+    "plan": ", also during checks",
     "send": ", copied from this machine",
     "start": "",
     "resume": ", from the second attempt on",

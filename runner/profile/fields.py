@@ -34,15 +34,15 @@ def host_part(text: str, unfit: re.Pattern[str] = _UNFIT) -> str:
     if not text:
         raise bad("an empty name", _HOST_EXPECTED)
     if text.startswith("-"):
-        raise bad(f"{quoted(text)} begins with '-', which ssh takes for an option", _HOST_EXPECTED)
+        raise bad(f"{quoted(text)} begins with '-', like an option of ssh", _HOST_EXPECTED)
     if not text.strip("."):
         raise bad(f"{quoted(text)} is not a valid name", _HOST_EXPECTED)  # but a folder
     if found := unfit.search(text):
-        raise bad(f"{quoted(text)} holds {quoted(found[0])}", _HOST_EXPECTED)
+        raise bad(f"{quoted(text)} contains {quoted(found[0])}", _HOST_EXPECTED)
     if (at := _foreign_letter(text)) is not None:
         raise bad(
-            f"character {at + 1} of {quoted(text)} is {unicodedata.name(text[at])}, among letters of ASCII",
-            "expected letters of one script, since many look alike",
+            f"character {at + 1} of {quoted(text)} is {unicodedata.name(text[at])}, among ASCII letters",
+            "expected letters of one alphabet, since many look alike",
         )
     if len(text) > 255:
         raise bad(f"{quoted(text)} is longer than 255 characters", _HOST_EXPECTED)
@@ -75,8 +75,8 @@ def split_host(text: str) -> tuple[str | None, str, int | None]:
             raise bad(f"{quoted(text)} is not a valid address", "expected [IPv6 address]:port")
         port = after[1:] if after else None
     elif set(rest) & set("[]") and not _UNFIT_ALIAS.search(re.sub(r"[\[\],]", "", rest)):
-        what = f"{quoted(text)} has brackets, which mean a list of hosts"
-        raise bad(what, "expected each host by a name without brackets")
+        what = f"{quoted(text)} has brackets, as in a list of hosts"
+        raise bad(what, "expected each host by its name")
     elif rest.count(":") > 1:
         host = rest
         if not _is_v6(host):
@@ -114,7 +114,7 @@ def ip(value: str) -> str:
     except ValueError:
         raise bad(quoted(value), "expected an IP address") from None
     if address.is_unspecified or address.is_multicast:
-        raise bad(f"{value} is not the address of one machine", "expected an IP address")
+        raise bad(f"{value} is not the address of a machine", "expected an IP address")
     return value
 
 
@@ -215,7 +215,7 @@ def ports(value: Any) -> Any:
     except PydanticCustomError:
         numbers = []
     if not 1 <= len(numbers) <= 2 or numbers[0] > numbers[-1]:
-        expected = "expected one from 1024 to 65535, or the first and the last, like 29500-29599"
+        expected = "expected a port from 1024 to 65535, or a range, like 29500-29599"
         raise bad(f"{shown} is not a range of ports", expected)
     return [numbers[0], numbers[-1]]
 
@@ -328,8 +328,8 @@ def _visible(*, most: int, lines: bool = False) -> AfterValidator:
 
     def check(value: str) -> str:
         if found := UNSAFE.search(value.replace("\n", "") if lines else value):
-            what = "a line break" if found[0] == "\n" else f"the character {quoted(found[0])}, which cannot be seen"
-            raise bad(f"{quoted(value)} holds {what}", "remove it")
+            what = "a line break" if found[0] == "\n" else f"the invisible character {quoted(found[0])}"
+            raise bad(f"{quoted(value)} contains {what}", "remove it")
         return _fits(value, most)
 
     return AfterValidator(check)
@@ -367,7 +367,7 @@ def _env_name(value: str) -> str:
 
 def _env_value(value: str) -> str:
     if expected := broken(value):
-        raise bad(f"{quoted(value)} holds a broken reference", expected)
+        raise bad(f"{quoted(value)} contains a broken reference", expected)
     return value
 
 
@@ -463,7 +463,7 @@ Python = Annotated[Annotated[Text, AfterValidator(_python), _short(_LONGEST_PATH
 Ip = Annotated[Annotated[Text, AfterValidator(ip)] | None, BeforeValidator(_auto)]
 Interface = Annotated[Annotated[Text, AfterValidator(_interface)] | None, BeforeValidator(_auto)]
 Folder = Annotated[Text, AfterValidator(_folder), _visible(most=_LONGEST_PATH)]
-LocalFolder = Annotated[Text, _filled("expected a folder of this machine, like ."), _visible(most=_LONGEST_PATH)]
+LocalFolder = Annotated[Text, _filled("expected a local folder, like ."), _visible(most=_LONGEST_PATH)]
 FileSize = Annotated[int, BeforeValidator(file_size)]
 Below = Annotated[Text, AfterValidator(_below), _visible(most=_LONGEST_PATH)]
 Expression = Annotated[Text, AfterValidator(_expression)]

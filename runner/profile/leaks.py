@@ -16,13 +16,13 @@ from disttui.runner.profile.references import references
 from disttui.runner.text import masking
 
 _TOKENS = (
-    ("a token of Hugging Face", r"hf_[A-Za-z0-9]{20,}"),
-    ("a token of GitHub", r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,}"),
-    ("a token of GitLab", r"glpat-[A-Za-z0-9_-]{20,}"),
+    ("a Hugging Face token", r"hf_[A-Za-z0-9]{20,}"),
+    ("a GitHub token", r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,}"),
+    ("a GitLab token", r"glpat-[A-Za-z0-9_-]{20,}"),
     ("an API key", r"sk-[A-Za-z0-9_-]{20,}"),
-    ("an access key of AWS", r"(?:AKIA|ASIA)[A-Z0-9]{16}"),
-    ("an API key of Google", r"AIza[A-Za-z0-9_-]{35}"),
-    ("a token of Slack", r"xox[abeprs]-[A-Za-z0-9-]{10,}"),
+    ("an AWS access key", r"(?:AKIA|ASIA)[A-Z0-9]{16}"),
+    ("a Google API key", r"AIza[A-Za-z0-9_-]{35}"),
+    ("a Slack token", r"xox[abeprs]-[A-Za-z0-9-]{10,}"),
     ("a token of a package registry", r"(?:npm_|pypi-)[A-Za-z0-9_-]{30,}"),
     ("a private key", r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
 )
@@ -48,7 +48,7 @@ class Leak(NamedTuple):
     path: Path
     place: SourceLocation
     what: str
-    """What it looks like, as in "a token of GitHub"."""
+    """What it looks like, as in "a GitHub token"."""
     value: str
 
 
@@ -122,7 +122,7 @@ def _beside_values(text: str, source: str, values: Sequence[str]) -> Iterator[Pr
         for what, shape in _KNOWN:
             token = shape.search(line)
             if token and not any(token[0] in value for value in values):
-                yield ProfileProblem(number, token.start() + 1, f"this looks like {what}", "take it out", source)
+                yield ProfileProblem(number, token.start() + 1, f"this looks like {what}", "remove it", source)
 
 
 def without_tokens(text: str) -> str:
@@ -161,7 +161,7 @@ def _looks_like(text: str, key: str, option: str) -> tuple[str, str] | None:
     names = [name for name in (key, option, given[1] if given else "") if name]
     value = given[2] if given and given[2] else text
     if any("wandb" in name.lower() for name in names) and (found := _WANDB.search(value)):
-        return "an API key of wandb", found[0]
+        return "a wandb API key", found[0]
     secret = [name for name in names if _SECRET_KEY.search(_SPLIT.sub("_", name))]
     if secret and not references(value) and _is_random(value, password=any(map(_PASSWORD_KEY.search, secret))):
         return "a secret", value
@@ -190,9 +190,9 @@ def _where(leak: Leak) -> str:
 def _cure(leak: Leak) -> str:
     if "env" in leak.path:
         name = leak.path[-1]
-        return f"export it in your shell and write ${{env:{name}}}, or ${{file:~/PATH}} for a file of yours"
+        return f"export it in your shell and write ${{env:{name}}}, or write ${{file:~/PATH}} for your own file"
     if leak.path[:1] == ("on_end",):
-        return "take it out: on_end.command can read it from a file of yours"
+        return "remove it: on_end.command can read it from a file"
     if leak.path[:1] == ("notify",):
-        return "write ${env:NAME} or ${file:~/PATH} in its place"
-    return "take it out: let the job read it from a variable of `env` that is ${env:NAME}"
+        return "write ${env:NAME} or ${file:~/PATH} instead"
+    return "remove it: let the job read a variable of `env` set to ${env:NAME}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from disttui.runner.errors import InputError, near
-from disttui.runner.paths import PathError, inside
+from disttui.runner.paths import PathError, expanded, inside
 from disttui.runner.profile.fields import slug
 from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose
 from disttui.runner.profile.problems import ProfileErrors, ProfileProblem, printable, quoted
@@ -75,11 +75,11 @@ def find(name_or_path: str, environ: Mapping[str, str] = os.environ) -> Path:
         return found.path
     shown = printable(name_or_path) or "''"
     if name_or_path == "-":
-        raise InputError("-: a profile is not read from standard input", "Save it in a file.")
+        raise InputError("profiles are not read from standard input", "Save it in a file.")
     if there == "folder" and name_or_path:
-        raise InputError(f"{shown}: this is a folder", "Name a profile in it.")
+        raise InputError(f"{shown} is a folder", "Name a profile in it.")
     if there == "link":
-        raise InputError(f"{shown}: a link to something that does not exist: {printable(str(path.readlink()))}")
+        raise InputError(f"{shown}: broken link to {printable(str(path.readlink()))}")
     first, _, rest = name_or_path.partition("/")
     library = next((each for each in libraries(environ) if rest and each.name == first), None)
     if library and library.url and not library.folder.is_dir():
@@ -152,7 +152,9 @@ def path_in(library: Library, name: str) -> Path:
     """
     parts = name.split("/")
     if any(part.startswith((".", "-")) for part in parts):
-        raise PathError(f"{quoted(name)[1:-1]}: no name of a profile in a library", "Name it as `library list` does.")
+        raise PathError(
+            f"{quoted(name)[1:-1]}: not the name of a profile in a library", "Name it as `library list` does."
+        )
     if library.origin == OWN and all(part and "\0" not in part for part in parts):
         return library.folder.joinpath(*parts)
     return inside(library.folder, name)
@@ -207,7 +209,7 @@ def _searched(library: Library, start: str) -> list[LibraryEntry]:
                             and each.is_symlink()
                             and not os.path.realpath(each.path).startswith(real)
                         )
-                        problem = "this link leads out of the library" if out else ""
+                        problem = "this link leads outside of the library" if out else ""
                         found.append(LibraryEntry(stem, folder / each.name, library.origin, library.name, problem))
                     elif (
                         depth < _DEEPEST and (before or each.name != INVENTORIES) and each.is_dir(follow_symlinks=False)
@@ -238,7 +240,7 @@ def libraries(environ: Mapping[str, str] = os.environ) -> list[Library]:
     at = listed.index(own) + 1
     known = {library.name for library in listed} | {EXAMPLES}
     for folder in filter(None, environ.get("DISTTUI_PROFILES", "").split(":")):
-        path = Path(os.path.expanduser(folder))  # noqa: PTH111 - Path raises for an unknown ~user
+        path = expanded(folder)
         name = base = slug(path.name)
         number = 1
         while name in known:
@@ -257,7 +259,7 @@ def library_named(name: str, environ: Mapping[str, str] = os.environ) -> Library
         if library.name == name:
             return library
     names = [one.name for one in known]
-    raise InputError(f"{printable(name) or repr(name)}: no library has this name", _cure(name, names, names))
+    raise InputError(f"library {printable(name) or repr(name)} not found", _cure(name, names, names))
 
 
 def library_of(path: Path, environ: Mapping[str, str] = os.environ, *, as_given: bool = False) -> Library | None:
@@ -303,12 +305,12 @@ def _parsed(text: str, config: str, clones: Path) -> tuple[Library | Literal["ow
     found: list[Library | Literal["own", "examples"]] = []
     names: set[str] = set()
     if not isinstance(node, SequenceNode):
-        raise ProfileErrors([ProfileProblem.at(place, "libraries: no list", "expected lines like '- own'")])
+        raise ProfileErrors([ProfileProblem.at(place, "libraries is not a list", "expected lines like '- own'")])
     for item in node.items:
         one = _one(item, clones, problems)
         name = one if isinstance(one, str) else one.name if one else ""
         if name in names:
-            problems.append(ProfileProblem.at(item.place, f"the library {name} is given twice", "remove one"))
+            problems.append(ProfileProblem.at(item.place, f"the library {name} is listed twice", "remove one of them"))
         elif one is not None:
             names.add(name)
             found.append(one)
@@ -327,7 +329,7 @@ def _one(node: Node, clones: Path, problems: list[ProfileProblem]) -> Library | 
     signed = given.pop("signed", "false")
     kinds = (["folder", "name"], ["git", "name"])
     if not isinstance(node, MappingNode) or sorted(given) not in kinds or signed not in ("true", "false"):
-        problems.append(ProfileProblem.at(node.place, "no library", expected))
+        problems.append(ProfileProblem.at(node.place, "not a library", expected))
         return None
     name = given["name"]
     if flaw := name_flaw(name):
@@ -335,9 +337,11 @@ def _one(node: Node, clones: Path, problems: list[ProfileProblem]) -> Library | 
         return None
     if "git" in given:
         return Library(name, "team", inside(clones, name), given["git"], signed == "true")
-    folder = Path(os.path.expanduser(given["folder"]))  # noqa: PTH111 - Path raises for an unknown ~user
+    folder = expanded(given["folder"])
     if not folder.is_absolute():
-        problems.append(ProfileProblem.at(node.entries["folder"][0], "no absolute path", "expected one, or ~/…"))
+        problems.append(
+            ProfileProblem.at(node.entries["folder"][0], "not an absolute path", "expected /PATH or ~/PATH")
+        )
         return None
     return Library(name, "team", folder, signed=signed == "true")
 
@@ -345,7 +349,7 @@ def _one(node: Node, clones: Path, problems: list[ProfileProblem]) -> Library | 
 def name_flaw(name: str) -> str:
     """Why a library cannot have this name; empty where it can."""
     if name in (OWN, EXAMPLES):
-        return f"{name} is a library of disttui's own"
+        return f"{name} is a built-in library"
     return "" if NAME.fullmatch(name) else f"{quoted(name)} is not a valid library name"
 
 
@@ -371,4 +375,4 @@ def _cure(word: str, known: list[str], profiles: Sequence[str]) -> str:
     stems = {each.removesuffix(suffix): each for each in reversed(known)}  # a shared ending does not make them alike
     if meant := stems.get(near(word.removesuffix(suffix), list(stems)) or ""):
         return f"Did you mean {printable(meant)}?"
-    return f"There are: {printable(', '.join(profiles[:10]))}." if profiles else ""
+    return f"Known profiles: {printable(', '.join(profiles[:10]))}." if profiles else ""

@@ -85,13 +85,13 @@ _LISTS = {
 _MISSING = {
     "disttui": "expected 'disttui: 1', the version of the schema",
     "to": "expected its path on the hosts, like ~/data/tokens.bin",
-    "from": "expected where it comes from: a path of this machine, host:/path or an address",
+    "from": "expected its source: a local path, host:/path or an address",
     "host": "expected an ssh alias, user@host:port or local",
     "hosts": "expected a list, like [node1, node2] or [local]",
     "job": "expected what to run, like {builtin: bytegpt} or {script: train.py}",
 }
 _EXPECTED = {
-    "string": "expected text (in quotes, if need be)", "int": "expected a whole number", "float": "expected seconds",
+    "string": "expected text (in quotes if necessary)", "int": "expected a whole number", "float": "expected seconds",
     "bool": "expected true or false", "literal": "expected a word", "none": "expected nothing",
 }  # fmt: skip
 
@@ -447,7 +447,9 @@ def filled(root: MappingNode, problems: list[ProfileProblem]) -> MappingNode:
     """
     place, given = root.entries.get("var", (None, None))
     if place is not None and not isinstance(given, MappingNode):
-        problems.append(ProfileProblem.at(place, "var: no mapping", "expected names and values, like {steps: 1000}"))
+        problems.append(
+            ProfileProblem.at(place, "var is not a mapping", "expected names and values, like {steps: 1000}")
+        )
     values = _values(given, problems) if isinstance(given, MappingNode) else {}
     filler = _Filler(values, problems)
     entries = {key: (at, filler.fill(node)) for key, (at, node) in root.entries.items() if key != "var"}
@@ -466,10 +468,12 @@ def _values(given: MappingNode, problems: list[ProfileProblem]) -> dict[str, Sca
     for name, (at, node) in given.entries.items():
         parts = node.items if isinstance(node, SequenceNode) else (node,)
         if isinstance(node, MappingNode) or not all(isinstance(part, ScalarNode) for part in parts):
-            what = f"the variable {quoted(name)} is not a single value, and not a list of such"
+            what = f"the variable {quoted(name)} is neither a single value nor a list of them"
             problems.append(ProfileProblem.at(at, what, "expected text, or [several, texts]"))
         elif any(isinstance(part, ScalarNode) and _OPENED.search(part.text) for part in parts):
-            problems.append(ProfileProblem.at(node.place, "a variable in the value of another", "write the value out"))
+            problems.append(
+                ProfileProblem.at(node.place, "a variable inside the value of another", "write the value itself")
+            )
         else:
             found[name] = node
     return found
@@ -530,8 +534,8 @@ class _Filler:
         if isinstance(value, ScalarNode):
             return value.text
         if value is not None:
-            what = f"the variable {quoted(name)} is a list, and stands inside a text here"
-            self._problems.append(ProfileProblem.at(node.place, what, "expected it alone, as an item of a list"))
+            what = f"the variable {quoted(name)} is a list, but is used inside a text"
+            self._problems.append(ProfileProblem.at(node.place, what, "expected it as a whole item of a list"))
             return ""
         if default is None:
             what = f"the variable {quoted(name)} has no value"

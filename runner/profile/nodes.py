@@ -39,7 +39,7 @@ _MANY = 5
 _CURES = {
     "cannot start any token": "quote the value",
     "mapping values are not allowed": "expected one key on a line, and quotes around text with a colon and a space",
-    "expected <block end>": "indent what belongs together alike",
+    "expected <block end>": "indent items of one block equally",
     "could not find expected ':'": "expected key: value",
     "expected ',' or ']'": "close the list with ]",
     "expected ',' or '}'": "close the mapping with }",
@@ -164,7 +164,7 @@ class _Composer:
             raise self._syntax(error) from None
         except (ValueError, OverflowError):  # PyYAML converts \UFFFFFFFF and %YAML 1.<5000 digits> unchecked
             place = self._mark(self._loader.get_mark())
-            raise self._end(place, "not valid YAML: a number in an escape or directive is out of range") from None
+            raise self._end(place, "not valid YAML: number out of range in an escape or directive") from None
 
     def _node(self, event: Any, depth: int) -> Node:
         place = self._mark(event.start_mark)
@@ -219,7 +219,7 @@ class _Composer:
         self._count(1, len(text), place)
         if "\0" in text:
             at = self._spot(_NUL, event)
-            self._problem(at, "a NUL character, which no argument or variable can hold", "remove it")
+            self._problem(at, "a NUL character, which no argument or variable can contain", "remove it")
             text = text.replace("\0", "")
         if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
             # JSON writes an emoji as a pair of surrogates, and YAML should be able to read JSON.
@@ -282,7 +282,7 @@ class _Composer:
         problem = error.problem or ""
         mark = error.problem_mark or error.context_mark or self._loader.get_mark()
         if "'\\t'" in problem:
-            return self._end(self._mark(mark), "a tab where YAML allows none", "indent with spaces")
+            return self._end(self._mark(mark), "a tab where YAML does not allow one", "indent with spaces")
         if error.context_mark and re.search("end of stream|<stream|expected ':'$|expected ',' or", problem):
             # The place to correct is where the unclosed part begins.
             mark = error.context_mark
@@ -327,7 +327,7 @@ def read(path: FilePath) -> Source:
         data, status = private.read(path, 4 * MAX_SIZE + 1, devices=True)
     except private.NoRegularFileError:
         raise InputError(
-            "not a regular file, and a profile is read more than once", "Save it in a file.", place=name
+            "not a regular file, but profiles are read more than once", "Save it in a file.", place=name
         ) from None
     except FileNotFoundError:
         raise InputError("file not found", place=name) from None
@@ -344,5 +344,5 @@ def read(path: FilePath) -> Source:
             return Source(str(path), before, status)
         wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         what = "UTF-16 text" if wide else f"byte 0x{data[error.start]:02x} is not UTF-8 text"
-        expected = "save it as UTF-8" if wide else "expected a YAML file"
+        expected = "save the file as UTF-8" if wide else "expected a YAML file"
         raise ProfileErrors([ProfileProblem(line, column, what, expected, str(path))]) from None

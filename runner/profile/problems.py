@@ -83,7 +83,7 @@ def bad(what: str, expected: str = "") -> PydanticCustomError:
 
 def conflicts(flaws: list[Flaw]) -> PydanticCustomError:
     """Problems between values, each with its own place."""
-    return PydanticCustomError("conflicts", "values that do not fit together", {"flaws": flaws})
+    return PydanticCustomError("conflicts", "these values contradict each other", {"flaws": flaws})
 
 
 def quoted(text: str) -> str:

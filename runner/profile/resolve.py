@@ -40,9 +40,9 @@ def refusal(words: Sequence[str], environ: Mapping[str, str]) -> str:
         status, data = None, b""
     shown = printable(str(path))
     if status and status.st_uid not in (0, os.geteuid()):
-        return f"cannot be allowed: secret_commands count only in a file of your own, and {shown} is another user's"
+        return f"cannot be allowed: {shown} belongs to another user, so its secret_commands are ignored"
     if status and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"cannot be allowed: others can write {shown}, so its secret_commands do not count: chmod 600 it"
+        return f"cannot be allowed: others can write {shown}, so its secret_commands are ignored; chmod 600 it"
     if any(_fits(words, pattern) for pattern in _patterns(data)):
         return ""
     words_to_add = printable(shlex.join(words))
@@ -138,7 +138,7 @@ class SecretValues:
 def _variable(name: str, environ: Mapping[str, str]) -> str:
     value = environ.get(name)
     if value is None:
-        raise UnresolvedError(f"the variable {name} is not set in this shell, export it first")
+        raise UnresolvedError(f"the variable {name} is not exported in this shell")
     if not _is_text(value):
         raise UnresolvedError(f"the variable {name} is not UTF-8 text")
     return value
@@ -168,24 +168,24 @@ def _file(name: str, environ: Mapping[str, str]) -> str:
         why = getattr(error, "strerror", None) or "not a path"
         raise UnresolvedError(f"{shown} cannot be read: {why}") from None
     if status.st_uid != os.geteuid():
-        raise UnresolvedError(f"{shown} belongs to another user, copy it to a file of your own")
+        raise UnresolvedError(f"{shown} belongs to another user; copy it to your own file")
     if status.st_mode & 0o077:
-        raise UnresolvedError(f"others can read or write {shown}, chmod 600 it first")
+        raise UnresolvedError(f"others can read or write {shown}; chmod 600 it first")
     return _usable(data, shown)
 
 
 def _usable(data: bytes, shown: str) -> str:
     """The value as a variable can hold it, without line breaks at its end. Raises UnresolvedError."""
     if len(data) > LONGEST:
-        raise UnresolvedError(f"{shown} gives more than {LONGEST // 1024} KiB, too much for a secret")
+        raise UnresolvedError(f"{shown} has more than {LONGEST // 1024} KiB, too much for a secret")
     try:
         found = data.decode().rstrip("\r\n")
     except UnicodeDecodeError:
-        raise UnresolvedError(f"{shown} gives no UTF-8 text") from None
+        raise UnresolvedError(f"{shown} is not UTF-8 text") from None
     if not found:
-        raise UnresolvedError(f"{shown} gives nothing")
+        raise UnresolvedError(f"{shown} is empty")
     if "\0" in found:
-        raise UnresolvedError(f"{shown} gives a NUL character, which no variable can hold")
+        raise UnresolvedError(f"{shown} contains a NUL character, which variables cannot contain")
     return found
 
 
@@ -202,7 +202,7 @@ def _output(reference: Reference) -> str:
     with child:
         data = _read(child, shown)
     if child.returncode and len(data) <= LONGEST:
-        raise UnresolvedError(f"{shown} ended with code {child.returncode}; run it yourself to see why")
+        raise UnresolvedError(f"{shown} ended with exit code {child.returncode}; run it to see why")
     return _usable(data, shown)
 
 
@@ -215,7 +215,7 @@ def _read(child: subprocess.Popen[bytes], shown: str) -> bytes:
     try:
         while len(data) <= LONGEST:
             if not waiting.select(max(0.0, deadline - time.monotonic())):
-                raise UnresolvedError(f"{shown} gave no answer in {PATIENCE:.0f} s and was ended")
+                raise UnresolvedError(f"{shown} did not answer in {PATIENCE:.0f} s and was ended")
             piece = os.read(child.stdout.fileno(), LONGEST + 1)
             if not piece:
                 child.wait(max(1.0, deadline - time.monotonic()))

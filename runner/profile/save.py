@@ -119,7 +119,7 @@ def save(text: str, path: Path, *, replace: bool, mode: int = 0o664) -> None:
         raise InputError("a profile's file ends in .yaml", f"Write {printable(path.name)}.yaml.", place=name)
     with writing(path):
         if path.exists() and not replace:
-            raise InputError("there is a file already", "Give another name, or remove that file first.", place=name)
+            raise InputError("this file already exists", "Give another name, or remove that file first.", place=name)
         write(path, text, mode)
 
 
@@ -446,7 +446,7 @@ def change_config(environ: Mapping[str, str], change: Change) -> Path:
     """
     path = config_file(environ)
     # A file beside the config is locked: other users can read the folder, and could hold a lock of it forever.
-    with locked(path.with_name(".config.lock"), "another disttui changes the config"):
+    with locked(path.with_name(".config.lock"), "another disttui is changing the config"):
         text, before = read_config(environ)
         problems: list[ProfileProblem] = []
         root = compose(text, str(path), problems)
@@ -460,8 +460,8 @@ def change_config(environ: Mapping[str, str], change: Change) -> Path:
             text = _NOTHING.sub("", text, count=1)
             new = text + "\n" * (text[-1:] not in ("", "\n")) + render(changes)
         if not _keeps(before, new, changes):
-            cure = f"Add it yourself: {render(changes).strip()}"
-            raise InputError("this cannot be changed without its other keys", cure, place=printable(str(path)))
+            cure = f"Add this to it: {render(changes).strip()}"
+            raise InputError("this file cannot be edited automatically", cure, place=printable(str(path)))
         # Others who could write it could allow themselves commands.
         save(new, path, replace=True, mode=0o600)
     return path

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_
 from pydantic_core import PydanticCustomError
 
 from disttui.runner.address import Address
+from disttui.runner.paths import expanded
 from disttui.runner.profile import fields as f
 from disttui.runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, Source
 from disttui.runner.profile.problems import (
@@ -49,13 +50,13 @@ from disttui.runner.train.problem import Problem
 
 
 def asked(parallel: Parallel, options: Options) -> tuple[Sizes, str]:
-    """Sizes and strategy, the profile's before those of the job's own arguments."""
+    """Sizes and strategy: the profile's, else those of the job's arguments."""
     pairs = {name: getattr(parallel, name) or getattr(options, name) for name in Sizes._fields}
     return Sizes(**pairs), parallel.strategy if parallel.strategy != "auto" else options.strategy
 
 
 def link_options(parallel: Parallel, options: Options) -> tuple[int, str]:
-    """`sync_interval` and `compress`, the profile's before those of the job's own arguments."""
+    """`sync_interval` and `compress`: the profile's, else those of the job's arguments."""
     compress = parallel.compress if parallel.compress != "none" else options.compress
     return parallel.sync_interval if parallel.sync_interval > 1 else options.sync_interval, compress
 
@@ -101,7 +102,7 @@ _IN_SLURM = ("torchrun", "accelerate", "slurm")
 
 def _version(value: Any) -> int:
     if value not in (VERSION, str(VERSION)):
-        raise bad("no version of the schema", f"expected {VERSION}")
+        raise bad("unknown schema version", f"expected {VERSION}")
     return VERSION
 
 
@@ -117,24 +118,24 @@ class Profile(Model):
     num_processes: f.Processes = None
     """Processes per host, as --nproc-per-node; auto: one per GPU, or per core."""
     python: f.Python = None
-    """Interpreter on the hosts; auto: the first with torch of python3, Conda's environments, and .venv, venv and env in
+    """Interpreter on the hosts; auto: the first with torch of python3, Conda's environments, .venv, venv and env in
     `workdir` and the home folder."""
     activate: f.Word = ""
-    """First line for bash, in `workdir`, such as `conda activate x`; if it fails nothing is started."""
+    """First line for bash, in `workdir`, such as `conda activate x`; if it fails, nothing starts."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
     """Variables of every rank; the job's and a host's override them."""
     transport: f.Transport | None = None
-    """ssh: the ssh program, for Kerberos, hardware keys and ControlMasters; default: your config's, else builtin."""
+    """ssh: the ssh program, for Kerberos, hardware keys, ControlMasters; default: your config's, else builtin."""
     hosts: tuple[Host, ...]
     """The machines; the first is node rank 0."""
     job: Job
     """What runs."""
     data: Annotated[tuple[Data, ...], f.few(MOST_DATA)] = ()
-    """Files that every host gets before the ranks start, each copied once."""
+    """Files that every host gets before the ranks start; each is copied once."""
     container: Container | None = None
     """Run in a container on every host."""
     launch: Launch = Launch()
-    """How it is started, watched and ended."""
+    """How it is started, supervised and ended."""
     slurm: Annotated[Slurm | None, Field(validate_default=True)] = None
     """Run as a job of Slurm; `hosts` is its login node."""
     parallel: Parallel = Parallel()
@@ -144,10 +145,10 @@ class Profile(Model):
     metrics: Metrics = Metrics()
     """How to read a log of your own form."""
     on_end: OnEnd = OnEnd()
-    """What the machine that started a run does once a disttui there sees its end; each gets a JSON summary and
+    """Actions of the starting machine once a disttui there sees the run's end; each gets a JSON summary and
     10 s."""
     watch: Watch = Watch()
-    """What hosts look for while a run trains."""
+    """What hosts watch for during training."""
     notify: Notify = Notify()
     """Where the hosts send notifications; default: `notifications` in your config."""
 
@@ -156,17 +157,17 @@ class Profile(Model):
     _sources: list[Source] = PrivateAttr(default_factory=list)
     _tree: list[MappingNode] = PrivateAttr(default_factory=list)
     _whole: list[tuple[MappingNode, MappingNode, str]] = PrivateAttr(default_factory=list)
-    """What all files together say, before any override: without the user's own settings, and with them; and the name
-    of the first file."""
+    """The merged files before any override, without and with the user's own settings, and the name of the first
+    file."""
 
     @property
     def tree(self) -> MappingNode | None:
-        """What was checked, with the place of each value; None for a profile that was not read from a text."""
+        """The checked nodes, with the place of each value; None if the profile was not read from a text."""
         return self._tree[0] if self._tree else None
 
     @property
     def read_from(self) -> tuple[Source, ...]:
-        """What it was made of besides its own file, as it was read: the files that it extends, and its inventory."""
+        """The other files it was made of, as read: those it extends, and its inventory."""
         return tuple(self._sources)
 
     @property
@@ -180,7 +181,7 @@ class Profile(Model):
 
     @property
     def template(self) -> dict[str, Any]:
-        """The same before its variables were filled in; empty for a profile without variables."""
+        """The file's data before variables were filled in; empty without variables."""
         return self._template
 
     def workdir(self, rank: int) -> str:
@@ -191,36 +192,36 @@ class Profile(Model):
 
     @property
     def enclosed(self) -> str:
-        """What the job runs inside, where the probe does not look; empty: nothing."""
+        """The container or wrapper of the job, which the probe does not enter; empty: none."""
         return self.container.image if self.container else self.job.wrap[0] if self.job.wrap else ""
 
     @property
     def sync_source(self) -> FilePath | None:
-        """The folder of this machine that `job.sync` sends; None without it."""
+        """The local folder that `job.sync` sends, if any."""
         return self.local_path(self.job.sync.source, "job", "sync", "from") if self.job.sync else None
 
     def local_path(self, path: str, *keys: str | int) -> FilePath:
-        """A path of this machine at some keys; a relative one starts at the file that it is written in."""
+        """A local path, given by these keys; a relative one starts at the folder of its file."""
         nodes = (self._node(*keys[: len(keys) - up]) for up in range(len(keys)))
         above = next((FilePath(node.place.source).parent for node in nodes if node and node.place.line), FilePath())
-        return above / FilePath(path).expanduser()
+        return above / expanded(path)
 
     def host_env(self, rank: int) -> dict[str, str]:
-        """The environment of the host of this node rank, top level < job < host, references unresolved."""
+        """The environment of the host of this node rank: top level < job < host, references unresolved."""
         return {**self.common_env, **self.hosts[rank].env}
 
     @property
     def common_env(self) -> dict[str, str]:
-        """The environment of a host that has nothing of its own in it."""
+        """The environment of a host without its own `env`."""
         return {**self.env, **self.job.env}
 
     @property
     def variables(self) -> list[str]:
-        """The names of all variables that some host gets."""
+        """The names of the variables of all hosts."""
         return list(dict.fromkeys([*self.common_env, *(name for host in self.hosts for name in host.env)]))
 
     def split_env(self, rank: int, lookup: Lookup) -> tuple[dict[str, str], dict[str, str]]:
-        """The same as plain values, and as secret ones whose references were resolved: never to be stored.
+        """`host_env` as plain values, and as secret ones with resolved references: never to be stored.
 
         Args:
             lookup: The value of a reference, such as `SecretValues.value`.
@@ -243,7 +244,7 @@ class Profile(Model):
             if len(found) == len(set(wanted)):
                 secret[name] = replaced(value, found.__getitem__)
                 if len(secret[name].encode()) > f.LONGEST_WORD:
-                    what = f"{name} gets more than {f.LONGEST_WORD:,} bytes, which no program can be started with"
+                    what = f"{name} is longer than {f.LONGEST_WORD:,} bytes: no program can start with it"
                     problems.append(ProfileProblem.at(self._place_of(rank, name), what))
         if problems:
             raise ProfileErrors(problems)
@@ -253,8 +254,8 @@ class Profile(Model):
         """The places to notify, references resolved: never to be stored.
 
         Args:
-            default: The user's own, for the places that the profile does not name.
-            lookup: As of `split_env`.
+            default: The user's own, for places that the profile does not name.
+            lookup: As for `split_env`.
 
         Raises:
             ProfileErrors: A reference has no value, or not that of an address.
@@ -282,7 +283,7 @@ class Profile(Model):
         return found
 
     def place_of_size(self, name: str) -> SourceLocation | None:
-        """Where a key of `parallel` stands, None where it is not given."""
+        """The place of a key of `parallel`, if given."""
         node = self._node("parallel", name)
         return node.place if node else None
 
@@ -346,10 +347,10 @@ class Profile(Model):
         flaws: list[Flaw] = []
         for index, one in enumerate(data):
             if (name := one.host_path[0]) and names and name not in names:
-                expected = f"expected one of {', '.join(sorted(names)[:8])}, or ./{name}:… for a path of this machine"
+                expected = f"expected one of {', '.join(sorted(names)[:8])}, or ./{name}:… for a local path"
                 flaws.append((f"{quoted(name)} is not a host of the profile", expected, ("data", index, "from")))
             if any(f"{one.to}/".startswith(f"{other.to}/") for other in data[:index] + data[index + 1 :]):
-                what = f"{quoted(one.to)} lies in the place of other data, or is that"
+                what = f"{quoted(one.to)} is, or is inside, the path of other data"
                 flaws.append((what, "choose another path", ("data", index, "to")))
         if flaws:
             raise conflicts(flaws)
@@ -364,7 +365,7 @@ class Profile(Model):
         job: Job | None = info.data.get("job")
         if container and job and job.environment:
             cure = "remove it, and choose an image with the packages"
-            raise conflicts([("environment would be made outside the container", cure, ("job", "environment"))])
+            raise conflicts([("environment would be installed outside the container", cure, ("job", "environment"))])
         return container
 
     @field_validator("watch")
@@ -393,7 +394,7 @@ class Profile(Model):
         job: Job | None = info.data.get("job")
         for name in ("environment", "setup") if slurm and job else ():
             if getattr(job, name):
-                what = f"{name} is not made on the nodes of a job of Slurm"
+                what = f"{name} is not supported on the nodes of a Slurm job"
                 flaws.append((what, "remove it, and use activate", ("job", name)))
         if flaws:
             raise conflicts(flaws)
@@ -428,33 +429,33 @@ def _twice(hosts: list[Host]) -> list[Flaw]:
             flaws.append((f"the host {host.label()} is listed twice", f"first as hosts.{first}", ("hosts", rank)))
         elif (first := names.setdefault(host.name, rank)) != rank:
             what = f"two hosts are named {quoted(host.name)}"
-            flaws.append((what, "give one another name:", ("hosts", rank, "name")))
+            flaws.append((what, "rename one:", ("hosts", rank, "name")))
     return flaws
 
 
 def _slurm_flaws(slurm: Slurm | None, launch: Launch, hosts: tuple[Host, ...]) -> Iterator[Flaw]:
     if slurm is None:
         if launch.launcher == "slurm":
-            yield "slurm needs to know what to ask for", "add the section slurm: {nodes: 2}", ("launch", "launcher")
+            yield "launcher slurm needs the section slurm", "add slurm: {nodes: 2}", ("launch", "launcher")
         return
     if len(hosts) > 1:
         yield (
-            "a job of Slurm has one login node",
+            "a Slurm job has one login node",
             "expected one host; slurm.nodes sets the number",
             ("hosts", 1),
         )
     if hosts[0].gpus is not None:
         yield "Slurm chooses the GPUs", "set the number with slurm.gpus_per_node", ("hosts", 0, "gpus")
     if hosts[0].num_processes is None and not slurm.gpus_per_node:
-        yield "num_processes is auto, and no GPU is asked for", "set the number of ranks per node", ("slurm",)
+        yield "num_processes is auto, but no GPU is requested", "set the number of ranks per node", ("slurm",)
     for name in ("address", "interface"):
         if getattr(hosts[0], name):
             what = f"the login node's {name} does not apply to the job's nodes"
             yield what, "remove it", ("hosts", 0, name)
     if launch.master:
-        yield "the first node of the job is the master, wherever it is", "expected auto", ("launch", "master")
+        yield "the master is always the job's first node", "expected auto", ("launch", "master")
     if launch.launcher not in _IN_SLURM:
-        what = f"{launch.launcher} has not been tried in a job of Slurm"
+        what = f"{launch.launcher} has not been tried in a Slurm job"
         yield what, f"expected {' or '.join(_IN_SLURM)}", ("launch", "launcher")
 
 
@@ -466,8 +467,8 @@ def _check_option(name: str, value: str, path: Path, data: Mapping[str, object],
     if job.builtin is None and accelerates and name != "pp":
         return
     if job.builtin is None:
-        what = f"{name} reaches the built-in job only"
-        raise conflicts([(what, "remove it and give your own job an argument", path)])
+        what = f"{name} applies only to the built-in job"
+        raise conflicts([(what, "remove it, and use an argument of your own job", path)])
     option = f"--{name.replace('_', '-')}"
     for index, word in enumerate(job.args):
         if word.partition("=")[0] == option:

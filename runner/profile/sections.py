@@ -52,7 +52,7 @@ class Host(Model):
     here."""
 
     host: f.HostText
-    """An ssh alias, name or IP address, with user@ and :port if needed; `local`: this machine."""
+    """An ssh alias, name or IP address, optionally with user@ and :port; `local`: this machine."""
     name: f.HostName = ""
     """Unique label; default: `host`."""
     user: f.User | None = None
@@ -68,7 +68,7 @@ class Host(Model):
     quota: f.Quota | None = None
     """Most GPUs, and most CPU runs, of one user at a time; default: all."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
-    """Variables of its ranks, over the job's and profile's."""
+    """Variables of its ranks, overriding the job's and profile's."""
     python: f.Python = None
     """Its own, in place of the profile's."""
     activate: f.Word = ""
@@ -114,17 +114,17 @@ class Host(Model):
 
 
 class Sync(Model):
-    """Code of this machine that every run gets a copy of."""
+    """Local code that every run gets a copy of."""
 
     source: Annotated[f.LocalFolder, Field(alias="from")] = "."
     """Folder on this machine."""
     to: f.Folder | None = None
-    """Folder on the hosts for each run's copy; default: in the run's folder."""
+    """Parent folder of the copies on the hosts; default: the run's folder."""
     exclude: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
-    """What to leave out, as in .gitignore without `!`, such as [data/, "*.bin"]; the folder's .disttuiignore may list
-    more, and bring back defaults by `!`."""
+    """What to leave out, as in .gitignore without `!`, such as [data/, "*.bin"]; .disttuiignore files, also
+    in subfolders, can add more, and restore defaults by `!`."""
     include: Annotated[tuple[f.Prose, ...], f.few(MOST_PATTERNS)] = ()
-    """What to send although git ignores it, it is large, looks like a secret, or is left out by default."""
+    """What to send although ignored by git, large, apparently secret, or left out by default."""
     max: f.FileSize = 100 * 10**6
     """Larger files are left out."""
 
@@ -143,20 +143,20 @@ class Sync(Model):
         return self
 
     def folder(self, run_dir: str, run: str) -> str:
-        """Where a run's copy is on the hosts."""
+        """The path of a run's copy on the hosts."""
         return f"{self.to.rstrip('/')}/{run}" if self.to else f"{run_dir.rstrip('/')}/{run}/{CODE}"
 
 
 class Environment(Model):
-    """Python packages of the job, in an environment of its own on every host."""
+    """Python packages of the job, in a separate environment on every host."""
 
     source: Annotated[f.LocalFolder, Field(alias="from")] = "."
     """requirements.txt, uv.lock beside its pyproject.toml, conda's environment.yml, or a folder with one of them."""
     inherit: f.Flag = False
     """Also use packages of the host's `python`, such as torch; only with a requirements file."""
     wheels: f.LocalFolder | None = None
-    """Local folder of wheels in place of a package index; default: hosts that reach no index get what this machine
-    downloads."""
+    """Local folder of wheels instead of a package index; default: hosts that reach no index get wheels downloaded
+    here."""
 
     @model_validator(mode="before")
     @classmethod
@@ -174,9 +174,9 @@ class Job(Model):
     module: f.Module | None = None
     """As for `python -m`."""
     command: tuple[f.Word, ...] | None = None
-    """A program with arguments, started once per rank; has no stacks."""
+    """A program with arguments, started once per rank, without stacks."""
     args: tuple[f.Word, ...] = ()
-    """Arguments, word by word; no shell reads them."""
+    """Arguments, word by word, without a shell."""
     workdir: f.Folder = "~"
     """The job's folder on the hosts."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
@@ -185,19 +185,19 @@ class Job(Model):
     outputs: Annotated[tuple[f.Below, ...], f.few(MOST_OUTPUTS)] = ()
     """Paths below `workdir`, such as [out/], that `disttui runs pull` also copies."""
     wrap: tuple[f.Word, ...] = ()
-    """Words before the interpreter, such as [apptainer, exec, img.sif]; `disttui logs` has their output."""
+    """Words before the interpreter, such as [apptainer, exec, img.sif]; output in `disttui logs`."""
     sync: Sync | None = None
-    """Local folder to send, such as `.`, or a mapping; each run gets its own copy, as its `workdir`. What git tracks
-    and does not ignore is sent; without git, or if it ignores all files, all but usual leftovers."""
+    """Local folder to send, such as `.`, or a mapping; each run gets its own copy, as its `workdir`. All that git does
+    not ignore is sent; without git, or if it ignores every file, all but usual leftovers."""
     environment: Environment | None = None
     """Packages: a local file, such as `requirements.txt`, or a mapping; each host installs them once."""
     setup: Annotated[tuple[f.Prose, ...], f.few(MOST_COMMANDS)] = ()
-    """Commands for bash, such as [make], run in `workdir` before the ranks, once per host until they, the code of
-    `sync` or the environment change; `disttui logs` has their output."""
+    """Commands for bash, such as [make], run in `workdir` before the ranks, once per host until they, the synced code
+    or the environment change; output in `disttui logs`."""
 
     @property
     def target(self) -> Target:
-        """What every rank runs, as spec.json has it."""
+        """What every rank runs, as in spec.json."""
         if self.command:
             return Target("command", self.command[0], self.command[1:])
         if self.builtin:
@@ -212,16 +212,18 @@ class Job(Model):
         given = [kind for kind in kinds if getattr(self, kind) is not None]
         expected = "expected exactly one of builtin, script, module and command"
         if len(given) != 1:
-            raise bad(f"{' and '.join(given)} are given" if given else "it names nothing to run", expected)
+            raise bad(f"{' and '.join(given)} are set" if given else "nothing to run is named", expected)
         if self.command is not None and (not self.command or not self.command[0]):
             raise conflicts([("the command is empty", "expected a list of words", ("job", "command"))])
         if self.sync and "workdir" in self.model_fields_set:
-            raise conflicts([("a job with sync runs in the copy of its folder", "remove workdir", ("job", "workdir"))])
+            raise conflicts(
+                [("with sync, the job runs in the copy of its folder", "remove workdir", ("job", "workdir"))]
+            )
         if self.environment and self.wrap:
-            what = "a job with wrap runs with the interpreter of its container"
+            what = "with wrap, the job uses the interpreter of its container"
             raise conflicts([(what, "remove environment", ("job", "environment"))])
         if self.command and self.args:
-            raise conflicts([("a command has its arguments in its own list", "move them", ("job", "args"))])
+            raise conflicts([("the arguments of a command are in its list", "move them", ("job", "args"))])
         return self
 
 
@@ -233,26 +235,26 @@ class Launch(Model):
     backend: Annotated[Backend, f.one_of("auto", "nccl", "gloo", "mpi")] = "auto"
     """auto: nccl if every process has a GPU, else gloo; mpi: needs launcher mpirun and a torch built with MPI."""
     master: f.AutoText = None
-    """An IP address, or the first host's name; auto: the address that all hosts have reached."""
+    """An IP address, or the first host's name; auto: an address that all hosts reach."""
     ports: f.Ports = (29500, 29599)
     """First and last port between hosts; the first free ones are used."""
     join_timeout: f.SomeSeconds = 60.0
-    """How long to wait for all hosts at the start."""
+    """Time for all hosts to join."""
     host_timeout: f.SomeSeconds = 60.0
     """Silence after which a host is lost."""
     rejoin_timeout: f.Seconds = 0.0
-    """With restarts left: how long to wait for a lost host."""
+    """Time for a lost host to return, if restarts remain."""
     restarts: Annotated[int, whole(0, 1000)] = 0
     """Further attempts after a failure. None follows an attempt that failed within a minute without a metric, a process
     group or some seconds of growing log, unless a host was lost; nor two with the same error at the same logged step,
     if the second wrote no file to the job's or checkpoint folder."""
     resume_args: tuple[f.Word, ...] = ()
-    """Added to the job's arguments from the second attempt on, such as [--init_from=resume]; by `rerun --resume` from
+    """Added to the job's arguments from the second attempt on, such as [--init_from=resume]; with `rerun --resume` from
     the first."""
     grace: f.Seconds = 10.0
     """Time for ranks to end before they are killed."""
     instrument: f.Flag = True
-    """Whether ranks report errors and stacks, besides output."""
+    """Whether ranks report errors and stacks."""
     preload: tuple[f.Module, ...] = ()
     """Modules to import once per host before forking its ranks, such as [torch, torch._dynamo]
     ([conditions](launchers.md#one-import-for-the-ranks-of-a-host))."""
@@ -261,13 +263,13 @@ class Launch(Model):
     run_dir: f.RunDir = RUN_DIR
     """Folder on the hosts for logs and checkpoints."""
     log_limit: f.LogSize = None
-    """Newest bytes of a rank's log that its host keeps at least; none: all."""
+    """How much of a rank's log its host keeps at least, the newest part; none: all."""
 
     @model_validator(mode="after")
     def _check_mpi(self) -> Launch:
         if self.backend == "mpi" and self.launcher != "mpirun":
-            what = f"backend mpi needs one MPI world over all hosts, and launcher is {self.launcher}"
-            raise conflicts([(what, "expected launcher: mpirun beside it", ("launch", "backend"))])
+            what = f"backend mpi needs one MPI world over all hosts, but launcher is {self.launcher}"
+            raise conflicts([(what, "expected launcher: mpirun", ("launch", "backend"))])
         return self
 
 
@@ -279,7 +281,7 @@ class Parallel(Model):
     dp_replicate: f.Size = None
     """Copies of the model; auto: what the other sizes leave."""
     dp_shard: f.Size = None
-    """Ranks that share a copy's weights; auto: as the strategy says."""
+    """Ranks that share a copy's weights; auto: by the strategy."""
     tp: f.Size = None
     """Ranks that share every layer (tensor parallel); auto: 1."""
     cp: f.Size = None
@@ -306,7 +308,7 @@ def _mount(value: str) -> str:
         or (":" in value and not target.startswith("/"))
         or mode not in ("", "ro", "rw")
     ):
-        raise bad(quoted(value), "expected /folder, ~/folder, or /folder:/inside, with :ro at the end to protect it")
+        raise bad(quoted(value), "expected /folder, ~/folder, or /folder:/inside, with :ro at the end if read-only")
     return value
 
 
@@ -323,7 +325,7 @@ class Container(Model):
     """Options of the runtime, such as [--memory=64g]."""
 
     def spec(self, gpus: bool) -> ContainerSpec:
-        """As spec.json has it; `gpus`: with those of NVIDIA."""
+        """The container as in spec.json; `gpus`: with NVIDIA's GPUs."""
         return {
             "runtime": self.runtime,
             "image": self.image,
@@ -351,7 +353,7 @@ _sha256 = f.matches(re.compile("[0-9a-f]{64}"), "expected 64 hexadecimal digits,
 
 
 class Data(Model):
-    """Files that every host has before its ranks start."""
+    """Files that every host gets before its ranks start."""
 
     to: Annotated[f.Folder, AfterValidator(_data_place)]
     """Path on every host, such as ~/data/tokens.bin; replaces only what this key put there."""
@@ -359,7 +361,7 @@ class Data(Model):
     """A local file or folder; host:/path or host:~/path of a host of the profile; https://…, s3://… (needs aws or s5cmd
     on a host) or hf://datasets/ORG/NAME (needs hf), a folder if it ends in /."""
     size: f.FileSize | None = None
-    """Space needed, for addresses that do not say."""
+    """Space needed, if the address does not tell."""
     sha256: Annotated[f.Text, AfterValidator(_sha256)] | None = None
     """Required hash of the file; needed for http://…"""
 
@@ -377,12 +379,12 @@ class Data(Model):
     @model_validator(mode="after")
     def _check_plain(self) -> Data:
         if self.source.startswith("http://") and not self.sha256:
-            raise bad("anybody on the way can alter what http:// brings", "use https://, or give its sha256")
+            raise bad("http:// can be altered on the way", "use https://, or set its sha256")
         return self
 
 
 class OnEnd(Model):
-    """What is done where a run was started from, when it has ended; both get its summary as JSON."""
+    """What the machine that started a run does when it has ended; both get its summary as JSON."""
 
     command: tuple[f.Word, ...] = ()
     """Program and arguments, with the summary on standard input."""
@@ -391,7 +393,7 @@ class OnEnd(Model):
 
 
 class Notify(Model):
-    """Where the hosts send what happens to a run, with every viewer closed."""
+    """Where the hosts send notifications of a run, even without a viewer."""
 
     webhook: f.Address | None = None
     """Web address that gets each notification as JSON."""
@@ -402,31 +404,31 @@ class Notify(Model):
     ntfy: f.Address | None = None
     """Topic, such as https://ntfy.sh/my-topic."""
     email: f.MailAddress | None = None
-    """Server, login, receiver: `smtps://me:${env:MAIL_PASSWORD}@mail.example.org/me@example.org`."""
+    """Server, login, recipient: `smtps://me:${env:MAIL_PASSWORD}@mail.example.org/me@example.org`."""
     events: Annotated[tuple[NotifyEvent, ...], f.few(len(get_args(NotifyEvent)))] = ()
-    """Which of started (from the queue), ended, failed, stalled, recovered and alarm; default: all."""
+    """Any of started (from the queue), ended, failed, stalled, recovered and alarm; default: all."""
 
 
 class WatchNonFinite(Model):
     """A loss or a gradient norm that is not finite, two or five records in a row."""
 
     do: Annotated[Action, f.one_of(*get_args(Action))] = "notify"
-    """notify, stacks (store where every rank is), snapshot (SIGUSR1 to ranks that handle it; the built-in job writes a
+    """notify, stacks (store every rank's stack), snapshot (SIGUSR1 to ranks that handle it; the built-in job writes a
     checkpoint), stop, restart, rollback (restart from a checkpoint before the trouble)."""
 
 
 class WatchEvent(Model):
-    """Something that is reported in any case."""
+    """A condition that is always reported."""
 
     do: Annotated[Action, f.one_of(*get_args(Action))] = "notify"
-    """What else is done: as of the other rules."""
+    """A further action, as of the other rules."""
 
 
 class WatchStall(WatchEvent):
-    """Silence of all ranks: no step, and no output."""
+    """No step and no output of any rank."""
 
     seconds: f.SomeSeconds | None = None
-    """How long it lasts; default: 30 s, five usual pauses and twice the longest."""
+    """How long it lasts; default: the longest of 30 s, five usual pauses and twice the longest pause."""
 
 
 class WatchLog(WatchNonFinite):
@@ -485,7 +487,7 @@ class WatchPlateau(WatchNonFinite):
 
 
 class Watch(Model):
-    """What is looked for while a run trains, with every viewer closed; each an action or a mapping, or off."""
+    """What hosts watch for while a run trains; each is an action, a mapping, or off."""
 
     nonfinite: WatchNonFinite | None = WatchNonFinite()
     """A loss or gradient norm is NaN or infinite; notify is the default."""
@@ -504,7 +506,7 @@ class Watch(Model):
     disk: WatchEvent | None = None
     """The run folder's disk is nearly full."""
     memory: WatchEvent | None = None
-    """A GPU's or host's memory grows steadily and is full within the hour; a GPU's is nearly full; a host swaps."""
+    """Memory of a GPU or host grows steadily and is full within the hour; a GPU's is nearly full; a host swaps."""
     host: WatchEvent | None = None
     """A GPU is throttled by heat, or used by another program."""
 
@@ -519,7 +521,7 @@ class Watch(Model):
         }
 
     def rules(self) -> list[WatchRule]:
-        """The rules as spec.json has them."""
+        """The rules as in spec.json."""
         found: list[WatchRule] = []
         for name in type(self).model_fields:
             rule: Model | None = getattr(self, name)
@@ -555,7 +557,7 @@ def parse_host(text: str) -> Host:
 MOST_NODES = 1024
 _MOST_OPTIONS = 64
 _WORD = re.compile(r"[A-Za-z0-9_.,:@%+=*/&|\[\]()!-]+")
-"""Of an option's value: neither Slurm nor a shell divides it or takes part of it away."""
+"""An option's value that neither Slurm nor a shell splits or alters."""
 _TIME = re.compile(r"\d+|\d+:\d+(:\d+)?|\d+-\d+(:\d+(:\d+)?)?")
 _KEYS = {
     "nodes": "slurm.nodes", "partition": "slurm.partition", "time": "slurm.time", "account": "slurm.account",
@@ -569,7 +571,7 @@ _OURS = (
     "open-mode", "output", "parsable", "quiet", "requeue", "signal", "test-only", "uid", "usage", "version", "wait",
     "wrap",
 )  # fmt: skip
-"""Options by which the job would not be disttui's any more."""
+"""Options with which disttui would lose control of the job."""
 _KNOWN = (
     "acctg-freq", "bb", "batch", "begin", "cluster-constraint", "comment", "constraint", "container", "contiguous",
     "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "deadline", "delay-boot", "dependency",
@@ -583,7 +585,7 @@ _KNOWN = (
 
 def _word(value: str) -> str:
     if not _WORD.fullmatch(value):
-        raise bad(quoted(value), "expected one word, as Slurm's option takes it")
+        raise bad(quoted(value), "expected one word")
     return value
 
 
@@ -599,9 +601,9 @@ def _option(value: str) -> str:
         raise bad(quoted(value), "expected --name=value, or --name for an option without a value")
     word = name[2:]
     if key := _KEYS.get(word):
-        raise bad(f"{name} has its own key", f"choose it by {key}")
+        raise bad(f"{name} has a key of its own", f"choose it by {key}")
     if word in _OURS:
-        raise bad(f"{name} is disttui's to choose", "remove it")
+        raise bad(f"{name} is set by disttui", "remove it")
     if word not in _KNOWN:
         meant = near(word, (*_KNOWN, *_KEYS))
         cure = f"did you mean --{meant}?" if meant else "remove it"
@@ -613,7 +615,7 @@ Word = Annotated[f.Text, AfterValidator(_word)]
 
 
 class Slurm(Model):
-    """What the run asks of Slurm: `hosts` is then the login node alone."""
+    """What the run requests from Slurm; `hosts` is then only the login node."""
 
     nodes: Annotated[int, whole(1, MOST_NODES)] = 1
     """Nodes, with `num_processes` ranks each."""

@@ -22,9 +22,9 @@ def doubt(path: Path, status: os.stat_result) -> str:
         status: Of the file that was read.
     """
     if stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IWOTH:
-        return "everybody on this machine can write it"
+        return "every user of this machine can write it"
     if folder := _open_to_all(path):
-        return f"it lies in {printable(folder)}, where everybody on this machine can put and replace files"
+        return f"every user of this machine can replace files in {printable(folder)}"
     found = library_of(path)
     if status.st_uid in _ourselves() or (found and found.name != OWN):  # in a folder that the user has named, or ours
         return ""
@@ -60,4 +60,4 @@ def _name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return f"the user with number {uid}"
+        return f"user {uid}"

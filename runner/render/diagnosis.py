@@ -33,7 +33,7 @@ def diagnosis_text(found: Diagnosed) -> str:
     lines = [f"{short(run.run)} is {word}{attempt}{last}" if word != "unknown" else f"{short(run.run)}: state unknown"]
     lines += [waits] if (waits := waits_for(state)) else []
     if not ranks and not waits:
-        lines.append("no rank could be asked: none has started yet, or its host is unreachable")
+        lines.append("no rank answered: none has started yet, or its host is unreachable")
     lines += sentences(ranks)
     lines += slow_lines(state)
     lines += earlier(state, len(state.attempts))
@@ -63,7 +63,7 @@ def told_before(folder: Path) -> list[str]:
     """The stored diagnoses from the time when the ranks could be asked."""
     lines = []
     for one in kept(folder):
-        lines += ["", f"at {when(one.time)}, while it was running:", *(f"  {line}" for line in one.text.split("\n"))]
+        lines += ["", f"while it was running, at {when(one.time)}:", *(f"  {line}" for line in one.text.split("\n"))]
     return lines
 
 

@@ -31,7 +31,7 @@ def render_queue(runs: Sequence[WaitingRun]) -> str:
     rows = []
     for run in runs:
         ahead = {(one["user"], one["run"]): one for part in run.hosts for one in part.ahead}
-        names = [f"{user}'s {short(name)}" if name else f"{user}, by hand" for user, name in ahead]
+        names = [f"{user}'s {short(name)}" if name else f"{user}'s reservation" for user, name in ahead]
         waits = ", ".join(names) or "its start"
         if len(names) > 1:
             waits = f"{len(names)}{'+' * (len(names) >= MOST_NAMED)} ahead: {waits}"
@@ -130,5 +130,5 @@ def _lease(lease: Lease | None, host: HostLeases, gpu: Gpu | None) -> tuple[str,
         return "free" if not processes else "none", "", processes
     idle = lease["kind"] == "hand" and lease["until"] is None and gpu is not None
     if idle and lease["user"] not in {one.user for one in (gpu.processes if gpu else ())}:
-        processes = processes or "none of theirs: ask, or go on with --ignore-leases"
+        processes = processes or "none of theirs: ask, or use --ignore-leases"
     return who_has(lease, host.time), f"{span(max(0.0, host.time - lease['since']))} ago", processes

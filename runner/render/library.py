@@ -104,7 +104,7 @@ def side_by_side(found: Compared) -> str:
     rows = [("", *titles), *((each.key, each.before, each.after) for each in changes)]
     if len(rows) == 1:
         comments = "" if found.texts[0] == found.texts[1] else ": only comments and layout differ"
-        return f"{titles[0]} and {titles[1]} say the same{comments}"
+        return f"{titles[0]} and {titles[1]} have the same values{comments}"
     first = min(30, max(len(row[0]) for row in rows))
     half = max(20, (shutil.get_terminal_size((100, 24)).columns - first - 2 * len(_GAP)) // 2)
     lines = []
@@ -214,12 +214,12 @@ def synced_lines(name: str, done: Synced) -> list[str]:
     lines += [f"{_GAP}{clean(file)}: your manual edit was saved" for file in done.by_hand[:_LISTED]]
     if (more := len(done.by_hand) - _LISTED) > 0:
         lines.append(f"{_GAP}… and {more} more manually edited files")
-    lines += [f"{_GAP}▲ {clean(file)}: your edit is not saved: {clean(why)}" for file, why in done.left]
+    lines += [f"{_GAP}▲ {clean(file)}: your edit was not saved: {clean(why)}" for file, why in done.left]
     for file, other in done.kept:
         mine, theirs = clean(other.rpartition(".")[0]), clean(file.rpartition(".")[0])
         lines.append(f"{_GAP}▲ {theirs}: conflict; your version is {name}/{mine}")
         lines.append(f"{_GAP}  → disttui library diff {name}/{theirs}")
     if done.hooks_left_out:
-        lines.append(f"{_GAP}▲ the repository's hooks did not run: others can change them, and they would run as you")
-        lines.append(f"{_GAP}  → reach it by SSH or HTTPS, or let only you and root write it, its config and its hooks")
+        lines.append(f"{_GAP}▲ the repository's hooks were skipped: others can change them")
+        lines.append(f"{_GAP}  → use SSH or HTTPS, or let only you and root write the repository, its config and hooks")
     return lines

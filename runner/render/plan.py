@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from disttui.runner.formatting import amount, count, table
+from disttui.runner.formatting import amount, count, each_once, table
 from disttui.runner.planning.by_hand import shell_command
 from disttui.runner.planning.checks import Check, CheckReport, HostFigures, latency
 from disttui.runner.planning.plan import HostPlan, Plan, counts_line
@@ -33,12 +33,12 @@ def render_plan(plan: Plan, recommendation: Recommendation, findings: Sequence[F
         for host in plan.hosts:
             lines += ["", *_host(plan, host)]
     if others := list(effect_lines(plan.profile, job=False)):
-        lines += ["", "what the profile has run besides the job, and the secrets that it sends", ""]
+        lines += ["", "other commands of the profile, and the secrets that it sends", ""]
         width = max(len(key) for key, _ in others)
         lines += (f"  {key:<{width}} {text}" for key, text in others)
     notes = [*_findings(findings)]
-    for warning in recommendation.warnings:
-        notes.append(clean(f"{_MARKS['warning']} {f'{warning.host}: ' if warning.host else ''}{warning.text}"))
+    for hosts, text in each_once((one.host, one.text) for one in recommendation.warnings):
+        notes.append(clean(f"{_MARKS['warning']} {f'{hosts}: ' if hosts else ''}{text}"))
     return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
 
 
@@ -64,7 +64,7 @@ def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Fin
 def _job(plan: Plan, batch: Batch) -> Iterator[str]:
     host = plan.hosts[0]
     size = f"{amount(plan.world_size, 'process')} on {amount(len(plan.hosts), 'node')}"
-    yield f"a job of Slurm, submitted on {plan.profile.login}: {size}"
+    yield f"a Slurm job, submitted on {plan.profile.login}: {size}"
     for name in _SHOWN_REASONS:
         yield f"  {name:<15} {clean(host.reasons[name])}"
     yield from ("", f"{shlex.join(submission('job.sbatch'))}, with RUN for the run's id:", "")
@@ -80,18 +80,22 @@ def _host(plan: Plan, host: HostPlan) -> Iterator[str]:
     last = host.first_rank + host.num_processes - 1
     ranks = f"rank {last}" if last == host.first_rank else f"ranks {host.first_rank} to {last}"
     yield f"{host.name}: node rank {host.node_rank}, {host.num_processes} of {plan.world_size} processes, {ranks}"
-    for name in (*_SHOWN_REASONS, *(_SHOWN_BETWEEN_HOSTS if len(plan.hosts) > 1 else ())):
+    names = (*_SHOWN_REASONS, *(_SHOWN_BETWEEN_HOSTS if len(plan.hosts) > 1 else ()))
+    first = plan.hosts[0]
+    own = [name for name in names if host is first or host.reasons[name] != first.reasons[name]]
+    for name in own:
         yield f"  {name:<15} {clean(host.reasons[name])}"
+    if len(own) < len(names):
+        yield f"  {'otherwise':<15} as {first.name}"
     # Not indented: a line break inside an argument must be copied unchanged.
     yield from ("", shell_command(plan, host))
 
 
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:
-    for finding in findings:
-        where = f"{finding.host}: " if finding.host else ""
-        yield clean(f"{_MARKS[finding.level]} {finding.level}: {where}{finding.what}")
-        if finding.cure:
-            yield clean(f"    → {finding.cure}")
+    for hosts, (level, what, cure) in each_once((one.host, (one.level, one.what, one.cure)) for one in findings):
+        yield clean(f"{_MARKS[level]} {level}: {f'{hosts}: ' if hosts else ''}{what}")
+        if cure:
+            yield clean(f"    → {cure}")
 
 
 _SIGNS = {"ok": "✓", "info": "·", "warning": "!", "error": "✗"}
@@ -133,7 +137,7 @@ def end_lines(checked: CheckReport) -> list[str]:
     hosts = len(checked.hosts)
     found = ", ".join(f"{count} {level}{'s' if count > 1 else ''}" for level, count in counts.items() if count)
     sign = "✓" if checked.passed else "✗"
-    lines += ["", f"{sign} {hosts} host{'s' if hosts > 1 else ''} checked: {found or 'nothing found that stops a run'}"]
+    lines += ["", f"{sign} {hosts} host{'s' if hosts > 1 else ''} checked: {found or 'no problems found'}"]
     return lines
 
 

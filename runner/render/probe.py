@@ -1,4 +1,4 @@
-"""The table of `disttui probe`: a row per host, its details below, differences marked."""
+"""The table of `disttui probe`: a row per host, details below it, what several hosts share at the end."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def render_probe(results: Results) -> str:
 
     Cores are `usable by this login/physical`, memory is `available/total` (the control group's limit where there is
     one), GPUs are `free/all`. `≠` marks values that differ from those of most hosts; the last lines explain them.
+    A detail of several hosts stands once, behind all rows.
     """
     hosts = [(clean(name), item) for name, item in results if isinstance(item, HostFacts)]
     marked, notes = differences(hosts)
@@ -40,11 +41,24 @@ def render_probe(results: Results) -> str:
         widths[0] = max(4, min(widths[0], WIDTH - sum(widths[1:columns]) - 2 * (columns - 1)))
     heads = iter([_line(row[:columns], widths) for row in rows])
     lines = [next(heads)] if hosts else []
+    details = [dict.fromkeys(_details(facts, columns < len(_HEAD))) for _, facts in hosts]
+    owners: dict[str, list[str]] = {}
+    for (name, _), texts in zip(hosts, details, strict=True):
+        for text in texts:
+            owners.setdefault(text, []).append(name)
+    own = iter([[text for text in texts if len(owners[text]) == 1] for texts in details])
     for name, item in results:
         if isinstance(item, HostFacts):
-            lines += [next(heads), *host_details(item, with_address=columns < len(_HEAD))]
+            lines += [next(heads), *_all_wrapped(next(own))]
         else:
             lines += _failed(clean(name), item)
+    shared: dict[str, list[str]] = {}
+    for text, names in owners.items():
+        if len(names) > 1:
+            every = len(names) == len(hosts) > 3
+            shared.setdefault(f"all {len(names)} hosts:" if every else f"{', '.join(names)}:", []).append(text)
+    for whose, equal in shared.items():
+        lines += [*_wrapped(whose, indent=""), *_all_wrapped(equal)]
     return "\n".join([*lines, *notes])
 
 
@@ -71,27 +85,31 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 def host_details(facts: HostFacts, with_address: bool) -> Iterator[str]:
     """Yield the details of one host, in lines of at most `WIDTH` cells."""
+    yield from _all_wrapped(_details(facts, with_address))
+
+
+def _details(facts: HostFacts, with_address: bool) -> Iterator[str]:
     chosen = _with_torch(facts)
     if not chosen:
         others = [one for one in facts.interpreters if one.torch]
         looked = ", ".join(one.path for one in facts.interpreters if not one.torch)
         cure = "To use one of these, set it in the profile:" if others else "Set `python: PATH` to one that has it."
-        yield from _wrapped(clean(f"no torch in {looked or 'any Python'}. {cure}"))
+        yield clean(f"no torch in {looked or 'any Python'}. {cure}")
         for one in others:
-            yield from _wrapped(clean(f"python: {one.path}  # torch {one.torch}"))
+            yield clean(f"python: {one.path}  # torch {one.torch}")
     for item in chosen:
         known = {"Python": item.version, "torch": item.torch, "CUDA": item.cuda, "NCCL": item.nccl}
         parts = [item.path, *(f"{name} {version}" for name, version in known.items() if version)]
-        yield from _wrapped(clean(" · ".join(parts)))
+        yield clean(" · ".join(parts))
     yield from _cpu_limits(facts)
     yield from _gpu_lines(facts.gpus, facts.time)
     nics = _reachable(facts)
     if with_address or sum(len(nic.addresses) for nic in nics) > 1:
         for nic in nics:
             speed = f" · {nic.speed / 1000:g} Gbit/s" if nic.speed else ""
-            yield from _wrapped(f"{clean(nic.name)}: {', '.join(map(clean, nic.addresses))}{speed}")
+            yield f"{clean(nic.name)}: {', '.join(map(clean, nic.addresses))}{speed}"
     for problem in facts.problems:
-        yield from _wrapped(f"! {problem}")
+        yield f"! {problem}"
 
 
 def _cpu_limits(facts: HostFacts) -> Iterator[str]:
@@ -100,23 +118,23 @@ def _cpu_limits(facts: HostFacts) -> Iterator[str]:
     if cpu.affinity < cpu.logical:
         limits.append(f"this login may use {cpu.affinity} of {cpu.logical} logical CPUs")
     if cpu.quota is not None:
-        limits.append(f"its control group allows {cpu.quota:g} cores' worth of time")
+        limits.append(f"its control group allows {cpu.quota:g} cores")
     if limits:
-        yield from _wrapped(", ".join(limits))
+        yield ", ".join(limits)
 
 
 def _gpu_lines(gpus: Sequence[Gpu], now: float) -> Iterator[str]:
     for (name, memory), group in groupby(gpus, key=lambda gpu: (gpu.name, gpu.memory_total)):
-        yield from _wrapped(f"{_numbers(group)}: {name}, {_size(memory)}")
+        yield f"{_numbers(group)}: {name}, {_size(memory)}"
     for who, group in groupby(gpus, key=lambda gpu: gpu.lease and who_has(gpu.lease, now)):
         if who:
-            yield from _wrapped(f"{_numbers(group)}: leased: {who}")
+            yield f"{_numbers(group)}: leased: {who}"
     for gpu in gpus:
         if gpu.in_use:
             use = "" if gpu.use is None else f", {gpu.use:.0f} % busy"
-            taken = f"GPU {gpu.index}: {gibibytes(gpu.memory_used)} taken{use}"
+            taken = f"GPU {gpu.index}: {gibibytes(gpu.memory_used)} used{use}"
             who = ", ".join(f"{item.user} ({item.command} {item.pid})" for item in gpu.processes)
-            yield from _wrapped(f"{taken}, by {who or 'a process that is not visible from here'}")
+            yield f"{taken}, by {who or 'a process that is not visible from here'}"
 
 
 def _size(memory: int) -> str:
@@ -132,6 +150,11 @@ def _failed(name: str, error: DisttuiError) -> Iterator[str]:
     yield from _wrapped(f"{name}: {clean(error.reason)}", indent="")
     if error.cure:
         yield from _wrapped("→ " + clean(error.cure))
+
+
+def _all_wrapped(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        yield from _wrapped(text)
 
 
 def _wrapped(text: str, indent: str = _INDENT) -> list[str]:

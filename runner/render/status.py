@@ -56,7 +56,7 @@ def ungrouped_words(event: Ungrouped) -> str:
         return "its ranks have joined a process group"
     if event.get("unknown"):
         return "not checked: whether its ranks trained together with those of other hosts"
-    return "none of its ranks was seen in a process group: each may be training on its own"
+    return "none of its ranks was seen in a process group: each may be training alone"
 
 
 def stall_words(event: Stall) -> str:

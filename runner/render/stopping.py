@@ -28,7 +28,7 @@ def stopped_lines(stopped: StopResult) -> list[str]:
         state = stopped.end["state"] if stopped.end else "stopped"
         lines.append(f"{run} {state} on {', '.join(ends)}")
     if stopped.unconfirmed:
-        lines.append(f"not confirmed by {', '.join(stopped.unconfirmed)}: repeat the stop when it can be reached")
+        lines.append(f"not confirmed by {', '.join(stopped.unconfirmed)}: repeat the stop when they are reachable")
     return lines
 
 
@@ -59,15 +59,15 @@ def _ended_before(stopped: StopResult) -> str:
     at = "" if end.get("t") is None else f" at {when(end['t'])}"
     cause = end.get("cause") or {}
     if cause.get("kind") == "start":
-        return f"{run} could not be started: nothing to stop"
+        return f"{run} did not start: nothing to stop"
     lost = f" ({clean(str(cause.get('message')))})" if cause.get("kind") == "supervisor lost" else ""
-    return f"{run} has {end.get('state', 'ended')} already{at}{lost}: nothing to stop"
+    return f"{run} has already {end.get('state', 'ended')}{at}{lost}: nothing to stop"
 
 
 def forgotten(run: KnownRun) -> str:
     """What was removed of a run."""
     if run.sandbox:
-        return f"{run.run}: its mirror is removed"
+        return f"{run.run}: local files removed"
     return f"{short(run.run)}: removed on {', '.join(host.name for host in run.hosts)} and here"
 
 

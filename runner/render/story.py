@@ -128,8 +128,8 @@ def _alone(state: RunState) -> list[str]:
         if len(alone) == len(state.hosts)
         else f"on {', '.join(alone[:_SHOWN])}{', …' if len(alone) > _SHOWN else ''}"
     )
-    short = "a group over a store of the script's own that ends within half a second is not seen"
-    return [f"no rank was seen in a process group {where}: each may have trained on its own ({short})"]
+    short = "a custom group of less than half a second is not detected"
+    return [f"no rank was seen in a process group {where}: each may have trained alone ({short})"]
 
 
 def _doubts(state: RunState) -> list[str]:
@@ -138,7 +138,7 @@ def _doubts(state: RunState) -> list[str]:
     attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
     unchecked = any(one and one.unchecked for one in attempts)
     together = ["not checked: whether the ranks trained together"] if unchecked else _alone(state)
-    unread = ["no metric was recognised in what the ranks printed"] if silent else []
+    unread = ["no metrics found in the output"] if silent else []
     return [*together, *unread, *doubts(state)]
 
 
@@ -174,7 +174,7 @@ def stall_lines(state: RunState) -> list[str]:
     ranks = standings(state)
     if all(one.moved or (over and one.silent is not None and one.silent < _JUST) for one in ranks):
         return []
-    words = "when it stalled" if any(one.works for one in ranks) else "it stood still"
+    words = "when it stalled" if any(one.works for one in ranks) else "it stalled"
     return [f"{'before that ' if over else ''}{words}: {line}" for line in sentences(ranks)]
 
 
@@ -296,7 +296,7 @@ def cause_words(state: RunState, failure: Failure) -> str:
     if kind in ("signal", "exit"):
         return f"{who} {end_words(failure.code, failure.grace)}" + (f": {message}" if message else "")
     if kind in ("host lost", "supervisor lost"):
-        seen = f", last sign of life {when(failure.last)}" if failure.last is not None else ""
+        seen = f", last heartbeat {when(failure.last)}" if failure.last is not None else ""
         return f"{kind}: {who}{seen}" + (f" ({message})" if message else "")
     if kind == "launch" and failure.code is not None and failure.code < 0:
         named = message.partition(" ")[0]
@@ -316,7 +316,9 @@ def end_words(code: int | None, grace: float | None) -> str:
     """The same for any process; `grace`: seconds that it had before disttui killed it, None: not killed by disttui."""
     if grace is None:
         return f"ended with {code_words(code)}"
-    return "was killed by disttui" + (f": it did not end within {grace:g} s (launch.grace)" if grace else " at once")
+    return "was killed by disttui" + (
+        f": it did not end within {grace:g} s (launch.grace)" if grace else " immediately"
+    )
 
 
 def _detail(failure: Failure, launcher_tails: Mapping[str, str]) -> list[str]:
@@ -417,7 +419,7 @@ def _described(state: RunState, node: int, event: Event) -> tuple[str, str] | No
             return ("stopped" if stopped_by_user(state) else "failed"), words
         case "stopping":
             reason = event.get("reason", "")
-            return "stopping", f"stopping: {_REASONS.get(reason, reason)}{', at once' if event.get('now') else ''}"
+            return "stopping", f"stopping: {_REASONS.get(reason, reason)}{', immediately' if event.get('now') else ''}"
         case "stall":
             return ("running" if event.get("over") else "warning"), stall_words(event)
         case "straggler":
@@ -432,7 +434,7 @@ def _described(state: RunState, node: int, event: Event) -> tuple[str, str] | No
             return ("ok" if event.get("over") else "warning"), ungrouped_words(event)
         case "verdict":
             ended = str(event.get("state"))
-            return ended, f"the run has {'been ' if ended in ('stopped', 'lost') else ''}{ended}"
+            return ended, f"the run {'was ' if ended in ('stopped', 'lost') else 'has '}{ended}"
         case (
             "supervisor" | "listen" | "waiting" | "dial" | "clock" | "launch" | "rank" | "group" | "launcher" | "left"
         ):  # fmt: skip

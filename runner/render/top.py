@@ -99,5 +99,5 @@ def _process(host: str, process: ProcessLoad) -> tuple[str, ...]:
         ",".join(map(str, process.gpus)) or "-",
         "-" if process.gpu_memory is None else gibibytes(process.gpu_memory),
         process.run or "-",
-        process.command or "(not visible from here)",
+        process.command or "(not visible)",
     )

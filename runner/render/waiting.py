@@ -24,20 +24,20 @@ from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
 
 _MEANINGS = {
-    "Resources": "waits for free nodes",
+    "Resources": "waiting for free nodes",
     "Priority": "other jobs come first",
-    "Dependency": "waits for another job",
-    "BeginTime": "is to begin later",
+    "Dependency": "waiting for another job",
+    "BeginTime": "its begin time is later",
     "PartitionTimeLimit": "asks for more time than the partition allows",
     "PartitionNodeLimit": "asks for more nodes than the partition allows",
-    "PartitionConfig": "no nodes of the partition are what it asks for",
+    "PartitionConfig": "no nodes of the partition match",
     "PartitionDown": "the partition is down",
     "PartitionInactive": "the partition is inactive",
-    "ReqNodeNotAvail": "a node that it needs is not available",
-    "JobHeldUser": "is held by its user",
-    "JobHeldAdmin": "is held by an administrator",
-    "AssocGrpGRES": "the account's share of GPUs is taken",
-    "QOSMaxJobsPerUserLimit": "as many of your jobs run as the QOS allows",
+    "ReqNodeNotAvail": "a required node is unavailable",
+    "JobHeldUser": "held by its user",
+    "JobHeldAdmin": "held by an administrator",
+    "AssocGrpGRES": "the account's GPU limit is reached",
+    "QOSMaxJobsPerUserLimit": "the QOS limit of running jobs is reached",
 }
 """Slurm's reason → what it means; others are shown as they are."""
 
@@ -93,7 +93,7 @@ def stage(state: RunState) -> str:
     """How far a run is whose last step is not known, in a few words."""
     step = number(state.metrics.get("step"))
     if state.result is not None:
-        return "no step is known" if step is None else f"step {step:,.0f}"
+        return "step unknown" if step is None else f"step {step:,.0f}"
     if waits_for(state):
         return "waiting for its turn"
     missing = state.hosts[0].story.missing
@@ -105,7 +105,7 @@ def stage(state: RunState) -> str:
     if not state.attempt:
         if run_word(state) == "connecting":
             return "connecting to the hosts"
-        return "waiting for the hosts to join" if state.hosts[0].story.last else "reading what has happened so far"
+        return "waiting for the hosts to join" if state.hosts[0].story.last else "reading past events"
     return "no step yet" if run_word(state) == "running" else "starting the ranks"
 
 

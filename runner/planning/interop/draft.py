@@ -127,14 +127,14 @@ class Translation:
     def variable(self, line: int, name: str, value: str) -> None:
         """Take over a variable of the job, unless disttui sets it."""
         if name == "CUDA_VISIBLE_DEVICES":
-            what = f"{shown(value)}: dropped: disttui sets it from the GPUs of each host: write gpus beside the hosts"
+            what = f"{shown(value)}: dropped; disttui sets it: write gpus beside the hosts"
             self.ambiguous(line, name, what)
             if re.fullmatch(r"[\w-]+(?:,[\w-]+)*", value):
                 self.visible = value.count(",") + 1
         elif name in OWN_VARIABLES or name.startswith("TORCHELASTIC_"):
             self.dropped(line, name, "disttui sets it")
         elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            self.dropped(line, shown(name), "a variable cannot have this name")
+            self.dropped(line, shown(name), "not a valid variable name")
         elif in_data({"job": {"env": {name: value}}}):
             self.env[name] = reference = f"${{env:{name}}}"
             self.ambiguous(
@@ -172,7 +172,7 @@ def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Impo
     _settle_job(draft, script)
     data = _data(draft, machines)
     if any(isinstance(value, list | dict) and len(value) > MAX_NODES for value in (draft.env, *draft.job.values())):
-        raise InputError(f"no profile can be made of it: more than {MAX_NODES:,} values", place=draft.source)
+        raise InputError(f"cannot be converted: more than {MAX_NODES:,} values", place=draft.source)
     text = render(data)
     try:
         # A marked line is not a host: the rest is checked anyway.
@@ -181,12 +181,10 @@ def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Impo
         parse(render(named) if missing else text, "", given)
     except ProfileErrors as errors:
         reasons = "; ".join(problem.reason for problem in errors.problems[:5])
-        raise InputError(f"no profile can be made of it: {reasons}", place=draft.source) from None
+        raise InputError(f"cannot be converted: {reasons}", place=draft.source) from None
     for leak in in_data({"job": draft.job}):
         key = ".".join(map(str, leak.path))
-        draft.ambiguous(
-            0, key, f"looks like {leak.what}: take it out, and let the job read it from a variable of job.env"
-        )
+        draft.ambiguous(0, key, f"looks like {leak.what}: remove it, and let the job read a variable of job.env")
     if draft.unsaid:
         draft.ambiguous(0, "…", f"{draft.unsaid:,} more notes on lines that were dropped or not understood")
     head = f"# Imported from {clean(draft.source)}. disttui profile plan shows what would run where.\n"
@@ -203,11 +201,11 @@ def _machines(draft: Translation, hosts: Sequence[str]) -> tuple[list[Machine], 
     if draft.login:
         return [Machine(draft.login)], None
     if hosts and draft.listed:
-        raise InputError("the file names its hosts", "Leave --host out, or change the file.", place=place)
+        raise InputError("the file names its hosts", "Omit --host, or change the file.", place=place)
     if hosts and draft.wanted and len(hosts) != draft.wanted:
-        cure = f"Give --host {draft.wanted} time{'s' if draft.wanted > 1 else ''}, in the order of the node ranks"
-        cure += ", or --login HOST for a job of Slurm." if draft.job_script else "."
-        raise InputError(f"{key} is {draft.wanted:,}, and --host is given {len(hosts)} times", cure, place=place)
+        cure = f"Give --host {draft.wanted} time{'s' if draft.wanted > 1 else ''}, in the order of node ranks"
+        cure += ", or --login HOST for a Slurm job." if draft.job_script else "."
+        raise InputError(f"{key} is {draft.wanted:,}, but --host is given {len(hosts)} times", cure, place=place)
     if hosts:
         return [Machine(host) for host in hosts], None
     found = list(draft.hosts)
@@ -218,9 +216,9 @@ def _machines(draft: Translation, hosts: Sequence[str]) -> tuple[list[Machine], 
     if not lacking:
         return found, None
     found += [Machine(f"<host {rank + 1} of {wanted}>") for rank in range(len(found), wanted)]
-    what = f"the file does not name {lacking} of {wanted} hosts" if wanted > 1 else "the file names no host"
+    what = f"the file does not name {lacking} of {wanted} hosts" if wanted > 1 else "the file names no hosts"
     given = " ".join("--host NAME" for _ in range(min(wanted, 3))) + (" …" if wanted > 3 else "")
-    cure = f"Import it with {given}, or write names in place of the lines <host …> of the profile."
+    cure = f"Import it with {given}, or replace the lines <host …> in the profile."
     return found, InputError(what, cure, place=place)
 
 
@@ -230,15 +228,19 @@ def _guess(draft: Translation, hosts: int, *, named: bool) -> DisttuiError | Non
     what, cure = list[str](), list[str]()
     if "hosts" in open_:
         nodes = draft.slurm.get("nodes") if draft.login else hosts
-        what.append(f"how many hosts the job has ({nodes} is a guess)")
+        what.append(f"the number of hosts ({nodes} is a guess)")
         cure.append("Set slurm.nodes in the profile." if draft.login else "Give --host for each host.")
     if "processes" in open_:
         number = draft.num_processes or "auto"
-        what.append(f"how many processes each host starts (num_processes: {number} is a guess)")
+        what.append(f"the processes per host (num_processes: {number} is a guess)")
         cure.append("Set num_processes in the profile.")
     line = next(filter(None, open_.values()), 0)
     place = f"{draft.source}:{line}" if line else draft.source
-    return DisttuiError(f"the file leaves open {' and '.join(what)}", " ".join(cure), place=place) if open_ else None
+    return (
+        DisttuiError(f"the file does not determine {' and '.join(what)}", " ".join(cure), place=place)
+        if open_
+        else None
+    )
 
 
 def _settle_job(draft: Translation, script: str | None) -> None:
@@ -249,18 +251,16 @@ def _settle_job(draft: Translation, script: str | None) -> None:
         draft.job = {"script": script, **draft.job}
     elif draft.job_script and not any(kind in draft.job for kind in kinds):
         line, words, cure = draft.unread
-        what = f"it is not known what {words} starts" if not cure else words
-        what = what if line else "no command that starts a job is understood in it"
+        what = f"disttui does not know what {words} starts" if not cure else words
+        what = what if line else "no known command that starts a job"
         broken = next((note for note in draft.notes if note.key == "…"), None)
         if broken and not line:
             line, what = broken.line, f"{what}: {broken.what}"
-        cure = (
-            cure or "Name the script by --script, or write its start with srun, torchrun, accelerate launch or python."
-        )
+        cure = cure or "Name the script by --script, or start it by srun, torchrun, accelerate launch or python."
         raise InputError(what, cure, place=f"{draft.source}:{line}" if line else draft.source)
     elif not any(kind in draft.job for kind in kinds):
         draft.job = {"script": SCRIPT, **draft.job}
-        what = f"the file names no script: {SCRIPT} is a placeholder; name yours by --script"
+        what = f"the file names no script; {SCRIPT} is a placeholder: add --script"
         draft.ambiguous(0, "job.script", what)
 
 

@@ -88,11 +88,11 @@ _UNUSED = {
             "commands",
             "command_file",
         ),
-        "of machines that disttui does not use",
+        "for machines that disttui does not support",
     ),
-    "main_training_function": "the script is started as it is",
-    "rdzv_backend": "disttui brings the hosts together itself",
-    "same_network": "disttui finds out which addresses the hosts reach",
+    "main_training_function": "disttui does not change the script",
+    "rdzv_backend": "disttui connects the hosts",
+    "same_network": "disttui finds reachable addresses",
 }
 """Keys without a counterpart, and why."""
 _USUAL = {"main_training_function": "main", "rdzv_backend": "static", "same_network": "true", "downcast_bf16": "no"}
@@ -121,7 +121,7 @@ class AccelerateReader:
         self._refuse_other_machines()
         if kind not in _TYPES:
             what = f"distributed_type: {shown(kind)}" if kind else "distributed_type is missing"
-            expected = f"expected one of {', '.join(_TYPES)}: disttui runs on GPUs by NCCL, or on CPUs"
+            expected = f"expected one of {', '.join(_TYPES)}: disttui supports GPUs with NCCL, and CPUs"
             draft.wrong(place.line, place.column, what, expected)
         self._backend(place.line, kind, on_cpu=kind == "MULTI_CPU" or cpu.lower() == "true")
         self._counts(kind)
@@ -139,16 +139,16 @@ class AccelerateReader:
             return place, ""
         if isinstance(node, ScalarNode):
             return place, node.text
-        self._draft.wrong(place.line, place.column, f"{key}: this is not a single value", "expected one")
+        self._draft.wrong(place.line, place.column, f"{key}: not a single value", "expected one")
         return place, ""
 
     def _refuse_other_machines(self) -> None:
         place, where = self._scalar("compute_environment")
         if where not in ("", "LOCAL_MACHINE"):
-            expected = "expected LOCAL_MACHINE: disttui runs on hosts reached by SSH"
+            expected = "expected LOCAL_MACHINE: disttui runs on hosts over SSH"
             self._draft.wrong(place.line, place.column, f"compute_environment: {shown(where)}", expected)
         elif where:
-            self._draft.dropped(place.line, "compute_environment", "disttui runs here and on hosts reached by SSH")
+            self._draft.dropped(place.line, "compute_environment", "disttui runs here and over SSH")
 
     def _backend(self, line: int, kind: str, *, on_cpu: bool) -> None:
         draft = self._draft
@@ -174,9 +174,9 @@ class AccelerateReader:
             return
         draft.wanted, draft.wanted_by = machines, (at_machines.line if machines_text else 0, "num_machines")
         if kind == "NO" and (total or 1) != 1:
-            expected = "expected num_processes: 1, or MULTI_GPU as distributed_type"
-            draft.wrong(at_total.line, at_total.column, f"num_processes: {total} with distributed_type: NO", expected)
-            return
+            what = f"{total} with distributed_type: NO: accelerate launch starts one process; MULTI_GPU starts {total}"
+            draft.ambiguous(at_total.line, "num_processes", what)
+            total_text = ""
         if kind == "NO":
             total = 1
             if machines > 1:
@@ -191,9 +191,9 @@ class AccelerateReader:
         elif machines > 1:
             draft.translated(line, "num_machines", f"{given} → {machines} hosts")
         if total is None:
-            draft.ambiguous(at_total.line, "num_processes", "not given → auto: one for each GPU, or each core")
+            draft.ambiguous(at_total.line, "num_processes", "not given → auto: one per GPU or core")
         elif total % machines:
-            what = f"num_processes: {total} is the total, and {machines} machines cannot share it equally"
+            what = f"num_processes: {total} is the total, not a multiple of {machines} machines"
             near = max(machines, total - total % machines)
             expected = f"expected a multiple, like {near}; for unequal hosts import a hostfile, with slots for each"
             draft.wrong(at_total.line, at_total.column, what, expected)
@@ -220,39 +220,39 @@ class AccelerateReader:
             expected = f"expected 0 to {draft.wanted - 1}, with num_machines: {draft.wanted}"
             draft.wrong(place.line, place.column, f"machine_rank: {rank}", expected)
         elif int(rank):
-            what = f"{rank}: the file of another machine than the first; a profile is the same for all"
+            what = f"{rank}: not the first machine's file; a profile is for all machines"
             draft.ambiguous(place.line, "machine_rank", what)
         else:
-            draft.dropped(place.line, "machine_rank", "0: a profile is the same for all machines")
+            draft.dropped(place.line, "machine_rank", "0: a profile is for all machines")
 
     def _address(self) -> None:
         draft = self._draft
         place, address = self._scalar("main_process_ip")
         if draft.wanted > 1 and (address.lower() == "localhost" or address.startswith("127.") or address == "::1"):
-            what = f"{address} means each machine itself: dropped; the first host is where the others meet"
+            what = f"{address} means each machine itself: dropped; the first host is the master"
             draft.ambiguous(place.line, "main_process_ip", what)
         elif address and draft.wanted > 1:
             draft.hosts = [Machine(address)]
-            what = f"{shown(address)} → the first host, where no --host is given"
+            what = f"{shown(address)} → the first host, without --host"
             if is_ip(address):
                 draft.launch["master"] = address
                 what += ", and launch.master"
             draft.translated(place.line, "main_process_ip", what)
         elif "main_process_ip" in self._root.entries:
-            draft.dropped(place.line, "main_process_ip", "there is one machine" if address else "empty")
+            draft.dropped(place.line, "main_process_ip", "only one machine" if address else "empty")
 
     def _port(self) -> None:
         draft = self._draft
         place, text = self._scalar("main_process_port")
         if not text or draft.wanted <= 1:
             if "main_process_port" in self._root.entries:
-                draft.dropped(place.line, "main_process_port", "there is one machine" if text else "empty")
+                draft.dropped(place.line, "main_process_port", "only one machine" if text else "empty")
         elif (port := count(draft, place.line, "main_process_port", text, 65535)) is not None:
             if 1024 <= port <= 65436:
                 draft.launch["ports"] = f"{port}-{port + 99}"
                 draft.translated(place.line, "main_process_port", f"{port} → launch.ports: the first free of 100")
             else:
-                draft.dropped(place.line, "main_process_port", f"{port}: disttui takes a range of ports from 1024 on")
+                draft.dropped(place.line, "main_process_port", f"{port}: disttui uses a range of ports above 1023")
 
     def _other(self, line: int, key: str, node: Node) -> None:
         """A key that changes nothing about hosts and counts."""
@@ -282,7 +282,7 @@ class AccelerateReader:
             usual = not filled and text.lower() in (_USUAL.get(key, ""), "", "false")
             draft.dropped(line, key, "the default" if usual else f"{shown(text) if text else '…'}: {_UNUSED[key]}")
         else:
-            draft.ambiguous(line, key, "not known here; dropped")
+            draft.ambiguous(line, key, "unknown; dropped")
 
     def _mpirun(self, line: int, node: Node) -> None:
         entries = node.entries if isinstance(node, MappingNode) else {}
@@ -292,7 +292,7 @@ class AccelerateReader:
                 what = f"{text} names the hosts: disttui profile import {text}, or --host for each"
                 self._draft.ambiguous(place.line, f"mpirun_config.{name}", f"{what}; launch.launcher: mpirun")
             else:
-                self._draft.dropped(place.line, f"mpirun_config.{name}", f"{text}: give it under job.env, if needed")
+                self._draft.dropped(place.line, f"mpirun_config.{name}", f"{text}: set it in job.env if needed")
         if not entries:
             self._draft.dropped(line, "mpirun_config", "empty")
 
@@ -313,7 +313,7 @@ class AccelerateReader:
             ):
                 draft.ambiguous(line, label, f"{shown(text)}: write hosts, and gpus: […] beside each; dropped")
             elif self._hosts:
-                draft.ambiguous(line, label, f"{shown(text)}: --host counts; write gpus: […] beside each host")
+                draft.ambiguous(line, label, f"{shown(text)}: overridden by --host; write gpus: […] beside each host")
             else:
                 draft.hosts, draft.wanted = found, len(found)
                 draft.translated(line, label, "→ hosts, with the gpus and processes of each")
@@ -323,11 +323,11 @@ class AccelerateReader:
         elif name == "deepspeed_exclusion_filter" and text not in ("", "null"):
             draft.ambiguous(line, label, f"{shown(text)}: write gpus: […] beside each host; dropped")
         else:
-            draft.dropped(line, label, "disttui starts the ranks itself")
+            draft.dropped(line, label, "disttui starts the ranks")
 
     def _precision(self, line: int, key: str, text: str) -> None:
         if key == "fp16" and "mixed_precision" in self._root.entries:
-            self._draft.dropped(line, key, "mixed_precision counts")
+            self._draft.dropped(line, key, "overridden by mixed_precision")
             return
         if key == "fp16":  # of the first releases
             text = "fp16" if text.lower() == "true" else "no"
@@ -343,9 +343,9 @@ class AccelerateReader:
         draft = self._draft
         parts = [part.strip() for part in text.split(",")]
         if text in ("all", ""):
-            draft.dropped(line, "gpu_ids", "all: the GPUs that are free")
+            draft.dropped(line, "gpu_ids", "all: free GPUs")
         elif draft.wanted != 1:
-            what = f"{shown(text)} is of one machine, and the file is used for {draft.wanted}: dropped"
+            what = f"{shown(text)} is for one machine, but the file is used for {draft.wanted}: dropped"
             draft.ambiguous(line, "gpu_ids", f"{what}; write gpus: […] beside each host")
         elif all(part.isascii() and part.isdigit() and len(part) < 5 for part in parts):
             draft.gpus = tuple(map(int, parts))
@@ -371,7 +371,7 @@ class AccelerateReader:
             if name in _OF_THE_LAUNCHER and isinstance(value, ScalarNode):
                 self._deepspeed_launcher(place.line, name, value.text)
             elif variable is None or not isinstance(value, ScalarNode):
-                draft.ambiguous(place.line, f"{key}.{name}", "not known here; dropped")
+                draft.ambiguous(place.line, f"{key}.{name}", "unknown; dropped")
             elif not value.is_null:
                 lowered = value.text.lower() if value.plain and value.text.lower() in ("true", "false") else value.text
                 draft.env[variable] = lowered

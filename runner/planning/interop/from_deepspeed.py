@@ -20,13 +20,13 @@ def read(root: MappingNode, draft: Translation, hosts: int) -> None:
     file = draft.source.rpartition("/")[2]
     draft.job["args"] = ["--deepspeed", "--deepspeed_config", file]
     what = f"job.args name {shown(file)} as DeepSpeed's own examples do; Trainer takes --deepspeed {shown(file)}"
-    draft.ambiguous(0, "job.args", f"{what}; the file has to lie in job.workdir on every host")
+    draft.ambiguous(0, "job.args", f"{what}; the file must be in job.workdir on every host")
     draft.launch["launcher"] = "deepspeed"
     what = "→ deepspeed, which adds --local_rank to the script's arguments; torchrun does not"
     draft.ambiguous(0, "launch.launcher", what)
     for place, path, node in values(root, ""):
         if isinstance(node, ScalarNode) and node.text == "auto":
-            what = "Trainer and Accelerate fill it in; a script that gives the file to DeepSpeed itself fails"
+            what = "Trainer and Accelerate fill it in; DeepSpeed itself rejects it"
             draft.ambiguous(place, path, f"auto: {what}")
         elif path not in _SIZES:
             draft.translated(place, path, _STAYS)
@@ -60,19 +60,19 @@ def _processes(root: MappingNode, draft: Translation, hosts: int) -> None:
     if not (total and micro and steps):
         for key, number in numbers.items():
             draft.translated(lines[key], key, f"{number}: {_STAYS}")
-        draft.ambiguous(0, "num_processes", "the file gives no number → auto: one for each GPU, or each core")
+        draft.ambiguous(0, "num_processes", "the file gives no number → auto: one per GPU or core")
         return
     processes, left = divmod(total, micro * steps)
     if left or not processes:
         what = f"{_SIZES[0]}: {total} is not a multiple of micro batch {micro} × accumulation {steps}"
-        draft.wrong(lines[_SIZES[0]], 1, what, "DeepSpeed refuses it; correct one of them")
+        draft.wrong(lines[_SIZES[0]], 1, what, "DeepSpeed rejects it; correct one of them")
         return
     for key in (_SIZES[1], _SIZES[2]):
         if key in numbers:
             draft.translated(lines[key], key, f"{numbers[key]}: {_STAYS}")
     line, product = lines[_SIZES[0]], f"{total} = {micro} × {steps} × {processes} processes → num_processes:"
     if processes % max(hosts, 1):
-        what = f"{_SIZES[0]}: {total} means {processes} processes, which {hosts} hosts cannot share equally"
+        what = f"{_SIZES[0]}: {total} means {processes} processes, not a multiple of {hosts} hosts"
         draft.wrong(line, 1, what, "give another number of hosts by --host")
         return
     draft.num_processes = processes // max(hosts, 1)

@@ -53,7 +53,7 @@ def _take_counts(numbers: _Numbers, cpus: _Directive | None, draft: Translation)
         total = each * (numbers.tasks or 1)
         draft.slurm["cpus_per_node"] = total
         draft.translated(cpus.line, "cpus-per-task", f"{total} processors on each node → slurm.cpus_per_node")
-    what = "its default is in the home: if the login node and the nodes do not share it, give a folder that they share"
+    what = "its default is in the home folder; if the nodes do not share that, set a shared folder"
     draft.ambiguous(0, "launch.run_dir", what)
     if "workdir" not in draft.job:
         draft.ambiguous(0, "job.workdir", "sbatch starts in the folder where it is typed: write that folder")
@@ -69,7 +69,7 @@ def _flaw(key: str, value: object) -> tuple[str, str] | None:
         Slurm.model_validate({key: value})
     except ValidationError as error:
         context = error.errors()[0].get("ctx", {})
-        return str(context.get("what", "no text")), str(context.get("expected", ""))
+        return str(context.get("what", "not text")), str(context.get("expected", ""))
     return None
 
 
@@ -79,8 +79,8 @@ _LONG = {
     "-w": "nodelist", "-x": "exclude", "-C": "constraint", "-d": "dependency", "-a": "array",
     "--tasks-per-node": "ntasks-per-node",
 }  # fmt: skip
-_QUEUE = "of Slurm's queue: to run as a job of it, import with --login, the login node"
-_LOGS = "every rank has its own log in launch.run_dir"
+_QUEUE = "of Slurm's queue: to use it, import with --login LOGIN_NODE"
+_LOGS = "each rank has its log in launch.run_dir"
 _DROPPED = {
     **dict.fromkeys(
         ("account", "partition", "qos", "time", "constraint", "dependency", "reservation", "exclusive",
@@ -91,14 +91,14 @@ _DROPPED = {
     **dict.fromkeys(("clusters", "no-requeue", "parsable"), "disttui submits the job, and chooses this"),
     "array": "a run is one job: disttui sweep starts many",
     **dict.fromkeys(("output", "error", "open-mode"), _LOGS),
-    "input": "ranks read nothing from their standard input",
+    "input": "ranks have no standard input",
     "cpus-per-task": "disttui sets OMP_NUM_THREADS from the cores of the host",
     "kill-on-bad-exit": "a failed rank ends the run",
-    "get-user-env": "the login's environment is there",
+    "get-user-env": "ranks get the login's environment",
 }  # fmt: skip
 _AMBIGUOUS = {
-    "requeue": "launch.restarts makes further attempts: choose how many",
-    "signal": "ranks get SIGTERM, and launch.grace seconds: choose how many",
+    "requeue": "set launch.restarts to the number of further attempts",
+    "signal": "ranks get SIGTERM and launch.grace seconds: set launch.grace",
 }
 _NUMBERS = (
     "nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus-per-node", "gpus", "gres", "gpus-per-task"
@@ -125,12 +125,12 @@ def read(text: str, draft: Translation, hosts: int) -> None:
     draft.job_script = True
     if "\r\n" in text:
         text = text.replace("\r\n", "\n")
-        draft.ambiguous(1, "line ends", "those of Windows, with which sbatch and bash refuse the script: read without")
+        draft.ambiguous(1, "line ends", "Windows line endings, which sbatch and bash reject: ignored")
     _refuse_others(text, draft)
     directives: dict[str, _Directive] = {}
     for one in _directives(text, draft):
         if one.name in directives:
-            draft.ambiguous(directives[one.name].line, one.name, f"given again on line {one.line}, which counts")
+            draft.ambiguous(directives[one.name].line, one.name, f"overridden on line {one.line}")
         directives[one.name] = one
     for one in directives.values():
         _take(one, draft)
@@ -152,7 +152,7 @@ def read(text: str, draft: Translation, hosts: int) -> None:
     if not (command and command.launcher == "mpirun" and _takes_hosts(command, draft, hosts)):
         _processes(numbers, command, draft)
     if not draft.login and (directives or "srun" in text):
-        draft.ambiguous(0, "hosts", "reached by SSH, past Slurm's queue; --login HOST in place of them: a job of Slurm")
+        draft.ambiguous(0, "hosts", "over SSH, without Slurm's queue; with --login HOST instead: a Slurm job")
 
 
 def _refuse_others(text: str, draft: Translation) -> None:
@@ -162,10 +162,8 @@ def _refuse_others(text: str, draft: Translation) -> None:
         draft.wrong(1, 1, shown(head), "expected a script of bash or sh")
     other = None if "\n#SBATCH" in text else _OTHER_QUEUE.search(text)
     if other:
-        expected = "expected those of Slurm: write #SBATCH --nodes=… and --gpus-per-node=… in their place"
-        draft.wrong(
-            text.count("\n", 0, other.start()) + 1, 1, f"{other[0]} begins the directives of another queue", expected
-        )
+        expected = "expected Slurm's: write #SBATCH --nodes=… and --gpus-per-node=… instead"
+        draft.wrong(text.count("\n", 0, other.start()) + 1, 1, f"{other[0]} is a directive of another queue", expected)
 
 
 def _directives(text: str, draft: Translation) -> Iterator[_Directive]:
@@ -176,7 +174,7 @@ def _directives(text: str, draft: Translation) -> Iterator[_Directive]:
             begun = begun or bool(stripped and not stripped.startswith("#"))
             continue
         if begun:
-            draft.dropped(number, "#SBATCH", "it stands below the first command, where sbatch does not read it either")
+            draft.dropped(number, "#SBATCH", "it is after the first command, and sbatch ignores it")
             continue
         if len(line) > _LONGEST:
             draft.wrong(number, 1, f"{len(line):,} characters", f"expected {_LONGEST:,} at most")
@@ -185,7 +183,7 @@ def _directives(text: str, draft: Translation) -> Iterator[_Directive]:
             words = shlex.split(line[len("#SBATCH") :], comments=True)
         except ValueError:
             if line.rstrip().endswith("\\"):
-                draft.wrong(number, 1, "a backslash ends the line", "expected each directive in one line")
+                draft.wrong(number, 1, "the line ends with a backslash", "expected each directive on one line")
             else:
                 draft.wrong(number, 1, "the quotes do not match", "close them")
             continue
@@ -198,8 +196,8 @@ def _options(number: int, words: list[str], draft: Translation) -> Iterator[_Dir
         word = words.pop(0)
         name, equals, value = word.partition("=")
         if word in ("hetjob", "packjob"):
-            what = "a job of unequal parts"
-            draft.wrong(number, 1, what, "expected one: a profile starts one; import a hostfile, with slots for each")
+            what = "a heterogeneous job"
+            draft.wrong(number, 1, what, "expected one part; import a hostfile, with slots per host")
             continue
         if not word.startswith("-"):
             draft.ambiguous(number, "#SBATCH", f"{shown(word)} is not an option; dropped")
@@ -243,7 +241,7 @@ def _take(one: _Directive, draft: Translation) -> None:
     elif name == "export":
         script_body.take_export(line, value, draft)
     elif name == "chdir":
-        draft.ambiguous(line, name, f"{shown(value)}: write the whole path as job.workdir")
+        draft.ambiguous(line, name, f"{shown(value)}: set job.workdir to the whole path")
     elif draft.login and (name == "cpus-per-task" or take(line, name, value, draft)):
         return
     elif name == "nodelist":
@@ -254,7 +252,7 @@ def _take(one: _Directive, draft: Translation) -> None:
     elif name in _AMBIGUOUS:
         draft.ambiguous(line, name, f"{shown(value)}: {_AMBIGUOUS[name]}" if value else _AMBIGUOUS[name])
     else:
-        draft.ambiguous(line, shown(name), "not known here; dropped")
+        draft.ambiguous(line, shown(name), "unknown; dropped")
 
 
 def _nodelist(one: _Directive, draft: Translation) -> None:
@@ -304,13 +302,13 @@ def _counts(directives: dict[str, _Directive], draft: Translation, hosts: int) -
         if nodes != most:
             given = 0 if draft.login else len(draft.hosts) or hosts
             nodes = min(max(nodes, given), most)
-            what = f"{text}: as many as Slurm gives, and a profile says one number → {nodes}"
+            what = f"{text}: a profile needs one number → {nodes}"
             draft.guess("hosts", line, "nodes", what)
         draft.wanted, draft.wanted_by = nodes, (line, "nodes")
         become = "slurm.nodes" if draft.login else f"{nodes} host{'s' if nodes > 1 else ''}"
         draft.translated(line, "nodes", f"{nodes} → {become}")
         if draft.listed and len(draft.hosts) != nodes:
-            draft.wrong(line, 1, f"nodes: {nodes}, and the nodelist has {len(draft.hosts)}", "expected the same number")
+            draft.wrong(line, 1, f"nodes: {nodes}, but the nodelist has {len(draft.hosts)}", "expected the same number")
     line, tasks = number("ntasks-per-node")
     if tasks is not None:
         draft.translated(line, "ntasks-per-node", f"{amount(tasks, 'task')} on each host")
@@ -320,8 +318,8 @@ def _counts(directives: dict[str, _Directive], draft: Translation, hosts: int) -
     named = bool(nodes or draft.hosts or hosts)
     nodes = nodes or len(draft.hosts) or hosts or 1
     if total is not None and total % nodes:
-        what = f"ntasks: {total} is the total, and {nodes} hosts cannot share it equally"
-        draft.wrong(line, 1, what, "expected a multiple; for unequal hosts import a hostfile, with slots for each")
+        what = f"ntasks: {total} is the total, not a multiple of {nodes} hosts"
+        draft.wrong(line, 1, what, "expected a multiple; for unequal hosts import a hostfile, with slots per host")
     elif total is not None:
         draft.translated(line, "ntasks", f"{total} in all: {amount(total // nodes, 'task')} on each host")
         tasks = total // nodes
@@ -338,7 +336,7 @@ def _by_gpu(line: int, shared: int | None, gpus: int | None, tasks: int | None, 
         draft.translated(line, "ntasks-per-gpu", f"{amount(tasks, 'task')} on each host")
     elif shared:
         note = draft.ambiguous if tasks else partial(draft.guess, "processes")
-        note(line, "ntasks-per-gpu", f"{shared}: how many GPUs there are is not known; dropped")
+        note(line, "ntasks-per-gpu", f"{shared}: number of GPUs unknown; dropped")
     return tasks
 
 
@@ -354,7 +352,7 @@ def _nodes(
             return draft.wanted
     for whole, name in ((total, "ntasks"), (asked, "gpus")):
         if whole and whole > 1 and not hosts:
-            what = "the script does not say how many hosts share them: --nodes is not there → 1, or those of --host"
+            what = "the number of hosts is unknown without --nodes → 1, or those of --host"
             draft.guess("hosts", directives[name].line, "nodes", what)
             break
     return None
@@ -372,7 +370,7 @@ def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tas
         if (one := directives.get(name)) is None:
             continue
         if name == "gres" and not re.search(r"(?:^|,)gpu\b", one.value):
-            left(one, "not known here")
+            left(one, "unknown")
             continue
         asked = _gpu_count(one.value, of_kinds=name == "gres")
         if found := count(draft, one.line, name, one.value if asked is None else str(asked)):
@@ -387,7 +385,7 @@ def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tas
         asked = _gpu_count(one.value) or 0
         each = asked * (tasks or 1) if name == "gpus-per-task" else asked // nodes if asked % nodes == 0 else 0
         if not each:
-            why = "disttui takes the GPUs that are free" if not draft.login else "write slurm.gpus_per_node"
+            why = "disttui uses free GPUs" if not draft.login else "write slurm.gpus_per_node"
             draft.ambiguous(one.line, name, f"{shown(one.value)}: {why}; dropped")
             continue
         gpus = each
@@ -433,21 +431,21 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
         if left:
             draft.wrong(
                 command.line, 1, f"{where}: {given} in all, for {numbers.nodes} nodes",
-                "expected a multiple; for unequal hosts import a hostfile, with slots for each",
+                "expected a multiple; for unequal hosts import a hostfile, with slots per host",
             )  # fmt: skip
         draft.num_processes = each
         draft.translated(command.line, where, f"{given} → num_processes: {each}")
         on_host = _srun_gpus(command) or numbers.gpus or 0
         if launcher == "torchrun" and each < on_host and "--nproc-per-node" not in command.options:
-            what = f"{where} is not given, and torchrun starts 1 on each host, which has {on_host} GPUs"
+            what = f"{where} is not given: torchrun starts 1 per host, which has {on_host} GPUs"
             draft.ambiguous(command.line, "num_processes", what)
     elif given in ("gpu", "auto", "") or unknown_names(given) or "${" in given:
         draft.num_processes = gpus = _seen(_srun_gpus(command) or numbers.gpus, draft)
-        what = f"{gpus}, the GPUs on each host" if gpus else "auto: one for each GPU, or each core"
+        what = f"{gpus}, the GPUs on each host" if gpus else "auto: one per GPU or core"
         note = draft.ambiguous if given in ("gpu", "auto") else partial(draft.guess, "processes")
         note(command.line, "num_processes", f"{where}: {shown(given) if given else 'not given'} → {what}")
     else:
-        draft.guess("processes", command.line, "num_processes", f"{where}: {shown(given)} is not known here → auto")
+        draft.guess("processes", command.line, "num_processes", f"{where}: {shown(given)} is unknown → auto")
 
 
 def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -> _Numbers:
@@ -470,7 +468,7 @@ def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -
         least, _, most = text.partition("-" if label.startswith("srun") else ":")
         if not re.fullmatch(r"[1-9]\d{0,4}", least):
             if text and not draft.wanted:
-                what = f"{shown(text)} is not known here → {amount(numbers.nodes, 'host')}, or those of --host"
+                what = f"{shown(text)} is unknown → {amount(numbers.nodes, 'host')}, or those of --host"
                 draft.guess("hosts", command.line, label, what)
             continue
         if most not in ("", least):
@@ -478,7 +476,7 @@ def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -
                 what = f"{shown(text)}: as many as there are → 1, or those of --host"
                 draft.guess("hosts", command.line, label, what)
         elif draft.wanted and int(least) != draft.wanted:
-            what = f"{least}, and {draft.wanted_by[1]} is {draft.wanted}, which counts"
+            what = f"{least}, overridden by {draft.wanted_by[1]}: {draft.wanted}"
             draft.ambiguous(command.line, label, what)
         elif not draft.wanted and not draft.listed:
             draft.wanted, draft.wanted_by = int(least), (command.line, key)
@@ -539,7 +537,7 @@ def _takes_hosts(command: JobLine, draft: Translation, hosts: int) -> bool:
     if text and (
         len(found) < len(parts) or total not in (0, sum(found.values())) or draft.listed or draft.login or hosts
     ):
-        what = f"{shown(text)} names hosts: give them by --host, or import a hostfile"
+        what = f"{shown(text)} names hosts: add --host, or import a hostfile"
         draft.ambiguous(command.line, "mpirun -H", what)
         return False
     draft.hosts = [Machine(name, slots) for name, slots in found.items()] or draft.hosts
@@ -556,24 +554,24 @@ def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) ->
     own = _srun_tasks(command, numbers, draft) if command and asked else None
     tasks = own or numbers.tasks
     if command and not command.srun and (tasks or 1) > 1:
-        what = f"{tasks} on each host, and {shown(command.value)} is started without srun: once, on the first host"
+        what = f"{tasks} on each host, but {shown(command.value)} is started without srun: once, on the first host"
         draft.ambiguous(command.line, "tasks", what)
         tasks = 1
     gpus = _seen((_srun_gpus(command) if command else None) or numbers.gpus, draft) or 0
     spawns = _SPAWNS.search(" ".join(command.args)) if command and (tasks or 1) == 1 else None
     if spawns:
         draft.num_processes = 1
-        what = f"{spawns[1]}: the script starts a process for each GPU itself → 1, which does so"
+        what = f"{spawns[1]}: the script starts a process per GPU → 1"
         draft.ambiguous(command.line if command else 0, "num_processes", what)
     elif command and asked and not own:
         draft.num_processes = tasks if (tasks or 1) > 1 else gpus or None
-        what = str(draft.num_processes or "auto: one for each GPU, or each core")
-        draft.guess("processes", command.line, "num_processes", f"srun: {shown(asked[0])} is not known here → {what}")
+        what = str(draft.num_processes or "auto: one per GPU or core")
+        draft.guess("processes", command.line, "num_processes", f"srun: {shown(asked[0])} is unknown → {what}")
     elif numbers.unsure and not gpus and (tasks or 1) == 1:
         # A job of Slurm has no GPUs that it does not ask for.
         draft.num_processes = 1 if draft.login else None
-        become = draft.num_processes or "auto: one process for each GPU"
-        what = f"how many GPUs each host has is not known here → {become}"
+        become = draft.num_processes or "auto: one process per GPU"
+        what = f"the number of GPUs per host is unknown → {become}"
         draft.guess("processes", command.line if command else 0, "num_processes", what)
     elif (tasks or 1) > 1 or gpus <= 1:
         draft.num_processes = tasks or gpus or (1 if command else None)
@@ -582,7 +580,7 @@ def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) ->
             draft.job.pop("command")
             draft.unread = Unread(command.line, shown(" ".join((command.value, *command.args))))
         draft.num_processes = gpus
-        what = f"one task on each host, with {gpus} GPUs → {gpus}, one for each GPU; write 1 if one process uses all"
+        what = f"one task on each host, with {gpus} GPUs → {gpus}, one per GPU; write 1 if one process uses all"
         draft.ambiguous(command.line if command else 0, "num_processes", what)
 
 
@@ -600,7 +598,7 @@ def _srun_tasks(command: JobLine, numbers: _Numbers, draft: Translation) -> int 
     if left and not per_node:
         what = f"srun --ntasks: {total} in all, for {nodes or numbers.nodes} nodes"
         draft.wrong(
-            command.line, 1, what, "expected a multiple; for unequal hosts import a hostfile, with slots for each"
+            command.line, 1, what, "expected a multiple; for unequal hosts import a hostfile, with slots per host"
         )
     return per_node or each or None
 
@@ -608,7 +606,7 @@ def _srun_tasks(command: JobLine, numbers: _Numbers, draft: Translation) -> int 
 def _doubt_nodes(command: JobLine, name: str, total: int, numbers: _Numbers, draft: Translation) -> None:
     """Say of a total that no number of hosts is given to share it."""
     if total > 1 and not (numbers.named or draft.wanted or "hosts" in draft.guessed):
-        what = f"{total} in all, and the script does not say how many hosts share them → 1, or those of --host"
+        what = f"{total} in all; the number of hosts is unknown → 1, or those of --host"
         draft.guess("hosts", command.line, name, what)
 
 

@@ -34,25 +34,25 @@ _STARTS = {
 }
 """The commands of each that start ranks; all, where none is named."""
 _OF_RAY = (
-    "Ray starts and places its workers itself",
-    "Leave this script to sbatch, or name a script that torchrun can start by --script.",
+    "Ray starts its workers itself",
+    "Use sbatch for this script, or name one for torchrun by --script.",
 )
 _REFUSED = {
     "composer": (
         "composer starts the ranks itself",
-        "Write torchrun --nproc-per-node N SCRIPT in its place, with -m for a module.",
+        "Write torchrun --nproc-per-node N SCRIPT instead, with -m for a module.",
     ),
     "deepy.py": (
         "GPT-NeoX's deepy.py starts the ranks itself",
-        "Leave this script to sbatch, or name a script that torchrun can start by --script.",
+        "Use sbatch for this script, or name one for torchrun by --script.",
     ),
     "litgpt": (
         "litgpt starts the ranks itself",
-        "Write torchrun --nproc-per-node N -m litgpt … --devices N --num_nodes NODES in its place.",
+        "Write torchrun --nproc-per-node N -m litgpt … --devices N --num_nodes NODES instead.",
     ),
     "horovodrun": (
         "horovodrun starts the ranks itself",
-        "Write mpirun -np N python SCRIPT in its place, if your Horovod is built with MPI.",
+        "Write mpirun -np N python SCRIPT instead, if your Horovod is built with MPI.",
     ),
     **dict.fromkeys(("ray", "verl.trainer.main_ppo", "openrlhf.cli.train_ppo_ray"), _OF_RAY),
 }
@@ -137,7 +137,7 @@ def _axolotl(words: list[str]) -> Behind:
     at = words.index("--") if "--" in words else len(words)
     own, options = words[:at], words[at + 1 :]
     if any(_option(own, name) is not None for name in ("--cloud", "--sweep")):
-        return Behind([], why="axolotl starts it elsewhere, or several times", cure="Leave --cloud and --sweep out.")
+        return Behind([], why="axolotl starts it elsewhere, or several times", cure="Omit --cloud and --sweep.")
     launcher = _option(own, "--launcher") or "accelerate"
     launcher = "python" if "--no-accelerate" in own else launcher
     own = [word for word in own if word not in ("--accelerate", "--no-accelerate")]
@@ -163,7 +163,7 @@ def _torchtune(words: list[str]) -> Behind:
     copied = dict(copies)
     command = [*start, copied.get(recipe, recipe), *(copied.get(arg, arg) for arg in args)]
     cure = f"Copy them ({'; '.join(f'tune cp {name} {to}' for name, to in copies)}), and write: {' '.join(command)}"
-    return Behind([], why="tune finds recipes and their settings by names of its own", cure=cure)
+    return Behind([], why="tune finds recipes and settings by its own names", cure=cure)
 
 
 def _fabric(words: list[str]) -> Behind:
@@ -175,8 +175,8 @@ def _fabric(words: list[str]) -> Behind:
     listed = [one for one in devices.split(",") if one]
     each = "gpu" if devices == "-1" else str(len(listed)) if "," in devices else devices
     if not job or devices == "auto" or env.get("LT_ACCELERATOR") in ("tpu", "mps"):
-        why = "how many ranks it starts is not known here"
-        return Behind([], why=why, cure="Write torchrun --nproc-per-node N SCRIPT in its place.")
+        why = "the number of ranks that it starts is unknown"
+        return Behind([], why=why, cure="Write torchrun --nproc-per-node N SCRIPT instead.")
     each = "1" if env.get("LT_STRATEGY") == "dp" else each
     return Behind(["torchrun", f"--nproc-per-node={each}", f"--nnodes={nodes}", *job], env)
 
@@ -188,5 +188,5 @@ def _colossalai(words: list[str]) -> Behind:
     hosts = _option(list(own), "--host") or _option(list(own), "-H")
     nodes = [f"--nnodes={len(hosts.split(','))}"] if hosts else []
     if not job:
-        return Behind([], why="its script is not named", cure="Write torchrun --nproc-per-node N SCRIPT in its place.")
+        return Behind([], why="its script is not named", cure="Write torchrun --nproc-per-node N SCRIPT instead.")
     return Behind(["torchrun", *own, *more, *nodes, *job])

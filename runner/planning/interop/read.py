@@ -59,13 +59,13 @@ def read(text: str, draft: Translation) -> None:
                 draft.wrong(line.number, 1, what, "write it like: node1 slots=4")
                 break
             if len(counts) >= MOST_HOSTS and name not in counts:
-                draft.wrong(line.number, 1, f"more than {MOST_HOSTS:,} hosts", "take some out")
+                draft.wrong(line.number, 1, f"more than {MOST_HOSTS:,} hosts", "remove some")
                 return
             _add(draft, line, name, counts)
     if not counts and not draft.problems:
-        draft.wrong(1, 1, "no host", "expected lines like: node1 slots=4")
+        draft.wrong(1, 1, "no hosts", "expected lines like: node1 slots=4")
     if counts and not draft.problems:
-        what = "mpirun and deepspeed read such files → torchrun, which starts the same; or set one of them"
+        what = "a file of mpirun or deepspeed → torchrun, which starts the same; or set one of them"
         draft.ambiguous(0, "launch.launcher", what)
     draft.hosts = [Machine(name, slots) for name, slots in counts.items()]
     draft.listed = True
@@ -83,12 +83,12 @@ def _add(draft: Translation, line: HostLine, name: str, counts: dict[str, int | 
         what = f"given again: {before} + {slots or 1} slots"
         draft.ambiguous(line.number, shown(name), f"{what} → num_processes: {total}")
     elif slots is None:
-        what = "no slots are given → num_processes: auto, one for each GPU or core (MPI: one process)"
+        what = "no slots → num_processes: auto, one per GPU or core (MPI: one process)"
         draft.ambiguous(line.number, shown(name), what)
     else:
         draft.translated(line.number, shown(name), f"{amount(slots, 'slot')} → num_processes: {slots}")
     if _LOOPBACK.fullmatch(split_host(name)[1]):
-        what = "the machine that mpirun was typed on: write its name, or local for this one"
+        what = "the machine that runs mpirun: write its name, or local for this one"
         draft.ambiguous(line.number, shown(name), what)
     for word in line.rest:
         # A word without a value may be the next host: LSF writes all of them into one line.
@@ -165,17 +165,13 @@ def read_foreign(
     """
     found = kind or recognise(text)
     if found == "profile":
-        raise InputError(
-            "this is a profile already", "Use it as it is: disttui profile plan shows what it runs.", place=source
-        )
+        raise InputError("this is already a profile", "See what it runs: disttui profile plan", place=source)
     if found is None:
         what = f"not a file of {_KINDS}" if text.strip() else "the file is empty"
         raise InputError(what, f"Give its kind with --from: {_KINDS}.", place=source)
     if login is not None and (hosts or found != "sbatch"):
-        what = (
-            "--login is the only host of a job of Slurm" if hosts else f"--login is only for job scripts, not {found}"
-        )
-        raise InputError(what, "Give one of the two." if hosts else "Leave it out.", place=source)
+        what = "--login and --host exclude each other" if hosts else f"--login is only for job scripts, not {found}"
+        raise InputError(what, "Give one of the two." if hosts else "Omit --login.", place=source)
     hosts = [name for host in hosts for name in spread(host)]
     draft = Translation(source, login=login or "")
     if found == "hostfile":

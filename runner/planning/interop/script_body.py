@@ -113,16 +113,16 @@ _OTHER_LAUNCHERS = {
     *("xpmem", "bagua", "xla_dist", "runai", "sky", "pdsh", "clush", "parallel"),
 }
 """Start processes in a way of their own."""
-_WORDS_READ = "its words are what another command prints", "Write them behind the command, without xargs."
+_WORDS_READ = "its arguments are another command's output", "Write the arguments after the command, without xargs."
 _ELSEWHERE = (
-    "the script reaches the other hosts itself",
-    "Write the launcher's command alone in its place, and give the hosts by --host in the order of the node ranks.",
+    "the script connects to the other hosts itself",
+    "Write only the launcher's command there, and add --host for each host in the order of node ranks.",
 )
 _GIVES_LOCAL_RANK = "--pass-local-rank"
 """In place of an option: torch.distributed.launch gives the script an argument that torchrun does not give."""
 _TO_DECIDE = {
-    "pass-local-rank": "torch.distributed.launch gives a script --local-rank: let it read LOCAL_RANK instead",
-    "no-local-rank": "disttui's deepspeed gives a script --local_rank: if it takes none, use launcher: torchrun",
+    "pass-local-rank": "torch.distributed.launch passes --local-rank: let the script read LOCAL_RANK instead",
+    "no-local-rank": "launcher deepspeed passes --local_rank: if the script rejects it, use launcher: torchrun",
 }
 """Options that change what the script is given."""
 _SHORT = re.compile(r"\A--(?:(nproc).*|nnode)\Z", re.DOTALL)
@@ -189,7 +189,7 @@ def _started(words: list[str], found: JobLine) -> JobLine | None:
     before = words[: words.index(":")] if ":" in words else []
     if any(_base(word) == "srun" or _PROGRAMS.get(_base(word)) == "mpirun" for word in before):
         found.kind, found.value = "unread", " ".join(words)
-        found.why, found.cure = "the hosts start unequal programs", "Write the start of one of them, without the `:`."
+        found.why, found.cure = "the hosts start unequal programs", "Write the command of one of them, without the `:`."
         return found
     while words and (at := _inner(words := _with_python(words), found)):
         words = words[at:]
@@ -462,8 +462,8 @@ _PREPARED = re.compile(
 """Files that set up an environment, and no variables of a script."""
 _OF_THE_SCRIPT = {
     **dict.fromkeys(("echo", "printf", "date", "which", "ls", "pwd", "env", "nvidia-smi", "clear"), "it prints only"),
-    **dict.fromkeys(("((", "let"), "it calculates when the job starts"),
-    **dict.fromkeys(("set", "shopt", "shift", "getopts", "trap"), "it is for this script's own shell"),
+    **dict.fromkeys(("((", "let"), "it is computed when the job starts"),
+    **dict.fromkeys(("set", "shopt", "shift", "getopts", "trap"), "it is only for this script's shell"),
     **dict.fromkeys(("sleep", "wait", "exit", "true", ":", "return"), "it starts nothing"),
 }
 MPI_TOTAL = ("np", "n", "c")
@@ -523,7 +523,7 @@ def take_export(line: int, value: str, draft: Translation) -> None:
     for name, text in given.items():
         draft.variable(line, name, text)
     if len(given) < len(value.split(",")):
-        draft.dropped(line, "export", "the environment of the login is there")
+        draft.dropped(line, "export", "ranks get the login's environment")
 
 
 def read(text: str, known: Mapping[str, str], draft: Translation) -> JobLine | None:
@@ -547,7 +547,7 @@ class _Before(NamedTuple):
     notes: int
 
 
-_IN_A_SHELL = "it holds in brackets or a pipe only, where no job starts"
+_IN_A_SHELL = "it applies only inside brackets or a pipe, where no job starts"
 
 
 class _Folder(NamedTuple):
@@ -717,7 +717,7 @@ class _Body:
             if self._called.get(name):
                 self._draft.ambiguous(line, shown(name), "another command: a profile starts one; dropped")
             else:
-                self._draft.dropped(line, shown(name), "a function, read where it is called first")
+                self._draft.dropped(line, shown(name), "a function, read where it is first called")
             return
         self._called[name] = False
         if block := self._doubtful.get(name):
@@ -845,7 +845,7 @@ class _Body:
         if self._variables.has_room(len(text) * _COST_OF_ALIASES):
             self.read(" ".join((*before, text, *(word.source for word in words))), line, outer, depth + 1)
         else:
-            self._draft.ambiguous(line, shown(alias), "an alias of too much text; dropped")
+            self._draft.ambiguous(line, shown(alias), "an alias that is too long; dropped")
         self._aliases[alias] = text
 
     def _declare(self, line: int, first: str, words: Sequence[Word]) -> None:
@@ -917,10 +917,12 @@ class _Body:
         for name in names:
             self._variables.forget(name, f"it depends on the `{first}` of line {line}")
         if self._draft.wanted_by == (line, _BY_LOOP):
-            self._draft.ambiguous(line, first, f"lines {line} to {end}: only what ssh starts is read, the rest is lost")
+            self._draft.ambiguous(
+                line, first, f"lines {line} to {end}: only what ssh starts is read, the rest is dropped"
+            )
             return
         may = f"; may set {', '.join(dict.fromkeys(names))}" if names else ""
-        self._draft.ambiguous(line, first, f"lines {line} to {end} are not evaluated, and lost{may}")
+        self._draft.ambiguous(line, first, f"lines {line} to {end} are not evaluated but dropped{may}")
 
     def _assign(self, line: int, word: Word) -> str:
         """Take over `NAME=value`; returns the name."""
@@ -947,7 +949,7 @@ class _Body:
     def _export(self, line: int, word: Word) -> None:
         if not re.match(r"[A-Za-z_]\w*(?:=|$)", word.source):
             if word.source[:1] != "-":
-                what = "what it sets is not known here; dropped: give it under job.env"
+                what = "its value is unknown; dropped: set it in job.env"
                 self._draft.ambiguous(line, shown(f"export {word.source}"), what)
             return
         name = self._assign(line, word) if "=" in word.source else word.source
@@ -1068,7 +1070,7 @@ class _Body:
         if text is None or self._open:
             return False
         self._files[name] = f"{before}\n{text}" if command.appends else text
-        what = "only this script writes it: create it before the run, if the job reads it"
+        what = "only this script writes it: if the job reads it, create it before the run"
         self._draft.ambiguous(command.line, first, f"{shown(self._variables.shown(name))}: {what}")
         return True
 
@@ -1109,9 +1111,9 @@ class _Body:
         elif first == "unset":
             for word in words[1:]:
                 self._variables.forget(word.source, "unset", may_stay=self._asked)
-            self._draft.dropped(line, first, "it takes out what the script has, and no profile has")
+            self._draft.dropped(line, first, "it removes what only the script has")
         else:
-            self._draft.ambiguous(line, shown(first), "not understood, and not run; dropped")
+            self._draft.ambiguous(line, shown(first), "not understood; dropped")
             if _base(first) not in _PREPARES and not self._open:
                 self._draft.unread = Unread(line, shown(self._variables.shown(" ".join(fields))))
                 self._flow.doubt = self._draft.unread if fields and only_unknown(fields[0]) else self._flow.doubt
@@ -1119,7 +1121,7 @@ class _Body:
     def _alias(self, line: int, word: Word) -> None:
         """Keep `alias NAME=TEXT` for where it stands."""
         name, _, text = self._variables.text(word).partition("=")
-        self._draft.dropped(line, shown(f"alias {name}"), "its text stands where it is used")
+        self._draft.dropped(line, shown(f"alias {name}"), "inserted where it is used")
         self._aliases[name] = text
 
     def _folder(self, line: int, fields: list[str]) -> None:
@@ -1144,7 +1146,7 @@ class _Body:
             draft.translated(line, first, f"{shown(written)} → job.workdir")
             self._name_unknown(line, unknown_names(where), ())
         elif goes_back or written:
-            draft.ambiguous(line, first, f"{shown(written)}: write the folder as job.workdir")
+            draft.ambiguous(line, first, f"{shown(written)}: set job.workdir to the folder")
         else:
             draft.dropped(line, first, "back to the folder where the script is started")
         if (known or before is not None) and len(draft.notes) > notes:
@@ -1184,7 +1186,7 @@ class _Body:
                 job = self._job(job)
         used = self._used(job)
         for line, name in self._assigned:
-            why = "its value stands where it is used" if name in used else "nothing that is taken over uses it"
+            why = "inserted where it is used" if name in used else "not used"
             self._draft.dropped(line, name, self._variables.why.get(name, why) if name in used else why)
         self._doubt_sourced(used)
         setup = list[str]()
@@ -1207,7 +1209,7 @@ class _Body:
         given = [*self._assigned, *((step.line, step.name) for step in self._steps if step.name)]
         later = {each for at, each in given if at > line}
         if changed := sorted(used.intersection(each for at, each in given if at < line) - later):
-            what = f"what it sets is not read: if it sets {', '.join(changed)}, write that value into the profile"
+            what = f"not read: if it sets {', '.join(changed)}, write that value into the profile"
             self._draft.ambiguous(line, shown(f"source {self._variables.shown(name)}"), what)
 
     def _take_uncalled(self) -> None:
@@ -1216,7 +1218,7 @@ class _Body:
             if name not in self._called and not self._jobs:
                 self._call(line, name, (), JobLine(), 0)
             elif name not in self._called and body:
-                self._draft.ambiguous(line, shown(name), "a function that is not called here; dropped")
+                self._draft.ambiguous(line, shown(name), "an uncalled function; dropped")
 
     def _used(self, job: JobLine | None) -> set[str]:
         """The names whose values are in the job's command, at any depth."""
@@ -1243,7 +1245,7 @@ class _Body:
             draft.variable(line, name, self._variables.shown(step.value))
         else:
             why = self._variables.why.get(name, "it is computed when the job starts" if step.value else "it is empty")
-            draft.ambiguous(line, name, f"{why}; dropped: give its value under job.env")
+            draft.ambiguous(line, name, f"{why}; dropped: set its value in job.env")
         return []
 
     def _computed(self, value: str) -> bool:
@@ -1255,7 +1257,7 @@ class _Body:
         """A line for `activate`, behind the assignments that it needs; empty, and a note, where it cannot be kept."""
         before, variables = list[str](), self._variables
         if self._draft.container:
-            self._draft.ambiguous(line, shown(source), "a container runs only the job; dropped: its image has it")
+            self._draft.ambiguous(line, shown(source), "the container's image has it; dropped")
             return []
         for name in re.findall(r"\$\{?(\w+|[@*])", source):
             if name in seen:
@@ -1271,7 +1273,7 @@ class _Body:
                 before += needed
             elif name in variables.why or not name.isidentifier() or name.startswith("SLURM"):
                 why = variables.why.get(name, "the script or Slurm sets it")
-                self._draft.ambiguous(line, shown(source), f"${name} is not known ({why}); dropped")
+                self._draft.ambiguous(line, shown(source), f"${name} is unknown ({why}); dropped")
                 return []
         return [*before, source]
 
@@ -1280,7 +1282,7 @@ class _Body:
         draft, line, values = self._draft, job.line, self._variables
         args = tuple(word for word in job.args if only_unknown(word) != "@")
         if len(args) < len(job.args):
-            draft.ambiguous(line, '"$@"', "arguments of sbatch: none are given here; add yours to job.args")
+            draft.ambiguous(line, '"$@"', "arguments of sbatch are unknown: add yours to job.args")
         given = [value for name, value in job.options.items() if self._becomes_variable(job.launcher, name)]
         named = only_unknown(job.value) != "@"
         kept = (job.value if named else "", *args, *job.assigned.values(), *map(values.settled, given))
@@ -1310,13 +1312,13 @@ class _Body:
         if made.kind == "command" and named:
             draft.job["command"] = [made.value, *made.args]
             if not made.launcher:
-                what = f"{shown(made.value)} is started once for each rank; if it starts ranks itself, name its script"
+                what = f"{shown(made.value)} is started once per rank; if it starts ranks itself, name its script"
                 draft.ambiguous(line, "job.command", what)
         else:
             draft.job |= {made.kind: made.value} if named else {}
             draft.job |= {"args": list(made.args)} if made.args else {}
             if option := re.search(r"(?:^| )(--?\S*launcher\S*[ =]slurm)(?= |$)", " ".join(made.args)):
-                what = f"{option[1]}: the script reads Slurm's variables, which disttui does not set: give it pytorch"
+                what = f"{option[1]}: the script reads Slurm's variables, which disttui does not set: use pytorch"
                 draft.ambiguous(line, "job.args", what)
             self._take_python(line, made)
         return made
@@ -1333,12 +1335,12 @@ class _Body:
         if python.startswith(("/", "~/")) and not unknown_names(python):
             self._draft.python = python
         elif python not in ("", "python", "python3"):
-            what = f"{shown(self._variables.shown(python))}: write the whole path as python"
+            what = f"{shown(self._variables.shown(python))}: set python to the whole path"
             self._draft.ambiguous(line, "python", what)
         elif launcher and not python:
             launcher = self._variables.shown(launcher)
             beside = shown(f"{launcher.rpartition('/')[0]}/python")
-            what = f"{shown(launcher)}: write its interpreter as python, like {beside}"
+            what = f"{shown(launcher)}: set python to its interpreter, like {beside}"
             self._draft.ambiguous(line, "python", what)
 
     def _srun_option(self, line: int, name: str, value: str) -> None:
@@ -1346,16 +1348,16 @@ class _Body:
         if name == "--export":
             take_export(line, value, draft)
         elif name.startswith("--container-image"):
-            what = f"{shown(value)}: write container: {{runtime: enroot, image: {shown(value)}}}, if the hosts have it"
+            what = f"{shown(value)}: set container: {{runtime: enroot, image: {shown(value)}}} if the hosts have it"
             draft.ambiguous(line, f"srun {name}", what)
         elif name == "--container-mounts":
-            draft.ambiguous(line, f"srun {name}", f"{shown(value)}: write it as container.mounts")
+            draft.ambiguous(line, f"srun {name}", f"{shown(value)}: set container.mounts")
         elif name in ("-w", "--nodelist"):
-            draft.ambiguous(line, f"srun {name}", f"{shown(value)} names hosts: give them by --host")
+            draft.ambiguous(line, f"srun {name}", f"{shown(value)} names hosts: add --host")
         elif name not in ("", "-N", "-n", "--nodes", "--ntasks", "--ntasks-per-node") and not (
             draft.login and name in ("--gpus-per-node", "--gres")
         ):
-            draft.dropped(line, f"srun {shown(name)}", "disttui starts the ranks itself")
+            draft.dropped(line, f"srun {shown(name)}", "disttui starts the ranks")
 
     def _around(self, line: int, words: tuple[str, ...]) -> None:
         """A program that starts the job's: a container, an environment, a binding."""
@@ -1364,13 +1366,13 @@ class _Body:
         if runtime := _CONTAINERS.get(base):
             image = words[-1]
             if image.startswith("-") or unknown_names(image) or len(words) < 3:
-                draft.ambiguous(line, label, "its image is not known: write container: {runtime, image}")
+                draft.ambiguous(line, label, "its image is unknown: set container: {runtime, image}")
                 return
             draft.container = {"image": image, "runtime": runtime}
             what = f"{shown(image)} → container; its other options are dropped: container.mounts, container.options"
             draft.ambiguous(line, label, what)
         elif base in _ENVIRONMENTS:
-            what = f"{shown(as_written(' '.join(words)))}: its environment is not taken over: write activate or python"
+            what = f"{shown(as_written(' '.join(words)))}: its environment is dropped: set activate or python"
             draft.ambiguous(line, label, what)
         else:
             what = f"{shown(as_written(' '.join(words)))} comes before the job's command; dropped"
@@ -1382,10 +1384,10 @@ class _Body:
         words = {only_unknown(word) for word in args} & values.divided
         for name in sorted(set(uses)):
             why, default = values.why.get(name, "the script does not set it"), values.defaults.get(name)
-            what = f"{why}: --set var.{variable_name(name)}=… gives it"
+            what = f"{why}: use --set var.{variable_name(name)}=…"
             what += "" if default is None else f", else it is {shown(default)}"
             if name in words and uses.count(name) == 1:
-                what += "; a list gives several words, as its shell would make of it"
+                what += "; a list gives several words"
                 if default is not None and len(default.split()) != 1:
                     self._draft.variables[name] = values.defaults.pop(name).split()
             self._draft.ambiguous(line, f"${name}", what)
@@ -1413,14 +1415,14 @@ class _Body:
         elif plain in _LAUNCHER_DOES:
             draft.dropped(line, label, _BY_DISTTUI)
         elif plain == "config-file" and launcher == "accelerate":
-            what = f"{shown(value)} is not read: disttui profile import it, and take over its job.env"
+            what = f"{shown(value)} is not read: import it by disttui profile import, and copy its job.env"
             draft.ambiguous(line, label, what)
         elif plain in ("hostfile", "H", "host", "machinefile", "f", "include", "i", "exclude", "e") and launcher in (
             "deepspeed",
             "mpirun",
             "torchrun",  # behind colossalai run
         ):
-            draft.ambiguous(line, label, f"{shown(value)} names hosts: give them by --host, or import a hostfile")
+            draft.ambiguous(line, label, f"{shown(value)} names hosts: add --host, or import a hostfile")
         elif plain == "cpu" and launcher == "accelerate":
             draft.launch["backend"] = "gloo"
             draft.translated(line, label, "→ launch.backend: gloo")
@@ -1428,12 +1430,12 @@ class _Body:
             draft.env[variable] = value or "true"
             draft.translated(line, label, f"→ job.env: {variable}")
         elif only_unknown(name) or unknown_names(name):
-            what = f"options of {launcher} that only its shell knows; dropped"
+            what = f"options of {launcher} that only the shell knows; dropped"
             draft.ambiguous(line, shown(self._variables.shown(name)), what)
         elif launcher == "torchrun":
             draft.dropped(line, label, _BY_DISTTUI)
         elif launcher == "mpirun" and (name in _MPIRUN_FLAGS or name.startswith("-x ")):
-            why = "the value that each host has counts; give another under job.env"
-            draft.dropped(line, label, why if name.startswith("-x ") else "disttui starts the ranks itself")
+            why = "each host's own value is used; set another in job.env"
+            draft.dropped(line, label, why if name.startswith("-x ") else "disttui starts the ranks")
         else:
-            draft.ambiguous(line, label, "not known here; dropped")
+            draft.ambiguous(line, label, "unknown; dropped")

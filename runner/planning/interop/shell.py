@@ -26,7 +26,7 @@ _BRACKET = re.compile(r"[()\\'\"]")
 _BRACE = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"|'[^']*'", re.DOTALL)
 _BRACE_IN_QUOTES = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _COUNT_OF_GPUS = re.compile(r"nvidia-smi|rocm-smi|device_count\(|_VISIBLE_DEVICES|/dev/nvidia")
-COUNTS_GPUS = "it counts the GPUs when the job starts"
+COUNTS_GPUS = "GPUs are counted when the job starts"
 """Why a number of processes is not known that is one for each GPU."""
 _DEEPEST = 8
 """Defaults inside defaults that are looked at."""
@@ -135,7 +135,7 @@ class _Scanner:
                 start = start if words else self.at
                 words.append(self._word(calculated))
                 if len(words) > _MOST_WORDS:
-                    what = f"a command of more than {_MOST_WORDS:,} words: not understood, and not run"
+                    what = f"a command of more than {_MOST_WORDS:,} words: ignored"
                     raise UnreadScriptError(
                         line + text.count("\n", counted, start), f"{what}, like all that follows it"
                     )
@@ -226,7 +226,7 @@ class _Scanner:
         return found
 
     def _unclosed(self, start: int) -> UnreadScriptError:
-        what = "quotes or brackets that nothing closes: nothing is read from here on"
+        what = "unclosed quotes or brackets: nothing is read from here on"
         return UnreadScriptError(self.text.count("\n", 0, start) + 1, what)
 
     def _quoted(self) -> list[Piece]:
@@ -585,7 +585,7 @@ class Variables:
         if piece.default is not None and name not in self.values:
             self._take_default(known_as, piece.default)
         if known_as != name:
-            return self._unknown(known_as, "the script is given it, or its shell knows it")
+            return self._unknown(known_as, "an argument or shell variable of the script")
         if name.startswith("SLURM"):
             self.why[name] = "Slurm sets it"
         return f"{_OPEN}{name}{_CLOSE}"

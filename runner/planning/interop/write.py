@@ -47,17 +47,17 @@ def write(plan: Plan, target: Target) -> Exported:
     made = makers[target](plan)
     notes = [*made.notes]
     if plan.profile.job.builtin:
-        notes.append(f"the job is disttui's own: copy {BUILTIN} to {clean(plan.hosts[0].workdir)} of every host")
+        notes.append(f"the job is built in: copy {BUILTIN} to {clean(plan.hosts[0].workdir)} on every host")
     if plan.profile.launch.restarts:
         notes.append("launch.restarts is not exported: these files start the run once")
     if plan.profile.job.sync:
-        notes.append(f"job.sync is not exported: copy the code to {clean(plan.hosts[0].workdir)} of every host")
+        notes.append(f"job.sync is not exported: copy the code to {clean(plan.hosts[0].workdir)} on every host")
     if plan.profile.data:
         notes.append(
             f"data is not exported: copy {', '.join(clean(one.to) for one in plan.profile.data)} to every host"
         )
     if names := sorted({name for host in plan.hosts for name in host.references}):
-        notes.append(f"secrets are not written: {', '.join(names)} come from the shell that starts it")
+        notes.append(f"secrets are not written: set {', '.join(names)} in the shell that starts it")
     return Exported(made.files, tuple(notes))
 
 
@@ -87,16 +87,16 @@ def _hostfile(plan: Plan) -> Exported:
     lines, notes = [], []
     for host, entry in zip(plan.hosts, plan.profile.hosts, strict=True):
         if "#" in entry.host:
-            what = f"a hostfile cannot name {entry.host}: # begins a comment in it"
+            what = f"a hostfile cannot name {entry.host}: # starts a comment"
             raise InputError(what, "Give the host another alias in ~/.ssh/config.")
         lines.append(f"{'localhost' if entry.endpoint.is_local else entry.host} slots={host.num_processes}\n")
         if entry.user or entry.port:
-            notes.append(f"user and port of {host.name} have no place in a hostfile: write them into ~/.ssh/config")
+            notes.append(f"a hostfile cannot contain user and port of {host.name}: write them into ~/.ssh/config")
     if len(plan.hosts) > 1 and any(entry.endpoint.is_local for entry in plan.profile.hosts):
-        notes.append("localhost in the hostfile is the machine that mpirun is typed on: type it on this one")
+        notes.append("localhost in the hostfile is the machine that runs mpirun: run it on this one")
     hostfile, first = {"hostfile": "".join(lines)}, plan.hosts[0]
     if len(plan.hosts) > 1 and plan.master == LOOPBACK:
-        return Exported(hostfile, (*notes, "no mpirun.sh: launch.master is left to the hosts; give it, or add --probe"))
+        return Exported(hostfile, (*notes, "no mpirun.sh: launch.master is auto; set it, or add --probe"))
     if differing := sorted({name for host in plan.hosts for name in _differing(first, host)}):
         return Exported(hostfile, (*notes, f"no mpirun.sh: the hosts differ in {', '.join(differing)}"))
     env = {**first.env, "MASTER_ADDR": plan.master, "MASTER_PORT": str(plan.profile.launch.ports[0])}
@@ -113,14 +113,14 @@ def _sbatch(plan: Plan) -> Exported:
     """One torchrun on each node, with the first node as master."""
     _alike(plan, "a job script is the same on all nodes")
     first, name = plan.hosts[0], plan.profile.name
-    processes = _equal(plan, "a job script starts as many processes on each node")
+    processes = _equal(plan, "a job script starts equally many processes on each node")
     env = {key: text for key, text in first.env.items() if key != "CUDA_VISIBLE_DEVICES" or not text}
     directives = [
         f"--job-name={name}", f"--nodes={len(plan.hosts)}", "--ntasks-per-node=1", "--no-requeue",
         f"--output={name}-%j.out",
     ]  # fmt: skip
     slurm, tasks = plan.profile.slurm, ""
-    note = "the queue chooses the nodes: the hosts of the profile are not named"
+    note = "the queue chooses the nodes, not the profile"
     note += "; add your --partition and --time" if slurm is None else ""
     if slurm is not None:
         tasks = f"--cpus-per-task={slurm.cpus_per_node or processes} "
@@ -128,7 +128,7 @@ def _sbatch(plan: Plan) -> Exported:
     elif plan.backend == "nccl" or first.gpus:
         directives.append(f"--gpus-per-node={processes}")
     elif plan.backend == "auto":
-        note += "; launch.backend is auto, so no GPUs are requested: give backend: nccl for them"
+        note += "; launch.backend is auto, so no GPUs are requested: set backend: nccl for them"
     options = ["--nnodes", str(len(plan.hosts)), "--nproc-per-node", str(processes), "--rdzv-backend", "static"]
     options += ["--max-restarts", "0"]
     master = '--node-rank "$SLURM_NODEID" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT"'
@@ -155,7 +155,7 @@ def _sbatch(plan: Plan) -> Exported:
 
 def _accelerate(plan: Plan) -> Exported:
     """One configuration for each machine rank, and the command that uses it."""
-    _equal(plan, "Accelerate gives each machine as many processes")
+    _equal(plan, "Accelerate needs equally many processes on each machine")
     files: dict[str, str] = {}
     for host in plan.hosts:
         settings, env = _settings(plan, host)
@@ -255,14 +255,14 @@ def _exports(env: dict[str, str]) -> str:
 def _python_note(plan: Plan) -> tuple[str, ...]:
     first = plan.hosts[0]
     guessed = first.python == "python3" and not (first.activate or plan.profile.enclosed)
-    return ("the interpreter is python3, as the hosts find it: python in the profile names another",) if guessed else ()
+    return ("the interpreter is the hosts' python3; set python in the profile for another",) if guessed else ()
 
 
 def _equal(plan: Plan, why: str) -> int:
     counts = {host.num_processes for host in plan.hosts}
     if len(counts) > 1:
         shown = ", ".join(f"{host.name} {host.num_processes}" for host in plan.hosts[:6])
-        cure = "Give all hosts the same num_processes, or export --to script."
+        cure = "Make num_processes equal, or export --to script."
         raise InputError(f"the hosts have unequal num_processes ({shown}), and {why}", cure)
     return counts.pop()
 
@@ -274,7 +274,7 @@ def _alike(plan: Plan, why: str) -> None:
         differing = [*_differing(first, host)]
         if differing:
             what = f"{host.name} differs from {first.name} in {', '.join(differing)}, and {why}"
-            raise InputError(what, "Give all hosts the same, or export --to script.")
+            raise InputError(what, "Make them equal, or export --to script.")
 
 
 def _differing(one: HostPlan, other: HostPlan) -> Iterable[str]:
@@ -307,7 +307,7 @@ def explicit_plan(profile: Profile, *, needs: Sequence[Need] = ()) -> Plan:
         lacking.append("launch.master")
     if lacking:
         shown = ", ".join(lacking[:6]) + (f" and {len(lacking) - 6} more" if len(lacking) > 6 else "")
-        cure = "Give them in the profile or by --set, or add --probe: the hosts are asked, as by disttui profile plan."
+        cure = "Set them in the profile or by --set, or add --probe to ask the hosts."
         raise InputError(f"{profile.name}: these values depend on the hosts: {shown}", cure)
     kind, value, _ = profile.job.target
     backend, strategy, precision = profile.launch.backend, profile.parallel.strategy, profile.precision
