@@ -45,14 +45,14 @@ def pick(text: str, names: Sequence[str], host: str | None = None) -> str:
         return fits[0]
     shown = clean(text)[:100]
     if fits:
-        raise InputError(f"{shown!r} may be any of {', '.join(fits[:10])}", "Give more of the id.")
+        raise InputError(f"{shown!r} is ambiguous: {', '.join(fits[:10])}", "Type more of the id.")
     meant = _near(text, names)
     if meant:
         cure = f"Did you mean {' or '.join(meant)}?"
     elif host is not None:
-        cure = f"See its runs: disttui ps --host {host}"
+        cure = f"List its runs: disttui ps --host {host}"
     else:
-        cure = "See all: disttui ps. If it was started elsewhere, name one of its hosts with --host."
+        cure = "List runs: disttui ps. If it was started elsewhere, add --host with one of its hosts."
     raise InputError(f"no run {shown!r} is known {'here' if host is None else f'on {host}'}", cure)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def inside(folder: Path, *names: str) -> Path:
     """
     parts = [part for name in names for part in name.split("/")]
     if sum(map(len, parts)) > LONGEST or len(parts) > DEEPEST:
-        raise _refused(folder, names, "is too long for the name of a file")
+        raise _refused(folder, names, "is too long for a file name")
     if not parts or any(part in ("", ".", "..") or not _is_name(part) for part in parts):
         raise _refused(folder, names, "is not a valid file name")
     path = folder.joinpath(*parts)
@@ -40,10 +41,31 @@ def inside(folder: Path, *names: str) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         leads = path.resolve()
     except (OSError, RuntimeError):  # a loop of links
-        raise _refused(folder, names, "leads nowhere") from None
+        raise _refused(folder, names, "is a broken link") from None
     if not leads.is_relative_to(folder.resolve()):
         raise _refused(folder, names, "leads out of this folder")
     return path
+
+
+def typed(text: str) -> Path:
+    """The path that a user typed. Raises InputError if it begins with the name of an unknown user."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise InputError(f"no such user: {clean(text.partition('/')[0].removeprefix('~'))}") from None
+
+
+def expanded(text: str) -> Path:
+    """A path with its ~ replaced; that of an unknown user, for which Path.expanduser raises, stays as it is."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111
+
+
+def here() -> Path:
+    """The current folder; the home folder if that has been deleted."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path.home()
 
 
 def _is_name(part: str) -> bool:

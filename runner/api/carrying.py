@@ -21,7 +21,7 @@ from disttui.runner import private
 from disttui.runner.api.questions import ignore
 from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, HostError, InputError
-from disttui.runner.formatting import count
+from disttui.runner.formatting import amount, count
 from disttui.runner.hosts.answers import StagedTree
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.survey import HostsError, Tell
@@ -54,7 +54,7 @@ MANIFEST = "code.tree"
 """The manifest of a run's code, beside its run.json."""
 HERE = "this machine"
 _MOST_TEXT = 1 << 20
-"""Bytes of a file whose lines are compared."""
+"""Largest file in bytes whose lines are compared."""
 _ON_HOSTS = "Look in the run's folder on its hosts."
 
 
@@ -71,7 +71,7 @@ class HostStep(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What the host is being given, as a text; empty for other steps."""
+        """What is being sent, as text; empty for other steps."""
         what = {"installing": "environment", "sending": "sending the code", "data": "data", "setup": "setup"}.get(
             self.kind
         )
@@ -80,11 +80,11 @@ class HostStep(NamedTuple):
 
 @dataclass(frozen=True)
 class RunCode:
-    """The code of a run that is about to start; this machine's store has it all."""
+    """The code of a run that is about to start, complete in this machine's store."""
 
     folder: Path
     sha256: str
-    """Of the manifest: the name of the tree."""
+    """Hash of the manifest, which names the tree."""
     manifest: bytes
     files: int
     size: int
@@ -92,11 +92,22 @@ class RunCode:
     omitted: tuple[Omitted, ...]
     git: GitState
     recorded: bool = False
-    """Whether it is that of an earlier run, whatever the folder has now."""
+    """Whether it comes from an earlier run, not from the folder as it is now."""
     new: tuple[tuple[str, int], ...] = ()
-    """Names and bytes of objects that this machine's store did not have before."""
+    """Names and sizes of objects new in this machine's store."""
     pointers: tuple[str, ...] = ()
     """Paths of files that Git LFS has not fetched."""
+
+    def lines(self) -> list[str]:
+        """What is sent, then what of the folder is not, and what is sent in place of a file."""
+        changed = " and uncommitted changes" if self.git.diff else ""
+        at = f", commit {self.git.commit[:12]}{changed}" if self.git.commit else ""
+        which = "as in the earlier run" if self.recorded else f"from {self.folder}{at}"
+        first = f"code: {amount(self.files, 'file')}, {count(self.size)}B, {which}"
+        if not self.files:
+            lacks = "all that is in it is left out" if self.omitted else "it has no files"
+            first += f": {lacks}, so the run gets an empty folder"
+        return [first, *(f"not sent: {line}" for line in omission_lines(self.omitted)), *pointer_lines(self.pointers)]
 
 
 def collect_code(
@@ -105,7 +116,7 @@ def collect_code(
     folder: Path | None = None,
     tell: Callable[[str], None] = ignore,
 ) -> RunCode | None:
-    """The folder that a profile sends, as it is now; None for a profile without `job.sync`.
+    """The folder that a profile sends, as it is now; None without `job.sync`.
 
     Args:
         folder: In place of the profile's.
@@ -130,7 +141,7 @@ def collect_code(
 
 
 def recorded_code(run: KnownRun, environ: Mapping[str, str] = os.environ) -> RunCode:
-    """The code of an earlier run. Raises InputError where this machine does not have it any more."""
+    """The code of an earlier run. Raises InputError if this machine no longer has it."""
     from disttui.runner.runs.notes import load_provenance
 
     kept = load_provenance(run.folder)
@@ -144,7 +155,7 @@ def recorded_code(run: KnownRun, environ: Mapping[str, str] = os.environ) -> Run
     except (OSError, ValueError):
         raise InputError(f"the code of {short(run.run)} was not recorded on this machine", cure) from None
     if not all(store.has(name, size) for name, size in objects.items()):
-        raise InputError(f"the code of {short(run.run)} is not on this machine any more", cure)
+        raise InputError(f"the code of {short(run.run)} is no longer on this machine", cure)
     with suppress(OSError):
         store.add(manifest)
     code = kept.code if kept else None
@@ -155,13 +166,13 @@ def recorded_code(run: KnownRun, environ: Mapping[str, str] = os.environ) -> Run
 
 
 def manifest_of(run: KnownRun) -> tuple[bytes, Sequence[tree.Entry]]:
-    """The manifest of a run's code. Raises OSError where it is missing, ValueError for a malformed one."""
+    """The manifest of a run's code. Raises OSError if missing, ValueError if malformed."""
     data = private.read(inside(run.folder, MANIFEST), tree.MOST_BYTES)[0]
     return data, tree.decode(data)
 
 
 def content(name: str, most: int, environ: Mapping[str, str] = os.environ) -> bytes | None:
-    """The content of a file of recorded code; None where it is larger or not on this machine any more."""
+    """The content of a file of recorded code; None if it is larger or no longer on this machine."""
     try:
         return code_store(environ).read(name, most)
     except (OSError, DamagedError):
@@ -169,7 +180,7 @@ def content(name: str, most: int, environ: Mapping[str, str] = os.environ) -> by
 
 
 def code_changes(one: KnownRun, other: KnownRun, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """How the code of two runs differs, file by file, as the lines of a unified diff; secrets are masked.
+    """The unified diff of two runs' code, as lines with secrets masked.
 
     Raises OSError or ValueError where the code of one was not recorded on this machine.
     """
@@ -189,7 +200,7 @@ def code_changes(one: KnownRun, other: KnownRun, environ: Mapping[str, str] = os
 
 
 def _text(entry: tree.Entry | None, environ: Mapping[str, str]) -> str | None:
-    """A file's text; empty where it is missing, None for what cannot be shown as text."""
+    """A file's text; empty if missing, None if not text."""
     if entry is None:
         return ""
     if entry.kind == "l":
@@ -203,7 +214,7 @@ def _described(entry: tree.Entry | None) -> str:
 
 
 def code_files(run: KnownRun) -> list[tuple[str, int, str]]:
-    """Path as safe text, bytes and SHA-256 of each file of a run's code. Raises InputError where none is recorded."""
+    """Path as safe text, size and SHA-256 of each file of a run's code. Raises InputError if none is recorded."""
     try:
         entries = manifest_of(run)[1]
     except (OSError, ValueError):
@@ -213,13 +224,13 @@ def code_files(run: KnownRun) -> list[tuple[str, int, str]]:
 
 
 def code_file(run: KnownRun, path: str, environ: Mapping[str, str] = os.environ) -> bytes:
-    """The content of a file of a run's code. Raises InputError where it is not recorded, or not here any more."""
+    """The content of a file of a run's code. Raises InputError if it is not recorded, or no longer here."""
     found = {name: (size, sha256) for name, size, sha256 in code_files(run)}
     if path not in found or not found[path][1]:
-        raise InputError(f"{printable(path)} is not a file of the code of {short(run.run)}", "List them by --code.")
+        raise InputError(f"{printable(path)} is not in the code of {short(run.run)}", "List them by --code.")
     data = content(found[path][1], found[path][0], environ)
     if data is None:
-        raise InputError(f"{printable(path)} is not on this machine any more", _ON_HOSTS)
+        raise InputError(f"{printable(path)} is no longer on this machine", _ON_HOSTS)
     return data
 
 
@@ -246,7 +257,7 @@ def copy_code(run: KnownRun, to: Path, environ: Mapping[str, str] = os.environ) 
     except DamagedError as error:
         raise InputError(f"a file of the code is damaged: {str(error)[:12]}", place=str(to)) from None
     except OSError as error:
-        cure = "Choose a folder that does not exist by --to."
+        cure = "Choose a new folder by --to."
         place = printable(os.fsdecode(error.filename or to))
         raise InputError(f"cannot copy the code: {error.strerror}", cure, place=place) from None
     finally:
@@ -256,7 +267,7 @@ def copy_code(run: KnownRun, to: Path, environ: Mapping[str, str] = os.environ) 
 
 
 def keep_code(run: KnownRun, code: RunCode) -> CodeKept:
-    """Write the manifest of a run's code beside its run.json; returns what else is to be recorded."""
+    """Write the manifest of a run's code beside its run.json; returns further provenance to record."""
     with suppress(OSError):
         private.replace(inside(run.folder, MANIFEST), code.manifest)
     git = code.git
@@ -300,7 +311,7 @@ def carry(
 
 
 def meeting_addresses(profile: Profile) -> list[str | None]:
-    """By which other hosts reach each; None: by any that it has."""
+    """Address of each host for the other hosts; None: any of its addresses."""
     # With a master on loopback all hosts are this machine: nothing may listen on the network.
     alone = profile.launch.master if profile.launch.master in ("127.0.0.1", "::1") else None
     return [alone or host.address for host in profile.hosts]
@@ -309,7 +320,7 @@ def meeting_addresses(profile: Profile) -> list[str | None]:
 def stepwise(
     work: Callable[[Callable[[int, str, str], None]], _Made], unwanted: Callable[[_Made], object] | None = None
 ) -> Generator[HostStep, None, _Made]:
-    """Do work in a thread, yield the steps that it reports, and return its result.
+    """Do work in a thread, yield the steps it reports, and return its result.
 
     Args:
         unwanted: Takes the result if the caller leaves before it comes. Without it, a caller that leaves cancels the
@@ -347,12 +358,12 @@ def code_store(environ: Mapping[str, str]) -> Store:
         private.make_folder(folder)
         return Store(str(folder / "objects"))
     except OSError as error:
-        cure = "Make room there, or set XDG_CACHE_HOME to a folder of yours."
-        raise InputError(f"cannot use it: {error.strerror}", cure, place=str(folder)) from None
+        cure = "Free space there, or set XDG_CACHE_HOME to a folder of your own."
+        raise InputError(f"cannot use this cache: {error.strerror}", cure, place=str(folder)) from None
 
 
 def _check_script(profile: Profile, found: Collected) -> None:
-    """Raise InputError where the job's script is not sent."""
+    """Raise InputError if the job's script is not sent."""
     script = profile.job.script
     if script is None or script[:1] in ("/", "~"):
         return
@@ -367,18 +378,18 @@ def _check_script(profile: Profile, found: Collected) -> None:
     if omitted:
         cure = f"Add {omitted.path} to job.sync.include."
         if omitted.why.startswith("excluded"):
-            cure = "Remove that from job.sync.exclude, or from .disttuiignore."
+            cure = "Remove its pattern from job.sync.exclude or .disttuiignore."
         elif omitted.why.startswith("a link"):
             cure = "Name the file itself, or put it in place of the link."
         raise InputError(f"the script is not sent: {omitted.why}", cure, place=place)
-    cure = "Correct job.script, which starts at the folder of job.sync."
+    cure = "Correct job.script, which is relative to the folder of job.sync."
     raise InputError("the script is not among the files that job.sync sends", cure, place=place)
 
 
 def stage(
     viewer: Viewer, known: KnownRun, profile: Profile, links: Sequence[Link], reopen: Callable[[int], Link], tell: Tell
 ) -> None:
-    """Have all hosts have the data of a profile. Raises DisttuiError, which names host, source and cure."""
+    """Bring the data of a profile to all hosts. Raises DisttuiError, which names host, source and cure."""
     for index in range(len(profile.data)):
         _Staging(viewer, known, profile, index, links, reopen, tell).run()
 
@@ -406,7 +417,9 @@ class _Staging:
                 return
             found = self._fetched(nodes)
             if self._data.sha256 and self._data.sha256 != tree.decode(found["manifest"])[0].value:
-                raise HostError(host, "it does not have the sha256 of the profile", "Correct it, or the file.")
+                raise HostError(
+                    host, "the data's SHA-256 differs from the profile's", "Correct the profile or the file."
+                )
             parcel = TreeParcel(found["tree"], found["manifest"], self._store, here=False)
             self._store.add(found["manifest"])
             try:
@@ -434,7 +447,7 @@ class _Staging:
         )  # fmt: skip
 
     def _collected(self) -> tuple[TreeParcel, bool]:
-        """What this machine has. Raises InputError."""
+        """Send local data. Raises InputError."""
         place = ("data", self._index, "from")
         path = self._profile.local_path(self._data.source, *place)
         cure = f"Correct data.{self._index}.from."
@@ -452,13 +465,13 @@ class _Staging:
         for line in pointer_lines(found.pointers):
             self._tell(0, "data", line)
         if not found.entries:
-            raise InputError("there are no files in it", cure, place=printable(str(path)))
+            raise InputError("no files found", cure, place=printable(str(path)))
         if not single and self._data.sha256:
-            raise InputError("sha256 is of a file, and this is a folder", "Remove it.", place=printable(str(path)))
+            raise InputError("sha256 is set, but this is a folder", "Remove sha256.", place=printable(str(path)))
         if not single:
             return TreeParcel(found.sha256, found.manifest, self._store), False
         if self._data.sha256 not in (None, found.entries[0].value):
-            what = f"it has the SHA-256 {found.entries[0].value}"
+            what = f"its SHA-256 is {found.entries[0].value}"
             raise InputError(what, f"Correct data.{self._index}.sha256, or the file.", place=printable(str(path)))
         name = os.fsencode(PurePosixPath(self._data.to).name)
         manifest = tree.encode([found.entries[0]._replace(path=name)])
@@ -466,7 +479,7 @@ class _Staging:
         return TreeParcel(tree.digest(manifest), manifest, self._store), True
 
     def _fetched(self, nodes: Sequence[int]) -> StagedTree:
-        """What a host has, or the first one that can fetch it has then. Raises DisttuiError."""
+        """Send data from a host that has it, or from the first that can fetch it. Raises DisttuiError."""
         if self._data.is_address and (
             found := next((one for one in self._ask(nodes, fetch=False) if one["tree"]), None)
         ):

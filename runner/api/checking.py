@@ -49,9 +49,9 @@ from disttui.runner.untrusted.records import whole
 
 _PORTS = (29500, 29599)
 _ADDRESSES = 8
-"""Of one host that others dial."""
+"""Most addresses of one host that others dial."""
 _DIAL = 3.0
-"""Seconds for one connection."""
+"""Timeout of one connection, in seconds."""
 _INSPECT = 30.0
 _DIALS = 60.0
 
@@ -74,7 +74,7 @@ def check(
     train: bool = False,
     parameters: float | None = None,
 ) -> CheckReport:
-    """Check the hosts of a profile, or hosts by name, each on its own and then all pairs of them.
+    """Check the hosts of a profile, or hosts by name: each alone, then all pairs.
 
     Args:
         asked: A profile also has everything checked that `profile plan` checks.
@@ -170,7 +170,7 @@ def _reach(viewer: Viewer, profile: Profile | None, node: int, host: Host) -> _H
         try:
             return _Host(host.name, link, facts, inspecting.result(_INSPECT))
         except FutureTimeout:
-            what, cure = f"its checks took more than {_INSPECT:g} s", "See what the host is busy with."
+            what, cure = f"its checks took more than {_INSPECT:g} s", "Find out what keeps the host busy."
             raise HostError(host.name, what, cure) from None
     except DisttuiError as error:
         if link:
@@ -182,11 +182,11 @@ def _leftovers(host: _Host) -> list[Check]:
     try:
         found = host.link.request("orphans", timeout=_INSPECT).get("found")
     except DisttuiError as error:
-        return [Check("host.report", "warning", (host.name,), error.what, "a part of the host could not be checked")]
+        return [Check("host.report", "warning", (host.name,), error.what, "part of this host was not checked")]
     count = len(found) if isinstance(found, list) else 0
     if not count:
         return []
-    what = f"left by runs that have ended: {amount(count, 'process')}"
+    what = f"{amount(count, 'process')} left by ended runs"
     cure = f"End them: disttui runs orphans {host.name} --end"
     return [Check("host.leftovers", "warning", (host.name,), what, "they hold memory, ports and GPUs", cure)]
 
@@ -208,7 +208,7 @@ def _differences(
 def _connect(
     reached: Sequence[_Host], profile: Profile | None, ports: list[int]
 ) -> tuple[list[Way], dict[str, Listening]]:
-    """Have every host listen, and every other dial all of its addresses."""
+    """Let every host listen, and every other dial all its addresses."""
     keys = {host.name: secrets.token_bytes(32) for host in reached}
     given = {host.name: host.address for host in profile.hosts if host.address} if profile else {}
     listening: dict[str, Listening] = {}
@@ -280,15 +280,15 @@ PHASE = 20.0
 
 @dataclass(frozen=True)
 class Measured:
-    """The figures of all hosts, and what follows for the job."""
+    """The measurements of all hosts, and the conclusion for the job."""
 
     figures: tuple[HostFigures, ...]
     advice: str = ""
-    """Whether one host is faster, with both numbers; empty: not known."""
+    """Whether one host is faster, with both numbers; empty: unknown."""
 
 
 def of_hosts(names: Sequence[str]) -> Profile:
-    """A profile of hosts by name, for the measurement alone."""
+    """A profile of hosts by name, only for the measurement."""
     return parse(
         json.dumps({"disttui": 1, "name": "check", "hosts": list(dict.fromkeys(names)), "job": {"builtin": "bytegpt"}}),
         "-",
@@ -296,7 +296,7 @@ def of_hosts(names: Sequence[str]) -> Profile:
 
 
 def measurement(profile: Profile, *, of_job: bool) -> Profile:
-    """The profile with the measurement in place of its job: the same ranks, launcher, ports and environment.
+    """The profile with the measurement instead of its job: same ranks, launcher, ports and environment.
 
     Args:
         of_job: Whether a step of the built-in job is measured too.
@@ -372,11 +372,11 @@ def measure(
     return Measured(tuple(found), advice or "")
 
 
-_NEEDED = "the measurement starts as a run does, so a run would fail in the same way"
+_NEEDED = "the measurement starts like a run, so a run would fail too"
 
 
 def _hear(following: Following, ranks: dict[int, Placed], tell: Callable[[Check], None]) -> bool:
-    """Take the reports of all ranks until the run has ended, or a phase takes too long: then end it.
+    """Collect the reports of all ranks until the run has ended, or end it when a phase takes too long.
 
     Returns whether all of them have measured everything.
     """
@@ -408,6 +408,6 @@ def _hear(following: Following, ranks: dict[int, Placed], tell: Callable[[Check]
     if following.exit_code and not late:
         what = cause.failure.message if cause else "the measurement has failed"
         hosts = (names[cause.failure.node],) if cause and cause.failure.node is not None else ()
-        cure = f"See disttui show {short(following.run.run)}"
+        cure = f"See disttui runs show {short(following.run.run)}"
         tell(Check("train.start", "error", hosts, what.strip().rpartition("\n")[2], _NEEDED, cure))
     return done

@@ -26,13 +26,13 @@ from disttui.runner.untrusted.records import json_object
 Section = Literal["profile", "command", "code", "versions", "facts", "result"]
 SECTIONS: tuple[Section, ...] = ("profile", "command", "code", "versions", "facts", "result")
 _MOST_LINES = 400
-"""Of the difference between the code of two runs."""
+"""Most lines of the diff of two runs' code."""
 _MOST_POINTS = 8192
-"""Of a curve: more than any terminal shows."""
+"""Most points of a curve: more than any terminal shows."""
 
 
 class Difference(NamedTuple):
-    """A value that two runs do not share; None: it is not known of this one, or not there."""
+    """A value that differs between two runs; None: unknown or absent."""
 
     section: Section
     key: str
@@ -42,14 +42,14 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs, and all in which they differ."""
+    """Two runs and their differences."""
 
     runs: tuple[str, str]
     differences: tuple[Difference, ...]
     changes: tuple[str, ...]
-    """How the code that was sent differs, or its uncommitted changes, as the lines of a unified diff."""
+    """Unified diff of the sent code or of its uncommitted changes, as lines."""
     unknown: tuple[str, ...]
-    """Runs of which no provenance is kept: code, versions and facts are not compared."""
+    """Runs without provenance: code, versions and facts are not compared."""
 
     def of(self, section: Section) -> tuple[Difference, ...]:
         """The differences of one section."""
@@ -90,7 +90,7 @@ def compare(viewer: Viewer, one: KnownRun, other: KnownRun, *, local: bool = Fal
 
 
 class MetricCurve(NamedTuple):
-    """A metric of rank 0 over all attempts of a run: of what was trained twice, the last."""
+    """A metric of rank 0 over all attempts of a run; of steps trained twice, the last."""
 
     steps: Sequence[float]
     times: Sequence[float]
@@ -104,7 +104,7 @@ class MetricCurve(NamedTuple):
 
 
 def curve_of(run: KnownRun, metric: str = "loss") -> MetricCurve:
-    """How a metric went, by the records here; thinned out to at most _MOST_POINTS."""
+    """The curve of a metric from local records, thinned out to at most _MOST_POINTS."""
     points: list[tuple[float, float, float]] = []
     every, count = 1, 0
     for path in sorted(
@@ -138,7 +138,7 @@ def _code(kept: Provenance) -> Iterator[tuple[str, str]]:
         yield "library", f"{kept.library} {kept.library_commit}".rstrip()
     if code := kept.code:
         yield "folder", f"{code.where}:{code.folder}"
-        yield "commit", code.commit or "in no git repository"
+        yield "commit", code.commit or "not in a git repository"
         if code.branch:
             yield "branch", code.branch
         if code.tree:
@@ -169,7 +169,7 @@ def _versions(kept: Provenance) -> Iterator[tuple[str, str]]:
 
 
 def _facts(kept: Provenance) -> Iterator[tuple[str, str]]:
-    """What stays the same from day to day: not load, free memory or processes."""
+    """Facts that rarely change: not load, free memory or processes."""
     for host in kept.hosts:
         if host.facts:
             for name, value in _lasting(host.facts):
@@ -192,7 +192,7 @@ def _lasting(facts: HostFacts) -> Iterator[tuple[str, str]]:
 
 def _result(state: RunState, run: KnownRun) -> dict[str, str]:
     end = state.result
-    found = {"state": str(end.get("state")) if end else "no end is known", "attempts": str(len(state.attempts))}
+    found = {"state": str(end.get("state")) if end else "end unknown", "attempts": str(len(state.attempts))}
     if end:
         found["code"] = str(end.get("code"))
         found["seconds"] = f"{float(end.get('t', run.started)) - run.started:.0f}"
@@ -203,7 +203,7 @@ def _result(state: RunState, run: KnownRun) -> dict[str, str]:
 
 
 def _changes(one: KnownRun, other: KnownRun, before: CodeKept | None, after: CodeKept | None) -> list[str]:
-    """How the code differs: that which was sent file by file, else the uncommitted changes."""
+    """The diff of the sent code file by file, else of the uncommitted changes."""
     if before is None or after is None:
         return []
     found: list[str] = []

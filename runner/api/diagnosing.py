@@ -1,4 +1,4 @@
-"""Why a run has failed, or what it waits for right now."""
+"""Explains why a run failed, or what it is waiting for."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean_lines
 
 _BETWEEN = 2.0
-"""Seconds between two samples of the ranks' stacks: most steps take less."""
+"""Seconds between two samples of the ranks' stacks; most steps take less."""
 
 
 @dataclass(frozen=True)
 class Diagnosed:
-    """A run, and where its ranks stand."""
+    """A run, and the stacks of its ranks."""
 
     run: KnownRun
     state: RunState
     ranks: tuple[Standing, ...]
     asked: bool
-    """Whether the ranks were asked just now; else it comes from the run's records."""
+    """Whether the ranks were asked just now; else from the run's records."""
     warnings: tuple[str, ...]
 
 
 def diagnose(viewer: Viewer, run: KnownRun, words: Callable[[Diagnosed], str] | None = None) -> Diagnosed:
-    """Ask every rank of a run where it is, or find why it failed.
+    """Ask every rank of a run for its stack, or find why the run failed.
 
     Args:
         words: Makes the text that is stored of the ranks' answers, for the time after their end.
@@ -88,7 +88,7 @@ def _ask(run: KnownRun, reached: Reached, warnings: list[str]) -> list[Standing]
 
 
 def _look(run: KnownRun, reached: Reached, warnings: list[str]) -> dict[tuple[int, int], RankStacks]:
-    """Ask every rank once; the answers by rank and node."""
+    """Ask every rank once; returns the answers by rank and node."""
     found: dict[tuple[int, int], RankStacks] = {}
     for node, answer in reached.ask("stacks", **run.request()).items():
         if isinstance(answer, DisttuiError):
@@ -105,13 +105,13 @@ def _look(run: KnownRun, reached: Reached, warnings: list[str]) -> dict[tuple[in
 
 NAME = "diagnoses.json"
 ATTEMPTS = 4
-"""The most attempts whose last diagnosis is kept."""
+"""Most attempts whose last diagnosis is kept."""
 LONGEST = 1 << 16
-"""Characters of one that are kept."""
+"""Most characters of a stored diagnosis."""
 
 
 class Diagnosis(NamedTuple):
-    """What the ranks of an attempt did when they were last asked."""
+    """What the ranks of an attempt were doing when last asked."""
 
     attempt: int
     time: float
@@ -119,7 +119,7 @@ class Diagnosis(NamedTuple):
 
 
 def keep(folder: Path, new: Diagnosis) -> None:
-    """Store a diagnosis in place of the earlier one of its attempt. Raises OSError."""
+    """Store a diagnosis, replacing the earlier one of its attempt. Raises OSError."""
     others = [one for one in kept(folder) if one.attempt != new.attempt]
     newest = sorted([*others, new._replace(text=new.text[:LONGEST])])[-ATTEMPTS:]
     private.replace(inside(folder, NAME), json.dumps([one._asdict() for one in newest]))

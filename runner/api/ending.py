@@ -1,4 +1,4 @@
-"""Stops runs on all their hosts; removes ended ones, and sweeps of such."""
+"""Stops runs on all their hosts; removes ended runs and sweeps."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from disttui.runner.runs.summary import Summary, summaries
 from disttui.runner.text import clean
 
 PATIENCE = 30.0
-"""Seconds that a run may take to stop, besides its own limits."""
+"""Seconds that a run may take to stop, beyond its own limits."""
 _POLL = 0.2
 _AGAIN = 10.0
 _CONCLUSION = 10.0
 """Seconds that the leader may need for its verdict."""
 _LONGEST = 86400.0
-"""The most seconds of a run's grace for which `stop` waits."""
+"""Most seconds of a run's grace for which `stop` waits."""
 
 
 class StopAsked(NamedTuple):
-    """These hosts have received the stop: it continues without the caller."""
+    """These hosts have received the stop, which now continues without the caller."""
 
     hosts: tuple[str, ...]
 
@@ -65,7 +65,7 @@ class StopResult:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing of the run is left on any host, as far as is known."""
+        """Whether nothing of the run is known to be left on any host."""
         return not self.unconfirmed and (self.before or bool(self.ends and not self.left))
 
 
@@ -96,7 +96,7 @@ def stop_runs(
     now: bool = False,
     tell: Callable[[KnownRun, HostNotice | StopAsked], object] = lambda run, news: None,
 ) -> list[StopResult | DisttuiError]:
-    """Stop several runs concurrently, over one connection per host; for each run its result, or its error."""
+    """Stop several runs concurrently, over one connection per host; returns each run's result or error."""
     stops = [_Stop(viewer, run, now, tell) for run in runs]
     with ExitStack() as links:
         for config in dict.fromkeys(run.ssh_config for run in runs):
@@ -112,7 +112,7 @@ def stop_runs(
 
 
 def _reach(viewer: Viewer, stops: Sequence[_Stop], config: str | None) -> Reached:
-    """Connect to the hosts of all runs and send each the stop at once; those that got it pass it on to slow ones."""
+    """Connect to the hosts of all runs and send each the stop; hosts that got it forward it to slow ones."""
     parts = [(one, node) for one in stops for node in range(len(one.run.hosts))]
 
     def send(part: int, link: Link) -> None:
@@ -147,7 +147,7 @@ def forget_here(environ: Mapping[str, str], text: str) -> str:
 
 
 def forget(viewer: Viewer, run: KnownRun) -> None:
-    """Remove a run's folders on all hosts and here; of a sandbox that is gone, here.
+    """Remove a run's folders on all hosts and here; of a closed sandbox, only here.
 
     Raises:
         InputError: The run lives.
@@ -163,8 +163,8 @@ def _forget_on_hosts(run: KnownRun, reached: Reached) -> None:
     try:
         reached.refuse_some()
     except DisttuiError as error:
-        cure = f"Try again later, or forget the mirror alone: disttui runs forget {short(run.run)} --here"
-        raise HostError("", "nothing is removed", cure, cause=error.sentence) from None
+        cure = f"Try again later, or remove only the local files: disttui runs forget {short(run.run)} --here"
+        raise HostError("", "nothing was removed", cure, cause=error.sentence) from None
     listed = reached.ask("list", **run.request())
     found = {
         node: [one for one in summaries(answer) if one["run"] == run.run and one.get("node_rank") == node]
@@ -174,7 +174,7 @@ def _forget_on_hosts(run: KnownRun, reached: Reached) -> None:
     living = [run.hosts[node].name for node, ones in found.items() if any(one.get("alive") for one in ones)]
     if living:
         raise InputError(
-            f"{short(run.run)} lives on {', '.join(living)}", f"Stop it first: disttui stop {short(run.run)}"
+            f"{short(run.run)} is still active on {', '.join(living)}", f"Stop it first: disttui stop {short(run.run)}"
         )
     _raise_first(listed)
     _raise_first(reached.ask("forget", [node for node, ones in found.items() if ones], **run.request()))
@@ -223,7 +223,7 @@ class _Stop:
     def _take_answers(self) -> None:
         names = [host.name for host in self.run.hosts]
         for node, error in self.reached.errors.items():
-            self._tell(self.run, problem_of(names[node], error, "; the others hand the stop on to it"))
+            self._tell(self.run, problem_of(names[node], error, "; the others forward the stop to it"))
         for node, link in sorted(self.reached.links.items()):
             if link.note:
                 self._tell(self.run, HostNotice(names[node], link.note))
@@ -254,7 +254,7 @@ class _Stop:
         self._again = time.monotonic() + _AGAIN
 
     def _refuse_orphans(self) -> None:
-        """Fail if a run whose folders are gone may have processes: nothing but `runs orphans` ends them."""
+        """Fail if a run without folders may have processes: only `runs orphans` can end them."""
         left: dict[str, str] = {}
         certain = False
         for node, answer in self.reached.ask("orphans", run=self.run.run, run_dirs=[self.run.run_dir]).items():
@@ -271,12 +271,12 @@ class _Stop:
             raise HostError("", what, cure)
 
     def ask(self) -> dict[int, Future[Any]]:
-        """Ask the hosts that have not ended how they are."""
+        """Request the status of hosts that have not ended."""
         links = self.reached.links
         return {node: links[node].submit("status", node_rank=node, **self.run.request()) for node in self.waiting}
 
     def take(self, asked: Mapping[int, Future[Any]]) -> None:
-        """Take their answers."""
+        """Record the answers to `ask`."""
         for node, status in self.reached.answers(asked).items():
             host = self.run.hosts[node].name
             if isinstance(status, DisttuiError):
@@ -301,12 +301,14 @@ class _Stop:
         if self.waiting and time.monotonic() > self._deadline:
             names = ", ".join(self.run.hosts[node].name for node in sorted(self.waiting))
             what = f"{short(self.run.run)} has not stopped in {_patience(self.run):.0f} s"
-            then = "See what it waits for: disttui runs show {0}" if self._now else "Kill it: disttui stop {0} --now"
+            then = (
+                "See what it is waiting for: disttui runs show {0}" if self._now else "Kill it: disttui stop {0} --now"
+            )
             self.error = HostError(names, what, then.format(short(self.run.run)))
             self.waiting = set()
 
     def result(self) -> StopResult:
-        """What is known once no host is waited for any more; it is stored, so that every command says the same."""
+        """The result after the last wait, stored so that every command reports the same."""
         run = self.run
         silent = set() if 0 in self._ends else {*self.reached.errors, *self._broken}
         if unknown := sorted(self._refused | silent):
@@ -357,7 +359,7 @@ def _remove(folder: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        cure = "Make it writable, or remove it yourself."
+        cure = "Make it writable, or delete it."
         raise InputError(f"cannot delete {folder}: {error.strerror}", cure) from None
 
 
@@ -383,7 +385,7 @@ class Old:
     run: KnownRun
     ended: float
     size: int
-    """Bytes here and on its hosts."""
+    """Size in bytes, here and on its hosts."""
 
 
 class OldRuns(NamedTuple):
@@ -404,7 +406,7 @@ def old_runs(viewer: Viewer, *, older: float | None = None, over: int | None = N
         try:
             found = _look(viewer, run)
         except DisttuiError as error:
-            problems.append(f"{short(run.run)}: {clean(error.sentence)}; not removed")
+            problems.append(f"{short(run.run)}: not removed: {clean(error.sentence)}")
             continue
         if found:
             ended.append(found)
@@ -419,7 +421,7 @@ def old_runs(viewer: Viewer, *, older: float | None = None, over: int | None = N
 
 
 def remove(viewer: Viewer, chosen: Iterable[Old]) -> Iterator[tuple[KnownRun, DisttuiError | None]]:
-    """Forget runs one after the other; yields each, with the error if it was not removed."""
+    """Forget runs one by one; yields each, with the error if it was not removed."""
     for old in chosen:
         try:
             forget(viewer, old.run)
@@ -430,7 +432,7 @@ def remove(viewer: Viewer, chosen: Iterable[Old]) -> Iterator[tuple[KnownRun, Di
 
 
 def old_sweeps(viewer: Viewer, older: float, without: Iterable[Old] = ()) -> tuple[str, ...]:
-    """The sweeps that began more than `older` seconds ago and have no run left, not counting those in `without`."""
+    """Sweeps older than `older` seconds whose runs are all gone or in `without`."""
     from disttui.runner.api.sweeping import load_sweep, sweeps_folder  # slow to import
 
     left = {*run_names(viewer.environ)} - {old.run.run for old in without}
@@ -445,7 +447,7 @@ def old_sweeps(viewer: Viewer, older: float, without: Iterable[Old] = ()) -> tup
 
 
 def remove_sweep(viewer: Viewer, name: str) -> None:
-    """Remove the files of a sweep; its runs stay. Raises InputError where one cannot be removed."""
+    """Remove the files of a sweep; its runs stay. Raises InputError if one cannot be removed."""
     from disttui.runner.api.sweeping import sweeps_folder
 
     for suffix in (".journal", ".lock", ".part", ".json"):
@@ -453,11 +455,11 @@ def remove_sweep(viewer: Viewer, name: str) -> None:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise InputError(f"{path}: {error.strerror}", "Remove it yourself.") from None
+            raise InputError(f"{path}: {error.strerror}", "Delete it.") from None
 
 
 def _look(viewer: Viewer, run: KnownRun) -> Old | None:
-    """A run's end and size, None while it is running. Raises DisttuiError when a host cannot be reached."""
+    """A run's end and size; None while it is running. Raises DisttuiError if a host cannot be reached."""
     here = disk_use(str(run.folder))
     known: Summary = run.summary()
     if run.gone:

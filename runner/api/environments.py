@@ -1,4 +1,4 @@
-"""The Python environments of `job.environment`: what they are made of, and having hosts find or build them."""
+"""The Python environments of `job.environment`: reads their files, and has hosts find or build them."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from disttui.runner.sync.wheels import download
 
 _MAIN = ("uv.lock", "requirements.txt", "environment.yml")
 _MOST, _MOST_FILES = 3 << 20, 64
-"""Bytes of all files, and their number."""
+"""Most bytes of all files, and most files."""
 _REFERS = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^\s-]))(\S+)")
 _LOCAL = re.compile(r"(-e|--editable)\b|\.{0,2}/|\.$|file:|.+ @ file:")
 _FOUND = 120.0
-"""Seconds to find what an environment would be called."""
+"""Seconds to find the name of an environment."""
 
 
 @dataclass(frozen=True)
 class EnvironmentFiles:
-    """What an environment is made of."""
+    """The files of an environment."""
 
     files: Mapping[str, str]
     """Name → text; the first says how it is built."""
@@ -56,14 +56,16 @@ def collect_requirements(viewer: Viewer, profile: Profile) -> EnvironmentFiles:
         found = next(filter(Path.is_file, (inside(main, name) for name in _MAIN)), None)
         if found is None:
             cure = f"Add one of {', '.join(_MAIN)}, or name the file by job.environment.from."
-            raise InputError("the folder has no file that says what to install", cure, place=printable(str(main)))
+            raise InputError("no requirements found", cure, place=printable(str(main)))
         main = found
     files: dict[str, str] = {}
     _read(main, main.parent, files)
     if main.name == "uv.lock":
         _read(main.with_name("pyproject.toml"), main.parent, files)
     if wanted.inherit and main.suffix in (".lock", ".yml", ".yaml"):
-        raise InputError(f"{main.name} pins every package: it cannot inherit any", "Use a requirements.txt.")
+        raise InputError(
+            f"inherit: true does not work with {main.name}, which pins every package", "Use a requirements.txt."
+        )
     where = wanted.wheels and profile.local_path(wanted.wheels, "job", "environment", "wheels")
     return EnvironmentFiles(files, wanted.inherit, _packed(viewer, where) if where else None)
 
@@ -73,7 +75,7 @@ def _read(path: Path, top: Path, files: dict[str, str]) -> None:
         name = path.resolve().relative_to(top.resolve()).as_posix()
     except ValueError:
         raise InputError(
-            f"it lies outside of {printable(str(top))}", "Move it there.", place=printable(str(path))
+            f"the file is outside of {printable(str(top))}", "Move it into that folder.", place=printable(str(path))
         ) from None
     if name in files:
         return
@@ -81,24 +83,26 @@ def _read(path: Path, top: Path, files: dict[str, str]) -> None:
         text = private.read(path, _MOST + 1)[0].decode()
     except (OSError, ValueError, private.NoRegularFileError) as error:
         why = getattr(error, "strerror", None) or "not a text file"
-        raise InputError(f"cannot read it: {why}", "Correct job.environment.", place=printable(str(path))) from None
+        raise InputError(f"cannot be read: {why}", "Correct job.environment.", place=printable(str(path))) from None
     files[name] = text
     if sum(map(len, files.values())) > _MOST or len(files) > _MOST_FILES:
-        raise InputError("the files of the environment are too large", "Name a requirements file.", place=str(path))
+        raise InputError(
+            "the files of the environment exceed 3 MiB or 64 files", "Name a requirements file.", place=str(path)
+        )
     if path.suffix not in (".lock", ".toml", ".yml", ".yaml"):
         _follow(path, text, top, files)
 
 
 def _follow(path: Path, text: str, top: Path, files: dict[str, str]) -> None:
-    """Read what a requirements file refers to. Raises InputError for a requirement that only this machine has."""
+    """Read the files a requirements file refers to. Raises InputError for a requirement that only this machine has."""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.strip()
         if found := _REFERS.match(words):
             if "://" not in found[2]:
                 _read(path.parent / found[2], top, files)
         elif _LOCAL.match(words):
-            cure = "Put its wheel into job.environment.wheels, or install it by job.setup from the code that is sent."
-            what = f"{printable(words[:100])} is a path of this machine"
+            cure = "Put its wheel into job.environment.wheels, or install it from the synced code by job.setup."
+            what = f"{printable(words[:100])} is a path on this machine"
             raise InputError(what, cure, place=f"{printable(str(path))}:{number}")
 
 
@@ -122,10 +126,10 @@ def _packed(viewer: Viewer, folder: Path) -> TreeParcel:
     except OSError as error:
         cure = "Correct job.environment.wheels."
         place = printable(str(error.filename or folder))
-        raise InputError(f"cannot read it: {error.strerror}", cure, place=place) from None
+        raise InputError(f"cannot be read: {error.strerror}", cure, place=place) from None
     if not entries:
         cure = "Fill it: pip download -d FOLDER -r requirements.txt"
-        raise InputError("there are no wheels in the folder", cure, place=printable(str(folder)))
+        raise InputError("no wheels found", cure, place=printable(str(folder)))
     manifest = tree.encode(entries)
     store.add(manifest)
     return TreeParcel(tree.digest(manifest), manifest, store)
@@ -140,7 +144,7 @@ def with_environments(
     *,
     reopen: Callable[[int], Link] | None = None,
 ) -> tuple[Profile, list[HostFacts]]:
-    """The profile with the Pythons of its environments, and what the hosts have with them.
+    """The profile with the interpreters of its environments, and the hosts' facts with them.
 
     Args:
         links, facts: Of the hosts of the profile, in its order.
@@ -188,7 +192,7 @@ def with_environments(
         offline = {node: answers[node]["offline"] for node in lacking if "offline" in answers[node]}
         kinds = {str({**one, "why": ""}): node for node, one in reversed(offline.items())}
         for kind, node in kinds.items():
-            tell(node, "installing", "downloading wheels for it to this machine")
+            tell(node, "installing", "downloading wheels here")
             with tempfile.TemporaryDirectory() as made:
                 download(made_of.files, hosts[node].name, offline[node], Path(made), viewer.environ)
                 wheels = _packed(viewer, Path(made))

@@ -24,7 +24,7 @@ from disttui.runner.text import LineMaker
 from disttui.runner.transport import Stream
 
 UNKNOWN = 255
-"""The exit code of a command that was killed, as that of ssh."""
+"""Exit code of a killed command, as ssh's."""
 _SILENCE = 0.5
 _RUN = (
     'exec sh -c \'read -r line; exec 3<&0; {{ read -r stop <&3 || exit; trap "" TERM; for round in 1 2 3 4 5; do '
@@ -41,7 +41,7 @@ _ACTIVATED = (
     'eval "$1" || { code=$?; echo "disttui: activate ended with status $code" >&2; exit $code; }; exec sh -c -- "$2"'
 )
 _AHEAD = 64
-"""Pieces of output that wait to be printed; beyond them, commands wait on their hosts."""
+"""Most pieces of output waiting to be printed; beyond, commands wait on their hosts."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class ExecPlace:
 
     host: Host
     folder: str = ""
-    """Empty: the home."""
+    """Folder; empty: the home folder."""
     activate: str = ""
-    """A line of the profile that is run before."""
+    """The profile's `activate`, run first."""
     ssh_config: str | None = None
     rank: tuple[KnownRun, int, int] | None = None
-    """A run, and the node rank and rank whose folder and environment a shell gets in place of these."""
+    """A run, node rank and rank whose folder and environment a shell gets instead."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class ExecEnded:
 
     host: str
     code: int
-    """1 where it could not be run."""
+    """1 if it could not be run."""
     error: DisttuiError | None = None
-    """Why it could not be run there."""
+    """Why it could not be run."""
 
 
 def execute(
@@ -117,7 +117,7 @@ def execute(
 
 
 def rank_place(run: KnownRun, rank: int) -> ExecPlace:
-    """Where a rank of a run is. Raises InputError where it has none of this number."""
+    """The place of a rank of a run. Raises InputError if it has no such rank."""
     first = 0
     for node, host in enumerate(run.hosts):
         if rank < first + host.nproc:
@@ -147,7 +147,7 @@ def open_shell(viewer: Viewer, place: ExecPlace) -> int:
         code = connection.attend(f"exec {shell_word(python)} -I -X utf8 {node_parcel().remote_path} shell {word}")
         return UNKNOWN if code is None else code
     except ConnectionError as error:
-        raise HostError(host.name, f"the connection was lost: {error}", "Open it again.") from None
+        raise HostError(host.name, f"the connection was lost: {error}", "Open the shell again.") from None
     finally:
         connection.close()
 
@@ -186,7 +186,7 @@ def _run(
 
 
 def _script(place: ExecPlace, line: str) -> str:
-    """The line in the place's folder and after its `activate`, which is for bash, as one line for sh."""
+    """A line for sh that runs `line` in the place's folder, after its `activate` for bash."""
     steps = [f"cd {_folder(place.folder)} || exit"] if place.folder else []
     if place.activate:
         activate = place.activate.replace("\\", "\\\\").replace("\n", "\\n")
@@ -195,7 +195,7 @@ def _script(place: ExecPlace, line: str) -> str:
 
 
 def _folder(path: str) -> str:
-    """A folder for sh: `~` stays to be replaced there, and a relative one is in the home."""
+    """A folder quoted for sh: `~` is expanded there, and a relative one is below the home folder."""
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else "~" if path == "~" else shlex.quote(path)
 
 

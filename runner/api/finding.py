@@ -35,7 +35,7 @@ from disttui.runner.untrusted.records import json_object, mapping
 
 _SPEC = 4 << 20
 _NAME = re.compile(r"[\w\[:][\w.:%+=~^@\[\]-]*")
-"""The form of host names in a profile."""
+"""Pattern of host names in a profile."""
 
 
 def known_runs(viewer: Viewer) -> tuple[list[KnownRun], list[str]]:
@@ -44,7 +44,7 @@ def known_runs(viewer: Viewer) -> tuple[list[KnownRun], list[str]]:
 
 
 def find_run(viewer: Viewer, text: str) -> KnownRun:
-    """The run with this id or its beginning, or the only one that `select_runs` finds.
+    """The run with this id or prefix, or the only one that `select_runs` finds.
 
     Raises:
         InputError: There is no such run, which lists similar ids, or there are several.
@@ -54,11 +54,11 @@ def find_run(viewer: Viewer, text: str) -> KnownRun:
         return found[0]
     names = ", ".join(short(run.run) for run in found[:5])
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-    raise InputError(f"{clean(text)[:100]} are {len(found)} runs: {names}{more}", "Give one of them.")
+    raise InputError(f"{clean(text)[:100]} matches {len(found)} runs: {names}{more}", "Name one of them.")
 
 
 def select_runs(viewer: Viewer, words: Sequence[str], *, mine: bool = False) -> list[KnownRun]:
-    """Known runs that words denote, each once, in their order.
+    """Known runs selected by words, each once, in their order.
 
     Args:
         words: Ids or beginnings of such, names of sweeps, `@latest`, or `@failed`.
@@ -72,7 +72,7 @@ def select_runs(viewer: Viewer, words: Sequence[str], *, mine: bool = False) -> 
         me = registry.whoami().partition("@")[0]
         known = [run for run in (known if words else known_runs(viewer)[0]) if run.by.partition("@")[0] == me]
         if not known:
-            raise InputError("none of these runs is yours" if words else "no run of yours is known here")
+            raise InputError("none of these runs is yours" if words else "no runs of yours are known here")
     for run in known:
         registry.mask_secrets(run, viewer.environ)
     return list({run.run: run for run in known}.values())
@@ -90,12 +90,12 @@ def _denoted(viewer: Viewer, word: str) -> list[KnownRun]:
         return [registry.find_run(word, viewer.environ)]  # raises, with what was meant
     runs = [registry.find_run(run, viewer.environ) for run in swept if run in known]
     if not runs:
-        raise InputError(f"no run of the sweep {clean(word)[:100]} is known here")
+        raise InputError(f"no runs of the sweep {clean(word)[:100]} are known here")
     return runs
 
 
 def sweep_runs(viewer: Viewer, name: str) -> list[str]:
-    """The ids of the runs of a sweep that was started here, by its name or the beginning of it. Raises InputError."""
+    """The ids of the runs of a sweep started here, by its name or a prefix. Raises InputError."""
     from disttui.runner.api.sweeping import load_sweep  # slow to import
 
     return [one.run for one in load_sweep(viewer.environ, name).runs]
@@ -107,7 +107,7 @@ def _group(viewer: Viewer, word: str) -> list[KnownRun]:
     runs = known_runs(viewer)[0]
     chosen = runs[:1] if word == "@latest" else [run for run in runs if run.summary()["state"] in ("failed", "lost")]
     if not chosen:
-        raise InputError("no run is known here" if word == "@latest" else "no run that failed is known here")
+        raise InputError("no runs are known here" if word == "@latest" else "no failed runs are known here")
     return chosen
 
 
@@ -158,8 +158,8 @@ def adopt(
         answer = viewer.questions.trust_hosts(one.name, run, others)
         if not answer:
             named = f"{one.name} says that {short(run)} also runs on {', '.join(others)}"
-            cure = "If they are hosts of yours, add --trust-hosts, or --profile with the run's hosts in its order."
-            raise InputError(f"{named}: not contacted{' until you confirm' if answer is None else ''}", cure)
+            cure = "If these hosts are yours, add --trust-hosts, or --profile with the run's hosts in its order."
+            raise InputError(f"{named}; not contacted{' until you confirm' if answer is None else ''}", cure)
     by, started, config = summary.get("by") or "?", summary.get("started", 0.0), viewer.ssh_config
     made = remember(KnownRun(run, folder, hosts, written, run_dir, started, by, ssh_config=config, adopted=True))
     registry.mask_secrets(made, viewer.environ)
@@ -167,7 +167,7 @@ def adopt(
 
 
 def _pick(text: str, found: Sequence[Summary], host: str) -> Summary:
-    """The summary of the run with this id or beginning, checked for adoption. Raises InputError or HostError."""
+    """The summary of the run with this id or prefix, checked for adoption. Raises InputError or HostError."""
     wanted = pick(text, list(dict.fromkeys(one["run"] for one in found)), host)
     summary = next(one for one in found if one["run"] == wanted)
     if "problem" in summary:
@@ -178,7 +178,9 @@ def _pick(text: str, found: Sequence[Summary], host: str) -> Summary:
     names = summary["hosts"]
     if strange := next((name for name in names if not _NAME.fullmatch(name) or names.count(name) > 1), None):
         raise HostError(
-            host, f"it says that {wanted} has a host {strange!r}: no name, or two of it", "Do not trust it."
+            host,
+            f"the host {strange!r} that it reports for {wanted} is invalid or a duplicate",
+            "Do not trust this answer.",
         )
     return summary
 
@@ -194,21 +196,21 @@ def _of_profile(profile: Profile, run: str, names: Sequence[str], counts: Sequen
 
 
 def _of_names(asked: KnownHost, node: int, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
-    """The hosts as ssh aliases of these names; the asked host keeps the address it was asked at."""
+    """The hosts as ssh aliases of these names; the asked host keeps its address."""
     hosts = [
         KnownHost.of(asked, name, count) if rank == node else KnownHost(name, _address(asked.name, name), nproc=count)
         for rank, (name, count) in enumerate(zip(names, counts, strict=True))
     ]
     if any(one.host == "local" and rank != node for rank, one in enumerate(hosts)):
         raise InputError(
-            "a host of this run is 'local', the machine that it was started from",
+            "one host of this run is the machine that started it ('local')",
             "Give --profile with the run's hosts as you reach them, in its order.",
         )
     return tuple(hosts)
 
 
 def _address(asked: str, name: str) -> str:
-    """The host in a name like bob@box:2222: login and port are never taken from another host's answer."""
+    """The host in a name like bob@box:2222; login and port are never taken from another host's answer."""
     try:
         host = split_host(name)[1]
         KnownHost(name, host).as_host()

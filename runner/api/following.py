@@ -1,4 +1,4 @@
-"""Follows a run from its beginning, or from what is held of it; reads one back from its records."""
+"""Follows a run from its beginning or from its mirror; replays one from its records."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 TAIL = remote.TAIL
-"""Bytes at the end of every log with which a late viewer begins."""
+"""Bytes of the end of every log that a late viewer gets first."""
 REPLAY = 256 * 1024
-"""Bytes at the end of every mirrored log with which `attach` begins."""
+"""Bytes of the end of every mirrored log that `attach` reads first."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def follow(
     tail: int | None = None,
     only_look: bool = False,
 ) -> Iterator[Following]:
-    """Follow a run from its beginning while the block runs. Arguments as of `Following`.
+    """Follow a run from its beginning while the block runs. Arguments as for `Following`.
 
     Raises:
         InputError: The mirror cannot be written.
@@ -81,7 +81,7 @@ def attach(
 
 
 def fetch_beginnings(viewer: Viewer, run: KnownRun, wanted: Sequence[Beginning]) -> None:
-    """Fetch the wanted parts into the mirror of a run that is not followed here; blocks.
+    """Fetch the requested parts into the mirror of a run that is not followed here; blocks.
 
     Raises:
         InputError: Another viewer of this machine writes the mirror, or the run's hosts are gone.
@@ -90,7 +90,7 @@ def fetch_beginnings(viewer: Viewer, run: KnownRun, wanted: Sequence[Beginning])
     refuse_sandbox(run)
     with mirror_of(run) as folder:
         if folder != run.folder:
-            raise InputError(f"another disttui is writing {folder}", "Look for them there.")
+            raise InputError(f"another disttui is writing {folder}", "Read the logs there.")
         fill_all(partial(viewer.link_to, run), run, wanted, lambda node: HostStore(host_folder(folder, node)))
 
 
@@ -109,7 +109,7 @@ def replay(viewer: Viewer, run: KnownRun, *, local: bool = False) -> Replay:
         lacking = _complete(viewer, run, folder, LIMIT) if incomplete else {}
         # Another viewer of this machine has locked the mirror and updates it: use its files, without the hosts.
         found = fold_mirror(run, folder if incomplete else run.folder)
-    warnings = [f"{clean(error.sentence)}; only the records here are used" for error in lacking.values()]
+    warnings = [f"{clean(error.sentence)}; using only local records" for error in lacking.values()]
     state = without_folders(found.state, lacking)
     return replace(found, state=state, warnings=(*warnings, *found.warnings))
 
@@ -122,7 +122,7 @@ class Fired:
     """Unix time."""
     attempt: int
     rank: int | None
-    """None: it is about the host, or the whole run."""
+    """None: it concerns the host, or the whole run."""
     host: str
     rule: str
     do: str
@@ -130,7 +130,7 @@ class Fired:
 
 
 def try_rules(viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, local: bool = False) -> list[Fired]:
-    """What `watch` rules would have found in a run, in order of time.
+    """What `watch` rules would have found in a run, in chronological order.
 
     Rules are judged rank by rank, each the first time that it holds in an attempt, as if nothing had been done then.
     `log` is judged by the lines that are stored, at the times at which they were written.
@@ -149,7 +149,7 @@ def try_rules(viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, l
         raise InputError("every rule of `watch` is off", "Set one: --set watch.spike=notify.")
     found = replay(viewer, run, local=local)
     if not found.metrics and not found.events:
-        raise InputError(f"no metrics of {run.run} are known", "Rules judge metrics: see docs/metrics.md.")
+        raise InputError(f"{run.run} has no known metrics", "Rules need metrics: docs/metrics.md.")
     actions = {rule["rule"]: rule["do"] for rule in rules}
     judges: dict[int, Judge] = {}
     fired = _alarms(run, found, actions)
@@ -177,7 +177,7 @@ def try_rules(viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, l
 
 
 def _alarms(run: KnownRun, found: Replay, actions: dict[RuleName, Action]) -> dict[tuple[int, str], Fired]:
-    """What follows from the events of a run; attempt and rule → the first."""
+    """Findings from the events of a run; attempt and rule → the first."""
     from disttui.runner.protocol.events import stall_text
     from disttui.runner.protocol.watch import ALARMS
 
@@ -199,7 +199,7 @@ def _alarms(run: KnownRun, found: Replay, actions: dict[RuleName, Action]) -> di
 
 
 def complete(viewer: Viewer, run: KnownRun, tell: Callable[[float], object]) -> list[str]:
-    """Fetch what the mirror of a run lacks, as long as it takes; returns why some of it could not be fetched.
+    """Fetch what the mirror of a run lacks, without a time limit; returns why parts could not be fetched.
 
     Args:
         tell: Takes the share that has arrived, from any thread.
@@ -216,7 +216,7 @@ def complete(viewer: Viewer, run: KnownRun, tell: Callable[[float], object]) -> 
         if not run.summary().get("ended") or not missing(run, run.folder):
             break
         if time.monotonic() >= deadline:
-            return ["another viewer on this machine is still fetching it"]
+            return ["another viewer on this machine is fetching it"]
         tell(0.0)
         time.sleep(0.2)
     return []

@@ -29,7 +29,7 @@ def import_profile(
     script: str | None = None,
     login: str | None = None,
 ) -> Imported:
-    """A profile made of a file of Accelerate, MPI, DeepSpeed or Slurm. Nothing of it is run.
+    """A profile from a file of Accelerate, MPI, DeepSpeed or Slurm. Runs nothing.
 
     Args:
         kind: None: recognised from the content.
@@ -46,7 +46,7 @@ def import_profile(
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise InputError for a configuration of Accelerate or DeepSpeed in place of a profile: it can be imported."""
+    """Raise InputError for a configuration of Accelerate or DeepSpeed instead of a profile: it can be imported."""
     from disttui.runner.planning.interop.read import recognise
 
     try:
@@ -55,7 +55,7 @@ def refuse_foreign(path: Path) -> None:
         return  # what is wrong with it is found where it is read as a profile
     if found in ("accelerate", "deepspeed"):
         name = printable(str(path))
-        cure = f"Make one of it: disttui profile import {name} -o NAME.yaml"
+        cure = f"Convert it: disttui profile import {name} -o NAME.yaml"
         raise InputError(f"a configuration of {found}, not a profile", cure, place=name)
 
 
@@ -77,11 +77,11 @@ def _text(path: Path) -> str:
         before = data[: error.start]
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         what = f"byte 0x{data[error.start]:02x} is not UTF-8 text"
-        raise ProfileErrors([ProfileProblem(line, column, what, "save it as UTF-8", str(path))]) from None
+        raise ProfileErrors([ProfileProblem(line, column, what, "save the file as UTF-8", str(path))]) from None
 
 
 def export_profile(profile: Profile, target: Target, prepared: Prepared | None = None) -> Exported:
-    """Files that do what a profile says. Nothing is written.
+    """Files that do what a profile says. Writes nothing.
 
     Args:
         prepared: With what its hosts have, for values that the profile leaves to them.
@@ -95,7 +95,7 @@ def export_profile(profile: Profile, target: Target, prepared: Prepared | None =
 
     if profile.slurm is not None:
         if target != "sbatch":
-            cure = "Use --to sbatch, or take the section out of the profile."
+            cure = "Use --to sbatch, or remove the section from the profile."
             raise InputError(f"only a job script can express the slurm section of {profile.name}", cure)
         return write(explicit_plan(with_nodes(profile, profile.slurm)), target)
     if prepared is None:
@@ -106,7 +106,7 @@ def export_profile(profile: Profile, target: Target, prepared: Prepared | None =
 
 
 def save_exported(exported: Exported, profile: Profile, folder: Path) -> list[Path]:
-    """Write the files of `export_profile` into a folder; none that is there is replaced.
+    """Write the files of `export_profile` into a folder; replaces none.
 
     Raises:
         InputError: One is there already, or cannot be written.
@@ -127,7 +127,7 @@ def save_exported(exported: Exported, profile: Profile, folder: Path) -> list[Pa
                 path.chmod(0o755)
         except FileExistsError:
             raise InputError(
-                "there is a file already", "Name another folder by -o.", place=printable(str(path))
+                "this file already exists", "Name another folder by -o.", place=printable(str(path))
             ) from None
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)

@@ -1,4 +1,4 @@
-"""Leases of hosts and their GPUs: who uses what, taken and released by hand."""
+"""Leases of hosts and their GPUs: lists, takes and releases them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from disttui.runner.runs.summary import RunStatus
 from disttui.runner.untrusted.records import text, whole
 
 PATIENCE = 30.0
-"""Seconds that a host may take, its driver included."""
+"""Seconds that a host may take, including its driver."""
 _LONG = 1000
 
 
@@ -33,10 +33,10 @@ class HostLeases:
 
     host: str
     leases: tuple[Lease, ...]
-    """The oldest first."""
+    """Leases, oldest first."""
     gpus: tuple[Gpu, ...]
     problem: str
-    """What makes this incomplete; empty: nothing."""
+    """Why this is incomplete; empty: it is complete."""
     time: float
     """Unix time of the host."""
     uid: int
@@ -45,12 +45,12 @@ class HostLeases:
 
 @dataclass(frozen=True)
 class WaitingRun:
-    """A queued run, as its hosts tell."""
+    """A queued run, as its hosts report it."""
 
     run: str
     user: str
     since: float
-    """Unix time of the first of its hosts that was asked."""
+    """Unix time of the first of its hosts."""
     hosts: tuple[WaitingPart, ...]
 
 
@@ -61,7 +61,7 @@ class WaitingPart:
     host: str
     wanted: Lease
     ahead: tuple[Lease, ...]
-    """Who has it, or gets it first; the first of them. None: there is room for it here."""
+    """Leases that it waits for; empty: this host has room."""
     time: float
     """Unix time of the host."""
 
@@ -71,9 +71,9 @@ class Moved:
     """The place of a queued run in the queue of its hosts."""
 
     ahead: int
-    """The runs of all users before it."""
+    """Number of runs of all users before it."""
     traded: str
-    """The user's run with which it has traded places; empty: it had that place already."""
+    """The user's run with which it traded places; empty: it already had that place."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class HostsInUse:
     unreached: tuple[str, ...]
     """Hosts that only profiles name, and that could not be asked."""
     places: frozenset[Place]
-    """Of the hosts that have answered."""
+    """Places of the hosts that have answered."""
 
 
 def who(viewer: Viewer, hosts: Sequence[str] = (), *, gpus: bool = True) -> HostsInUse:
@@ -104,7 +104,7 @@ def who(viewer: Viewer, hosts: Sequence[str] = (), *, gpus: bool = True) -> Host
         try:
             return _read(place.name, _ask(viewer, place, "leases", gpus=gpus))
         except ValueError:
-            return HostError(place.name, "its answer is malformed", "See whether another version answers there.")
+            return HostError(place.name, "its answer is malformed", "Check which disttui version runs there.")
         except DisttuiError as error:
             return error
 
@@ -135,7 +135,7 @@ def queue(hosts: Sequence[HostLeases]) -> tuple[WaitingRun, ...]:
 
 
 def dropped(viewer: Viewer, places: Collection[Place]) -> tuple[RunStatus, ...]:
-    """The runs that are known here, were queued on hosts at any of these places, and ended there before their turn.
+    """Known runs that were queued on hosts at these places and ended before their turn.
 
     Those whose profile was run or queued again since then are left out.
     """
@@ -179,7 +179,10 @@ def _place(viewer: Viewer, run: str, place: QueuePlace) -> None:
     """Give another of the user's runs a place in the queue. Raises DisttuiError."""
     known = next((one for one in known_runs(viewer.environ)[0] if one.run == run), None)
     if known is None:
-        raise InputError(f"your run {short(run)} has that place, and was not started from here", "Move it there.")
+        raise InputError(
+            f"that place belongs to your run {short(run)}, which was started elsewhere",
+            "Move it from the machine that started it.",
+        )
     with viewer.reach(known) as reached:
         _move(reached, known, place)
 
@@ -234,7 +237,7 @@ def lease(
 
 
 def release(viewer: Viewer, hosts: Sequence[str], gpus: Sequence[int] | None = None) -> Mapping[str, tuple[Lease, ...]]:
-    """Release what this user has leased by hand; returns it by host.
+    """Release this user's manual leases; returns them by host.
 
     Args:
         gpus: Only leases of any of these; None: all.

@@ -1,4 +1,4 @@
-"""The libraries of profiles: listed, added, synced and checked; and what they leave to each person, personal.yaml."""
+"""Lists, adds, syncs and checks libraries of profiles; writes each user's personal.yaml."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from disttui.runner.formatting import amount
 from disttui.runner.library.git import url_flaw
 from disttui.runner.library.store import check, lock
 from disttui.runner.library.syncing import Synced, sync
-from disttui.runner.paths import inside
+from disttui.runner.paths import expanded, here, inside, typed
 from disttui.runner.profile.composition import PERSONAL, Trees
 from disttui.runner.profile.leaks import refuse
 from disttui.runner.profile.library import (
@@ -47,30 +47,30 @@ from disttui.runner.user.folders import user_folder
 
 
 class Header(NamedTuple):
-    """What a list shows of a profile, as safe text."""
+    """A profile in a list, as safe text."""
 
     description: str = ""
     hosts: tuple[str, ...] = ()
     processes: tuple[int | None, ...] = ()
-    """Per host; None where the probe decides."""
+    """Processes per host; None: the probe decides."""
     problem: str = ""
     """The first error in it, with its place."""
 
 
 class _Kept(NamedTuple):
     files: list[tuple[str, int, int]]
-    """Of every file that the header was made of: path, modification time in ns, size."""
+    """Path, modification time in ns and size of every file that the header was made of."""
     header: Header
     shelf: int | None = None
-    """Of one with a problem: the state of all libraries. Another file may be to blame, or one that is not there yet."""
+    """State of all libraries, if it has a problem: another file, even a missing one, may be the cause."""
 
 
 _KEPT: dict[Path, dict[str, _Kept]] = {}
-"""Folder of a library → path of a profile → its header: the app lists all whenever a run changes."""
+"""Folder of a library → path of a profile → its header, since the app lists all whenever a run changes."""
 
 
 _LARGEST = 64 << 10
-"""Bytes of a profile whose header is read: a list of them must not take minutes."""
+"""Largest profile in bytes whose header is read: a list must not take minutes."""
 
 
 def headers(library: Library, entries: Iterable[LibraryEntry], shelf: int) -> list[tuple[LibraryEntry, Header]]:
@@ -100,7 +100,7 @@ def headers(library: Library, entries: Iterable[LibraryEntry], shelf: int) -> li
 def _made(path: Path, trees: Trees, shelf: int) -> _Kept:
     own = (str(path), *_stamp(str(path)))
     if own[2] > _LARGEST:
-        return _Kept([own], Header(f"larger than {_LARGEST >> 10} KiB: not read for this list"))
+        return _Kept([own], Header(f"larger than {_LARGEST >> 10} KiB, not read for this list"))
     try:
         found = read(path)
         profile = parse_quickly(found, path, trees)
@@ -134,7 +134,7 @@ def _stamp(path: str) -> tuple[int, int]:
 
 
 class LastRun(NamedTuple):
-    """The newest run of a profile that is known here."""
+    """The newest known run of a profile."""
 
     run: str
     state: str
@@ -147,11 +147,11 @@ class LibraryProfile(NamedTuple):
     entry: LibraryEntry
     header: Header
     name: str
-    """The shortest name that means it."""
+    """The shortest name that selects it."""
     full_name: str
-    """With its library, and with its suffix where another file of the library has the same name."""
+    """Name with its library, and with its suffix if another file of the library has the same name."""
     shadowed_by: str = ""
-    """The full name of the profile that its bare name means; empty: itself, or none."""
+    """Full name of another profile that its bare name selects; empty: none."""
     last: LastRun | None = None
 
 
@@ -162,7 +162,7 @@ class LibraryContent(NamedTuple):
     profiles: tuple[LibraryProfile, ...]
     inventories: tuple[LibraryProfile, ...] = ()
     problem: str = ""
-    """Why nothing can be listed."""
+    """Why it cannot be listed."""
 
 
 def list_library(
@@ -243,7 +243,7 @@ def _last_runs(environ: Mapping[str, str]) -> dict[str, LastRun]:
 
 
 class Checked(NamedTuple):
-    """A file of a library, and what is wrong with it."""
+    """A file of a library and its problems."""
 
     path: Path
     problems: tuple[str, ...]
@@ -262,10 +262,10 @@ def add_library(name: str, where: str, environ: Mapping[str, str] = os.environ) 
     if flaw := name_flaw(name):
         raise InputError(flaw, "Give a short word, like team.")
     if any(each.name == name for each in libraries(environ)):
-        raise InputError(f"there is a library {name} already", f"disttui library remove {name}")
+        raise InputError(f"the library {name} already exists", f"disttui library remove {name}")
     if not where:
-        raise InputError("not a folder and not the address of a git repository", "Give its folder or its address.")
-    folder = Path(os.path.expanduser(where)).absolute()  # noqa: PTH111 - Path raises for an unknown ~user
+        raise InputError("not a folder and not the address of a git repository", "Give a folder or an address.")
+    folder = here() / expanded(where)
     is_git = ":" in where if not _is_folder(folder) else any((folder / each).exists() for each in ("HEAD", ".git"))
     if not is_git:
         if not _is_folder(folder):
@@ -292,8 +292,8 @@ def remove_library(name: str, environ: Mapping[str, str] = os.environ, *, unsent
     library = library_named(name, environ)
     with lock(name, environ):
         if library.url and library.folder.is_dir() and not unsent and (left := unsent_in(library, environ)):
-            cure = f"disttui library sync {name}; or add --unsent, and lose that."
-            raise InputError(f"{name}: not everything was sent: {left}", cure)
+            cure = f"disttui library sync {name}; or add --unsent to discard them."
+            raise InputError(f"{name} has unsent changes: {left}", cure)
         _configure(environ, lambda before: _without(before, name))
         if library.url:
             shutil.rmtree(library.folder, ignore_errors=True)
@@ -314,7 +314,7 @@ def sync_libraries(
 
 
 def check_folder(library: Library) -> list[Checked]:
-    """Every profile and inventory with what is wrong with it, including values that look like secrets."""
+    """Every profile and inventory with its problems, including values that look like secrets."""
     found = []
     for entry in (*profiles_in(library), *inventories_in(library)):
         problems: list[str] = []
@@ -351,7 +351,7 @@ def check_libraries(
         folder = Path(name)
         library = known.get(name) or Library(clean(name), "team", folder)
         if name not in known and not _is_folder(folder):
-            raise InputError(f"{clean(name)}: not the name of a library and not a folder")
+            raise InputError(f"{clean(name)}: neither a library nor a folder")
         yield clean(name), check_folder(library)
 
 
@@ -363,14 +363,14 @@ def _is_folder(path: Path) -> bool:
 
 
 def unsent_in(library: Library, environ: Mapping[str, str]) -> str:
-    """What a clone has that was not sent, in words; empty: nothing."""
+    """The unsent changes of a clone, as text; empty: none."""
     repository = repository_of(library, environ)
     head, branch = repository.commit_of("HEAD"), repository.branch()
     upstream = repository.commit_of(f"refs/remotes/origin/{branch}")
     count = len(repository.own_commits(head, *([upstream] if upstream else []))) if head else 0
     edited = [path for path in repository.edited() if path.endswith(SUFFIXES)]
     words = [amount(count, "saved edit")] if count else []
-    return " and ".join([*words, *([amount(len(edited), "edit") + " by hand"] if edited else [])])
+    return " and ".join([*words, *([amount(len(edited), "manual edit")] if edited else [])])
 
 
 def _configure(environ: Mapping[str, str], change: Callable[[list[object]], list[object]]) -> None:
@@ -391,27 +391,25 @@ def _with(before: list[object], added: dict[str, str]) -> list[object]:
 def _without(before: list[object], name: str) -> list[object]:
     after = [each for each in before if not (isinstance(each, dict) and each.get("name") == name)]
     if after == before:
-        raise InputError(
-            f"the library {name} is not in the config", "DISTTUI_PROFILES names it, or it is one of disttui's own."
-        )
+        raise InputError(f"the library {name} is not in the config", "It is in DISTTUI_PROFILES, or built in.")
     return after
 
 
 class Undecided(NamedTuple):
-    """Names of hosts for which something is not decided."""
+    """Hosts with open decisions."""
 
     login: tuple[str, ...]
     """ssh would use the login of this machine."""
     python: tuple[str, ...]
     """The first Python with torch would be used."""
     key: tuple[str, ...]
-    """There is neither a key file nor an agent: as ssh knows these hosts."""
+    """Hosts without a key file or agent, according to ssh's configuration."""
     me: str
     """The login of this machine."""
 
 
 def left_to_you(library: str, environ: Mapping[str, str] = os.environ) -> Undecided:
-    """What the profiles of a library leave open. Raises InputError for an unknown library."""
+    """Decisions that the profiles of a library leave open. Raises InputError for an unknown library."""
     hosts: dict[str, Host] = {}
     for entry in profiles_in(library_named(library, environ)):
         with suppress(InputError):  # `library validate` lists errors
@@ -432,12 +430,12 @@ def left_to_you(library: str, environ: Mapping[str, str] = os.environ) -> Undeci
 
 
 def personal_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """The file with the user's own settings, which go over every profile."""
+    """The file with the user's own settings, which override every profile."""
     return inside(user_folder("config", environ), PERSONAL)
 
 
 def keep_personal(hosts: Sequence[str], user: str, python: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Write a login name for some hosts, and a Python for all, into personal.yaml; empty: as it is.
+    """Write a login name for some hosts, and a Python for all, into personal.yaml; empty: unchanged.
 
     Raises:
         InputError: One of them cannot be used, or the file cannot be read or written.
@@ -450,7 +448,7 @@ def keep_personal(hosts: Sequence[str], user: str, python: str, environ: Mapping
     data = as_data(before) if before.strip() else {}
     known = (data or {}).get("hosts", {})
     if data is None or not isinstance(known, dict):
-        raise InputError("this cannot be changed", f"Correct it yourself: {given}", place=str(path))
+        raise InputError("this file cannot be edited automatically", f"Add {given} to it.", place=str(path))
     if user:
         named = {name: {**(known.get(name) or {}), "user": user} for name in hosts}
         data = {**data, "hosts": {**known, **named}}
@@ -460,8 +458,8 @@ def keep_personal(hosts: Sequence[str], user: str, python: str, environ: Mapping
 
 
 def keep_key(hosts: Sequence[str], key: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Name a key file for some hosts in the ssh configuration; returns that. Raises InputError."""
-    if '"' in key or not key.isprintable() or not Path(key).expanduser().is_file():
+    """Name a key file for some hosts in the ssh configuration; returns its path. Raises InputError."""
+    if '"' in key or not key.isprintable() or not typed(key).is_file():
         raise InputError(f"{key!r}: key file not found", "Give the path of a private key.")
     path = Path(environ.get("DISTTUI_SSH_CONFIG") or Path.home() / ".ssh/config")
     try:

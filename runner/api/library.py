@@ -1,4 +1,4 @@
-"""Profiles: by name or path, and whether they are trusted."""
+"""Reads profiles by name or path, and asks whether to trust them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from disttui.runner.errors import InputError
 from disttui.runner.formatting import when
 from disttui.runner.hosts.discovery import spread, typed_hosts, words_of
 from disttui.runner.library.git import Repository, Signature, is_ours_alone
+from disttui.runner.paths import here
 from disttui.runner.planning import bytegpt
 from disttui.runner.profile import consent
 from disttui.runner.profile.effects import bounded, difference
@@ -28,7 +29,7 @@ from disttui.runner.text import clean, quote
 
 
 class ReadProfile(NamedTuple):
-    """A profile as its file is now."""
+    """A profile as read from its file."""
 
     path: Path
     profile: Profile
@@ -37,10 +38,10 @@ class ReadProfile(NamedTuple):
     """Why the user must agree to it: another user may have written it, or it comes from a team library and is not what
     this user has agreed to. None: no question."""
     as_shared: Profile
-    """Without overrides, which are the user's own."""
+    """The profile without the user's overrides."""
 
     def agree(self, environ: Mapping[str, str] = os.environ) -> None:
-        """Keep the user's yes to a profile of a team library, until it changes."""
+        """Store the user's consent to a profile of a team library, until it changes."""
         if _shared_files(self.path, self.as_shared, environ):
             consent.agree(self.path, self.as_shared, environ)
 
@@ -55,7 +56,7 @@ class DistrustError(InputError):
     code = "trust"
 
     def __init__(self, doubt: Doubt, cure: str, *, asked: bool) -> None:
-        super().__init__(f"{doubt}: it is not used{'' if asked else ' until you confirm'}", cure)
+        super().__init__(f"{doubt}; not used{'' if asked else ' until you confirm'}", cure)
         self.doubt = doubt
         self.asked = asked
 
@@ -110,17 +111,14 @@ def named_hosts(text: str) -> list[str]:
 
 
 def script_job(script: Path, args: Sequence[str] = ()) -> dict[str, object]:
-    """The section `job` of a profile for a script of this machine, whose folder goes to every host with each run.
+    """The section `job` of a profile for a local script, whose folder each run sends to every host.
 
     That is the current folder where the script lies in it, since imports and data are written for it; else its own.
     """
     path = script.resolve()
-    try:
-        here = Path.cwd().resolve()
-    except OSError:  # it has been deleted
-        here = path.parent
-    whole = Path.home().resolve().is_relative_to(here)  # the home folder, or one above it
-    folder = here if path.is_relative_to(here) and not whole else path.parent
+    current = here().resolve()
+    whole = Path.home().resolve().is_relative_to(current)  # the home folder, or one above it
+    folder = current if path.is_relative_to(current) and not whole else path.parent
     job: dict[str, object] = {"script": str(path.relative_to(folder)), "sync": str(folder)}
     return {**job, "args": list(args)} if args else job
 
@@ -128,7 +126,7 @@ def script_job(script: Path, args: Sequence[str] = ()) -> dict[str, object]:
 def script_profile(
     script: Path, hosts: Sequence[str], args: Sequence[str] = (), overrides: tuple[str, ...] = ()
 ) -> Profile:
-    """A profile for a script here, whose folder each run sends to every host.
+    """A profile for a local script, whose folder each run sends.
 
     Args:
         hosts: As a profile names them.
@@ -155,7 +153,7 @@ def _as_shared(profile: Profile) -> Profile | None:
 
 
 def _of_library(path: Path, text: str, profile: Profile, environ: Mapping[str, str]) -> Doubt | None:
-    """What the user must know of a profile of a team library before it runs; None: unchanged since it was confirmed."""
+    """What the user must know about a profile of a team library before it runs; None: unchanged since confirmed."""
     files = _shared_files(path, profile, environ)
     if not files:
         return None
@@ -170,7 +168,7 @@ def _of_library(path: Path, text: str, profile: Profile, environ: Mapping[str, s
     libraries = dict.fromkeys(f"the library {library.name} ({library.url or library.folder})" for _, library in files)
     named = " and ".join(libraries)
     why = (
-        f"it is from {named}, and has changed since you confirmed it ({when(before.when)})"
+        f"it is from {named}, and changed since you confirmed it ({when(before.when)})"
         if before
         else f"it is new to you, from {named}"
     )
@@ -183,14 +181,14 @@ def _of_library(path: Path, text: str, profile: Profile, environ: Mapping[str, s
 
 
 def _shared_files(path: Path, profile: Profile, environ: Mapping[str, str]) -> list[tuple[Path, Library]]:
-    """The files that a profile is made of and that lie in team libraries, each with its library."""
+    """The files of a profile that are in team libraries, each with its library."""
     files = (path, *(Path(each.path) for each in profile.read_from))
     found = [(file, consent.source_of(file, environ)) for file in files]
     return [(file, library) for file, library in found if library]
 
 
 def _signature(library: Library, path: Path, text: str, environ: Mapping[str, str]) -> Signature | None:
-    """Who has signed the newest change of a file; None where that is not known, or `text` is not what it made of it."""
+    """Signer of the newest change of a file; None if unknown, or if `text` differs from that version."""
     if not _has_history(library):
         return None
     inner = os.path.relpath(os.path.realpath(path), os.path.realpath(library.folder))
@@ -198,26 +196,26 @@ def _signature(library: Library, path: Path, text: str, environ: Mapping[str, st
 
 
 def _has_history(library: Library) -> bool:
-    """Whether git is asked about a library: a clone of disttui's is this user's alone, a folder may not be."""
+    """Whether git is asked about a library: disttui's clones belong to this user, a folder may not."""
     return (library.folder / ".git").exists() if library.url else is_ours_alone(library.folder)
 
 
 def _unsigned(library: Library, path: Path, signature: Signature | None) -> InputError:
-    cure = f"Have it signed (git commit -S), or take `signed` of {library.name} out of your config."
-    what = f"of the library {library.name} only what is signed is used"
+    cure = f"Have its commit signed (git commit -S), or remove `signed` of {library.name} from your config."
+    what = f"the library {library.name} accepts only signed commits"
     if not _has_history(library):
-        cure = f"Take it by git: {{name: {library.name}, git: ADDRESS, signed: true}}."
-        return InputError(f"{what}, and it is not a clone that only you can write to", cure, place=clean(str(path)))
+        cure = f"Add it by git: {{name: {library.name}, git: ADDRESS, signed: true}}."
+        return InputError(f"{what}, but is not a clone that only you can write", cure, place=clean(str(path)))
     if signature is None:
-        return InputError(f"{what}, and this is not what a commit of it has", cure, place=clean(str(path)))
-    last = f"and the last commit of this, {signature.commit[:10]} of {signature.author}, is {signature}"
+        return InputError(f"{what}, but no commit has this content", cure, place=clean(str(path)))
+    last = f"but the last commit here, {signature.commit[:10]} of {signature.author}, is {signature}"
     return InputError(f"{what}, {last}", cure, place=clean(str(path)))
 
 
 def load_profile(
     name: str, overrides: tuple[str, ...] = (), *, questions: Questions | None = None, trusted: bool = False
 ) -> Profile:
-    """A profile by name or path, to be run. Asks the user where another user may have written it.
+    """A profile by name or path, to be run. Asks the user if another user may have written it.
 
     Args:
         trusted: Use it without asking.
@@ -228,8 +226,8 @@ def load_profile(
     """
     found = read_profile(name, overrides)
     if found.doubt and not trusted:
-        then = "say yes to it at a terminal" if found.doubt.changes else "copy it to a folder of yours"
-        cure = f"Read it (disttui profile validate {clean(str(found.path))}); then {then}."
+        then = "confirm at a terminal" if found.doubt.changes else "copy it to a folder of your own"
+        cure = f"Read it (disttui profile validate {clean(str(found.path))}), then {then}."
         refuse_doubt(found.doubt, questions or Unattended(), cure)
     if found.doubt:
         found.agree()
@@ -237,7 +235,7 @@ def load_profile(
 
 
 def load_again(profile: Profile, path: Path, overrides: tuple[str, ...]) -> Profile:
-    """A profile that `load_profile` has given with other overrides; its files may have changed since the yes.
+    """A profile of `load_profile` with other overrides; its files may have changed since the consent.
 
     Raises:
         InputError: It cannot be used.

@@ -1,4 +1,4 @@
-"""Profiles of libraries: edited, saved, compared and restored."""
+"""Edits, saves, compares and restores profiles of libraries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LibraryEdit(NamedTuple):
     name: str
     path: Path
     text: str | None
-    """None: there is no profile of this name yet."""
+    """Its text; None: a new profile."""
 
 
 class Compared(NamedTuple):
@@ -46,7 +46,7 @@ class Compared(NamedTuple):
     titles: tuple[str, str]
     texts: tuple[str, str]
     changes: list[KeyChange] | None
-    """Key by key; None where one of the texts cannot be read."""
+    """Differences by key; None if a text cannot be read."""
 
 
 def read_for_edit(name: str, environ: Mapping[str, str] = os.environ, *, new: bool = False) -> LibraryEdit:
@@ -66,13 +66,13 @@ def read_for_edit(name: str, environ: Mapping[str, str] = os.environ, *, new: bo
             library_named(first, environ)
         library = library_of(find(name, environ), environ)
         if library is None:
-            raise InputError(f"{clean(name)}: this file is in no library", "disttui library save puts it into one.")
+            raise InputError(f"{clean(name)}: not in a library", "Save it into one: disttui library save")
         relative = Path(os.path.realpath(find(name, environ))).relative_to(os.path.realpath(library.folder))
         entry = entry_in(library, str(relative))
     library = library or library_named(entry.library if entry else "", environ)
     if library.origin == "built in":
         raise InputError(
-            f"{clean(name)} comes with disttui",
+            f"{clean(name)} is built in",
             f"Copy it first: disttui library save {clean(name)} own/{clean(rest or name)}",
         )
     path = entry.path if entry else path_in(library, f"{rest}.yaml")
@@ -94,7 +94,7 @@ def save_profile(
 
 
 def save_at(path: Path, text: str, before: str | None, environ: Mapping[str, str] = os.environ) -> Saved | None:
-    """Save a profile at a path as `save_profile` does; None: it lies in no shared library, and is a file only.
+    """Save a profile at a path as `save_profile` does; None if it is only a file, in no shared library.
 
     Args:
         before: The text that the edit began with; None: no file may be there.
@@ -120,7 +120,7 @@ def copy_profile(source: str, to: str, environ: Mapping[str, str] = os.environ, 
     text = read(path).text
     reading = read_for_edit(to, environ, new=True)
     if reading.text is not None and not replace and reading.text != text:
-        raise InputError(f"{clean(to)} exists already", "Add --replace, or give another name.")
+        raise InputError(f"{clean(to)} already exists", "Add --replace, or give another name.")
     return save_profile(reading, text, environ)
 
 
@@ -128,14 +128,14 @@ def rename_profile(name: str, to: str, environ: Mapping[str, str] = os.environ) 
     """Save a profile under another name, then remove it under the old one. Raises InputError."""
     reading = read_for_edit(name, environ)
     if read_for_edit(to, environ, new=True).text is not None:
-        raise InputError(f"{clean(to)} exists already", "Give another name.")
+        raise InputError(f"{clean(to)} already exists", "Give another name.")
     saved = copy_profile(str(reading.path), to, environ)
     save_profile(reading, None, environ)
     return saved
 
 
 def dependents(reading: LibraryEdit, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The profiles of all libraries that are built on a profile or an inventory."""
+    """The profiles of all libraries that extend a profile or use an inventory."""
     trees, wanted = Trees(quick=True), os.path.realpath(reading.path)
     found = []
     for entry in every_profile(environ):
@@ -151,7 +151,7 @@ def dependents(reading: LibraryEdit, environ: Mapping[str, str] = os.environ) ->
 
 
 def history_of(name: str, environ: Mapping[str, str] = os.environ) -> list[Commit]:
-    """The commits that have changed a profile, the newest first; of a whole library where `name` is one's.
+    """The commits of a profile, newest first; of a whole library if `name` is a library's.
 
     Raises:
         InputError: Its library is not a git repository.
@@ -163,7 +163,7 @@ def history_of(name: str, environ: Mapping[str, str] = os.environ) -> list[Commi
 
 
 def text_at(name: str, commit: str, environ: Mapping[str, str] = os.environ) -> str:
-    """The text of a profile as a commit has it.
+    """The text of a profile in a commit.
 
     Raises:
         InputError: There is no such commit, or the profile is not in it.
@@ -173,7 +173,7 @@ def text_at(name: str, commit: str, environ: Mapping[str, str] = os.environ) -> 
     known = repository.commit_of(commit) if re.fullmatch("[0-9a-f]{4,64}", commit) else None
     if known is None:
         raise InputError(
-            f"{clean(commit)!r} is not a commit of {reading.library.name}", f"disttui library history {clean(name)}"
+            f"{reading.library.name} has no commit {clean(commit)!r}", f"disttui library history {clean(name)}"
         )
     text = _text_in(repository, known, reading)
     if text is None:
@@ -200,7 +200,7 @@ def restore_profile(name: str, commit: str, environ: Mapping[str, str] = os.envi
 
 
 def compare(name: str, commit: str | None = None, environ: Mapping[str, str] = os.environ) -> list[Compared]:
-    """A profile beside what it was in a commit; without one, beside the other versions that were kept of it.
+    """A profile compared with its text in a commit; without one, with its other kept versions.
 
     Raises:
         InputError: There is no such profile or commit.
@@ -224,11 +224,9 @@ def _compared(title: str, text: str, other_title: str, other: str) -> Compared:
 
 
 def repository_of(library: Library, environ: Mapping[str, str]) -> Repository:
-    """The clone of a library. Raises InputError where it has none."""
+    """The clone of a library. Raises InputError if it has none."""
     if not library.url:
-        raise InputError(
-            f"the library {library.name} is a folder: it keeps no history", "Use a git repository for one."
-        )
+        raise InputError(f"the library {library.name} is a folder, without history", "Use a git repository instead.")
     if not library.folder.is_dir():
         raise InputError(
             "the folder of this library is missing", f"disttui library sync {library.name}", place=library.name

@@ -20,16 +20,16 @@ from disttui.runner.text import clean
 from disttui.runner.transport import Connector
 
 LIMIT = 3.0
-"""Seconds that hosts may take to answer a user who did not ask about them."""
+"""Seconds for answers of hosts that the user did not name."""
 PATIENCE = 15.0
-"""Seconds that they may take where the user did, or nobody waits."""
+"""Seconds for answers of hosts that the user named, or if nobody waits."""
 
 Place = tuple[str, str | None, int | None]
 
 
 @dataclass(frozen=True)
 class RunFilter:
-    """Which runs to list; what is empty selects all."""
+    """Which runs to list; empty fields select all."""
 
     name: str = ""
     """A part of the profile's name."""
@@ -37,9 +37,9 @@ class RunFilter:
     runs: Collection[str] | None = None
     """Ids, such as those of a sweep."""
     user: str = ""
-    """Who started them: `alice`, or `alice@laptop`."""
+    """Their owner: `alice`, or `alice@laptop`."""
     since: float = 0.0
-    """They were started after this moment, unix time."""
+    """Unix time after which they were started."""
 
     def takes(self, row: Mapping[str, object]) -> bool:
         """Whether it selects a run, by its summary."""
@@ -54,7 +54,7 @@ class RunFilter:
 
 
 class Listing(NamedTuple):
-    """Runs, the newest first."""
+    """Runs, newest first."""
 
     rows: list[RunStatus]
     problems: list[str]
@@ -109,7 +109,7 @@ def refresh(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, str]:
 
 
 def statuses(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, RunStatus]:
-    """The same as rows: what the hosts say, or what was last known; of a run with a complete mirror, what that says."""
+    """Runs as rows: the hosts' summaries, the last known ones, or those of complete mirrors."""
     rows: dict[str, RunStatus] = {run.run: run.summary() for run in runs}
     _refresh_all(viewer, [run for run in runs if not run.problem and missing(run, run.folder)], rows, PATIENCE)
     return rows
@@ -121,7 +121,7 @@ def _refresh_all(viewer: Viewer, runs: Sequence[KnownRun], rows: dict[str, RunSt
 
 
 def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, RunStatus], limit: float) -> None:
-    """Ask all hosts of the runs at once; the summary of node 0 has priority over the others."""
+    """Ask all hosts of the runs concurrently; node 0's summary has priority."""
     answered, failed = _ask(
         {place_of_host(host): host for run in runs for host in run.hosts},
         {(place_of_host(host), run.run_dir) for run in runs for host in run.hosts},
@@ -139,7 +139,7 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, Run
             rows[run.run] = run.summary(answers)
             silent = [host.name for host in run.hosts if place_of_host(host) in failed]
             if silent and rows[run.run]["state"] == "stopping":
-                rows[run.run]["note"] = f"{', '.join(silent)} not reached"
+                rows[run.run]["note"] = f"no answer from {', '.join(silent)}"
         elif place_of_host(run.hosts[0]) in failed:
             rows[run.run]["note"] = f"not refreshed: {_short(failed[place_of_host(run.hosts[0])])}"
         elif run.heard:
@@ -148,7 +148,7 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, Run
 
 
 def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict[str, RunStatus]) -> list[DisttuiError]:
-    """Add the runs of further hosts; return the hosts that could not be asked."""
+    """Add the runs of further hosts; returns the hosts that could not be asked."""
     parsed = [parse_host(text) for text in hosts]
     asked = [KnownHost.of(host, host.name) for host in parsed]
     places = {place_of_host(host): host for host in asked}
@@ -167,7 +167,7 @@ def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict
 
 
 def _name_private(lease: Lease, host: str, rows: dict[str, RunStatus]) -> None:
-    """Add a run whose files are not readable, by the lease that all users of its host can see."""
+    """Add a run with unreadable files, by its lease, which all users of the host can see."""
     row = rows.setdefault(lease["run"], {"run": lease["run"], "note": f"{lease['user']}'s, private, on {host}"})
     if "state" not in row:  # else it was readable
         state = "queued" if lease["state"] == "waiting" else "running"
@@ -211,7 +211,7 @@ def _ask(
 
 
 def place_of_host(host: KnownHost | Host) -> Place:
-    """How it is reached, whatever its name."""
+    """Address of the host, regardless of its name."""
     return host.host, host.user, host.port
 
 

@@ -43,9 +43,9 @@ class LineFilter:
     """Unix time."""
     grep: re.Pattern[str] | None = None
     tail: int | None = None
-    """Only so many of the last lines of each log, before `follow`."""
+    """Number of last lines of each log before `follow`; None: all."""
     times: bool = False
-    """Divide the lines by the times at which they were written."""
+    """Whether to split the lines by the times at which they were written."""
 
     def file(self, host: str, name: str) -> bool:
         """Whether a host's file is requested."""
@@ -61,7 +61,7 @@ class LogLines(NamedTuple):
     """None: the launcher's output; of attempt 0: that of `job.setup`."""
     lines: list[str]
     time: float | None = None
-    """When the last of them was written, by the host's clock, at most a second late; None: not recorded."""
+    """Host time when the last of them was written, at most a second late; None: not recorded."""
 
 
 LogItem = LogLines | HostNotice | CaughtUp
@@ -116,7 +116,7 @@ class _Reading:
             nodes = [node for node in range(len(run.hosts)) if not local and self._lacks(folder, node)]
             with viewer.reach(run, nodes) as reached:
                 for node, error in reached.errors.items():
-                    yield problem_of(self._names[node], error, "; showing what is stored here")
+                    yield problem_of(self._names[node], error, "; showing local records")
                 for node, error in sync(run, folder, reached).items():
                     yield problem_of(self._names[node], error)
                 follow = follow and bool(missing(run, folder))
@@ -165,7 +165,7 @@ class _Reading:
                     yield problem_of(host, error)
         growth = _growth_of(store, name) if self._wanted.times else _Grown(array("q"), array("d"))
         if self._wanted.times and not growth.sizes:
-            yield HostNotice(host, f"{name}: the times of its lines are not recorded")
+            yield HostNotice(host, f"{name}: times were not recorded")
         for offset, data in store.read(name, begin_at):
             for moment, piece in _timed(growth, offset, data):
                 yield from self._feed(host, name, piece, moment)
@@ -186,7 +186,7 @@ class _Reading:
             yield from self._link(state, update)
 
     def _link(self, state: RunState, news: LinkNews) -> Iterator[HostNotice]:
-        """Report that a host is not seen any more, once for every reason."""
+        """Report that a host is unreachable, once per reason."""
         if news.kind == "seen":
             self._missed.pop(news.node, None)
             return
@@ -194,7 +194,7 @@ class _Reading:
         if open_ and self._missed.get(news.node) != news.note:
             self._missed[news.node] = news.note
             why = f" ({news.note})" if news.note else ""
-            yield HostNotice(self._names[news.node], f"not seen{why}, trying again")
+            yield HostNotice(self._names[news.node], f"unreachable{why}; trying again")
 
     def _feed(self, host: str, file: str, data: bytes, moment: float | None) -> Iterator[LogLines]:
         maker = self._makers.setdefault((host, file), LineMaker(colours=self._colours))
@@ -215,20 +215,20 @@ def _numbers(name: str) -> tuple[int, int]:
 
 
 def _place(name: str) -> tuple[int, bool, int]:
-    """The position of a log among all: by attempt, then the ranks, then the launchers."""
+    """Sort key of a log: by attempt, then ranks, then launchers."""
     attempt, rank = _numbers(name)
     return attempt, rank == _LAUNCHER, rank
 
 
 def _offset_at(store: HostStore, name: str, since: float) -> int | None:
-    """The log's size at a moment of the host's clock; None: it did not grow after it."""
+    """The log's size at a host time; None: it did not grow afterwards."""
     growth = _growth_of(store, name)
     before = max((size for size, moment in zip(*growth, strict=True) if moment < since), default=0)
     return before if not growth.sizes or before < store.files()[name][1] else None
 
 
 class _Grown(NamedTuple):
-    """The sizes of a rank's log as it grew, and when it had them; empty: not recorded."""
+    """The sizes of a rank's log over time; empty: not recorded."""
 
     sizes: array[int]
     times: array[float]
@@ -251,7 +251,7 @@ def _growth_of(store: HostStore, name: str) -> _Grown:
 
 
 def _timed(growth: _Grown, offset: int, data: bytes) -> Iterator[tuple[float | None, bytes]]:
-    """Divide the data at an offset of a log by the times at which it was written."""
+    """Split the data at an offset of a log by the times at which it was written."""
     sizes, times = growth
     at = bisect_right(sizes, offset)
     begin = 0
@@ -264,7 +264,7 @@ def _timed(growth: _Grown, offset: int, data: bytes) -> Iterator[tuple[float | N
 
 
 def _last(items: Iterator[LogItem], most: int) -> Iterator[LogItem]:
-    """The last lines of one log; what else is reported comes first."""
+    """The last lines of one log, after any other reports."""
     kept: deque[LogLines] = deque(maxlen=most)
     for item in items:
         if isinstance(item, LogLines):

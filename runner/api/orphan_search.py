@@ -1,4 +1,4 @@
-"""What hosts are doing now, and what ended runs have left behind on them."""
+"""Reads the load of hosts, and finds what ended runs have left on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from disttui.runner.runs.watch import HostNow, HostsWatch
 from disttui.runner.text import clean
 
 _LOAD_PATIENCE = 20.0
-"""Seconds to connect to hosts; slower ones are returned as they are then."""
+"""Seconds to connect to hosts; slower ones are returned unconnected."""
 
 
 def watch_hosts(
@@ -45,7 +45,7 @@ def watch_hosts(
 
 
 def top(viewer: Viewer, hosts: Sequence[str] = ()) -> tuple[HostNow, ...]:
-    """The load of hosts, after all have sent rates or failed. Arguments and errors as of `watch_hosts`."""
+    """The load of hosts, after all have sent rates or failed. Arguments and errors as for `watch_hosts`."""
     watch = watch_hosts(viewer, hosts, interval=0.5)
     watch.start()
     deadline = time.monotonic() + _LOAD_PATIENCE
@@ -93,9 +93,7 @@ def orphans(viewer: Viewer, hosts: Sequence[str] = (), *, end: bool = False, run
     if run is None:
         return _search(viewer, hosts, end=end)
     if not RUN.fullmatch(run):
-        raise InputError(
-            f"{clean(run)[:100]!r} is not a run id", "Give it as disttui runs orphans shows it, or leave out --run."
-        )
+        raise InputError(f"{clean(run)[:100]!r} is not a run id", "Copy it from disttui runs orphans, or omit --run.")
     seen = _search(viewer, hosts, run=run)
     ids = {one["run"] for ones in seen.found.values() for one in ones if isinstance(one.get("run"), str)}
     fits = [one for one in ids if RUN.fullmatch(str(one)) and str(one).startswith(run)]

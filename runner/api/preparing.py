@@ -1,4 +1,4 @@
-"""From a profile to a checked plan: connects to its hosts, probes them, plans, checks, tries its notifications."""
+"""Makes a checked plan of a profile: connects to its hosts, probes, plans, checks, tests its notifications."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from disttui.runner.formatting import duration
 from disttui.runner.hosts.facts import HostFacts, when_free, with_leases, without_leases
 from disttui.runner.hosts.link import Link
 from disttui.runner.hosts.ship import train_parcel
-from disttui.runner.hosts.survey import Tell, side_by_side, survey
+from disttui.runner.hosts.survey import Tell, side_by_side, survey, together
 from disttui.runner.planning.interpreter import has_environment
 from disttui.runner.profile.schema import Profile
 from disttui.runner.profile.sections import Host, Notify
@@ -44,13 +44,13 @@ class Planned:
     plan: Plan
     findings: tuple[Finding, ...]
     ignore_leases: bool = False
-    """Whether leases of others were left out of account; the start then does so too."""
+    """Whether leases of others were ignored; the start ignores them as well."""
     queued: bool = False
-    """Whether the run waits where others have leased what it uses."""
+    """Whether the run waits for leases of others."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The findings that keep the run from being started."""
+        """The findings that prevent the start."""
         return tuple(finding for finding in self.findings if finding.level == "error")
 
 
@@ -81,7 +81,7 @@ class PreflightError(DisttuiError):
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         parts = [DisttuiError(clean(one.what), clean(one.cure), host=one.host or "the profile") for one in findings]
-        super().__init__("\n".join(map(str, parts)))
+        super().__init__(together(parts))
         self.parts = parts
         self.findings = tuple(findings)
 
@@ -93,7 +93,7 @@ def as_run(profile: Profile, *, sandbox: bool) -> Profile:
     names none and it has torch.
     """
     if sandbox and profile.slurm is not None:
-        raise InputError("a sandbox has no Slurm", "Leave out --sandbox, or take the section slurm out of the profile.")
+        raise InputError("a sandbox has no Slurm", "Omit --sandbox, or remove the section slurm from the profile.")
     if sandbox:
         loopback = "lo0" if sys.platform == "darwin" else "lo"
         changes = [
@@ -111,7 +111,7 @@ def as_run(profile: Profile, *, sandbox: bool) -> Profile:
 
 
 def resolve_secrets(viewer: Viewer, profile: Profile) -> list[dict[str, str]]:
-    """The variables of each host whose references are resolved; commands run when they are first needed.
+    """The variables of each host with resolved references; commands run when first needed.
 
     Call it before any host is contacted: a missing variable must not leave half a gang. Raises InputError.
     """
@@ -119,7 +119,7 @@ def resolve_secrets(viewer: Viewer, profile: Profile) -> list[dict[str, str]]:
 
 
 def notify_targets(viewer: Viewer, profile: Profile) -> list[NotifyTarget]:
-    """Where the hosts of a run send notifications: as the profile says, and the user's config beside it.
+    """Where the hosts of a run send notifications, by the profile and the user's config.
 
     Raises InputError.
     """
@@ -128,7 +128,7 @@ def notify_targets(viewer: Viewer, profile: Profile) -> list[NotifyTarget]:
         default = Notify.model_validate(written) if written else None
     except ValidationError as error:
         name = next((str(part) for part in error.errors()[0]["loc"]), "it")
-        cure = "It has the keys of a profile's notify: docs/profile.md."
+        cure = "Its keys are those of notify: docs/profile.md."
         raise InputError(f"notifications: {name} is not valid", cure, place=f"{config_file(viewer.environ)}") from None
     return profile.resolved_notify(default, viewer.secrets.value)
 
@@ -167,7 +167,7 @@ def plan_run(
 
 
 def _at_its_turn(host: HostPlan, any_of: tuple[int, ...] | None, facts: HostFacts) -> HostPlan:
-    """A queued run's part of a host, which takes any GPUs that are free then, unless the profile lists them."""
+    """A queued run's part of a host: any free GPUs, unless the profile lists them."""
     from disttui.runner.planning.processes import gpu_state
 
     if not any_of or not host.gpus:
@@ -258,25 +258,25 @@ def built(viewer: Viewer, prepared: Prepared, reopen: Callable[[int], Link], tel
 
 
 def refuse(planned: Planned) -> None:
-    """Raise PreflightError where a finding forbids the start."""
+    """Raise PreflightError if a finding forbids the start."""
     if planned.errors:
         raise PreflightError(planned.errors)
 
 
 _PATIENCE = 90.0
-"""Seconds: five places, 15 s each, and the connection."""
+"""Seconds for five places, 15 s each, and the connection."""
 
 
 class Tested(NamedTuple):
-    """What became of a test from one host."""
+    """The result of a test from one host."""
 
     host: str
     problems: dict[str, str] | DisttuiError
-    """Kind of place → why it did not arrive, empty: it did; or why the host cannot be asked."""
+    """Kind of place → why it did not arrive (empty: it did); or why the host cannot be asked."""
 
     @property
     def arrived(self) -> bool:
-        """Whether every place took it."""
+        """Whether every place accepted it."""
         return not isinstance(self.problems, DisttuiError) and not any(self.problems.values())
 
 
@@ -289,7 +289,7 @@ def try_notify(viewer: Viewer, profile: Profile) -> list[Tested]:
     targets = notify_targets(viewer, profile)
     if not targets:
         cure = "Add notify: {webhook: …} to the profile, or notifications: to your config."
-        raise InputError(f"{profile.name}: nobody is to be notified", cure)
+        raise InputError(f"{profile.name} has no places to notify", cure)
 
     def one(host: Host) -> Tested:
         try:

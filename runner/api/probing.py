@@ -25,7 +25,7 @@ class Probed(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The needs of a profile on one of its hosts."""
+    """What a profile needs on one of its hosts."""
 
     profile: Profile
     node: int

@@ -29,21 +29,21 @@ from disttui.runner.text import clean
 from disttui.runner.untrusted.records import each, mapping, whole
 
 _MOST_NAMED = 5
-"""The most files that are named as left out."""
+"""Most skipped files that are named."""
 _HALVES = ".pull"
-"""The folder of files that have come in part, below the target: no host has a name for it."""
+"""Folder of partial files below the target, which no host can name."""
 _BLOCKED = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY)
-"""A file stands where a folder is wanted, or a folder where a file is."""
+"""Errors of a file in place of a folder, or the reverse."""
 _GROWTH = 64 << 20
-"""Bytes that a file may have grown by since it was listed, besides its size then."""
+"""Bytes that a file may have grown by since it was listed."""
 _LATEST = 1e11
-"""The latest accepted modification time: unix time of the year 5138."""
+"""Latest accepted modification time: unix time of the year 5138."""
 _FOLDERS = ("checkpoints", "outputs")
-"""What a host may offer lies in one of these: nothing that it names can stand among a user's own files."""
+"""Folders of what a host may offer: it cannot name anything among a user's own files."""
 _PULLED = "pulled"
-"""In the run's folder here: the paths of all files that were ever pulled of it, each with a NUL after it."""
+"""File in the run's local folder with the paths of all files ever pulled, each followed by a NUL."""
 _READS = 10 << 20
-"""Bytes per second that a host reads at least of what it need not send."""
+"""Least bytes per second that a host reads of what it need not send."""
 
 
 class Offered(NamedTuple):
@@ -53,7 +53,7 @@ class Offered(NamedTuple):
     size: int
     mtime: float
     inode: int | None
-    """The same on all hosts that share the file; None: the host does not tell."""
+    """Id that is the same on all hosts that share the file; None: unknown."""
 
 
 class ToFetch(NamedTuple):
@@ -80,15 +80,15 @@ class Pulled:
     """The result of a pull."""
 
     offered: int
-    """Files that the hosts have of the run."""
+    """Number of the run's files on the hosts."""
     fetched: tuple[PulledFile, ...]
-    """Those that were not here already."""
+    """The files that were not here before."""
     bytes: int
-    """That have come."""
+    """Bytes copied."""
     looked: tuple[str, ...]
     """Hosts that were asked."""
     unreached: tuple[str, ...]
-    """Hosts whose files are left out."""
+    """Hosts whose files are missing."""
 
 
 def pull(
@@ -100,7 +100,7 @@ def pull(
     choose: Callable[[Sequence[Offered]], Sequence[Offered]] = lambda files: files,
     came: Callable[[int], object] = ignore,
 ) -> Pulled:
-    """Copy the run's files from its hosts; existing files are not fetched again, partial ones are continued.
+    """Copy the run's files from its hosts; skips existing files, continues partial ones.
 
     Args:
         tell: Takes each copied file, and the errors of hosts.
@@ -135,7 +135,7 @@ def pull(
             if refused:
                 more = f" and {len(refused) - _MOST_NAMED} more" if len(refused) > _MOST_NAMED else ""
                 what = f"{amount(len(refused), 'file')} skipped: {', '.join(refused[:_MOST_NAMED])}{more}"
-                cure = "Move what is in their way, or rename them there; names that lead out of a run mean harm."
+                cure = "Move conflicting files here, or rename them there; do not trust names that lead out of a run."
                 problems.append(HostError(host, what, cure))
             if wanted:
                 tell(ToFetch(host, len(wanted), sum(file.size for file in wanted.values())))
@@ -153,7 +153,7 @@ def pull(
 
 
 def left_out(answer: Any) -> tuple[str, ...]:
-    """The outputs of the job that are not offered, and why."""
+    """Outputs of the job that are not offered, and why."""
     texts = mapping(answer).get("left_out")
     return tuple(clean(text[:1000]) for text in texts[:100] if isinstance(text, str)) if isinstance(texts, list) else ()
 
@@ -188,14 +188,14 @@ def _wanted(
         if _is_here(path, file):
             continue
         if os.path.lexists(path) and os.fsencode(path.resolve()) not in pulled:
-            refused.append(f"{clean(str(path))} is here already, and was not pulled of this run")
+            refused.append(f"{clean(str(path))} exists, and is not from this run")
             continue
         wanted[path] = file
     return wanted, refused
 
 
 def offered(answer: Any) -> tuple[Offered, ...]:
-    """The files in an answer of the op `files`; malformed ones are left out."""
+    """The files in an answer of the op `files`, without malformed ones."""
     files = mapping(answer).get("files")
     return each(files, _offered, len(files) if isinstance(files, list) else 0)
 
@@ -208,7 +208,7 @@ def _offered(file: Mapping[str, object]) -> Offered | None:
 
 
 def _place(to: Path, host: str, name: str, *, apart: bool) -> Path:
-    """The target of a host's file. Raises PathError where it cannot be made from its name."""
+    """The target of a host's file. Raises PathError for a bad name."""
     if name.partition("/")[0] not in _FOLDERS:
         raise PathError(f"{clean(repr(name[:100]))} is not a checkpoint or output of a run")
     # Files of the same name on several hosts go to separate folders.
@@ -226,7 +226,7 @@ def _fetch(
         half.parent.mkdir(exist_ok=True)
         begun, free = half.stat().st_size if half.exists() else 0, shutil.disk_usage(to).free
         if file.size - begun > free:
-            what = f"{clean(file.name)} is {gibibytes(file.size)}, and {gibibytes(free)} are free in {to}"
+            what = f"{clean(file.name)} needs {gibibytes(file.size)}, but {to} has {gibibytes(free)} free"
             raise HostError(link.host, what, "Free space, or pull elsewhere with --to.")
         with half.open("ab") as out:
             came(begun)
@@ -241,7 +241,7 @@ def _fetch(
         half.replace(path)
     except OSError as error:
         if error.errno in _BLOCKED:
-            cure = "Another file or folder of this name is in its way: move it, or pull elsewhere with --to."
+            cure = "A file or folder of this name exists: move it, or pull elsewhere with --to."
             raise HostError(link.host, f"{clean(str(path))} cannot be written: {error.strerror}", cure) from None
         raise InputError(f"{error.strerror}", "Free space, or pull elsewhere with --to.", place=f"{path}") from None
     finally:
@@ -270,8 +270,8 @@ def _receive(
             return
         at, heard = at + len(item[3]), time.monotonic()
         if at > 2 * file.size + _GROWTH:
-            cure = "Pull again; if it stays so, do not trust this host."
-            what = f"{clean(file.name)} was {gibibytes(file.size)}, and {gibibytes(at)} have come without its end"
+            cure = "Pull again; if it happens again, do not trust this host."
+            what = f"{clean(file.name)} was {gibibytes(file.size)}, but {gibibytes(at)} arrived without its end"
             failed.append(HostError(link.host, what, cure))
             return
         try:
@@ -291,7 +291,7 @@ def _receive(
                 continue
             # Late pieces of this file must not reach the next one.
             link.close()
-            what = f"nothing of {clean(file.name)} has come for {patience:.0f} s"
+            what = f"no data of {clean(file.name)} for {patience:.0f} s"
             raise failed[0] if failed else HostError(link.host, what, "Pull again later.") from None
         if failed:
             raise failed[0]
@@ -299,7 +299,7 @@ def _receive(
 
 
 def _is_ours(link: Link, run: KnownRun, node: int, path: Path, file: Offered) -> bool:
-    """Whether a host's file has the content of one that is here: the host reads it, and sends its checksum alone."""
+    """Whether a host's file equals a local one, by a checksum that the host sends."""
     try:
         with Path(os.devnull).open("wb") as nowhere:
             answer = _receive(link, run, node, file, nowhere, file.size)

@@ -21,36 +21,36 @@ class Doubt:
     profile: Profile
     why: str
     path: Path | None = None
-    """Its file; None: the profile of a run that was found on a host."""
+    """Its file; None: the profile of a run found on a host."""
     run: str = ""
-    """The run's id then."""
+    """Id of that run."""
     changes: tuple[str, ...] = ()
-    """Of a profile of a team library: what differs from what the user has agreed to, as safe lines."""
+    """For a profile of a team library: changes since the user's consent, as safe lines."""
 
     def __str__(self) -> str:
-        """The profile and the reason for the doubt."""
+        """The profile, and why it is not trusted."""
         return clean(f"{self.path or short(self.run)}: {self.why}", guesses=False)
 
 
 class Questions(Prompts, Protocol):
-    """Passwords, unknown host keys, and trust. Called from any thread; None: there is nobody to ask."""
+    """Passwords, unknown host keys, and trust. Called from any thread; None: nobody can be asked."""
 
     def trust_profile(self, doubt: Doubt) -> bool | None:
         """Ask whether a profile may be used."""
 
     def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
-        """Ask whether to log in to the `others` that the host `asked` names as hosts of a run."""
+        """Ask whether to log in to `others`, which the host `asked` names as hosts of a run."""
 
 
 class Unattended(RefusePrompts):
-    """No user to ask: no password is given, no unknown key accepted, nothing trusted."""
+    """Nobody to ask: gives no password, accepts no unknown key, trusts nothing."""
 
     def trust_profile(self, doubt: Doubt) -> bool | None:
-        """Return None: there is nobody to ask."""
+        """Return None: nobody can be asked."""
         return None
 
     def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
-        """Return None: there is nobody to ask."""
+        """Return None: nobody can be asked."""
         return None
 
 

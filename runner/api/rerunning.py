@@ -1,4 +1,4 @@
-"""Repeats a run: its profile as it was run, its checkpoints, and the weights of one as a file for other programs."""
+"""Repeats a run: its original profile and its checkpoints. Exports weights for other programs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 FOLDER = "checkpoints"
-"""The folder of DISTTUI_CHECKPOINTS in a run's folder on a host."""
+"""Folder of DISTTUI_CHECKPOINTS in a run's folder on a host."""
 _UNFINISHED = re.compile(r"\.(tmp|part)(/|$)")
-"""In the name of a file or folder that is being written."""
+"""Marks the name of a file or folder that is being written."""
 _STEP = re.compile(r"(?:step|checkpoint|ckpt|iter)\D?(\d+)", re.IGNORECASE)
 _CONTINUED = re.compile(rf"(.*)/([^/]+)/{FOLDER}(/[^/]+)?")
-"""A run's folder for checkpoints, or one of these."""
+"""Name of a run's folder for checkpoints, or of a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Again:
     """Everything that a new run takes from an earlier one."""
 
     run: str
-    """The run before."""
+    """The earlier run."""
     profile: Profile
     source: str | None
     sandbox: bool
@@ -55,9 +55,9 @@ class Again:
     resume_from: str | None = None
     """The folder on the hosts with the checkpoints to continue from."""
     code: RunCode | None = None
-    """The code to run, if its profile sends any."""
+    """The earlier run's code, if its profile sends any."""
     origin: Provenance | None = None
-    """Where the run before came from, if that is kept."""
+    """Provenance of the earlier run, if kept."""
 
 
 def again(
@@ -81,7 +81,7 @@ def again(
     elif profile.job.sync:
         if any(one.strip().startswith("job.sync") for one in overrides):
             cure = "Add --latest to send the folder as it is now."
-            raise InputError(f"job.sync cannot be changed: the code is that of {short(run.run)}", cure)
+            raise InputError(f"job.sync cannot be changed: this reruns the code of {short(run.run)}", cure)
         code = recorded_code(run)
     return Again(
         run.run, profile, run.source, run.sandbox, run.ssh_config, run.adopted,
@@ -90,7 +90,7 @@ def again(
 
 
 def changed_since(origin: Provenance, planned: Planned) -> list[str]:
-    """What differs from when the run before was started: code and versions, a line for each host."""
+    """Changes since the earlier run's start: code and versions, a line per host."""
     from disttui.runner.api.starting import versions
 
     before = {host.name: host for host in origin.hosts}
@@ -134,7 +134,7 @@ def rerun(
 
 
 def resumed_run(run: KnownRun) -> KnownRun | None:
-    """The run whose checkpoints a run continues, on the hosts of the latter; None: it continues no other run."""
+    """The run whose checkpoints a run continues, on the hosts of the latter; None: no other run's."""
     match = _CONTINUED.fullmatch(run.resume_from or "")
     if match is None or not RUN.fullmatch(match[2]):
         return None
@@ -157,7 +157,7 @@ def newest_checkpoint(viewer: Viewer, run: KnownRun, limit: float = REACH) -> Ch
 
 
 def checkpoints(viewer: Viewer, run: KnownRun, limit: float = REACH) -> list[Checkpoint]:
-    """What is in a run's folder for checkpoints on its hosts, the newest first; as `newest_checkpoint`."""
+    """The contents of a run's folder for checkpoints on its hosts, newest first; as `newest_checkpoint`."""
     earlier: KnownRun | None = run
     while earlier is not None:
         if found := _saved_by(viewer, earlier, limit):
@@ -173,7 +173,7 @@ def _saved_by(viewer: Viewer, run: KnownRun, limit: float) -> list[Checkpoint]:
         answers = reached.ask("files", **run.request())
     problems = [*reached.errors.values(), *(one for one in answers.values() if isinstance(one, DisttuiError))]
     files: dict[str, dict[Offered, str]] = {}
-    """Checkpoint → its files, each with the first host that has it: a shared disk is seen from several."""
+    """Checkpoint → its files, each with the first host that has it, since hosts can share a disk."""
     for node, answer in answers.items():
         for file in offered(answer):
             if name := _saved(file):
@@ -191,7 +191,7 @@ def _saved_by(viewer: Viewer, run: KnownRun, limit: float) -> list[Checkpoint]:
 
 
 def keep_newest(viewer: Viewer, run: KnownRun) -> None:
-    """Ask the hosts of a run that has ended for its newest checkpoint, and keep the answer beside its mirror.
+    """Ask the hosts of an ended run for its newest checkpoint, and store the answer beside its mirror.
 
     Raises:
         DisttuiError: It is not known whether there is one.
@@ -202,18 +202,16 @@ def keep_newest(viewer: Viewer, run: KnownRun) -> None:
 def no_checkpoint(run: KnownRun) -> InputError:
     """The error for a run without a checkpoint to continue from."""
     if run.sandbox:
-        return InputError(
-            f"{short(run.run)} was played in a sandbox, which keeps no checkpoints", "Leave out --resume."
-        )
+        return InputError(f"{short(run.run)} ran in a sandbox, which keeps no checkpoints", "Omit --resume.")
     hosts = ", ".join(clean(host.name) for host in run.hosts)
     return InputError(
         f"{short(run.run)} has saved no checkpoint: searched {hosts}, in {clean(run.run_dir)}/{run.run}/{FOLDER}",
-        "Run it from its beginning, without --resume. A job saves where DISTTUI_CHECKPOINTS says.",
+        "Start over without --resume. Jobs must save checkpoints in $DISTTUI_CHECKPOINTS.",
     )
 
 
 def _saved(file: Offered) -> str:
-    """The name of a file below the folder of checkpoints, as safe text; empty: it is not there, or not complete."""
+    """The name of a file below the folder of checkpoints, as safe text; empty: missing or incomplete."""
     folder, _, name = file.name.partition("/")
     return clean(name) if folder == FOLDER and file.size and not _UNFINISHED.search(name) else ""
 
@@ -260,9 +258,7 @@ def fetch_weights(
         while source is not None and not pull(viewer, source, place, say, choose=_newest).fetched:
             source = resumed_run(source)
             if source is not None:
-                why = (
-                    f"{short(run.run)} has saved no checkpoint: taking the one of {short(source.run)}, which it resumes"
-                )
+                why = f"{short(run.run)} has saved no checkpoint; using that of {short(source.run)}, which it resumed"
                 tell(HostNotice(run.hosts[0].name, why))
         if source is None:
             raise no_checkpoint(run)

@@ -1,4 +1,4 @@
-"""`disttui.run`: a profile is started in one call, and the run is one object."""
+"""`disttui.run`: starts a profile in one call; the run is one object."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class StartedRun:
         self._following.stop(now=now)
 
     def logs(self, *, rank: int | None = None, grep: str | None = None) -> Iterator[str]:
-        """The lines that its ranks have printed, rank by rank, safe to print.
+        """The lines of its ranks' output, rank by rank, safe to print.
 
         Args:
             grep: A regular expression that a line must match.

@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 START_PATIENCE = 60.0
 """Seconds for a host to start its supervisor."""
 SUBMIT_PATIENCE = 180.0
-"""Seconds for a login node to submit a job, and to cancel it where that fails: four commands of Slurm, 30 s each."""
+"""Seconds for a login node to submit a job, and to cancel it on failure: four Slurm commands, 30 s each."""
 LEAD_PATIENCE = 30.0
 """Seconds for followers to get the leader's address."""
 _LATEST = 30 * 86400.0
-"""Seconds that another's clock may be ahead for those who come later to be behind him."""
+"""Most seconds that another user's clock may be ahead without losing the order of the queue."""
 KILL_PATIENCE = 10.0
-"""Seconds for hosts to confirm that they stop what was started."""
+"""Seconds for hosts to confirm the stop of a failed start."""
 
 
 def _launch_all(
@@ -115,12 +115,12 @@ def _spec(
 
 
 def _turns(facts: Sequence[HostFacts]) -> list[int]:
-    """Node ranks, in the order in which every run takes these hosts."""
+    """Node ranks in the order in which every run takes leases on these hosts."""
     return sorted(range(len(facts)), key=lambda node: (facts[node].boot_id, facts[node].hostname, node))
 
 
 def _queue(plan: Plan, facts: Sequence[HostFacts], node: int, *, lasts: bool) -> Queue:
-    """How a run waits. Its place is behind all others of its round, whatever the clocks of others say."""
+    """A run's place in the queue: the last of its round, whatever the clocks of others say."""
     last = max((one["order"] for host in facts for one in host.leases if one["state"] == "waiting"), default=0.0)
     now = facts[0].time
     order = max(now, last + 0.001) if last < now + _LATEST else now
@@ -210,7 +210,7 @@ class Reachable:
             return self.link.request(op, timeout=patience, **arguments)
 
     def attempt(self, op: Op, patience: float, **arguments: Any) -> Any:
-        """The answer to a request, or the DisttuiError that it ended with."""
+        """The answer to a request, or its DisttuiError."""
         try:
             return self.ask(op, patience, **arguments)
         except DisttuiError as error:
@@ -228,7 +228,7 @@ def _lead(hosts: Sequence[Reachable], request: Run, leader: LeaderPlace) -> list
 
 
 def _kill(hosts: Sequence[Reachable], request: Run) -> None:
-    """Stop what was started, and wait for the confirmation of every reachable host: its channel is closed next."""
+    """Stop what was started, and wait for every reachable host's confirmation before its channel is closed."""
     answers = [
         host.link.submit("stop", **request, node_rank=node, now=True, reason="failure")
         for node, host in enumerate(hosts)
@@ -322,7 +322,7 @@ def _launch(
     run: str | None,
     code: RunCode | None,
 ) -> Generator[HostStep, None, KnownRun]:
-    """Start a prepared run; first its record is written, so that it can be attached to later."""
+    """Start a prepared run, after writing its record, so that it can be attached to later."""
     planned = prepared.planned
     profile, plan, environ = planned.profile, planned.plan, viewer.environ
     secret_env, targets = resolve_secrets(viewer, profile), notify_targets(viewer, profile)
@@ -342,7 +342,7 @@ def _launch(
 
     def reopen(node: int) -> Link:
         if given_up:
-            raise HostError(profile.hosts[node].name, "the start was given up")
+            raise HostError(profile.hosts[node].name, "the start was cancelled")
         return viewer.open_link(profile.hosts[node], ssh_config)
 
     tree = code.sha256 if code else None
@@ -363,7 +363,7 @@ def _launch(
         raise
     except GeneratorExit:
         given_up.append(True)
-        known.failed("the start was given up")
+        known.failed("the start was cancelled")
         raise
     return known
 
@@ -377,7 +377,7 @@ def keep_origin(
     environ: Mapping[str, str],
     code: RunCode | None = None,
 ) -> None:
-    """Keep where a run that is about to start comes from; what cannot be written costs nothing else.
+    """Store the provenance of a run that is about to start; a failed write has no other effect.
 
     Args:
         facts: Of the hosts of the profile, in its order.
@@ -418,7 +418,7 @@ def _keep_code(answer: Future[CodeState], made: Provenance, known: KnownRun, hos
 
 
 def versions(plan: Plan, facts: HostFacts, node: int) -> HostVersions:
-    """What will run on a host, and what it has."""
+    """What will run on a host, and the host's facts."""
     host = plan.profile.hosts[node]
     _, found, _ = find_python(plan.profile, host, facts)
     return HostVersions(

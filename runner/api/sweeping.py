@@ -1,4 +1,4 @@
-"""Sweeps: one queued run for each combination of values of a profile's keys, and a table of how they did."""
+"""Sweeps: a queued run for each combination of values of a profile's keys, and a table of results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from disttui.runner.text import clean
 from disttui.runner.user.folders import user_folder
 
 MOST = 256
-"""Runs of one sweep."""
+"""Most runs of one sweep."""
 _QUOTED = ("[", "{", '"', "'")
 Whole = Callable[[], AbstractContextManager[object]]
 """Makes a block that must not be left halfway."""
@@ -41,9 +41,9 @@ class SweptRun:
 
     run: str
     values: Mapping[str, str]
-    """Key → the value that this run has."""
+    """Key → this run's value."""
     status: RunStatus | None = None
-    """As its hosts tell; None: not asked, or forgotten."""
+    """State from its hosts; None: not asked, or forgotten."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,14 @@ def combinations(settings: Sequence[str]) -> tuple[tuple[str, ...], tuple[Mappin
         if len(values) == 1:
             plain.append(word)
         elif key in swept:
-            raise InputError(f"--set gives values of {key} twice", f"Give them together: --set {key}=A,B.")
+            raise InputError(f"--set {key} is given twice", f"List all values: --set {key}=A,B.")
         else:
             swept[key] = values
     count = math.prod(map(len, swept.values()))
     if count < 2:
-        raise InputError("there is nothing to sweep", "Give a key several values: --set job.args.lr=1e-3,3e-4.")
+        raise InputError("nothing to sweep", "Give a key several values: --set job.args.lr=1e-3,3e-4.")
     if count > MOST:
-        raise InputError(f"a sweep of {count} runs: at most {MOST} are allowed", "Sweep fewer values at once.")
+        raise InputError(f"a sweep of {count} runs: at most {MOST} are allowed", "Sweep fewer values.")
     made = tuple(dict(zip(swept, chosen, strict=True)) for chosen in itertools.product(*swept.values()))
     return tuple(plain), made
 
@@ -134,13 +134,13 @@ def find_sweep(viewer: Viewer, name: str) -> Sweep:
 
 
 def load_sweep(environ: Mapping[str, str], name: str) -> Sweep:
-    """A sweep that was started here, by its name or the beginning of it. Raises InputError."""
+    """A sweep started here, by its name or a prefix. Raises InputError."""
     folder = sweeps_folder(environ)
     known = sorted(path.stem for path in folder.glob("*.json"))
     if not known:
         raise InputError("no sweep was started here", "Start one: disttui sweep PROFILE --set job.args.lr=1e-3,3e-4")
     if not any(one.startswith(name) for one in known):
-        raise InputError(f"no sweep {clean(name)!r} was started here", f"These were: {', '.join(known[:5])}.")
+        raise InputError(f"no sweep {clean(name)!r} was started here", f"Known sweeps: {', '.join(known[:5])}.")
     path = inside(folder, f"{pick(name, known)}.json")
     try:
         kept = json.loads(read_regular(path))["runs"]
@@ -155,7 +155,7 @@ def _texts(values: Mapping[str, object]) -> dict[str, str]:
 
 
 def keep_sweep(environ: Mapping[str, str], sweep: Sweep) -> None:
-    """Write a sweep's file, as a whole. Raises DisttuiError where that is not possible."""
+    """Write a sweep's file atomically. Raises DisttuiError."""
     folder = sweeps_folder(environ)
     kept = {"runs": [{"run": one.run, "values": dict(one.values)} for one in sweep.runs]}
     path = inside(folder, f"{sweep.name}.json")
@@ -165,9 +165,9 @@ def keep_sweep(environ: Mapping[str, str], sweep: Sweep) -> None:
         write(part, json.dumps(kept, indent=1))
         part.replace(path)
     except OSError as error:
-        raise DisttuiError(f"{folder} cannot be written: {error.strerror}", "Free some space there.") from None
+        raise DisttuiError(f"{folder} cannot be written: {error.strerror}", "Free space there.") from None
 
 
 def sweeps_folder(environ: Mapping[str, str]) -> Path:
-    """Where the sweeps that were started here are kept."""
+    """The folder of sweeps started here."""
     return user_folder("data", environ) / "sweeps"

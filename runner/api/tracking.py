@@ -1,4 +1,4 @@
-"""A run's metrics for trackers (TensorBoard, Weights & Biases, Trackio, MLflow), and a trial of its patterns."""
+"""Sends a run's metrics to trackers (TensorBoard, Weights & Biases, Trackio, MLflow); tries patterns."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Sent:
     attempt: int
     steps: int
     metrics: int
-    """Different names."""
+    """Number of different names."""
     where: str
-    """Where they can be seen: a folder, an address or a command."""
+    """Where to see them: a folder, an address or a command."""
 
 
 def send_metrics(run: KnownRun, found: Replay, target: Target, place: str, *, by_rank: bool = False) -> Iterator[Sent]:
@@ -71,7 +71,7 @@ def send_metrics(run: KnownRun, found: Replay, target: Target, place: str, *, by
             raise InputError(f"{target}: {error.strerror or error}", place=clean(str(error.filename or ""))) from None
         except Exception as error:  # the package of a tracker raises what it likes
             why = clean(str(error).strip().partition("\n")[0]) or type(error).__name__
-            raise InputError(f"{target} did not take the metrics", _CURES[target], cause=why) from None
+            raise InputError(f"{target} did not accept the metrics", _CURES[target], cause=why) from None
         yield Sent(attempt, len(made), len({name for point in made for name in point.values}), clean(where))
 
 
@@ -99,7 +99,7 @@ def _as_number(text: str) -> str | float:
 
 
 _MOST, _LONGEST = 500, 1000
-"""Arguments, and characters of a value, that are sent."""
+"""Most arguments, and most characters of a value, that are sent."""
 _OPTION = re.compile("--?[A-Za-z]")
 _CURES: dict[Target, str] = {
     "tensorboard": "",
@@ -114,7 +114,7 @@ _PIECE = 1 << 20
 
 
 class LogTrial:
-    """The metrics in a log's lines, or in a file for TensorBoard, wandb or of a table.
+    """The metrics in a log's lines, or in a file of TensorBoard, wandb or a table.
 
     Iterate for (number of the line or sample, from 1, and its metrics); the totals are complete after that.
 
@@ -135,7 +135,7 @@ class LogTrial:
         self._path = path
         is_log = decoder(path.name) is None
         if pattern is not None and not is_log:
-            raise InputError(f"{path.name} is not a log: --pattern does not apply to it", "Leave it out.")
+            raise InputError(f"{path.name} is not a log: --pattern does not apply to it", "Omit --pattern.")
         self._reader = Reader(pattern) if is_log else None
         self.notes = self._reader.notes if self._reader else []
         if self.notes:
@@ -152,7 +152,7 @@ class LogTrial:
         except OSError as error:
             raise InputError(f"{error.strerror}", place=f"{self._path}") from None
         except MalformedFileError as error:
-            cure = f"{amount(self.matched, self.unit)} before that can be read."
+            cure = f"{amount(self.matched, self.unit)} before it can be read."
             raise InputError(str(error), cure, place=f"{self._path}") from None
 
     def _log(self, reader: Reader) -> Iterator[tuple[int, Record]]:
@@ -176,7 +176,7 @@ class LogTrial:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The lines of a log, numbered from 1; every state of a bar that is redrawn in place counts as a line."""
+    """The lines of a log, numbered from 1; every state of a bar redrawn in place is a line."""
     number = 0
     while data := file.readline(_PIECE):
         number += 1

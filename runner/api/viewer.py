@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from disttui.runner.user.config import Settings
 
 
-_GONE = "a host of a sandbox lives only as long as its command"
+_GONE = "a sandbox host ends with its command"
 
 
 class Viewer:
@@ -54,7 +54,7 @@ class Viewer:
         self.sandbox: Sandbox | None = None
         """The sandbox that simulates all hosts, if there is one."""
         self.settings: Settings | None = None
-        """What counts in place of the user's config; None: that."""
+        """Replaces the user's config; None: the user's own."""
         self._accept_new = accept_new_host_keys
         self._runs_bring_theirs = runs_bring_theirs
         self._made: dict[str | None, Connector] = {}
@@ -81,7 +81,7 @@ class Viewer:
         self.close()
 
     def connector(self, of_run: str | None = None) -> Connector:
-        """The connector to hosts, made when it is first needed. Thread-safe.
+        """The connector to hosts, made when first needed. Thread-safe.
 
         Args:
             of_run: The ssh configuration that a run was started with.
@@ -105,7 +105,7 @@ class Viewer:
     def ask(
         self, host: Host, op: Op, of_run: str | None = None, /, *, timeout: float | None = 60.0, **arguments: Any
     ) -> Any:
-        """The answer of one host to one request, over a connection of its own. Raises HostError."""
+        """The answer of one host to one request, over a separate connection. Raises HostError."""
         link = self.open_link(host, of_run, any_python=True)
         try:
             return link.request(op, timeout=timeout, **arguments)

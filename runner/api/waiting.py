@@ -1,4 +1,4 @@
-"""Waits until runs have ended, or until something else is true of them."""
+"""Waits until runs have ended or met a condition."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ CODES = {"running": 10, "step": 11, "loss": 12, "stall": 13, "alarm": 14}
 """Condition → the exit code of `disttui wait`. `end` has that of the run: 0 finished, 1 failed or lost, 130 stopped."""
 TIMED_OUT = 124
 _LEAVE = 0.5
-"""Seconds that threads have to close their mirrors."""
+"""Seconds for threads to close their mirrors."""
 _TAIL = 8192
-"""Bytes at the end of a log in which its last lines are expected."""
+"""Bytes at the end of a log to search for its last lines."""
 _LINES = 3
 _BOUND = re.compile(r"(?:(step)\s*>=|(loss)\s*<)\s*([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
 
@@ -43,10 +43,10 @@ class Condition(NamedTuple):
     """end, running, step, loss, stall or alarm."""
     bound: float = 0.0
     text: str = ""
-    """As it was given."""
+    """Text as given."""
 
     def holds(self, state: RunState) -> bool:
-        """Whether it is true of a run now."""
+        """Whether a run meets it now."""
         if self.kind == "step":
             step = number(state.metrics.get("step"))
             return step is not None and step >= self.bound
@@ -61,7 +61,7 @@ class Condition(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """Where to look."""
+    """Where to look for the cause."""
 
     rank: int | None
     host: str
@@ -78,7 +78,7 @@ class Waited:
     run: KnownRun
     state: RunState
     met: str
-    """The condition that was met, as it was given, or `end`; empty: none."""
+    """The condition that was met, as given, or `end`; empty: none."""
     code: int
     evidence: Evidence | None = None
 
@@ -197,14 +197,14 @@ def _met(wanted: Sequence[Condition], state: RunState) -> Condition | None:
 
 
 def ended(run: KnownRun, state: RunState, mirror: Path | None) -> Waited:
-    """A run that has ended, or that nothing more can be heard of."""
+    """A run that has ended, or whose end cannot be learned."""
     word = (state.result or {}).get("state", "lost")
     code = 3 if state.problem else {"finished": 0, "stopped": 130}.get(word, 1)
     return Waited(run, state, "end", code, _evidence(state, mirror) if mirror else None)
 
 
 def _evidence(state: RunState, mirror: Path) -> Evidence | None:
-    """The frame that failed, and the last lines of the rank that the story is about."""
+    """The frame that failed, and the last lines of the culprit's log."""
     cause = find(state) if state.result and state.result.get("state") in ("failed", "lost") else None
     stall = state.hosts[0].story.stall
     place = ""

@@ -39,7 +39,7 @@ MOVED = {
     },
     "who": "lease list", "release": "lease release", "queue": "lease queue",
 }  # fmt: skip
-"""Commands that are named without their group → how they are named."""
+"""Commands without their group → their full names."""
 
 
 class Commands(UserDict[str, Any]):
@@ -53,7 +53,7 @@ class Commands(UserDict[str, Any]):
         self.data = dict(modules)
 
     def __getitem__(self, name: str) -> click.Command:
-        """The command; its function has its name, with `_` behind a word of Python or a built-in name."""
+        """The command; its function has its name, with a trailing `_` if Python uses that."""
         found = self.data[name]
         if isinstance(found, str):
             module = vars(import_module(f"disttui.runner.cli.{found}"))
@@ -62,12 +62,12 @@ class Commands(UserDict[str, Any]):
         return command
 
     def __setitem__(self, name: str, command: click.Command) -> None:
-        """Add one that is there already."""
+        """Add an imported command."""
         self.data[name] = with_globals(command)
 
 
 class AppGroup(click.Group):
-    """The commands; a profile or a script in place of a command opens the wizard on it."""
+    """The commands; a profile or script instead of a command opens the wizard on it."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by purpose."""
@@ -84,7 +84,7 @@ class AppGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Pass a profile in place of a command to a hidden command; `help COMMAND` is `COMMAND --help`."""
+        """Pass a profile instead of a command to a hidden command; `help COMMAND` is `COMMAND --help`."""
         if args[0] == "help" and not _is_profile("help"):
             if len(args) == 1:
                 click.echo(ctx.get_help())
@@ -107,13 +107,13 @@ def _open_profile(ctx: click.Context, profile: str) -> None:
     path = find(profile)
     read_only = bool(ctx.parent and ctx.parent.params["read_only"])
     if path.suffix == ".py":
-        open_app(f"Without one: disttui run {quote(profile)} --hosts HOST,…", ("script", (path,)), read_only=read_only)
+        open_app(f"Use disttui run {quote(profile)} --hosts HOST,…", ("script", (path,)), read_only=read_only)
     refuse_foreign(path)
-    open_app(f"Without one: disttui run {profile}", ("wizard", (path,)), read_only=read_only)
+    open_app(f"Use disttui run {profile}", ("wizard", (path,)), read_only=read_only)
 
 
 def open_app(instead: str, first: tuple[Opener, tuple[Any, ...]] | None = None, *, read_only: bool = False) -> NoReturn:
-    """Open the app in this terminal and end the command when it is left.
+    """Open the app in this terminal, and end the command with it.
 
     Args:
         instead: The cure without a terminal: the command that does the same without a screen.
@@ -126,7 +126,7 @@ def open_app(instead: str, first: tuple[Opener, tuple[Any, ...]] | None = None, 
     if wants_json():
         raise InputError("the app prints no JSON", instead)
     if problem := _no_terminal():
-        raise InputError(f"the app needs a terminal, and {problem}", instead)
+        raise InputError(f"the app needs a terminal, but {problem}", instead)
     from disttui.runner.cli import startup
     from disttui.tui.app import start
     from disttui.tui.router import First
@@ -141,7 +141,7 @@ def open_app(instead: str, first: tuple[Opener, tuple[Any, ...]] | None = None, 
 
 
 def _say_run(run: str, again: str) -> None:
-    """Print a run's state and how to return to it; nothing for a recording that this machine has no run of."""
+    """Print a run's state and how to return to it; nothing for a recording without a run here."""
     from disttui.runner.cli.render.runs import closing_line
     from disttui.runner.runs.registry import find_run
 
@@ -155,15 +155,15 @@ def has_terminal() -> bool:
 
 
 def _no_terminal() -> str:
-    """Why a full-screen app cannot be shown; empty where it can."""
+    """Why a full-screen app cannot be shown; empty if it can."""
     # Textual draws on standard error.
     for name, stream in (("input", sys.stdin), ("output", sys.stdout), ("error", sys.stderr)):
         if not stream.isatty():
-            return f"standard {name} is not one"
+            return f"standard {name} is not a terminal"
     term = os.environ.get("TERM", "")
     if not term:
         return "TERM is not set"
-    return f"TERM={term} says that this one cannot draw" if term in ("dumb", "unknown") else ""
+    return f"TERM={term} is a terminal that cannot show it" if term in ("dumb", "unknown") else ""
 
 
 def _is_profile(word: str) -> bool:
@@ -195,7 +195,7 @@ _COMMANDS = {
     "shell": "exec", "skill": "mcp", "stop": "ending", "sweep": "run", "top": "probe", "wait": "attach",
     "watch": "check",
 }  # fmt: skip
-"""Name → the module here that has it; those below are beside."""
+"""Name → its module in this folder; other commands are below."""
 _PROFILE = {"validate": "profile", "plan": "profile", "import": "profile", "export": "profile"}
 _RUNS = {
     "show": "show", "diff": "show", "metrics": "metrics", "replay": "show", "pull": "show", "weights": "show",
@@ -219,14 +219,14 @@ def cli(ctx: click.Context, read_only: bool) -> None:
     """Train with PyTorch on several machines over plain SSH.
 
     One profile (YAML) names the hosts. disttui decides how many processes each gets, starts all ranks together, shows
-    their output and metrics, and leaves nothing behind. Hosts need an SSH login and a Python with torch.
+    their output and metrics, and leaves no process behind. Hosts need an SSH login and a Python with torch.
     """
     if ctx.invoked_subcommand is None:
         if not (has_terminal() or wants_json()):
             click.echo(ctx.get_help())
-        open_app("The commands above do without: disttui ps, disttui run PROFILE, …", read_only=read_only)
+        open_app("Use a command: disttui ps, disttui run PROFILE, …", read_only=read_only)
     if read_only and ctx.invoked_subcommand != _open_profile.name:
-        what = f"--read-only before a command is the app's. Give it after {ctx.invoked_subcommand}."
+        what = f"--read-only before a command applies only to the app. Put it after {ctx.invoked_subcommand}."
         raise click.UsageError(what, ctx)
 
 
@@ -254,7 +254,7 @@ _MEANT = {"runs list": "ps", "profile list": "library list"}
 
 
 class _Ordered(click.Group):
-    """Lists its commands in the order of their use."""
+    """A group that lists its commands in the order of their use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names."""
@@ -263,7 +263,7 @@ class _Ordered(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the command that is not in this group."""
+        """Report a command that is not in this group."""
         typed = f"{self.name} {args[0]}"
         meant = _MEANT.get(typed, args[0])
         if args[0] not in self.commands and meant.split(" ")[0] in cli.commands:

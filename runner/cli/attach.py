@@ -16,14 +16,14 @@ from disttui.runner.errors import DisttuiError
 
 
 @click.command(epilog=example("disttui attach 2node-7f3a", "disttui attach 2node-7f3a --host box1"))
-@click.option("--read-only", is_flag=True, help="Change nothing on the hosts, not even what a dead supervisor left.")
-@click.option("--plain", is_flag=True, help="Print text in a terminal as well, instead of opening the dashboard.")
+@click.option("--read-only", is_flag=True, help="Change nothing on the hosts, not even leftovers of a dead supervisor.")
+@click.option("--plain", is_flag=True, help="Print text instead of opening the dashboard.")
 @run_options
 def attach(read_only: bool, plain: bool, **where: Any) -> None:
     """Follow RUN until it ends; leaving does not stop it.
 
-    In a terminal this is the app's dashboard. As text it begins with where the run is and the last lines of every
-    rank, and Ctrl-C leaves. RUN is an id or its beginning. The exit code of the text is the run's; 0 when it was left.
+    In a terminal this opens the dashboard. As text it prints the run's state and the last lines of every rank first,
+    and Ctrl-C detaches. RUN is an id or its beginning. The exit code of the text is the run's, 0 if detached.
     """
     with finding(**where) as (known, viewer):
         if has_terminal() and not (plain or wants_json() or viewer.settings):
@@ -33,7 +33,7 @@ def attach(read_only: bool, plain: bool, **where: Any) -> None:
 
 
 def _look_in(viewer: disttui.Viewer, run: disttui.KnownRun, *, read_only: bool) -> int:
-    """Print a run to its end; Ctrl-C leaves it. Returns the run's exit code, 0 when left. Raises DisttuiError."""
+    """Print a run to its end; Ctrl-C detaches. Returns the run's exit code, 0 if detached. Raises DisttuiError."""
     from disttui.runner.cli.render.live import AttachPrinter
     from disttui.runner.cli.render.printer import JsonPrinter, show_update
     from disttui.runner.cli.running import announcing, notices_wanted
@@ -68,7 +68,7 @@ def _look_in(viewer: disttui.Viewer, run: disttui.KnownRun, *, read_only: bool) 
     default="end",
     show_default=True,
     metavar="CONDITION",
-    help="end, running, stall, alarm, step>=N or loss<X; several with | between them: the first that is met.",
+    help="end, running, stall, alarm, step>=N, loss<X, or any of them joined by |.",
 )
 @click.option("--any/--all", "first", help="Of several runs, wait for the first, or for all (the default).")
 @click.option("--timeout", metavar="TIME", help="Give up after 90s, 10m, 2h, 3d.")
@@ -76,8 +76,8 @@ def _look_in(viewer: disttui.Viewer, run: disttui.KnownRun, *, read_only: bool) 
 def wait(until: str, first: bool, timeout: str | None, runs: tuple[str, ...], mine: bool, **where: Any) -> None:
     """Wait until runs end or meet a condition.
 
-    Prints at most 2 KB: state, step, loss, cause, where in the code, three log lines and the next command. A run that
-    ends is not waited for any longer, whatever the condition. Lost connections are reopened.
+    Prints at most 2 KB: state, step, loss, cause, line of code, three log lines and the next command. The end of a run
+    also ends the wait. Lost connections are reopened.
 
     \b
     Exit codes:

@@ -1,4 +1,4 @@
-"""The commands that try out a run before it: hosts and their network, notifications, the rules of `watch`."""
+"""The commands that test a run before its start: hosts and network, notifications, `watch` rules."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def check(
 ) -> None:
     """Check hosts and the network between them before a run.
 
-    Connects all hosts with each other on the ports of a run, compares versions, hardware and variables, and looks for
-    what stops or slows training: limits, full file systems, a small /dev/shm, clocks, faulty GPUs. With a PROFILE also
-    everything that profile plan checks. Starts nothing, needs no root. Exit code 3 when something would stop a run.
+    Connects all hosts with each other on the ports of a run, compares versions, hardware and variables, and finds what
+    stops or slows training: limits, full file systems, a small /dev/shm, clocks, faulty GPUs. With a PROFILE it also
+    checks what profile plan checks. Starts nothing, needs no root. Exit code 3 if something would stop a run.
 
-    With --train the ranks of the plan start, with a measurement of up to 30 s in place of the job: results of
+    With --train the ranks of the plan start with a measurement of up to 30 s instead of the job: results of
     collectives, bits of matrix products, rates, and the network between pairs of hosts. It names slow hosts, and says
     whether one host alone is faster.
     """
@@ -64,14 +64,14 @@ def check(
     known = {*IDS, *(name.partition(".")[0] for name in IDS)}
     for name in (*only, *skip):
         if name not in known:
-            raise InputError(f"there is no check '{name}'", "disttui check --list shows all.")
+            raise InputError(f"unknown check '{name}'", "List all: disttui check --list")
     if listing:
         for name, about in IDS.items():
             emit_line({"id": name, "about": about}, f"{name:22} {about}")
         return
     parameters = _parameters(params) if params else None
     if params and not train:
-        raise InputError("--params needs --train", "It says whether one host is faster for a model of this size.")
+        raise InputError("--params needs --train", "Add --train, or omit --params.")
     if not targets:
         raise InputError(
             "no host or profile was given", "For example: disttui check mine.yaml, disttui check box1 box2"
@@ -83,7 +83,7 @@ def check(
     if len(targets) == 1 and (sandbox or is_profile(targets[0])):
         profile = load_profile(targets[0], (), trusted=trust_profile)
         if profile.slurm is not None:
-            raise InputError("the hosts of a job of Slurm are not known before it starts", "Name hosts to check.")
+            raise InputError("the hosts of a Slurm job are unknown before it starts", "Name hosts to check.")
     with viewing(profile if sandbox else None) as viewer:
         checked = check_hosts(
             viewer,
@@ -124,8 +124,8 @@ def is_profile(name: str) -> bool:
 def notify(test: bool, profile: str, overrides: tuple[str, ...], sandbox: bool, trust_profile: bool) -> None:
     """Test the notifications of PROFILE.
 
-    Its hosts send them, whether or not a disttui is open; `notify` of the profile and `notifications` of your config
-    say where to. Exit code 3 when one did not arrive.
+    Hosts send them, with or without an open disttui, to the places in `notify` of the profile or `notifications` of
+    your config. Exit code 3 if one did not arrive.
     """
     loaded = load_profile(profile, overrides, trusted=trust_profile)
     with viewing(loaded if sandbox else None) as viewer:
@@ -151,7 +151,7 @@ def notify(test: bool, profile: str, overrides: tuple[str, ...], sandbox: bool, 
 def watch(tried: bool, local: bool, overrides: tuple[str, ...], run: str, **where: Any) -> None:
     """Show what the rules of `watch` would have done in RUN.
 
-    The rules are those of its profile and of --set. In a run, its hosts judge them, whether or not a disttui is open.
+    The rules are those of its profile and of --set. During a run its hosts check them, with or without an open disttui.
     """
     from disttui.runner.formatting import clock
 

@@ -1,4 +1,4 @@
-"""The commands that end and remove runs, and what they have left: `stop`, `runs forget`, `runs gc`, `runs orphans`."""
+"""The commands that end and remove runs and leftovers: `stop`, `runs forget`, `runs gc`, `runs orphans`."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from disttui.runner.text import clean
 def stop(now: bool, yes: bool, runs: tuple[str, ...], mine: bool, **where: Any) -> None:
     """Stop runs on all their hosts, and wait until nothing is left.
 
-    RUN is an id, the name of a sweep, @latest or @failed. One host of a run that is reached is enough: it passes the
-    stop on. A run that has ended already is left as it is. Exit code 3 when a host has not confirmed the stop.
+    RUN is an id, the name of a sweep, @latest or @failed. One reachable host of a run is enough: it forwards the stop.
+    Ended runs are ignored. Exit code 3 if a host has not confirmed the stop.
     """
     from disttui.runner.render.stopping import stopped_data, stopped_lines
 
@@ -86,22 +86,22 @@ def stop(now: bool, yes: bool, runs: tuple[str, ...], mine: bool, **where: Any) 
 def forget(here: bool, yes: bool, runs: tuple[str, ...], mine: bool, **where: Any) -> None:
     """Remove runs with their logs and checkpoints.
 
-    On their hosts and here. RUN is an id, the name of a sweep, @latest or @failed. An active run is not removed.
+    On their hosts and here. RUN is an id, the name of a sweep, @latest or @failed. Active runs are not removed.
     """
     from disttui.runner.render.stopping import forgotten
     from disttui.runner.runs.registry import is_known
 
     if here and where["host"]:
-        raise InputError("--here asks no host, and --host names one", "Leave out one of them.")
+        raise InputError("--here and --host exclude each other", "Omit one of them.")
     if here and not mine and len(runs) == 1 and is_known(runs[0], os.environ):
         # Also one whose record is damaged.
         run = disttui.forget_here(os.environ, runs[0])
-        emit([{"run": run, "hosts": [], "error": None}], f"{run}: its mirror is removed")
+        emit([{"run": run, "hosts": [], "error": None}], f"{run}: local files removed")
         return
 
     def remove(run: disttui.KnownRun) -> tuple[dict[str, object], int]:
         if here:
-            say(f"{disttui.forget_here(os.environ, run.run)}: its mirror is removed")
+            say(f"{disttui.forget_here(os.environ, run.run)}: local files removed")
         else:
             disttui.forget(viewer, run)
             say(forgotten(run))
@@ -129,8 +129,7 @@ def parse_size(text: str) -> int:
 def gc(older: str | None, over: str | None, yes: bool) -> None:
     """Remove old runs, on their hosts and here, after showing which.
 
-    Active runs are never touched. Sweeps of that age whose runs have all been removed are removed as well, but not with
-    --over alone.
+    Active runs are never removed. Sweeps of that age without runs are removed as well, but not with only --over.
     """
     from disttui.runner.api.ending import old_sweeps, remove_sweep
     from disttui.runner.render.stopping import forgotten, old_table
@@ -150,13 +149,13 @@ def gc(older: str | None, over: str | None, yes: bool) -> None:
         if chosen:
             say(old_table(chosen))
         for name in sweeps:
-            say(f"  {name}: a sweep without runs, its table is lost")
+            say(f"  {name}: a sweep without runs; its table is removed as well")
         found = [
             {"run": old.run.run, "ended": old.ended, "size": old.size, "hosts": [host.name for host in old.run.hosts]}
             for old in chosen
         ]
         if not yes and not (can_ask() and click.confirm("Remove them?")):
-            what = "nothing is removed; add --yes to remove them"
+            what = "nothing was removed; add --yes to remove them"
             emit({"runs": found, "sweeps": list(sweeps), "removed": False}, what)
             return
         errors = {}
@@ -176,7 +175,7 @@ def gc(older: str | None, over: str | None, yes: bool) -> None:
 @click.command(epilog=example("disttui runs orphans", "disttui runs orphans box1 --end"))
 @click.argument("hosts", nargs=-1, metavar="[HOST]...", shell_complete=complete_hosts)
 @click.option("--end", is_flag=True, help="End them, and report what could not be ended.")
-@click.option("--run", metavar="RUN", shell_complete=complete_runs, help="Of this run only.")
+@click.option("--run", metavar="RUN", shell_complete=complete_runs, help="Only of this run.")
 def orphans(
     hosts: tuple[str, ...],
     end: bool,
@@ -184,9 +183,9 @@ def orphans(
 ) -> None:
     """List what ended runs have left on each HOST.
 
-    Processes, their ports and the GPU memory they hold. They are known by the tag that every process of a run carries,
-    never by name. Without HOST, the hosts of all runs that are known here are asked. Exit code 1 when something could
-    not be ended, 3 when a host could not be asked.
+    Lists processes, their ports and their GPU memory, by the tag that every process of a run carries, never by name.
+    Without HOST it asks the hosts of all known runs. Exit code 1 if something could not be ended, 3 if a host could
+    not be asked.
     """
     with viewing() as viewer:
         found = disttui.orphans(viewer, hosts, end=end, run=run)
@@ -204,7 +203,7 @@ _HEAD = (
 )  # fmt: skip
 _COMMAND = 80
 _RUN, _PID, _USER, _PORTS, _WHY = 100, 10, 32, 40, 80
-"""Characters of each: a host may report anything, and its rows share the columns with those of others."""
+"""Most characters of each: rows of all hosts share the columns."""
 
 
 def render_orphans(
@@ -213,14 +212,14 @@ def render_orphans(
     """The orphans of each host, and with `end` the result of ending them.
 
     Args:
-        unasked: How many further hosts could not be asked.
-        run: The run that alone was searched for.
+        unasked: Number of further hosts that could not be asked.
+        run: The only run that was searched for.
     """
     rows = [_row(host, one) for host, ones in found.items() for one in ones]
     silent = f"; {amount(unasked, 'host')} could not be asked" if unasked else ""
     if not rows:
         hosts = ", ".join(map(clean, found)) if len(found) < 5 else f"the {len(found)} hosts that answered"
-        return f"no processes left of {clean(run) if run else 'any ended run'} on {hosts}{silent}"
+        return f"no processes of {clean(run) if run else 'ended runs'} left on {hosts}{silent}"
     alive = [(host, one) for host, ones in found.items() for one in ones if not one.get("ended")]
     many = "at least " if any(len(ones) >= MOST_ORPHANS for ones in found.values()) else ""
     last = f"{many}{len(rows)} left behind. End them: disttui runs orphans --end {' '.join(map(clean, found))}"

@@ -1,4 +1,4 @@
-"""The commands that run other ones on hosts: `exec` and `shell`."""
+"""The commands that run others on hosts: `exec` and `shell`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _CURE = "For example: disttui exec box1 box2 -- uptime"
 
 
 class _AfterDashes(click.Command):
-    """Keeps what follows `--` from being read as options and arguments."""
+    """A command that does not parse what follows `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what stands before it."""
+        """Parse what precedes `--`."""
         at = args.index("--") if "--" in args else len(args)
         ctx.meta[__name__] = args[at + 1 :]
         return super().parse_args(ctx, args[:at])
@@ -50,10 +50,10 @@ class _AfterDashes(click.Command):
 def exec_(ctx: click.Context, targets: tuple[str, ...], trust_profile: bool) -> None:
     """Run a command on all hosts at the same time.
 
-    Every line is printed with its host. A PROFILE's command runs in its working folder (with `job.sync`, in the home),
-    after its `activate`; one for the hosts of a RUN that is known here, such as @latest, in the home. It gets no input.
-    One word after -- is a line for sh, several are passed unchanged. The exit code is the highest of all hosts; a host
-    that cannot be reached counts as 1. Ctrl-C kills the command everywhere.
+    Every line is printed with its host. For a PROFILE, the command runs in its working folder (with `job.sync`, in the
+    home folder), after its `activate`; for a known RUN, such as @latest, in the home folder. It gets no input. One word
+    after -- is a line for sh, several are passed unchanged. The exit code is the highest of all hosts, 1 for an
+    unreachable host. Ctrl-C kills the command everywhere.
     """
     from disttui.runner.api.executing import ExecEnded, execute
 
@@ -83,9 +83,9 @@ def exec_(ctx: click.Context, targets: tuple[str, ...], trust_profile: bool) -> 
 def shell(target: str, trust_profile: bool) -> None:
     """Open a shell on a host.
 
-    For a RUN, in the working folder and environment of a rank, 0 if you name none: RANK, MASTER_ADDR,
-    CUDA_VISIBLE_DEVICES and the like, and the job's own variables. The shell is not part of the run: `stop` does not
-    end it, and what you start in it writes nothing into the run's files. The exit code is that of the shell.
+    For a RUN, it opens in the working folder and environment of a rank (default: 0), with RANK, MASTER_ADDR,
+    CUDA_VISIBLE_DEVICES and the job's own variables. The shell is not part of the run: `stop` does not end it, and its
+    programs do not write the run's files. The exit code is the shell's.
     """
     from disttui.runner.api.executing import open_shell
 
@@ -93,8 +93,8 @@ def shell(target: str, trust_profile: bool) -> None:
         raise InputError("a shell prints no JSON", "Run a command instead: disttui exec")
     for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
         if not stream.isatty():
-            what = f"a shell needs a terminal, and standard {name} is not one"
-            raise InputError(what, f"Without one: disttui exec {quote(target.partition(':')[0])} -- COMMAND")
+            what = f"a shell needs a terminal, but standard {name} is not one"
+            raise InputError(what, f"Use disttui exec {quote(target.partition(':')[0])} -- COMMAND")
     place = _shell_place(target, trusted=trust_profile)
     with viewing() as viewer:
         code = open_shell(viewer, place)
@@ -132,7 +132,7 @@ def _run(target: str) -> KnownRun | None:
         return None
     run = find_run(target, os.environ)
     if run.gone:
-        raise InputError(f"{target}: its hosts ended with their sandbox", "Name hosts, or start it again.")
+        raise InputError(f"{target}: its hosts ended with their sandbox", "Name hosts, or start the run again.")
     return run
 
 

@@ -30,9 +30,9 @@ _NAMED = click.argument("hosts", nargs=-1, required=True, metavar="HOST...", she
 def list_(hosts: tuple[str, ...]) -> None:
     """Show who uses which GPU.
 
-    By lease, which every run takes, and by the processes that compute there; lines are cut to the terminal's width.
-    A lease is that of its file's owner. Without HOST, all hosts of runs that are known here, of your profiles and your
-    team's, and this machine. Exit code 3 when a host that you name, or on which you have a run, could not be asked.
+    Lists the leases, which every run takes, and the processes that compute there; lines are cut to the terminal's
+    width. A lease belongs to the owner of its file. Without HOST it asks all hosts of known runs, of your profiles and
+    your team's, and this machine. Exit code 3 if a host that you name, or that has a run of yours, could not be asked.
     """
     from disttui.runner.render.leases import render_who
 
@@ -58,8 +58,8 @@ def list_(hosts: tuple[str, ...]) -> None:
 def add(hosts: tuple[str, ...], gpus: str | None, until: str, note: str) -> None:
     """Reserve GPUs or whole hosts.
 
-    Runs of others cannot start there until then, unless they use --ignore-leases; your own can. Without --gpus, the
-    whole host. All hosts are leased, or none: exit code 3 when another user has one.
+    Runs of other users cannot start there until it ends, unless they use --ignore-leases; yours can. Without --gpus,
+    reserves the whole host. Reserves all hosts or none: exit code 3 if another user has one.
     """
     chosen, seconds = _gpus(gpus), _seconds(until, time.time())
     if len(note) > 200:
@@ -79,14 +79,14 @@ def add(hosts: tuple[str, ...], gpus: str | None, until: str, note: str) -> None
 def release(hosts: tuple[str, ...], gpus: str | None) -> None:
     """Release your reservations on each HOST.
 
-    With --gpus, these GPUs only; the rest of a lease stays. A run's lease ends with the run: disttui stop.
+    With --gpus, releases only these GPUs. A run's lease ends with the run: disttui stop.
     """
     from disttui.runner.protocol.leases import what_of
 
     with viewing() as viewer:
         released = disttui.release(viewer, hosts, _gpus(gpus))
     lines = [
-        f"{host}: {f'released {what}' if what else 'nothing was leased by you'}"
+        f"{host}: {f'released {what}' if what else 'nothing to release'}"
         for host, leases in released.items()
         for what in [", ".join(what_of(one) for one in leases)]
     ]
@@ -94,7 +94,7 @@ def release(hosts: tuple[str, ...], gpus: str | None) -> None:
 
 
 def _emit(found: disttui.HostsInUse, data: dict[str, object], text: str, *, cut: bool = True) -> None:
-    """Print what hosts have answered, and which could not be asked; lines are cut to the terminal's width."""
+    """Print the answers of hosts, and which could not be asked; lines are cut to the terminal's width."""
 
     if not wants_json():  # the result has both
         warn_of(found.problems)
@@ -115,7 +115,7 @@ def _gpus(words: str | None) -> list[int] | None:
 
 
 def _seconds(text: str, now: float) -> float | None:
-    """The seconds until a moment, None: no end. Raises InputError."""
+    """The seconds until a time; None: no end. Raises InputError."""
     if text == "never":
         return None
     from disttui.runner.profile.fields import span
@@ -149,14 +149,14 @@ def _moment(moment: float) -> str:
 
 @click.command(epilog=example("disttui lease queue", "disttui lease queue box1 box2", "disttui lease queue 2node-7f3a"))
 @click.argument("names", nargs=-1, metavar="[HOST or RUN]...", shell_complete=complete_hosts)
-@click.option("-v", "--verbose", is_flag=True, help="Show everything that each run waits for, on each host.")
+@click.option("-v", "--verbose", is_flag=True, help="Show all that each run waits for, on each host.")
 def queue(names: tuple[str, ...], verbose: bool) -> None:
     """List the queued runs of all users, in their order.
 
-    One line a run, cut to the terminal's width; for a RUN that is known here, all that it waits for. Users take turns:
-    each has one run in a round. Runs are queued by disttui run --when-free; disttui stop removes one of yours. Your
-    runs that ended before their turn are listed below. Jobs of Slurm are not listed: see disttui ps. Without HOST, the
-    hosts of disttui lease list. Exit code 3 when a host that you name, or on which you have a run, could not be asked.
+    Prints one line per run, cut to the terminal's width; for a known RUN, all that it waits for. Users take turns: each
+    has one run per round. disttui run --when-free queues a run, disttui stop removes one of yours. Your runs that ended
+    before their turn are listed below. For Slurm jobs see disttui ps. Without HOST it asks the hosts of disttui lease
+    list. Exit code 3 if a host that you name, or that has a run of yours, could not be asked.
     """
     from disttui.runner.api.leasing import dropped
     from disttui.runner.render.leases import queue_details, queue_json, render_queue
@@ -189,13 +189,13 @@ def queue(names: tuple[str, ...], verbose: bool) -> None:
 def move(first: bool, last: bool, **where: Any) -> None:
     """Trade places between two of your queued runs.
 
-    RUN gets the place of the first or last of yours on its hosts. Runs of other users
-    keep their places: users take turns. All its hosts must be reachable.
+    RUN gets the place of the first or last of your runs on its hosts. Runs of other users keep their places. All its
+    hosts must be reachable.
     """
     from disttui.runner.render.leases import moved_line
 
     if first == last:
-        raise InputError("a move needs one new place for RUN", "Give either --first or --last.")
+        raise InputError("either --first or --last is required", "Give one of them.")
     to: Literal["first", "last"] = "first" if first else "last"
     with finding(**where) as (known, viewer):
         moved = disttui.move(viewer, known, to)

@@ -41,7 +41,7 @@ _LIBRARY = click.argument("name", metavar="[LIBRARY]", required=False, shell_com
 def library() -> None:
     """Share profiles with a team, by git or a folder.
 
-    A profile is named 2node, which is looked for in all libraries in their order, or team/2node.
+    A profile's name is team/2node, or 2node, which is searched for in all libraries in order.
     """
 
 
@@ -79,8 +79,8 @@ def show(profile: str, as_text: bool, overrides: tuple[str, ...]) -> None:
 def add(name: str, where: str) -> None:
     """Add a library: a git repository, or a folder.
 
-    A repository is cloned for you alone. Your config lists the libraries in the order in which they are searched. Then
-    you are asked for what the profiles leave to you: login name, Python and key. Without a terminal, it is listed.
+    A repository is cloned for you. Your config lists the libraries in search order. Then you are asked for settings
+    that the profiles leave open: login name, Python and key. Without a terminal, these are listed.
     """
     from disttui.runner.render.library import synced_data, synced_lines
 
@@ -91,7 +91,7 @@ def add(name: str, where: str) -> None:
 
 
 def _ask_personal(library: str) -> None:
-    """Ask for what the profiles of a library leave to the user, and keep it; list it where nobody can be asked."""
+    """Ask for what a library's profiles leave to the user, and store it; without a terminal, list it."""
     from disttui.runner.api.libraries import keep_key, keep_personal, left_to_you, personal_file
     from disttui.runner.profile.effects import names
 
@@ -100,11 +100,11 @@ def _ask_personal(library: str) -> None:
     if not can_ask():
         lines = []
         if left.login:
-            lines.append(f"your login on {names(left.login)}, now {me}: hosts: {{{left.login[0]}: {{user: NAME}}, …}}")
+            lines.append(f"your login on {names(left.login)} (now {me}): hosts: {{{left.login[0]}: {{user: NAME}}, …}}")
         if left.python:
-            lines.append(f"Python on {names(left.python)}, now the first with torch: python: ~/venv/bin/python")
+            lines.append(f"Python on {names(left.python)} (now the first with torch): python: ~/venv/bin/python")
         if lines:
-            say("\n  ".join([f"to set in {personal_file()}, if it differs for you:", *lines]))
+            say("\n  ".join([f"if yours differ, set them in {personal_file()}:", *lines]))
         if left.key:
             say(f"no key found for {names(left.key)}: set IdentityFile in ~/.ssh/config, or start an agent")
         return
@@ -119,17 +119,17 @@ def _ask_personal(library: str) -> None:
         click.echo(f"saved in {keep_key(left.key, key)}")
 
 
-_YES = click.option("--yes", is_flag=True, help="Do it without asking, even if other profiles extend PROFILE.")
+_YES = click.option("--yes", is_flag=True, help="Do not ask, even if other profiles extend PROFILE.")
 
 
 @library.command(epilog=example("disttui library remove team", "disttui library remove team/2node"))
 @click.argument("name", shell_complete=_complete_libraries)
-@click.option("--unsent", is_flag=True, help="Also a library with saved edits that were not sent; they are lost then.")
+@click.option("--unsent", is_flag=True, help="Also discard saved edits that were not sent.")
 @_YES
 def remove(name: str, unsent: bool, yes: bool) -> None:
     """Remove a library from your list, or a profile from its library.
 
-    NAME is that of a library, whose remote or folder stays, or one such as team/2node or team/inventory/lab.
+    NAME is a library, whose remote or folder stays, or a profile or inventory such as team/2node or team/inventory/lab.
     """
     if "/" not in name:
         disttui.remove_library(name, unsent=unsent)
@@ -155,14 +155,14 @@ def rename(profile: str, to: str, yes: bool) -> None:
 
 
 def _refuse_used(name: str, yes: bool) -> None:
-    """Ask whether to take away what other profiles extend. Raises InputError unless the user agrees."""
+    """Ask whether to remove or rename what other profiles extend. Raises InputError unless the user agrees."""
     from disttui.runner.api.library_edits import dependents
 
     others = [] if yes else dependents(disttui.read_for_edit(name))
     if not others:
         return
-    what = f"{name} is used by {', '.join(others)}, which cannot be used without it"
-    if not (can_ask() and click.confirm(f"{what}. Go ahead?")):
+    what = f"{name} is needed by {', '.join(others)}"
+    if not (can_ask() and click.confirm(f"{what}. Continue?")):
         raise InputError(what, "Change them first, or add --yes.")
 
 
@@ -175,8 +175,8 @@ def _refuse_used(name: str, yes: bool) -> None:
 def save(source: str, to: str, replace: bool) -> None:
     """Save PROFILE, a file or a name, into a library.
 
-    An inventory is saved as team/inventory/lab. In a git repository this is a commit of yours, whose message names the
-    keys that differ. It is sent by `sync`.
+    An inventory is saved as team/inventory/lab. In a git repository this makes a commit in your name, whose message
+    lists the changed keys; `sync` sends it.
     """
     _say(to.partition("/")[0], disttui.copy_profile(source, to, replace=replace))
 
@@ -194,8 +194,7 @@ def copy(profile: str, to: str) -> None:
 def edit(profile: str) -> None:
     """Edit a profile in $EDITOR, check it, and save it.
 
-    What another person saved in the meantime is joined key by key; where you both have changed the same keys, both
-    versions are kept.
+    Edits that others saved in the meantime are merged by key; if you both changed the same key, both versions are kept.
     """
     import subprocess
     import tempfile
@@ -209,7 +208,7 @@ def edit(profile: str) -> None:
     try:
         command = editor_command(os.environ, draft)
         if needs_terminal(command) and not sys.stdin.isatty():
-            cure = "Set EDITOR to one that needs none, or change the file and give it to disttui library save."
+            cure = "Set EDITOR to one that needs none, or use disttui library save FILE."
             raise InputError(f"editor {command[0]} needs a terminal", cure)
     except InputError:
         draft.unlink()
@@ -219,18 +218,18 @@ def edit(profile: str) -> None:
         code = subprocess.run(command, check=False).returncode
         try:
             if code:
-                raise InputError(f"{command[0]} has ended with code {code}")
+                raise InputError(f"{command[0]} ended with exit code {code}")
             text = draft.read_bytes().decode()  # read_text would change the ends of lines
             if text == reading.text:
-                emit({"library": reading.library.name, "profile": None}, f"{profile}: nothing has changed")
+                emit({"library": reading.library.name, "profile": None}, f"{profile}: unchanged")
             else:
                 _say(reading.library.name, disttui.save_profile(reading, text))
         except (DisttuiError, OSError, UnicodeDecodeError) as error:
             if wants_json():
-                raise InputError(str(error), f"It is not saved. Your text is in {draft}.") from None
+                raise InputError(str(error), f"Not saved. Your text is in {draft}.") from None
             click.echo(clean_lines(str(error)), err=True)
             if not can_ask() or not click.confirm("Edit it again?", default=True):
-                raise InputError("it is not saved", f"Your text is in {draft}.") from None
+                raise InputError("the profile was not saved", f"Your text is in {draft}.") from None
         else:
             draft.unlink()
             Path(folder).rmdir()
@@ -243,7 +242,7 @@ def edit(profile: str) -> None:
 def diff(profile: str, commit: str | None) -> None:
     """Show two versions of a profile side by side.
 
-    Without COMMIT: those that were kept since two people had changed the same keys, and what was edited but not saved.
+    Without COMMIT, shows versions that were kept because two people changed the same key, and unsaved edits.
     """
     from disttui.runner.api.library_edits import compare
     from disttui.runner.render.library import side_by_side
@@ -257,7 +256,7 @@ def diff(profile: str, commit: str | None) -> None:
         }
         for each in found
     ]
-    emit(data, "\n\n".join(map(side_by_side, found)) if found else f"{profile}: there is one version only")
+    emit(data, "\n\n".join(map(side_by_side, found)) if found else f"{profile}: only one version")
 
 
 @library.command(epilog=example("disttui library history team/2node", "disttui library history team"))
@@ -277,7 +276,7 @@ def history(profile: str) -> None:
 def restore(profile: str, commit: str) -> None:
     """Save a profile as it was in COMMIT.
 
-    The history keeps what it is now.
+    The history keeps the present version.
     """
     _say(disttui.read_for_edit(profile, new=True).library.name, disttui.restore_profile(profile, commit))
 
@@ -285,10 +284,10 @@ def restore(profile: str, commit: str) -> None:
 @library.command(epilog=example("disttui library sync", "disttui library sync team"))
 @_LIBRARY
 def sync(name: str | None) -> None:
-    """Get what others have saved, and send what you have.
+    """Get others' edits, and send yours.
 
-    Edits of two people are joined key by key. Where both have changed the same keys, both versions are kept:
-    `disttui library diff` shows them.
+    Edits of two people are merged by key. If both changed the same key, both versions are kept: `disttui library diff`
+    shows them.
     """
     from disttui.runner.render.library import synced_data, synced_lines
 
@@ -296,18 +295,16 @@ def sync(name: str | None) -> None:
     for each, done in disttui.sync_libraries(name=name):
         data.append({"library": each.name, **synced_data(done)})
         say("\n".join(synced_lines(each.name, done)))
-    emit(data, "" if data else "no library is a git repository. Add one: disttui library add team hub:profiles.git")
+    emit(data, "" if data else "no git libraries. Add one: disttui library add team hub:profiles.git")
 
 
 @library.command(epilog=example("disttui library validate", "disttui library validate --ci ."))
 @click.argument("names", metavar="[LIBRARY|FOLDER]...", nargs=-1, shell_complete=_complete_libraries)
-@click.option(
-    "--ci", is_flag=True, help="For CI or a hook: check the current folder by default, print nothing if all is good."
-)
+@click.option("--ci", is_flag=True, help="For CI or a hook: check the current folder by default; print only errors.")
 def validate(names: tuple[str, ...], ci: bool) -> None:
     """Check all profiles of libraries.
 
-    Without a name, of all libraries but the examples. Exit code 2 when there is an error.
+    Without a name, checks all libraries except the examples. Exit code 2 if there is an error.
     """
     code = 0
     data = []
@@ -334,9 +331,9 @@ def _say(library_name: str, saved: Saved) -> None:
         say(f"{full}: conflict: your version was saved as {other}")
         say(f"  → disttui library diff {full}")
     elif url and not saved.commit:
-        say(f"{full}: nothing has changed")
+        say(f"{full}: unchanged")
     else:
-        joined = ", merged with changes made in the meantime" if saved.joined else ""
+        joined = ", merged with others' changes" if saved.joined else ""
         say(f"{full}: saved{joined}{_then(library_name, url)}")
     conflict = f"{library_name}/{clean(saved.other)}" if saved.other else None
     emit({"profile": full, "file": str(saved.path), "commit": saved.commit or None, "conflict": conflict})

@@ -33,7 +33,7 @@ class LogPrinter:
         self.colours = out.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
         ranks = len(str(max(0, sum(host.nproc for host in run.hosts) - 1)))
         self._width = max(len(host.name) for host in run.hosts) + 1 + ranks
-        """The width of `host:rank`; `host:launcher` is rare, and may be longer."""
+        """Width of `host:rank`; `host:launcher` is rare, and may be longer."""
 
     def write(self, item: disttui.LogLines | disttui.HostNotice) -> None:
         """Print lines, or a note about a host on standard error."""
@@ -51,7 +51,7 @@ class LogPrinter:
 
 
 class JsonLogPrinter:
-    """Prints the same as JSON, a line each."""
+    """Prints lines of logs as JSON."""
 
     colours = False
 
@@ -86,7 +86,7 @@ def parse_grep(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise InputError(f"--grep {clean(text)!r}: {error}", "Give a regular expression of Python's kind.") from None
+        raise InputError(f"--grep {clean(text)!r}: {error}", "Give a Python regular expression.") from None
 
 
 @click.command(
@@ -94,12 +94,10 @@ def parse_grep(text: str) -> re.Pattern[str]:
 )
 @click.option("--rank", type=click.IntRange(min=0), metavar="RANK", help="Only this rank.")
 @click.option("--follow", "-f", is_flag=True, help="Print new lines as they arrive.")
-@click.option(
-    "--since", metavar="WHEN", help="What was printed since: 90s, 10m, 2h, 3d ago, or a date like 2026-03-01T14:00."
-)
+@click.option("--since", metavar="WHEN", help="Only lines since 90s, 10m, 2h, 3d ago, or a date like 2026-03-01T14:00.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each rank.")
 @click.option("-t", "--timestamps", is_flag=True, help="Show when each line was written, by its host's clock.")
-@click.option("--grep", metavar="REGEX", help="Only lines in which this is found.")
+@click.option("--grep", metavar="REGEX", help="Only lines that match this regular expression.")
 @run_options
 def logs(
     rank: int | None,
@@ -112,10 +110,10 @@ def logs(
 ) -> None:
     """Print the logs of RUN, rank by rank.
 
-    Then what torchrun, `activate` and `job.wrap` have printed, as HOST:launcher; not with --rank.
+    Then the output of torchrun, `activate` and `job.wrap`, as HOST:launcher; not with --rank.
 
-    The time of a line is that of the record in which its log was found to have grown, four times a second at most.
-    With --host, of the ranks on that host of the run; a run that is not known here is looked for there.
+    Times of lines are exact to a quarter of a second at best. With --host, prints only the ranks on that host, where
+    it also searches for a run that is unknown here.
     """
     from disttui.runner.cli.signals import Signals
     from disttui.runner.runs.registry import is_known

@@ -1,6 +1,6 @@
-"""For programs: `skill` prints how to use disttui, `mcp` offers the same as tools of the Model Context Protocol.
+"""For assistants: `skill` prints how to use disttui, `mcp` offers tools of the Model Context Protocol.
 
-A tool runs the command of its name as a process of its own, with --json: answers, errors and limits are the same.
+A tool runs the command of its name in a separate process with --json: answers, errors and limits are the same.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from disttui.runner.cli.options import emit, example, given, wants_json
 from disttui.runner.errors import InputError
 
 _VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")
-"""Of the protocol, the newest first; what is used here is the same in all."""
+"""Versions of the protocol, newest first; what is used here is the same in all."""
 _LINE = 1 << 20
 _ANSWER = 64 * 1024
-"""Bytes of a request, and of what a tool returns."""
+"""Most bytes of a request, and of a tool's result."""
 _WORD, _WORDS = 4096, 64
-"""Characters of an argument, and items of a list."""
+"""Most characters of an argument, and items of a list."""
 _CALLS = 8
-"""Tools that run at a time."""
+"""Most tools that run concurrently."""
 _LONGEST = 3600.0
 """Seconds that a tool may take."""
 
@@ -38,7 +38,7 @@ _LONGEST = 3600.0
 def skill() -> None:
     """Print SKILL.md: ten tasks for coding assistants.
 
-    With the exact commands. disttui mcp offers the same as tools.
+    It has the exact commands. disttui mcp offers the same as tools.
     """
     text = files("disttui.runner.cli").joinpath("skill.md").read_text("utf-8").rstrip()
     emit({"text": text}, text)
@@ -49,14 +49,14 @@ def skill() -> None:
 def mcp(allow: str) -> None:
     """Serve the Model Context Protocol on standard input.
 
-    For coding assistants that start it as a server: tools to look at hosts and runs, and to explain failures. Nothing
-    can be changed unless --allow names it: run (plan, start, resume and fetch runs) and stop.
+    For coding assistants: tools that inspect hosts and runs, and explain failures. Only --allow enables changes: run
+    (plan, start, resume and fetch runs) and stop.
     """
     allowed = {word.strip() for word in allow.split(",") if word.strip()}
     if allowed - {"run", "stop"}:
         raise InputError(f"--allow {allow!r}: not known", "Give run, stop, or run,stop.")
     if wants_json():
-        raise InputError("mcp speaks JSON-RPC alone", "Leave out --json.")
+        raise InputError("mcp speaks JSON-RPC, not --json", "Omit --json.")
     config = given("ssh_config")
     # Not `-m`, which would import a package of this name from the current folder.
     command = [sys.executable, sys.argv[0], "--json", *([f"--ssh-config={config}"] if config else [])]
@@ -67,7 +67,7 @@ def mcp(allow: str) -> None:
 class _Argument(NamedTuple):
     about: str
     option: str = ""
-    """Empty: a word of its own, which is required."""
+    """Option; empty: a required argument."""
     kind: str = "string"
     """integer, string, or array of strings."""
 
@@ -83,10 +83,10 @@ class _Tool(NamedTuple):
     command: str
     arguments: Mapping[str, _Argument] = {}
     needs: str = ""
-    """What --allow has to name."""
+    """The word of --allow that enables it."""
 
     def described(self, name: str) -> dict[str, object]:
-        """The tool as `tools/list` has it."""
+        """The tool as in `tools/list`."""
         properties = {
             key: {
                 "type": one.kind,
@@ -125,12 +125,12 @@ _PROFILE = {"profile": _Argument("a file, or the name of a saved profile")}
 _SET = {"set": _Argument("overrides of the profile, KEY=VALUE", "--set", "array")}
 _TOOLS: Mapping[str, _Tool] = {
     "probe": _Tool("See what hosts have: cores, GPUs, torch, who uses them.", "probe", _HOSTS),
-    "check": _Tool("Check that nothing stops a run between hosts: network, versions, limits.", "check", _HOSTS),
+    "check": _Tool("Find what would stop or slow a run: network, versions, limits.", "check", _HOSTS),
     "validate": _Tool("Check a profile without any host; every error with its line.", "profile validate", _PROFILE),
-    "ps": _Tool("List runs, the newest first.", "ps", {
+    "ps": _Tool("List runs, newest first.", "ps", {
         "state": _Argument("only runs in this state, such as running or failed", "--state"),
-        "limit": _Argument("at most so many, 100 by default", "--limit", "integer"),
-        "after": _Argument("continue below this run, the last of the list before", "--after"),
+        "limit": _Argument("at most this many, 100 by default", "--limit", "integer"),
+        "after": _Argument("continue after this run, the last one listed", "--after"),
     }),
     "show": _Tool("Show the story of a run: profile, timeline, versions, result.", "runs show", _RUN),
     "wait": _Tool(
@@ -138,7 +138,7 @@ _TOOLS: Mapping[str, _Tool] = {
         "wait --timeout=60s",
         {
             **_RUN,
-            "until": _Argument("end, running, stall, alarm, step>=N or loss<X, several with | between them", "--until"),
+            "until": _Argument("end, running, stall, alarm, step>=N, loss<X, or any of them joined by |", "--until"),
             "timeout": _Argument("give up after 90s, 10m; 60s by default", "--timeout"),
         },
     ),
@@ -147,9 +147,9 @@ _TOOLS: Mapping[str, _Tool] = {
         **_RUN,
         "tail": _Argument("lines of each rank, 20 by default", "--tail", "integer"),
         "rank": _Argument("only this rank", "--rank", "integer"),
-        "grep": _Argument("only lines in which this regular expression is found", "--grep"),
+        "grep": _Argument("only lines that match this regular expression", "--grep"),
     }),
-    "metrics": _Tool("Read the metrics of a run, one record a line.", "runs metrics", _RUN),
+    "metrics": _Tool("Read the metrics of a run, one record per line.", "runs metrics", _RUN),
     "plan": _Tool(
         "See what a profile would run where, and why. Its activate lines run on the hosts.", "profile plan",
         {**_PROFILE, **_SET}, "run",
@@ -158,7 +158,7 @@ _TOOLS: Mapping[str, _Tool] = {
         "Start a profile in the background; the last line has the id.", "run --detach", {**_PROFILE, **_SET}, "run",
     ),
     "resume": _Tool(
-        "Start a run again from its newest checkpoint, in the background.", "rerun --resume --detach",
+        "Rerun from the newest checkpoint, in the background.", "rerun --resume --detach",
         {**_RUN, **_SET}, "run",
     ),
     "pull": _Tool("Copy the checkpoints and results of a run into a folder here.", "runs pull", {
@@ -177,10 +177,10 @@ class _RpcError(Exception):
 
 
 class _Server:
-    """Answers requests line by line; tools run beside each other.
+    """Answers requests line by line; tools run concurrently.
 
     Args:
-        command: The beginning of the command line of every tool.
+        command: The first words of the command line of every tool.
     """
 
     def __init__(self, tools: Mapping[str, _Tool], command: Sequence[str]) -> None:
@@ -191,7 +191,7 @@ class _Server:
         """Id of a request → its process."""
 
     def serve(self, lines: BinaryIO) -> None:
-        """Serve until the input ends; then end the tools that still run."""
+        """Serve until the input ends, then end running tools."""
         while line := lines.readline(_LINE):
             whole = len(line) < _LINE
             while not whole and not line.endswith(b"\n") and line:
@@ -220,7 +220,7 @@ class _Server:
                 process.terminate()
 
     def _result(self, number: str | int, method: str, params: Mapping[str, Any]) -> dict[str, object] | None:
-        """What a request gets; None: later."""
+        """The answer to a request; None: it comes later."""
         if method == "initialize":
             asked = params.get("protocolVersion")
             version = asked if asked in _VERSIONS else _VERSIONS[0]
@@ -240,7 +240,7 @@ class _Server:
             raise _RpcError(-32602, f"{name}: expected named arguments")
         words = self._tools[name].words(arguments)
         if len(self._calls) >= _CALLS or number in self._calls:
-            raise _RpcError(-32603, f"{_CALLS} tools run already, or one for this id")
+            raise _RpcError(-32603, f"{_CALLS} tools are already running, or one with this id")
         process = subprocess.Popen([*self._command, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         self._calls[number] = process
         threading.Thread(target=self._finish, args=(number, process), daemon=True).start()
@@ -270,9 +270,9 @@ class _Server:
 
 
 def _request(line: bytes) -> dict[str, Any]:
-    """A request as JSON-RPC has it. Raises _RpcError."""
+    """A request of JSON-RPC. Raises _RpcError."""
     if not line:
-        raise _RpcError(-32600, f"a request has less than {_LINE:,} bytes")
+        raise _RpcError(-32600, f"the request has {_LINE:,} bytes or more")
     try:
         request = json.loads(line)
     except (ValueError, RecursionError):
@@ -280,5 +280,5 @@ def _request(line: bytes) -> dict[str, Any]:
     if not isinstance(request, dict) or request.get("jsonrpc") != "2.0" or not isinstance(request.get("method"), str):
         raise _RpcError(-32600, "not a request of JSON-RPC 2.0")
     if not isinstance(request.get("params") or {}, dict) or not isinstance(request.get("id"), str | int | None):
-        raise _RpcError(-32600, "expected named parameters, and an id that is a text or a whole number")
+        raise _RpcError(-32600, "expected named parameters, and a text or integer as id")
     return request

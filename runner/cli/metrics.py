@@ -1,4 +1,4 @@
-"""The command that prints metrics or sends them to trackers, of a run or as the hosts would read them from a log."""
+"""The command that prints metrics of a run or a log, or sends them to trackers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 _PROJECT = "disttui"
 _SHOWN = 20
-"""The most lines with metrics that are shown one by one, as text."""
+"""Most lines with metrics that are shown one by one, as text."""
 _ADVICE = {
     "line": "Give --pattern an expression whose named groups are metrics, such as 'step=(?P<step>\\d+)'.",
-    "sample": "Nothing in it is a number with a name and a step.",
+    "sample": "disttui reads numbers with a name and a step: docs/metrics.md.",
 }
-"""The cure where no metric was found."""
+"""The cure if no metric was found."""
 
 
 @click.command(
@@ -53,9 +53,9 @@ _ADVICE = {
 @click.option(
     "--to",
     type=click.Choice(["wandb", "trackio", "mlflow"]),
-    help="Send them to a tracker, whose package and login are yours.",
+    help="Send them to a tracker, with its package and your login.",
 )
-@click.option("--project", metavar="NAME", help=f"With --to: the project, {_PROJECT!r} if not given.")
+@click.option("--project", metavar="NAME", help=f"With --to: the project (default: {_PROJECT!r}).")
 @click.option(
     "--by-rank", is_flag=True, help="With --tensorboard and --to: also the values of each rank, not only their means."
 )
@@ -86,14 +86,12 @@ def metrics(
     if len(aims) > 1:
         raise InputError(f"{' and '.join(aims)} exclude each other", "Give one of them.")
     if project is not None and to is None:
-        raise InputError("--project needs --to", "Give --to as well, or leave it out.")
+        raise InputError("--project needs --to", "Add --to, or omit --project.")
     if by_rank and not (tensorboard or to):
-        raise InputError("--by-rank needs --tensorboard or --to", "Every rank's values are printed anyway.")
+        raise InputError("--by-rank needs --tensorboard or --to", "Omit it: every rank's values are printed anyway.")
     if tried is not None:
         if run is not None or aims not in ([], ["--json"]):
-            raise InputError(
-                f"--try reads a file, so it excludes RUN and {(aims or ['--csv'])[0]}", "Give one of them."
-            )
+            raise InputError(f"--try reads a file, and excludes RUN and {(aims or ['--csv'])[0]}", "Give one of them.")
         raise SystemExit(_try(tried, pattern))
     if run is None:
         raise click.UsageError("Missing argument 'RUN'.")
@@ -113,7 +111,7 @@ def metrics(
 
 
 def _send(known: disttui.KnownRun, found: disttui.Replay, target: Target, place: str, *, by_rank: bool) -> int:
-    """Send the metrics of a run; returns 0, or 1 where there are none. Raises InputError."""
+    """Send the metrics of a run; returns 0, or 1 without metrics. Raises InputError."""
     from disttui.runner.cli.startup import without_stdin
 
     attempts = 0
@@ -129,12 +127,12 @@ def _send(known: disttui.KnownRun, found: disttui.Replay, target: Target, place:
             f"attempt {sent.attempt}: {amount(sent.metrics, 'metric')}, {amount(sent.steps, 'step')} → {sent.where}",
         )
     if not attempts:
-        click.echo(f"{known.run}: no metrics yet, nothing is sent", err=True)
+        click.echo(f"{known.run}: no metrics yet, nothing was sent", err=True)
     return 0 if attempts else 1
 
 
 def _try(path: Path, pattern: str | None) -> int:
-    """Show the metrics in a file; returns 0, or 1 where there are none. Raises InputError."""
+    """Show the metrics in a file; returns 0, or 1 without metrics. Raises InputError."""
     trial = disttui.LogTrial(path, pattern)
     for number, record in trial:
         if wants_json():
@@ -148,7 +146,7 @@ def _try(path: Path, pattern: str | None) -> int:
             click.echo(note)
         of = f" of {trial.count:,}" if trial.count is not None else ""
         found = f": {_most(trial.names)}" if trial.names else "."
-        click.echo(f"{amount(trial.matched, trial.unit)}{of} hold metrics{found}")
+        click.echo(f"{amount(trial.matched, trial.unit)}{of} with metrics{found}")
         if not trial.matched:
             click.echo(_ADVICE[trial.unit])
     return 0 if trial.matched else 1

@@ -1,4 +1,4 @@
-"""Options of all commands, shared ones with completions, and the printing of results. Slow imports are made late."""
+"""Shared options with completions, and the printing of results. Slow imports are made late."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Global(click.Option):
         super().__init__(names, expose_value=False, callback=_keep, **options)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """The line of the help; None in that of a command."""
+        """The line of the help of disttui; None in that of a command."""
         return super().get_help_record(ctx) if ctx.parent is None else None
 
 
@@ -47,7 +47,7 @@ GLOBAL_OPTIONS = (
         type=click.Path(exists=True, dir_okay=False),
         envvar="DISTTUI_SSH_CONFIG",
         show_envvar=True,
-        help="Use this file as ssh's -F does.",
+        help="ssh configuration to use, as with ssh -F.",
     ),
     _Global(
         "--accept-new-host-keys",
@@ -58,7 +58,7 @@ GLOBAL_OPTIONS = (
 
 
 def with_globals(command: click.Command) -> click.Command:
-    """Have a command and its subcommands accept the global options."""
+    """Let a command and its subcommands accept the global options."""
     if GLOBAL_OPTIONS[0] not in command.params:
         command.params.extend(GLOBAL_OPTIONS)
         command.epilog = "\n\n".join([*filter(None, [command.epilog]), "Global options: disttui --help"])
@@ -81,12 +81,12 @@ def wants_json() -> bool:
 
 
 def can_ask() -> bool:
-    """Whether a command can ask its user something: there is a terminal, and its output is not for a program."""
+    """Whether a command can prompt: there is a terminal, and its output is not for a program."""
     return sys.stdin.isatty() and not wants_json()
 
 
 def emit(data: object, text: str = "") -> None:
-    """Print a result, as data or as text; without a text the text has been printed by `say`."""
+    """Print a result, as data or text; without `text`, `say` has printed it."""
     if wants_json():
         click.echo(json.dumps(data, indent=2))
     elif text:
@@ -94,7 +94,7 @@ def emit(data: object, text: str = "") -> None:
 
 
 def emit_line(data: object, text: str) -> None:
-    """Print one of many results as it becomes known: a line of JSON, or text."""
+    """Print one of many results when known: a line of JSON, or text."""
     click.echo(json.dumps(data) if wants_json() else text)
 
 
@@ -105,12 +105,12 @@ def say(text: str) -> None:
 
 
 def progress(text: str) -> None:
-    """Print what is being done; where the output is JSON, on standard error."""
+    """Print progress; on standard error if the output is JSON."""
     click.echo(text, err=wants_json())
 
 
 _PLAIN = re.compile(r"(?:[\w./:][\w./:%+=-]*@)?(?:[\w./:@][\w./:@%+=-]*|\[[0-9A-Fa-f]*:[0-9A-Fa-f:.]+\](?::\d+)?)")
-"""A word in which shells run, divide, replace and hide nothing; brackets are those of an IPv6 address alone."""
+"""A word that every shell takes literally; brackets only as in an IPv6 address."""
 LOCAL = click.option("--local", is_flag=True, help="Show what this machine has, without asking any host.")
 OVERRIDES = click.option(
     "--set",
@@ -124,7 +124,7 @@ TRUST = click.option(
     "--trust-profile",
     "--trust",
     is_flag=True,
-    help="Use PROFILE without asking, also if others can write it or it is new or changed in a team library.",
+    help="Use PROFILE without asking, even if others can write it, or it is new or changed in a team library.",
 )
 
 
@@ -156,12 +156,12 @@ def profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def start_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what `run` and `rerun` hand to `run_profile`, and --allow-differences."""
+    """Add the options that `run` and `rerun` pass to `run_profile`, and --allow-differences."""
     for name, text in (
         ("--when-free", "Wait in the queue while others have reserved its GPUs (see disttui lease queue)."),
         ("--ignore-leases", "Start even if others have leased the GPUs or the host."),
         ("--allow-differences", "Start even if hosts have different versions of the job's code."),
-        ("--detach", "Start in the background: leave the run once it runs or is queued, and print its id."),
+        ("--detach", "Start in the background, and print the run's id."),
     ):
         command = click.option(name, is_flag=True, help=text)(command)
     return command
@@ -191,15 +191,15 @@ def complete_hosts(ctx: click.Context, param: object, incomplete: str) -> list[C
 
 
 def _offered(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """The words that begin so, but for those that a shell would read as something else.
+    """The words with this prefix that shells take literally.
 
-    A file of a team library may be called `$(…)`, and the shell would put that into the line as it is.
+    A file of a team library may be called `$(…)`, which the shell would insert unquoted.
     """
     return [CompletionItem(word) for word in words if word.startswith(incomplete) and _PLAIN.fullmatch(word)]
 
 
 def load_profile(name: str, overrides: tuple[str, ...] = (), *, trusted: bool | None = None) -> Profile:
-    """A profile by its name or path, to be run; asks the user where another user may have written it.
+    """A profile by its name or path, to be run; asks the user if another user may have written it.
 
     Args:
         trusted: Whether --trust-profile is given; None: the command has no such option.
@@ -215,7 +215,7 @@ def load_profile(name: str, overrides: tuple[str, ...] = (), *, trusted: bool | 
 
 @contextmanager
 def naming_trust() -> Iterator[None]:
-    """Let the refusal of a profile name the option that allows it, for commands that have TRUST."""
+    """Name the option that allows a refused profile, for commands with TRUST."""
     try:
         yield
     except disttui.DistrustError as error:

@@ -24,13 +24,14 @@ from disttui.runner.text import quote
 def probe(hosts: tuple[str, ...]) -> None:
     """Show what each HOST has: cores, memory, GPUs, network, torch.
 
-    Also who uses the GPUs. HOST is an ssh alias, user@host:port, or `local`. Exit code 3 when a host cannot be reached.
+    Also shows who uses the GPUs. HOST is an ssh alias, user@host:port, or `local`. Exit code 3 if a host is
+    unreachable.
     """
     from disttui.runner.render.probe import render_probe
 
     for name in hosts:
         if name.endswith((".yaml", ".yml")) and Path(name).is_file():
-            raise InputError(f"{name}: this is a file, not a host", f"For a profile: disttui check {quote(name)}")
+            raise InputError(f"{name} is a file, not a host", f"For a profile: disttui check {quote(name)}")
     with viewing() as viewer:
         results = disttui.probe(viewer, hosts)
     failed = any(isinstance(found, DisttuiError) for _, found in results)
@@ -50,22 +51,21 @@ def _complete_places(ctx: click.Context, param: object, incomplete: str) -> list
 @click.argument("hosts", nargs=-1, metavar="[HOST...|PROFILE]", shell_complete=_complete_places)
 @click.option("--once", is_flag=True, help="Print one table, without the app.")
 def top(hosts: tuple[str, ...], once: bool) -> None:
-    """Show what hosts are doing: CPUs, memory, network, GPUs.
+    """Show the load of hosts: CPUs, memory, network, GPUs.
 
-    And the busiest processes of all users. Needs no run. Without HOST or PROFILE, all hosts of runs that are known
-    here, of your profiles and your team's, and this machine.
-    Exit code of --once: 3 when a host could not be seen.
+    Also shows the busiest processes of all users. Needs no run. Without HOST or PROFILE, shows all hosts of known runs,
+    of your profiles and your team's, and this machine. Exit code of --once: 3 if a host is unreachable.
     """
     if once:
         raise SystemExit(_print_once(hosts))
     if wants_json():
         _print_lines(hosts)
     named = "".join(f" {quote(name)}" for name in hosts)
-    open_app(f"Without one: disttui top{named} --once", ("top", (hosts,)))
+    open_app(f"Use disttui top{named} --once", ("top", (hosts,)))
 
 
 def _print_once(names: tuple[str, ...]) -> int:
-    """Print one table; returns the exit code: 3 when a host could not be seen."""
+    """Print one table; returns the exit code: 3 if a host is unreachable."""
     import shutil  # slow to load
 
     from disttui.runner.render.top import render_top, top_json
@@ -78,7 +78,7 @@ def _print_once(names: tuple[str, ...]) -> int:
 
 
 def _print_lines(names: tuple[str, ...]) -> NoReturn:
-    """Print all hosts as one line of JSON a second, until it is interrupted."""
+    """Print all hosts as one line of JSON per second, until interrupted."""
     from disttui.runner.render.top import top_json
 
     with viewing() as viewer:

@@ -1,4 +1,4 @@
-"""Ends the process: one clear line and the right exit code for every error that the user can correct."""
+"""Ends the process, with one line and the right exit code for every error that the user can fix."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from disttui.runner.cli.render.output import failure, put, reader_gone
 from disttui.runner.errors import DisttuiError
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
-"""The exit code when the reader of the output has gone, as a shell reports it for a program that SIGPIPE ends."""
+"""Exit code when the output is closed, as shells report for a program ended by SIGPIPE."""
 
 _given: dict[str, object] = {}
-"""The global options, as far as they have been read."""
+"""The global options read so far."""
 
 
 def run() -> NoReturn:
@@ -89,7 +89,7 @@ def _print_json(error: BaseException) -> None:
     elif isinstance(error, click.Abort):
         data = {**DisttuiError(_interruption(error)).as_json(), "code": "interrupted"}
     else:
-        cure = "Report it with what is on standard error."
+        cure = "Report this bug with the output on standard error."
         data = {**DisttuiError(f"{type(error).__name__}: {error}", cure).as_json(), "code": "internal"}
     put(sys.stdout, json.dumps({"type": "error", **data}) + "\n")
 
@@ -125,7 +125,7 @@ def _reader_gone() -> bool:
 
 
 def _lost(stream: TextIO, name: str) -> bool:
-    """Check whether this stream cannot be written; if so, report it."""
+    """Whether this stream cannot be written; reports it."""
     error = failure(stream)
     if error is not None:
         put(sys.stderr, f"disttui: {name} cannot be written: {error.strerror}\n")

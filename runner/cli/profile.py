@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def validate(profiles: tuple[str, ...], resolved: bool, overrides: tuple[str, ...]) -> None:
     """Check each PROFILE, and show what it runs, without any host.
 
-    Every error is shown, with its line and column. Exit code 2 when there is one.
+    Shows every error, with line and column. Exit code 2 if there is one.
     """
     code = 0
     checked = []
@@ -56,7 +56,7 @@ def validate(profiles: tuple[str, ...], resolved: bool, overrides: tuple[str, ..
 
 
 def _check(name: str, overrides: tuple[str, ...], *, resolved: bool) -> tuple[dict[str, object], list[InputError]]:
-    """Print what a profile runs; returns the same as data, and its errors."""
+    """Print what a profile runs; returns it as data, and its errors."""
     from disttui.runner.profile.effects import effect_lines
     from disttui.runner.profile.leaks import refuse, without_leaks
     from disttui.runner.render.library import origin_data, origin_lines
@@ -70,7 +70,7 @@ def _check(name: str, overrides: tuple[str, ...], *, resolved: bool) -> tuple[di
     data["hosts"] = [host.name for host in found.profile.hosts]
     try:
         refuse(found.text, str(found.path))
-        say(f"{clean(name)}: good ({amount(len(found.profile.hosts), 'host')})")
+        say(f"{clean(name)}: valid ({amount(len(found.profile.hosts), 'host')})")
     except InputError as error:
         errors.append(error)
         say(f"{clean(name)}: contains what looks like a secret")
@@ -86,7 +86,7 @@ def _check(name: str, overrides: tuple[str, ...], *, resolved: bool) -> tuple[di
             say(f"  {key}: {text}")
     if found.doubt:
         data["doubt"] = clean(found.doubt.why)
-        say(f"  ▲ {clean(found.doubt.why)}: it is used only after you confirm, or with --trust-profile")
+        say(f"  ▲ {clean(found.doubt.why)}: used only after you confirm, or with --trust-profile")
     return data, errors
 
 
@@ -97,7 +97,7 @@ def _check(name: str, overrides: tuple[str, ...], *, resolved: bool) -> tuple[di
 )
 @profile_options
 @click.option(
-    "--when-free", is_flag=True, help="Show what run --when-free would queue, and, as text, whom it would wait for."
+    "--when-free", is_flag=True, help="Show what run --when-free would queue; as text, also what it would wait for."
 )
 def plan(
     profile: str,
@@ -108,9 +108,9 @@ def plan(
 ) -> None:
     """Show what PROFILE would run where, and why; start nothing.
 
-    The commands are exact: copied to the hosts and started by hand, they train. What PROFILE has run besides, on which
-    host, and the secrets it sends there are listed. Its `activate` lines are run on the hosts, to find out which Python
-    they lead to; standard error says so. Exit code 3 when a check found something that forbids the start.
+    The commands are exact: copied to the hosts and started by hand, they train. Also lists PROFILE's other commands,
+    their hosts, and the secrets it sends there. Runs its `activate` lines on the hosts to find their Python; standard
+    error says so. Exit code 3 if a check forbids the start.
     """
     from disttui.runner.api.preparing import ahead
     from disttui.runner.cli.render.output import put
@@ -123,7 +123,7 @@ def plan(
     # On standard error: standard output carries the plan only.
     news = host_words(loaded, lambda text: put(sys.stderr, f"disttui: {text}\n"))
     if when_free and loaded.slurm is not None:
-        put(sys.stderr, "disttui: --when-free changes nothing for a job of Slurm: it waits in Slurm's queue\n")
+        put(sys.stderr, "disttui: --when-free has no effect on a Slurm job: it waits in Slurm's queue\n")
     with (
         viewing(loaded if sandbox else None) as viewer,
         disttui.prepare(viewer, loaded, news, queued=when_free) as prepared,
@@ -149,7 +149,7 @@ def plan(
     "--from",
     "kind",
     type=click.Choice(["accelerate", "hostfile", "deepspeed", "sbatch"]),
-    help="What FILE is, by default recognised from its content.",
+    help="Kind of FILE (default: detected from its content).",
 )
 @click.option(
     "--host", "hosts", multiple=True, shell_complete=complete_hosts, help="A host; several in the order of node ranks."
@@ -158,14 +158,14 @@ def plan(
     "--login",
     metavar="HOST",
     shell_complete=complete_hosts,
-    help="The login node: a job script becomes a profile that is run as a job of Slurm.",
+    help="The login node: makes a profile that runs as a Slurm job.",
 )
 @click.option("--script", metavar="PATH", help="The script, if the file does not name one.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write it here; else it is printed.",
+    help="Write to this file instead of standard output.",
 )
 def import_(
     file: Path,
@@ -178,9 +178,9 @@ def import_(
     """Make a profile of another launcher's FILE.
 
     FILE is a configuration of Accelerate or DeepSpeed, a hostfile of MPI or DeepSpeed, or a job script of Slurm.
-    Standard error has a note on every line: what it has become, why it has no counterpart, or what you have to decide.
-    Nothing in FILE is run. Exit code 2 where the profile lacks hosts that FILE does not name, 1 where the number of
-    hosts or processes in it is a guess; the profile is written in both cases.
+    Standard error has a note on every line: its translation, why it has none, or what you have to decide. Nothing in
+    FILE is run. Exit code 2 if FILE does not name the hosts, 1 if the number of hosts or processes is a guess; the
+    profile is written in both cases.
     """
     from disttui.runner.profile.problems import printable
     from disttui.runner.profile.save import save
@@ -225,9 +225,9 @@ def import_(
     "--output",
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write the files here, by default into ./NAME-TARGET.",
+    help="Write the files here (default: ./NAME-TARGET).",
 )
-@click.option("--probe", is_flag=True, help="Ask the hosts, as plan does, for what PROFILE leaves to them.")
+@click.option("--probe", is_flag=True, help="Probe the hosts, as plan does, for values that PROFILE leaves open.")
 @OVERRIDES
 @TRUST
 def export(
@@ -240,8 +240,8 @@ def export(
 ) -> None:
     """Write files that run PROFILE without disttui.
 
-    Without --probe no host is asked, and what PROFILE leaves to them is an error that names it. Secrets are not
-    written: a ${env:NAME} stays a variable of the shell that starts the job.
+    Without --probe no host is asked, and values that PROFILE leaves open are errors. Secrets are not written:
+    ${env:NAME} stays a variable of the shell that starts the job.
     """
     from disttui.runner.cli.render.output import put
     from disttui.runner.cli.running import host_words

@@ -20,7 +20,7 @@ from disttui.runner.runs.summary import STATES
 @click.option("--name", default="", metavar="TEXT", help="Only runs of profiles whose name contains this.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only runs in this state.")
 @click.option("--sweep", metavar="SWEEP", help="Only runs of this sweep.")
-@click.option("--user", default="", metavar="USER", help="Only runs that this user has started.")
+@click.option("--user", default="", metavar="USER", help="Only runs that this user started.")
 @click.option("--since", metavar="WHEN", help="Only runs started since: 90s, 10m, 2h, 3d ago, or a date.")
 @click.option(
     "--host",
@@ -40,7 +40,7 @@ from disttui.runner.runs.summary import STATES
 )
 @LOCAL
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="List at most this many runs.")
-@click.option("--after", metavar="RUN", help="Continue below RUN, the last of the list before.")
+@click.option("--after", metavar="RUN", help="Continue after RUN, the last one listed.")
 def ps(
     *,
     name: str,
@@ -54,18 +54,18 @@ def ps(
     limit: int,
     after: str | None,
 ) -> None:
-    """List the runs that are known here, and on given hosts.
+    """List known runs, and those on given hosts.
 
-    Hosts have 3 seconds to report the state of their runs, those given by --host 15; older rows are marked. The loss
-    is that of rank 0. Runs that are private to other users of a host are listed by name, owner and whether they run.
-    Exit code 3 when a host given by --host could not be asked.
+    Hosts have 3 seconds to report the state of their runs, those of --host 15; outdated rows are marked. The loss is
+    rank 0's. Private runs of other users show only name, owner and state. Exit code 3 if a host of --host could not be
+    asked.
     """
     from disttui.runner.api.finding import sweep_runs
     from disttui.runner.cli.logs import parse_since
     from disttui.runner.cli.render.runs import render_runs, runs_data
 
     if local and hosts:
-        raise InputError("--local asks no host, and --host names one", "Leave out one of them.")
+        raise InputError("--local and --host exclude each other", "Omit one of them.")
     with viewing(without_config=True) as viewer:
         swept = None if sweep is None else sweep_runs(viewer, sweep)
         wanted = disttui.RunFilter(name, states, swept, user, parse_since(since) if since else 0.0)
@@ -76,7 +76,7 @@ def ps(
     if after is not None:
         place = next((at for at, row in enumerate(rows, 1) if row["run"].startswith(after)), None)
         if place is None:
-            raise InputError(f"--after {after!r}: no such run is listed", "Give the last run of the list before.")
+            raise InputError(f"--after {after!r}: no such run in the list", "Give the last run listed.")
         rows = rows[place:]
     if (more := len(rows) - limit) > 0:
         rows = rows[:limit]

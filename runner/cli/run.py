@@ -34,17 +34,17 @@ from disttui.runner.text import clean, quote
 
 
 class _WithArguments(click.Command):
-    """Says where the arguments of a script belong."""
+    """A command that says where the arguments of a script belong."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As any command. Raises InputError for an option of the script among its own."""
+        """Parse as any command. Raises InputError for an option of the script among its own."""
         given = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             if not any(word.endswith(".py") for word in given):
                 raise
-            cure = f"The script's follow --, as in: disttui run train.py --hosts box1 -- {error.option_name} …"
+            cure = f"Put the script's options after --: disttui run train.py --hosts box1 -- {error.option_name} …"
             raise InputError(f"{error.option_name} is not an option of disttui run", cure) from None
 
 
@@ -58,7 +58,7 @@ class _WithArguments(click.Command):
 )
 @profile_options
 @start_options
-@click.option("--hosts", metavar="HOST,...", help="Run there: in place of the profile's hosts, or without a profile.")
+@click.option("--hosts", metavar="HOST,...", help="Run on these hosts instead of the profile's, or without a profile.")
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 def run(
     profile: str,
@@ -71,11 +71,11 @@ def run(
     allow_differences: bool,
     **start: Any,
 ) -> None:
-    """Run PROFILE on all its hosts until it has trained.
+    """Run PROFILE on all its hosts until it ends.
 
     PROFILE is a file, the name of a saved profile, or with --hosts a Python script: then its folder is sent to the
-    hosts, and its arguments are ARGS. Standard output carries the ranks' lines, standard error disttui's own messages.
-    Ctrl-C stops the whole gang, a second Ctrl-C kills it; when the terminal is closed the run continues.
+    hosts, and its arguments are ARGS. Standard output has the ranks' lines, standard error disttui's messages. Ctrl-C
+    stops the run on all hosts, a second Ctrl-C kills it; if the terminal is closed, the run continues.
     """
     from disttui.runner.api.library import named_hosts
     from disttui.runner.profile.library import find
@@ -86,13 +86,13 @@ def run(
     if script.suffix == ".py" and script.is_file():
         if named is None:
             cure = f"Name them: disttui run {quote(profile)} --hosts box1,box2 (or local). Or make a profile: disttui."
-            raise InputError(f"{clean(profile)} is a script, and no hosts are given", cure)
+            raise InputError(f"{clean(profile)} is a script, but no hosts are given", cure)
         loaded = disttui.script_profile(script, named, args, overrides)
         raise SystemExit(run_profile(loaded, None, sandbox=sandbox, **start))
     _refuse_code(script)
     if args:
-        cure = "Those of a profile are in job.args; --set job.args.lr=1e-3 changes one."
-        raise InputError(f"arguments can be given to a script only, not to the profile {clean(profile)}", cure)
+        cure = "Set job.args in the profile; --set job.args.lr=1e-3 changes one."
+        raise InputError(f"only scripts take arguments after --, not the profile {clean(profile)}", cure)
     if named is not None:
         overrides = (f"hosts={json.dumps(named)}", *overrides)
     path = str(find(profile))
@@ -101,7 +101,7 @@ def run(
 
 
 def _refuse_code(path: Path) -> None:
-    """Raise InputError for code that is not a Python script, which would be read as a profile."""
+    """Raise InputError for code other than Python, which would be read as a profile."""
     from disttui.runner.profile.library import named
 
     scripts: list[Path] = []
@@ -124,9 +124,7 @@ def _refuse_code(path: Path) -> None:
 @click.option("--resume", is_flag=True, help="Resume from its newest checkpoint.")
 @click.option("--latest", is_flag=True, help="Send the folder of job.sync as it is now, not as it was.")
 @start_options
-@click.option(
-    "--trust-profile", "--trust", is_flag=True, help="Run it without asking, also if RUN was started elsewhere."
-)
+@click.option("--trust-profile", "--trust", is_flag=True, help="Do not ask, even if RUN was started elsewhere.")
 @run_options
 def rerun(
     overrides: tuple[str, ...],
@@ -141,17 +139,17 @@ def rerun(
 ) -> None:
     """Rerun RUN with its original profile.
 
-    The profile of a run that was started elsewhere comes from its host: the commands in it are shown first.
-    With --resume the job gets DISTTUI_RESUME=1, DISTTUI_RESUME_FROM, the folder of that run's checkpoints, and the
-    profile's launch.resume_args, from the first attempt on. The new run saves to a folder of its own.
+    If the run was started elsewhere, its profile comes from its host, and its commands are shown first. With --resume
+    the job gets DISTTUI_RESUME=1, DISTTUI_RESUME_FROM (the folder of that run's checkpoints) and launch.resume_args
+    from the first attempt on. The new run has its own folder of checkpoints.
     """
     from disttui.runner.api.library import refuse_doubt
 
     with finding(**where) as (known, viewer):
         made = disttui.rerun(viewer, known, _allowing(overrides, allow_differences), resume=resume, latest=latest)
         if made.foreign and not trust_profile:
-            cure = f"Read it (disttui runs show {short(known.run)}); then add --trust-profile."
-            why = "its profile was read from the host that it was found on"
+            cure = f"Read it (disttui runs show {short(known.run)}), then add --trust-profile."
+            why = "its profile comes from the host where it was found"
             refuse_doubt(disttui.Doubt(made.profile, why, run=known.run), viewer.questions, cure)
     code = run_profile(
         made.profile, made.source, sandbox=made.sandbox, ssh_config=existing(known.ssh_config), earlier=made,
@@ -166,7 +164,7 @@ def _allowing(overrides: tuple[str, ...], differences: bool) -> tuple[str, ...]:
 
 
 def render_sweep(sweep: disttui.Sweep) -> str:
-    """A line for each run: its values, its state, its last step and loss."""
+    """A line per run: its values, state, last step and loss."""
     keys = list(sweep.runs[0].values) if sweep.runs else []
     columns = [("RUN", "<"), *((clean(key.removeprefix("job.args.")), ">") for key in keys)]
     rows = []
@@ -200,18 +198,17 @@ def render_sweep(sweep: disttui.Sweep) -> str:
 def sweep(profile: str | None, settings: tuple[str, ...], *, results: str | None, trust_profile: bool) -> None:
     """Queue PROFILE for each combination of values.
 
-    Each is a run of its own that starts when its GPUs are free, on the CPU when its hosts are:
-    see disttui lease queue, ps and stop.
-    --results prints a table of their values, states and losses.
+    Each combination is a separate run that starts when its GPUs (on the CPU: its hosts) are free: see disttui lease
+    queue, ps and stop. --results prints a table of values, states and losses.
     """
     from disttui.runner.cli.signals import held_back
     from disttui.runner.runs.hooks import say_on_end
     from disttui.runner.runs.registry import make_folder, profile_of
 
     if (profile is None) == (results is None):
-        raise InputError("give PROFILE or --results SWEEP", "See: disttui sweep --help")
+        raise InputError("PROFILE or --results SWEEP is required", "See: disttui sweep --help")
     if settings and profile is None:
-        raise InputError("--set cannot be changed once a sweep was started", "Leave it out, or give PROFILE instead.")
+        raise InputError("--set and --results exclude each other", "Omit --set, or give PROFILE instead.")
     with viewing() as viewer:
         if profile is None:
             assert results is not None

@@ -32,7 +32,7 @@ def complete_runs(ctx: click.Context, param: object, incomplete: str) -> list[Co
 def check_run_dir(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Refuse an invalid path of a host. Raises BadParameter."""
     if value is not None and not (value.startswith(("/", "~")) and value.isprintable()):
-        raise click.BadParameter("expected a folder of the host, as an absolute path or one that starts with ~/")
+        raise click.BadParameter("expected an absolute path on the host, or one that starts with ~/")
     return value
 
 
@@ -49,7 +49,7 @@ _FINDING: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         "hosts_from",
         metavar="PROFILE",
         shell_complete=complete_profiles,
-        help="With --host: reach the run's hosts as this profile does, in its order.",
+        help="With --host: reach the run's hosts by this profile, in its order.",
     ),
     click.option(
         "--host",
@@ -62,18 +62,18 @@ _FINDING: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
 
 def runs_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add several runs, and the options that select or find them."""
-    mine = click.option("--mine", is_flag=True, help="Only runs that you have started; without RUN, all of these.")
+    mine = click.option("--mine", is_flag=True, help="Only runs that you started; without RUN, all of these.")
     return run_options(mine(command), "runs", required=False, nargs=-1, metavar="[RUN]...")
 
 
-YES = click.option("--yes", is_flag=True, help="Do not ask before this is done to several runs.")
+YES = click.option("--yes", is_flag=True, help="Do not ask before acting on several runs.")
 
 
 def run_options(command: Callable[..., Any], name: str = "run", **argument: Any) -> Callable[..., Any]:
     """Add the run, and the options that find one that was started elsewhere.
 
     Args:
-        argument: Of click's, such as `required=False`.
+        argument: Parameters of click's argument, such as `required=False`.
     """
     for option in _FINDING:
         command = option(command)
@@ -93,9 +93,9 @@ def finding_all(
 ) -> Iterator[tuple[list[disttui.KnownRun], disttui.Viewer]]:
     """The runs that the options of `runs_options` select, and a viewer for their hosts."""
     if not runs and not mine:
-        raise InputError("no run is given", "Give a run's id, a sweep's name, @latest, @failed or --mine.")
+        raise InputError("no run was named", "Give a run's id, a sweep's name, @latest, @failed or --mine.")
     if mine and where["host"]:
-        raise InputError("--mine selects among the runs that are known here, and --host names one", "Leave out one.")
+        raise InputError("--mine and --host exclude each other", "Omit one of them.")
     with _finding(runs, find=lambda viewer: disttui.select_runs(viewer, runs, mine=mine), **where) as found:
         yield found
 
@@ -110,7 +110,7 @@ def _finding(
     from disttui.runner.cli.options import load_profile
 
     if host is None and (hosts_from or run_dir or trust_hosts):
-        raise InputError("--profile, --run-dir and --trust-hosts need --host", "Add --host, any host of the run.")
+        raise InputError("--profile, --run-dir and --trust-hosts need --host", "Add --host with any host of the run.")
     profile = load_profile(hosts_from) if hosts_from else None
     with viewing(without_config=True) as viewer:
         if host is None:
@@ -124,12 +124,12 @@ def _finding(
 
 
 def agree(verb: str, runs: Sequence[disttui.KnownRun], *, yes: bool) -> None:
-    """Ask once before something is done to several runs; end after a no. Raises InputError if it cannot ask."""
+    """Confirm an action on several runs; exit if refused. Raises InputError if it cannot ask."""
     if yes or len(runs) < 2:
         return
     question = f"{verb} {len(runs)} runs: {', '.join(short(run.run) for run in runs)}?"
     if not can_ask():
-        raise InputError(question, "Add --yes to answer without a terminal.")
+        raise InputError(question, "Add --yes to confirm without a terminal.")
     click.confirm(question, abort=True)
 
 
@@ -138,9 +138,9 @@ def for_each(
     do: Callable[[disttui.KnownRun], tuple[dict[str, object], int]],
     failed: Mapping[str, object] | None = None,
 ) -> NoReturn:
-    """Do something to each run, print the data of all, and end the command with the highest exit code.
+    """Act on each run, print the results, and end the command with the highest exit code.
 
-    Of several runs, an error is printed and the others continue.
+    With several runs, errors are printed and the others continue.
 
     Args:
         do: Prints its text; returns its data and exit code.
@@ -168,7 +168,7 @@ def existing(path: str | None) -> str | None:
 
 
 def warn_of(errors: Iterable[DisttuiError]) -> None:
-    """Print errors that do not end a command on standard error; with --json each as an object in one line."""
+    """Print errors that do not end a command on standard error; with --json, each as a line of JSON."""
     for error in errors:
         line = json.dumps({"type": "error", **error.as_json()}) if wants_json() else f"disttui: {error.sentence}"
         click.echo(line, err=True)

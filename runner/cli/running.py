@@ -17,7 +17,7 @@ import disttui
 from disttui.runner.cli import startup
 from disttui.runner.cli.options import viewing, wants_json
 from disttui.runner.errors import InputError
-from disttui.runner.formatting import amount, count
+from disttui.runner.formatting import each_once
 from disttui.runner.ids import short
 from disttui.runner.text import clean
 
@@ -43,22 +43,22 @@ def run_profile(
     ssh_config: str | None = None,
     earlier: disttui.Again | None = None,
 ) -> int:
-    """Run a profile to its end, or until it is left, and return the exit code.
+    """Run a profile to its end, or until detached, and return the exit code.
 
     Args:
         source: The profile's file.
         ssh_config: The ssh configuration if none is given.
-        earlier: The run that is run again: what has changed since is said.
+        earlier: The run to rerun; changes since are printed.
 
     Raises:
-        InputError: It could not be kept here, or not be left.
+        InputError: It cannot be stored here, or cannot run in the background.
     """
     from disttui.runner.cli.render.printer import make_printer
     from disttui.runner.cli.signals import Signals
     from disttui.runner.runs.registry import make_folder
 
     if detach and sandbox:
-        raise InputError("a sandbox ends with its command, so it cannot run in the background", "Leave out --detach.")
+        raise InputError("a sandbox ends with its command, and cannot run in the background", "Omit --detach.")
     if when_free and ignore_leases:
         raise InputError("--when-free and --ignore-leases exclude each other", "Give one of them.")
     make_folder(os.environ)
@@ -92,7 +92,7 @@ def _print_steps(
     detach: bool,
     earlier: disttui.Again | None,
 ) -> disttui.Launched:
-    """Print what comes before the run, and return that."""
+    """Print the preparation of the run, and return its result."""
     from disttui.runner.runs.hooks import say_on_end
 
     news = host_words(profile, printer.say)
@@ -112,7 +112,8 @@ def _print_steps(
                     printer.say(f"changed since {short(earlier.run)}: {line}")
             signals.hold_back()
         elif isinstance(step, disttui.RunCode):
-            _say_code(step, printer)
+            for line in step.lines():
+                printer.say(_line(None, line))
         else:
             return step
     raise AssertionError("the start yields a run or raises")
@@ -152,7 +153,7 @@ def _follow(
 
 @contextmanager
 def _naming_the_run(viewer: disttui.Viewer, following: disttui.Following) -> Iterator[None]:
-    """Say on standard error how to find the run again, if the reader of standard output goes away."""
+    """Print on standard error how to find the run again, if standard output is closed."""
     from disttui.runner.cli.render.output import put
     from disttui.runner.render.story import left_lines
 
@@ -160,7 +161,7 @@ def _naming_the_run(viewer: disttui.Viewer, following: disttui.Following) -> Ite
         yield
     except BrokenPipeError:
         if viewer.sandbox is None and following.state.result is None:
-            put(sys.stderr, "disttui: the output was closed by its reader; the run continues\n")
+            put(sys.stderr, "disttui: the output was closed; the run continues\n")
             put(sys.stderr, "\n".join([*left_lines(following.run.run), ""]))
         raise
 
@@ -174,7 +175,7 @@ def notices_wanted() -> Settings | None:
 
 @contextmanager
 def announcing(run: str, wanted: Settings | None) -> Iterator[Callable[[disttui.RunState], None]]:
-    """Yields what takes the states of a run, and announces them through the terminal as the config asks."""
+    """Yields a function that takes the states of a run, and announces them as configured."""
     from disttui.runner.runs.condition import run_word
     from disttui.runner.user.terminal import Notices
 
@@ -211,14 +212,14 @@ def host_words(profile: Profile, say: Callable[[str], None]) -> Callable[[int, s
 
     shown: dict[int, str] = {}
     counted: dict[int, float] = {}
-    """When bytes of a host were last printed: the app shows them twice a second, which would bury all other lines."""
+    """Time of the last printed progress of a host: at the app's rate it would bury all other lines."""
 
     def news(node: int, kind: str, note: str) -> None:
         host = profile.hosts[node]
         if kind == "connecting":
             say(f"{host.name}: connecting")
         elif kind == "probing" and host.activate:
-            say(f"{host.name}: running its activate line: {printable(host.activate)}")
+            say(f"{host.name}: running activate: {printable(host.activate)}")
         elif (words := disttui.HostStep(node, kind, note).words) and shown.get(node) != words:
             if _BYTES.search(words):
                 now = time.monotonic()
@@ -232,30 +233,15 @@ def host_words(profile: Profile, say: Callable[[str], None]) -> Callable[[int, s
 
 
 def _say_plan(planned: disttui.Planned, printer: Printer) -> None:
-    """Print the plan in short, with its warnings."""
+    """Print a summary of the plan, with its warnings."""
     from disttui.runner.planning.plan import counts_line
 
-    for advice in planned.recommendation.warnings:
-        printer.say(_line(advice.host, advice.text))
-    for finding in planned.findings:
-        if finding.level == "warning":
-            printer.say(_line(finding.host, f"{finding.what}. {finding.cure}"))
+    warnings = [one for one in planned.findings if one.level == "warning"]
+    said = [(one.host, one.text) for one in planned.recommendation.warnings]
+    for hosts, text in each_once([*said, *((one.host, f"{one.what}. {one.cure}") for one in warnings)]):
+        printer.say(_line(hosts, text))
     plan = planned.plan
     printer.say(f"{counts_line(plan)}; {plan.backend}, {plan.strategy}, {plan.precision}")
-
-
-def _say_code(code: disttui.RunCode, printer: Printer) -> None:
-    """Print what is sent as the run's code, and what of its folder is not."""
-    from disttui.runner.sync.collect import omission_lines, pointer_lines
-
-    changed = " and uncommitted changes" if code.git.diff else ""
-    at = f", commit {code.git.commit[:12]}{changed}" if code.git.commit else ""
-    which = "as it was then" if code.recorded else f"from {code.folder}{at}"
-    printer.say(_line(None, f"code: {amount(code.files, 'file')}, {count(code.size)}B, {which}"))
-    for line in omission_lines(code.omitted):
-        printer.say(_line(None, f"not sent: {line}"))
-    for line in pointer_lines(code.pointers):
-        printer.say(_line(None, line))
 
 
 def _line(host: str | None, text: str) -> str:

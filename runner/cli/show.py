@@ -24,18 +24,19 @@ from disttui.runner.cli.run_selector import (
 )
 from disttui.runner.formatting import amount, count, gibibytes
 from disttui.runner.ids import short
+from disttui.runner.paths import typed
 from disttui.runner.text import clean, clean_lines
 
 
 @click.command(epilog=example("disttui runs show 2node-7f3a", "disttui runs show @latest"))
 @LOCAL
-@click.option("--code", is_flag=True, help="List the files of their code instead, as job.sync sent them.")
-@click.option("--file", "path", metavar="PATH", help="Print this file of the code of RUN instead.")
+@click.option("--code", is_flag=True, help="List the files that job.sync sent, instead of the story.")
+@click.option("--file", "path", metavar="PATH", help="Print this file of RUN's code, instead of the story.")
 @runs_options
 def show(local: bool, code: bool, path: str | None, runs: tuple[str, ...], mine: bool, **where: Any) -> None:
     """Show the story of runs: what happened when, and the result.
 
-    With the versions on their hosts, and the profile as it was run. RUN is an id, the name of a sweep, @latest or
+    Also shows the versions on their hosts, and the original profile. RUN is an id, the name of a sweep, @latest or
     @failed; the JSON of several runs is a list.
     """
     from disttui.runner.api.carrying import code_file, code_files
@@ -76,8 +77,7 @@ def _complete_replays(ctx: click.Context, param: object, incomplete: str) -> lis
 def replay(run: str) -> None:
     """Play RUN back in the dashboard, with a cursor in time.
 
-    RUN is an id or its beginning, @latest, @failed, a folder that mirrors a run, or `example`: a recorded one to try
-    the app with.
+    RUN is an id or its beginning, @latest, @failed, a run's mirror folder, or `example`, a recorded run.
     """
     from disttui.runner.runs.registry import folder_of, is_mirror
 
@@ -97,8 +97,8 @@ def replay(run: str) -> None:
 def diff(one: str, other: str, local: bool) -> None:
     """Compare two runs.
 
-    By their profiles, commands, code, versions, hosts and results. Of the code: the commits, and how what `job.sync`
-    sent differs file by file, else the uncommitted changes. Of the hosts: hardware and systems, not their load.
+    Compares profiles, commands, code, versions, hosts and results. Code: commits, and the files that `job.sync` sent,
+    else uncommitted changes. Hosts: hardware and systems, not load.
     """
     from disttui.runner.cli.render.run_story import comparison_json, render_comparison
 
@@ -112,8 +112,7 @@ def diff(one: str, other: str, local: bool) -> None:
 def diagnose(**where: Any) -> None:
     """Explain why RUN failed or what it is waiting for.
 
-    An active run is asked for the stack and the flight recorder of every rank, whatever script it runs; this does
-    not change it.
+    For an active run, reads the stack and flight recorder of every rank, whatever script it runs, without changing it.
     """
     from disttui.runner.render.diagnosis import diagnosis_data, diagnosis_text
 
@@ -127,14 +126,14 @@ def diagnose(**where: Any) -> None:
 @click.option(
     "--to",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Into this folder, by default ./RUN; of several runs into a folder for each in it.",
+    help="Folder to copy into (default: ./RUN); several runs get a subfolder each.",
 )
-@click.option("--code", is_flag=True, help="Copy their code instead, as job.sync sent it.")
+@click.option("--code", is_flag=True, help="Copy the code that job.sync sent, instead of the results.")
 @runs_options
 def pull(to: Path | None, code: bool, runs: tuple[str, ...], mine: bool, **where: Any) -> None:
-    """Copy the checkpoints and results of runs to here.
+    """Copy the checkpoints and results of runs here.
 
-    RUN is an id, the name of a sweep, @latest or @failed. What was copied before is not copied again.
+    RUN is an id, the name of a sweep, @latest or @failed. Files copied before are skipped.
     """
     from disttui.runner.api.carrying import copy_code
     from disttui.runner.paths import inside
@@ -165,18 +164,18 @@ def pull(to: Path | None, code: bool, runs: tuple[str, ...], mine: bool, **where
     required=True,
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file; its name ends with .safetensors, or with .pt for torch.load.",
+    help="The file: .safetensors, or .pt for torch.load.",
 )
 @run_options
 def weights(to: Path, run: str, **where: Any) -> None:
     """Write the weights of RUN's newest checkpoint as one file.
 
-    RUN may also be the path of a checkpoint here, or of a folder of some, such as `disttui runs pull` makes; a path has
-    a / in it. Neither needs torch on this machine. Of a run the whole checkpoint is fetched, which is about three times
-    as large as its weights.
+    RUN can also be the path of a local checkpoint, or of a folder of checkpoints as `disttui runs pull` makes; a path
+    contains a /. This machine needs no torch. Of a run the whole checkpoint is fetched, about three times the size of
+    its weights.
     """
     if "/" in run:
-        done = disttui.export_weights(Path(run).expanduser(), to)
+        done = disttui.export_weights(typed(run), to)
     else:
         with finding(run=run, **where) as (known, viewer):
             done = disttui.fetch_weights(viewer, known, to, lambda news: progress(news_line(news)))
@@ -208,10 +207,10 @@ def pulled_lines(run: disttui.KnownRun, pulled: disttui.Pulled, to: Path) -> lis
         where = f"{clean(run.run_dir)}/{run.run}/checkpoints"
         return [
             f"{short(run.run)} has nothing to pull: searched {looked} for checkpoints in {where}",
-            "Files that a job writes to $DISTTUI_CHECKPOINTS are kept there",
-            "Name what it writes to its own folder in the profile: job.outputs: [out/]",
+            "pull copies what the job writes to $DISTTUI_CHECKPOINTS",
+            "for other files, set job.outputs in the profile, such as [out/]",
         ]
     if not pulled.fetched:
-        return [f"{to}: {amount(pulled.offered, 'file')} here already, nothing is new"]
+        return [f"{to}: {amount(pulled.offered, 'file')} already here"]
     count = amount(len(pulled.fetched), "file")
-    return [f"{to}: {count}, {gibibytes(pulled.bytes)} fetched, checksums are right"]
+    return [f"{to}: {count}, {gibibytes(pulled.bytes)} fetched and verified"]

@@ -29,12 +29,12 @@ def held_back() -> Iterator[None]:
 
 
 class Signals(RunControl):
-    """SIGINT and SIGTERM stop the run, a second one kills it, a third one leaves; SIGHUP leaves.
+    """SIGINT and SIGTERM stop the run, a second one kills it, a third one detaches; SIGHUP detaches.
 
-    Before `hold_back` there is no run to stop or to leave: the first signal raises KeyboardInterrupt.
+    Before `hold_back` there is no run yet: the first signal raises KeyboardInterrupt.
 
     Args:
-        only_leave: SIGINT and SIGTERM leave as well.
+        only_leave: SIGINT and SIGTERM detach as well.
     """
 
     def __init__(self, *, only_leave: bool = False) -> None:

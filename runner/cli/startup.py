@@ -1,4 +1,4 @@
-"""All changes of the command line to its process, nearly all before it parses a command, each with its reason."""
+"""All changes of the command line to its process, most before it parses a command, each with its reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def begin() -> None:
 
 
 def import_ahead() -> None:
-    """Import in a thread, while hosts are awaited, what a command on a profile needs after their answers.
+    """Import in a thread, while waiting for hosts, what a command on a profile needs afterwards.
 
     Importing the planning takes 38 ms and the story of the end 48 ms; this would delay the first step, and the report
     after the end of the run.
@@ -51,9 +51,9 @@ def _import_rest() -> None:
 
 
 def _end_in_order() -> None:
-    """End by SIGTERM and by a closed terminal as by Ctrl-C: leases taken so far are given back, copies are removed.
+    """Treat SIGTERM and a closed terminal as Ctrl-C: release leases, remove copies.
 
-    A second signal ends the process at once. One that is ignored, as by nohup, stays so.
+    A second signal ends the process immediately. Ignored signals, as by nohup, stay ignored.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:
@@ -77,14 +77,14 @@ def _set_up_streams() -> None:
 
 
 def _mask(stream: TextIO) -> None:
-    """Keep the values of known secrets out of everything that is written."""
+    """Mask the values of known secrets in all output."""
     write = stream.write
     vars(stream)["write"] = lambda text: write(masked(text))
 
 
 @contextmanager
 def without_guesses() -> Iterator[None]:
-    """Show on stdout what only looks like a secret: the user decides by it, and who wrote it could hide words."""
+    """Show on stdout what only looks like a secret: its author could otherwise hide words from the user."""
     stream = sys.stdout
     ours = vars(stream).pop("write", None)
     write = stream.write
@@ -98,13 +98,13 @@ def without_guesses() -> Iterator[None]:
 
 
 def unmask() -> None:
-    """Leave the streams to the app: a shorter text would move the cells behind it, and it masks text before drawing."""
+    """Leave the streams to the app, which masks text before drawing: a shorter text would shift cells."""
     for stream in (sys.stdout, sys.stderr):
         vars(stream).pop("write", None)
 
 
 def _hide_invoke() -> None:
-    """Keep paramiko from importing invoke, which it needs for a parser of ssh_config that nothing here uses.
+    """Keep paramiko from importing invoke, which only its unused parser of ssh_config needs.
 
     `import runner.transport.ssh`: 78 ms without invoke, 146 ms with it, before the first connection of every command.
     """

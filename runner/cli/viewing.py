@@ -1,4 +1,4 @@
-"""Questions of a command, which go to the controlling terminal."""
+"""Asks the questions of a command on the controlling terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TerminalQuestions:
         self._echoing: list[Any] | None = None
 
     def close(self) -> None:
-        """Turn the terminal's echo on again: an interrupt may have left a question for a secret open."""
+        """Restore the terminal's echo, which an interrupted password prompt leaves off."""
         echoing = self._echoing
         if echoing is not None:
             with _terminal() as terminal:
@@ -59,15 +59,15 @@ class TerminalQuestions:
     def share_password(self, host: str, others: int) -> bool:
         """Ask; anything but `y` or `yes` means no."""
         which = "host" if others == 1 else f"{others} hosts"
-        asked = f"{clean(host)} accepted this password. Use it for the other {which}, where they ask for one?"
+        asked = f"{clean(host)} accepted this password. Try it on the other {which}?"
         with self._lock:
-            return bool(confirm(f"{asked} It is kept in memory only."))
+            return bool(confirm(f"{asked} It is kept only in memory."))
 
     def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
         """Show the fingerprint and ask; anything but `y` or `yes` means no."""
         found = f"{clean(host)}: the host key is unknown: {clean(key_type)} {fingerprint}\n"
         with self._lock:
-            return bool(confirm(f"{found}Trust it and remember it?"))
+            return bool(confirm(f"{found}Trust and remember it?"))
 
     def trust_profile(self, doubt: Doubt) -> bool | None:
         """Show the commands of a profile, and ask."""
@@ -75,13 +75,13 @@ class TerminalQuestions:
             return confirm("\n".join([f"{doubt}:", *(f"  {line}" for line in doubt.changes), "Use it?"]))
         shown = (foreign_lines if doubt.path is None else effect_lines)(doubt.profile)
         lines = [masked(f"  {key}: {text}", guesses=False) for key, text in shown]
-        return confirm("\n".join([f"{doubt}. With your login, it runs:", *lines, "Go on?"]))
+        return confirm("\n".join([f"{doubt}. With your login, it runs:", *lines, "Continue?"]))
 
     def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
         """Ask whether to log in to hosts that another host names."""
         names = ", ".join(clean(other, guesses=False) for other in others)
         words = f"{asked} says that {short(run)} also runs on {names}"
-        return confirm(f"{words}.\nLog in there as well, using your ssh configuration for these names?")
+        return confirm(f"{words}.\nLog in to them as well, with your ssh configuration for these names?")
 
 
 def _heard(host: str, said: str) -> str:
@@ -89,7 +89,7 @@ def _heard(host: str, said: str) -> str:
 
 
 def confirm(question: str) -> bool | None:
-    """Ask on the controlling terminal; anything but `y` or `yes` means no. None where there is no terminal.
+    """Ask on the controlling terminal; anything but `y` or `yes` means no; None without a terminal.
 
     Args:
         question: Clean text, of one line or more.

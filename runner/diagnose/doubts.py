@@ -72,7 +72,7 @@ def _apart(state: RunState) -> list[str]:
         # Seconds of training by which a rank may be behind another before the two count as training apart
         if ahead - behind > 10.0 * pace:
             where = f"rank {first_rank} is at step {high:.0f}, rank {last} at step {low:.0f}"
-            return [f"{where}: nothing keeps them in step; is the model wrapped?"]
+            return [f"{where}: they are not synchronized; check that the model is wrapped"]
     return []
 
 

@@ -237,7 +237,7 @@ def _wait_sentence(wait: Wait, ranks: Mapping[int, Standing]) -> str:
         for group in merge(busy):
             line += f"; {names(group)}, inside it, {_be(group)} {_doing(group[0])}"
     elif not [one for one in ranks.values() if one.rank not in wait.inside]:
-        line += f"{_for(_within(wait, inside))}, which all have entered"
+        line += f"{_for(_within(wait, inside))}, which all ranks have entered"
         if (_within(wait, inside) or 0.0) >= LONG:
             # What a GPU is asked to do waits for all that it was asked before.
             or_gpu = ", or the work of a GPU before it," if wait.group[0] == "nccl" else ""
@@ -278,7 +278,7 @@ def _unasked(one: Standing) -> str:
         )
     if one.state == "ended":
         return f"rank {one.rank} on {one.host} has ended"
-    return f"rank {one.rank} on {one.host} cannot be asked: {one.note or 'no answer'}"
+    return f"rank {one.rank} on {one.host} does not answer: {one.note or 'no reason known'}"
 
 
 def _computes(child: ChildStack) -> bool:
@@ -304,7 +304,7 @@ def _children(one: Standing) -> list[str]:
 def _doing(one: Standing) -> str:
     mine = one.mine
     if mine is None:
-        return "somewhere unknown"
+        return "at an unknown line"
     if one.spawner:
         return f"waiting in torch.multiprocessing.spawn ({mine.place})"
     inner = (in_files(one.frames) or [mine])[-1]

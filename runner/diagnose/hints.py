@@ -40,7 +40,7 @@ _KNOWN = _table(
         "models differ": (
             r"DDP expects same model across all ranks|appears not to match sizes of the same param"
             r"|parameters? of inconsistent shape",
-            "The ranks have built different models, {host} among them. Look for a size, vocabulary or option that "
+            "The ranks built different models, {host} among them. Look for a size, vocabulary or option that "
             "depends on the rank or on files of the host.",
         ),
         "one GPU twice": (
@@ -50,7 +50,7 @@ _KNOWN = _table(
         ),
         "locked memory": (
             r"ibv_(?:reg_mr|create_cq|create_qp|reg_dmabuf_mr)[^\n]*(?:Cannot allocate memory|ENOMEM|\b12\b)",
-            "The account on {host} may not lock the memory that InfiniBand needs (`ulimit -l`). Set memlock to "
+            "The account on {host} cannot lock the memory that InfiniBand needs (`ulimit -l`). Set memlock to "
             "unlimited there: /etc/security/limits.conf, LimitMEMLOCK of sshd; in a container --ulimit memlock=-1.",
         ),
         "InfiniBand": (
@@ -64,8 +64,8 @@ _KNOWN = _table(
         "UCX": (
             r"UCX +ERROR[^\n]*(?:transport to|Destination is unreachable|network device [^\n]*not available)"
             r"|ucp_ep_create[^\n]*Destination is unreachable",
-            "UCX on {host} found no transport to the other process: UCX_TLS or UCX_NET_DEVICES leaves out those that "
-            "both hosts have, or names a device that is missing. `ucx_info -d` there lists them; set UCX_NET_DEVICES "
+            "UCX on {host} found no transport to the other process: UCX_TLS or UCX_NET_DEVICES excludes those that "
+            "both hosts have, or names a missing device. `ucx_info -d` there lists them; set UCX_NET_DEVICES "
             "and UCX_TLS in `job.env`, or unset both.",
         ),
         "libfabric": (
@@ -131,7 +131,7 @@ _KNOWN = _table(
         ),
         "CUDA unknown error": (
             r"CUDA unknown error|CUDA_ERROR_UNKNOWN|cuda[^\n]{0,400}Error 999\b",
-            "The NVIDIA driver of {host} does not answer, mostly since nvidia_uvm is not loaded or the machine was "
+            "The NVIDIA driver of {host} does not answer, usually because nvidia_uvm is not loaded or the machine was "
             "suspended: `nvidia-modprobe -u -c=0` there, or reboot it.",
         ),
         "GPU memory defect": (
@@ -159,7 +159,7 @@ _KNOWN = _table(
             r"hipErrorNoBinaryForGpu|HIP error: (?:invalid device function|no kernel image)"
             r"|HSA_STATUS_ERROR_INVALID_ISA",
             "This torch was not built for the AMD GPU of {host}: install a torch for a ROCm that supports it. For a "
-            "GPU close to a supported one, HSA_OVERRIDE_GFX_VERSION (such as 10.3.0) in `job.env` may do.",
+            "GPU close to a supported one, HSA_OVERRIDE_GFX_VERSION (such as 10.3.0) in `job.env` may work.",
         ),
         "AMD kernel failed": (
             r"Memory access fault by GPU|aborting with error ?: HSA_STATUS"
@@ -257,13 +257,13 @@ _KNOWN = _table(
         ),
         "address of another host": (
             r"(?:bind|listen|server socket)[^\n]*(?:Cannot assign requested address|errno: ?99\b)",
-            "A process on {host} was to listen at an address that {host} does not have, such as a MASTER_ADDR of "
+            "A process on {host} tried to listen on an address that {host} does not have, such as a MASTER_ADDR of "
             "another host. Let disttui set MASTER_ADDR, or correct the address in the script.",
         ),
         "port in use": (
             r"EADDRINUSE|address already in use|failed to listen on any local network address",
-            "A port on {host} is taken by another program. Set other `launch.ports`, or end what earlier runs have "
-            "left: `disttui runs orphans {host}`.",
+            "A port on {host} is taken by another program. Set other `launch.ports`, or end leftovers of earlier "
+            "runs: `disttui runs orphans {host}`.",
         ),
         "disk full": (
             r"No space left on device|Disk quota exceeded|Errno 28\b",
@@ -292,19 +292,19 @@ _KNOWN = _table(
         ),
         "too many requests": (
             r"\b429 Client Error|Too Many Requests",
-            "The server takes no more requests from {host}: let one rank download, or copy the files beforehand; a "
+            "The server rejects further requests from {host}: let one rank download, or copy the files beforehand; a "
             "token allows more.",
         ),
         "not in the cache": (
             r"outgoing traffic has been disabled|offline mode is enabled",
-            "{host} may not download (HF_HUB_OFFLINE), and the file is not in its cache. Fill the cache with `hf "
+            "Downloads are disabled on {host} (HF_HUB_OFFLINE), and the file is not in its cache. Fill it with `hf "
             "download`, or set HF_HOME to a folder that all hosts share.",
         ),
         "download": (
             r"<urlopen error|Max retries exceeded with url|couldn't connect to 'https?://"
             r"|HTTPS?ConnectionPool[^\n]{0,200}timed out|\('Connection aborted\.'"
             r"|cannot find the requested files in the local cache\. Please check your connection",
-            "The script downloads, but {host} does not reach that address. Copy the files to the hosts first, or set "
+            "The script downloads, but {host} cannot reach that address. Copy the files to the hosts first, or set "
             "HTTPS_PROXY in `job.env`.",
         ),
         "address resolution": (
@@ -316,8 +316,8 @@ _KNOWN = _table(
             r"client socket has failed to connect to any|connection to the C10d store has failed"
             r"|RendezvousTimeoutError|waiting for clients\. ?\d+/\d+ clients joined|client socket has timed out after"
             r"|Timed out after \d+ seconds waiting for clients|DistStoreError.*timeout|wait timeout after \d+ ?ms",
-            "Not all ranks reached the rendezvous in time: a rank that ended or hangs before init_process_group, or a "
-            "firewall between the hosts.",
+            "Not all ranks reached the rendezvous in time: a rank ended or hangs before init_process_group, or a "
+            "firewall separates the hosts.",
         ),
         "watchdog stuck": (
             r"watchdog got stuck|Heartbeat monitor timed out|watchdog hang",
@@ -369,7 +369,7 @@ _KNOWN = _table(
         ),
         "Ray's worker": (
             r"ActorDiedError|RayActorError|WorkerCrashedError|The actor (?:died|is dead)",
-            "A process of Ray has ended; its own log on {host} says why: /tmp/ray/session_latest/logs/worker-*.err.",
+            "A Ray process has ended; its own log on {host} says why: /tmp/ray/session_latest/logs/worker-*.err.",
         ),
         "no process group": (
             r"Default process group has not been initialized",
@@ -420,7 +420,7 @@ _KNOWN = _table(
         ),
         "MKL and OpenMP": (
             r"MKL_THREADING_LAYER=INTEL is incompatible",
-            "NumPy and torch on {host} use two runtimes of OpenMP. Set MKL_THREADING_LAYER: GNU in `job.env`.",
+            "NumPy and torch on {host} use two OpenMP runtimes. Set MKL_THREADING_LAYER: GNU in `job.env`.",
         ),
         "bitsandbytes": (
             r"CUDA Setup failed despite (?:GPU|CUDA) being available",
@@ -429,7 +429,7 @@ _KNOWN = _table(
         ),
         "checkpoint of another model": (
             r"Error\(s\) in loading state_dict",
-            "The checkpoint on {host} is not of the model that the script builds. If its names begin with `module.`, "
+            "The checkpoint on {host} does not fit the script's model. If its names begin with `module.`, "
             "save model.module.state_dict() of DistributedDataParallel.",
         ),
         "main guard": (
@@ -439,8 +439,8 @@ _KNOWN = _table(
         ),
         "pickle": (
             r"Can't (?:pickle|get) local object|cannot pickle '",
-            "A process on {host} saves, copies or gives to another process (method spawn) what cannot be pickled: use "
-            "functions and classes of a module's top level, and open files in the worker.",
+            "A process on {host} saves, copies or sends to another process (spawn) what cannot be pickled: use "
+            "functions and classes at a module's top level, and open files in the worker.",
         ),
         "flash_attn missing": (
             r"flash_attn seems to be not installed",
@@ -461,7 +461,7 @@ _KNOWN = _table(
         ),
         "Triton's shared memory": (
             r"out of resource: shared memory",
-            "A kernel of Triton needs more memory inside the GPU than that of {host} has: use smaller blocks, fewer "
+            "A Triton kernel needs more shared memory than the GPU of {host} has: use smaller blocks, fewer "
             "num_stages, or another kernel.",
         ),
         "not finite": (
@@ -507,7 +507,7 @@ _KNOWN = _table(
         ),
         "Windows line ends": (
             r"\^M: bad interpreter|\\r['’]?: (?:No such file|command not found)|\$'\\r'",
-            "A script on {host} has the line ends of Windows: `sed -i 's/\\r$//' FILE`, and in git `*.sh text eol=lf` "
+            "A script on {host} has Windows line endings: `sed -i 's/\\r$//' FILE`, and in git `*.sh text eol=lf` "
             "in .gitattributes.",
         ),
         "processes and threads": (
@@ -518,7 +518,7 @@ _KNOWN = _table(
         ),
         "read-only file system": (
             r"Read-only file system(?!\s\w)|Errno 30\]",
-            "A file system of {host} cannot be written: name another folder, or look at `dmesg` where it was writable.",
+            "A file system of {host} cannot be written: use another folder; if it was writable before, check `dmesg`.",
         ),
         "network file system": (
             r"Stale file handle|Errno (?:108|116|121)\]|Cannot send after transport endpoint shutdown|Remote I/O error"
@@ -529,8 +529,8 @@ _KNOWN = _table(
         ),
         "no such model": (
             r"(?:Repository|Dataset)NotFoundError|Repository Not Found for url|is not a valid model identifier",
-            "Hugging Face has no model or data set of that name, or hides it. Correct the name, or set a token that "
-            "may read it on {host} (`env: {HF_TOKEN: ${env:HF_TOKEN}}`).",
+            "Hugging Face has no model or data set of that name, or hides it. Correct the name, or set a token with "
+            "access on {host} (`env: {HF_TOKEN: ${env:HF_TOKEN}}`).",
         ),
         "token of Hugging Face": (
             r"\b40[13]\b[^\n]*whoami-v2|Invalid user token|Invalid credentials in Authorization header",
@@ -539,7 +539,7 @@ _KNOWN = _table(
         "gated model": (
             r"gated repo|GatedRepoError|Make sure your token has the correct permissions"
             r"|401 Client Error[^\n]*huggingface",
-            "The token on {host} may not read that model. Request access on the model's page, and set the token: "
+            "The token on {host} has no access to that model. Request access on the model's page, and set the token: "
             "`env: {HF_TOKEN: ${env:HF_TOKEN}}`.",
         ),
         "binary of another system": (
@@ -560,23 +560,28 @@ _KNOWN = _table(
         ),
         "package of another version": (
             r"cannot import name '[\w.]{1,100}' from '([\w.]{1,100})' \([^\n)]*-packages",
-            "The {1} of {host} does not have that name: mostly another version than the script was written for. "
-            "Install the version that it asks for.",
+            "The {1} of {host} does not have that name, usually because its version does not fit the script. "
+            "Install the version that the script needs.",
         ),
         "unused parameters": (
             r"Expected to have finished reduction in the prior iteration|parameters that were not used in producing",
             "Some parameters on {host} did not contribute to the loss. Give DistributedDataParallel "
             "find_unused_parameters=True, or remove them from the model.",
         ),
+        "noexec": (
+            r"Permission denied \(its disk is mounted noexec\)",
+            "No program can be started from that disk of {host}: let its interpreter start it, as in job.command: "
+            "[bash, run.sh], or set `launch.run_dir` or `job.sync.to` to a folder on another disk.",
+        ),
         "permission": (
             r"PermissionError|Permission denied(?! \(publickey)|(?<!CUDA error: )(?<!HIP error: )(?<!800 ')"
             r"Operation not permitted",
-            "The account that you log in with on {host} may not do that. Check the owner and mode of the path.",
+            "Your account on {host} has no permission for that. Check the owner and mode of the path.",
         ),
         "login by ssh": (
             r"Permission denied \(publickey",
             "A program on {host} tried to log in to another host by ssh and was refused. disttui needs no ssh between "
-            "hosts: give it the script itself, or set up keys there.",
+            "hosts: run the script directly, or set up keys there.",
         ),
     }
 )  # fmt: skip
@@ -634,9 +639,9 @@ def _no_gpu(state: RunState, cause: RootCause) -> Hint | None:
             has = amount(len(cards), "GPU")
             return Hint("no GPU", f"A process on {name} sees none of its {has}: usually {hidden}. Correct it there.")
         perhaps = "" if cards == [] else f" If it has GPUs, see `nvidia-smi -L` there: perhaps {hidden}."
-        return Hint("no GPU", f"torch finds no GPU that it may use on {name}. {on_cpu}{perhaps}")
+        return Hint("no GPU", f"torch finds no usable GPU on {name}. {on_cpu}{perhaps}")
     if _DEVICE_IDS.search(words):
-        text = "DistributedDataParallel takes no `device_ids` for a model on the CPU: leave them out there, as in "
+        text = "DistributedDataParallel takes no `device_ids` for a model on the CPU: omit them there, as in "
         return Hint("device_ids on the CPU", text + "`device_ids=[local_rank] if torch.cuda.is_available() else None`.")
     return None
 
@@ -646,7 +651,7 @@ def _uneven(state: RunState, cause: RootCause) -> Hint | None:
         return None
     return Hint(
         "uneven ends",
-        "The ranks do not make the same number of steps: one had no more data or returned early while another waited "
+        "The ranks do not make the same number of steps: one ran out of data or returned early while another waited "
         "for it. Give every rank the same number of batches (DistributedSampler, drop_last) or use "
         "torch.distributed.algorithms.join.Join, and look for a `return` or `break` that only some ranks take.",
     )
@@ -723,7 +728,7 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     if path and "/" not in path and "in _execute_child" in failure.traceback:
         # Python names the folder in the same way, where that is missing.
         cure = "install the program, or set `activate:`; if it is the folder to start it in, create it"
-        return Hint("program missing", f"{where} {lack} {path}, with which a program was to be started: {cure}.")
+        return Hint("program missing", f"{where} {lack} {path}, needed to start a program: {cure}.")
     if path and _WRITES.search(failure.traceback[-2000:]):
         folder = path.rpartition("/")[0] or "."
         cure = f"create {folder} first (os.makedirs), or name a folder that every host has"
@@ -732,7 +737,9 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     written = f"attempt {cause.attempt - 1} may have ended before it was written; else " if cause.attempt > 1 else ""
     cure = "copy it there, or use a folder that all hosts share"
     if f"/{state.run}/code/" in path or (path and path[0] not in "/~" and _is_sent(state, failure)):
-        cure = f"job.sync has not sent it (`disttui runs show --code {short(state.run)}` lists what it has): name it "
+        cure = (
+            f"`disttui runs show --code {short(state.run)}` lists what job.sync has sent: if it is not there, name it "
+        )
         cure += "in `job.sync.include` or `data`"
     return Hint("file missing", f"{where} {lack} {path or 'the file'}: {written}{cure}.")
 
@@ -807,7 +814,7 @@ def _memory(state: RunState, cause: RootCause) -> Hint | None:
     elif array := _NUMPY.search(text):
         size = f"{array.group(1)} {array.group(2)}"
     elif failure.type.rpartition(".")[2] == "MemoryError" or _NO_MEMORY.search(text):
-        size = "what the job asked for"
+        size = "what the job requested"
     if size:
         return Hint("out of memory: allocation", f"{host} does not have enough memory to allocate {size}. {_LESS}")
     if _signal_of(failure) != signal.SIGKILL or failure.ended_by_us:
@@ -823,10 +830,10 @@ def _signal_of(failure: Failure) -> int:
 
 
 _CRASHES = {
-    signal.SIGSEGV: "used memory that is not its own",
-    signal.SIGABRT: "gave up; its log says why",
+    signal.SIGSEGV: "accessed invalid memory",
+    signal.SIGABRT: "aborted; its log says why",
     signal.SIGFPE: "divided by zero",
-    signal.SIGILL: "met an unknown instruction, usually because it was built for a newer processor",
+    signal.SIGILL: "hit an illegal instruction, usually because it was built for a newer processor",
 }
 
 
@@ -849,12 +856,12 @@ def _gpu_memory(text: str) -> Hint:
     parts = [form.format(gibibytes(value)) for name, form in words.items() if (value := size[name]) is not None]
     cure, unused, others = _LESS, size["unused"], size["others"]
     if others and size["total"] and others > 0.2 * size["total"]:
-        cure = f"Another program holds {gibibytes(others)} of it: end that, or give this run other GPUs. {_LESS}"
+        cure = f"Another program holds {gibibytes(others)} of it: end it, or give this run other GPUs. {_LESS}"
     elif unused and size["wanted"] and unused > size["wanted"]:
         # torch calls it PYTORCH_CUDA_ALLOC_CONF before 2.9, and says so.
         named = re.search(r"PYTORCH_\w{0,10}ALLOC_CONF", text)
         setting = f"{named[0] if named else 'PYTORCH_CUDA_ALLOC_CONF'}=expandable_segments:True"
-        cure = f"{gibibytes(unused)} are lost to fragments: set {setting}. {_LESS}"
+        cure = f"{gibibytes(unused)} are lost to fragmentation: set {setting}. {_LESS}"
     return Hint(
         "out of memory: gpu", ": ".join(filter(None, ("The GPU's memory is full", ", ".join(parts)))) + f". {cure}"
     )

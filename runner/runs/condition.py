@@ -1,4 +1,4 @@
-"""The state of a run and of each host in a word; the one place that derives them."""
+"""The state of a run and of each host in one word; the only place that derives them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from disttui.runner.text import clean
 
 
 def run_word(state: RunState) -> str:
-    """The state of a whole run in a word."""
+    """The state of a whole run in one word."""
     if state.result is not None or is_lost(state):
         return clean(str(state.result.get("state", "ended"))) if state.result is not None else "lost"
     if state.hosts[0].story.stall is not None:
@@ -35,7 +35,7 @@ def is_lost(state: RunState) -> bool:
 
 
 def host_word(host: HostState, state: RunState) -> str:
-    """A host's present state, in one or two words."""
+    """A host's current state, in one or two words."""
     if host.exit is not None:
         return host.exit.get("state", "ended")
     if host.link in ("not seen", "connecting", "starting", "gone"):
@@ -52,7 +52,7 @@ def host_word(host: HostState, state: RunState) -> str:
 
 
 def _stage(host: HostState, number: int) -> str:
-    """How far the ranks of a host have come in an attempt."""
+    """How far a host's ranks are in an attempt."""
     if any(attempt == number for attempt, _ in host.series):
         return "running"
     newest = host.story.attempts.get(number, Attempt(number))
@@ -63,12 +63,12 @@ def _stage(host: HostState, number: int) -> str:
 
 
 def _regroups(state: RunState) -> bool:
-    """Whether the newest attempt has failed and another one follows, once all hosts are back."""
+    """Whether the newest attempt has failed and another one follows once all hosts are back."""
     newest = state.hosts[0].story.attempts.get(state.attempt)
     return newest is not None and newest.cause is not None
 
 
 def has_loaded(host: HostState, attempt: Attempt, rank: int) -> bool:
-    """Whether a rank has been up for so long that it counts as running, without a report of its script."""
+    """Whether a rank has been up long enough to count as running without a report of its script."""
     begun = attempt.ranks.get(rank)
     return begun is not None and host.telemetry is not None and host.telemetry["t"] - begun["t"] > LOADING

@@ -19,32 +19,32 @@ from disttui.runner.untrusted.records import whole
 
 _RANK = re.compile(r"[0-9]{1,7}")
 _NAME = 200
-"""Characters of the name of a metric."""
+"""Longest metric name in characters."""
 _MESSAGE, _TRACEBACK = 4096, 65536
-"""Characters that the rank shim keeps of an exception."""
+"""Characters of an exception that the rank shim keeps."""
 
 
 class EventLine(NamedTuple):
-    """Of events.jsonl."""
+    """A line of events.jsonl."""
 
     event: Event
 
 
 class NewerEvent(NamedTuple):
-    """Of events.jsonl: a kind that only a newer version knows."""
+    """A line of events.jsonl whose kind only a newer version knows."""
 
     t: float
     record: Mapping[str, object]
 
 
 class TelemetryLine(NamedTuple):
-    """Of telemetry.jsonl."""
+    """A line of telemetry.jsonl."""
 
     telemetry: Telemetry
 
 
 class MetricsLine(NamedTuple):
-    """Of a rank's metrics."""
+    """A line of a rank's metrics file."""
 
     attempt: int
     rank: int
@@ -52,20 +52,20 @@ class MetricsLine(NamedTuple):
 
 
 class ReportLine(NamedTuple):
-    """Of ranks.jsonl."""
+    """A line of ranks.jsonl."""
 
     attempt: int
     report: Report
 
 
 class ExitFile(NamedTuple):
-    """exit.json."""
+    """The content of exit.json."""
 
     exit: Exit
 
 
 class StacksFile(NamedTuple):
-    """stacks-<number>.json."""
+    """The content of stacks-<number>.json."""
 
     name: str
     number: int
@@ -73,21 +73,21 @@ class StacksFile(NamedTuple):
 
 
 class OtherFile(NamedTuple):
-    """Any other file, and malformed records of ranks.jsonl."""
+    """The content of any other file, or a malformed record of ranks.jsonl."""
 
     name: str
     record: Mapping[str, object]
 
 
 class Growth(NamedTuple):
-    """Of growth.jsonl: the sizes that the logs of ranks had at a time."""
+    """A line of growth.jsonl: the sizes of the ranks' logs at one time."""
 
     t: float
     sizes: Mapping[int, int]
 
 
 def growth_of(record: Mapping[str, object]) -> Growth | None:
-    """A record of growth.jsonl; None: it is malformed."""
+    """A record of growth.jsonl; None if it is malformed."""
     t, sizes = number(record.get("t")), record.get("sizes")
     if t is None or not isinstance(sizes, Mapping):
         return None
@@ -99,7 +99,7 @@ Content = EventLine | NewerEvent | TelemetryLine | MetricsLine | ReportLine | Ex
 
 
 def read_content(file: str, record: Mapping[str, object]) -> Content:
-    """A record of a host's file, by the file's name. Raises MalformedRecordError."""
+    """Decode a record of a host's file, by the file's name. Raises MalformedRecordError."""
     place = metrics_place(file)
     if place is not None:
         return MetricsLine(*place, _few(record))
@@ -123,7 +123,7 @@ def read_content(file: str, record: Mapping[str, object]) -> Content:
 
 @lru_cache(4096)
 def metrics_place(file: str) -> tuple[int, int] | None:
-    """(attempt, rank) of a metrics file's name, None for other files."""
+    """(attempt, rank) from a metrics file's name, None for other files."""
     attempt, _, base = file.partition("/")
     if not (attempt.startswith("attempt-") and base.startswith("rank-") and base.endswith(".metrics.jsonl")):
         return None
@@ -134,14 +134,14 @@ def metrics_place(file: str) -> tuple[int, int] | None:
 
 
 def _few(metrics: Metrics) -> Metrics:
-    """The same with as many names as are kept of a rank, none of which is long."""
+    """The metrics, reduced to as many names as are kept per rank and without overlong ones."""
     if len(metrics) > MOST_METRICS or any(len(name) > _NAME for name in metrics):
         return dict(islice(((name, value) for name, value in metrics.items() if len(name) <= _NAME), MOST_METRICS))
     return metrics
 
 
 def _bounded(telemetry: Telemetry) -> Telemetry:
-    """The same without GPUs and ranks that no host has: all of them are drawn."""
+    """The telemetry without GPUs and ranks that no host can have: all of them are drawn."""
     gpus, ranks = telemetry.get("gpus", []), telemetry.get("ranks", {})
     kept = [gpu for gpu in gpus if 0 <= gpu["index"] < MOST_GPUS][:MOST_GPUS]
     if len(kept) < len(gpus):
@@ -162,7 +162,7 @@ def _event(record: Mapping[str, object]) -> EventLine | NewerEvent:
 
 
 def _shortened(record: Mapping[str, object]) -> Mapping[str, object]:
-    """The same with texts no longer than the node program makes them: expressions look through what ranks say."""
+    """The record with texts no longer than the node program makes them: expressions search what ranks report."""
     found: dict[str, object] = {}
     for name, value in record.items():
         if isinstance(value, str):

@@ -21,13 +21,13 @@ from disttui.runner.untrusted.decode import MalformedRecordError, decode
 from disttui.runner.untrusted.records import Unfinished, whole
 
 EAGER = 300.0
-"""Seconds of reconnecting every 2 s; every 30 s after that."""
+"""Seconds of reconnecting every 2 s; afterwards every 30 s."""
 CHECK = 5.0
 """Seconds between checks whether the run's supervisor is alive."""
 PIECES = 256
 """Records that may wait for the viewer; beyond that its hosts pause sending, and the rest stays in their files."""
 SKIPPED_TO = 64 * 1024
-"""Bytes at the end of every log with which a viewer continues that skips the rest."""
+"""Bytes at the end of every log from which a viewer that skips the rest continues."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RecordRead:
 
 @dataclass(frozen=True)
 class LogRead:
-    """Bytes of a log, in order and without gaps; `restart`: the file was started over, `data` is empty then."""
+    """Bytes of a log, in order and without gaps; `restart`: the file was rewritten, and `data` is empty."""
 
     node: int
     file: str
@@ -59,27 +59,27 @@ class LogRead:
 
 @dataclass(frozen=True)
 class Notice:
-    """A note about a host for the user, without its name."""
+    """A note for the user about a host, without its name."""
 
     node: int
     text: str
 
     @classmethod
     def skipped(cls, node: int, file: str, offset: int | None = None) -> Notice:
-        """A record that is malformed: a line at an offset, or JSON of the wrong form."""
+        """A malformed record: a line at an offset, or JSON of the wrong form."""
         at = "" if offset is None else f" at byte {offset}"
         return cls(node, f"{file}{at}: malformed record skipped")
 
 
 @dataclass(frozen=True)
 class QueueNews:
-    """Where the job of Slurm is that a run is."""
+    """The queue state of the run's Slurm job."""
 
     queued: Queued
 
 
 News = QueueNews | LinkNews | RecordRead | Notice | None
-"""None: logs have grown in the mirror, `HostMirror.read_logs` has more."""
+"""None: logs have grown in the mirror, and `HostMirror.read_logs` has more."""
 
 
 @dataclass
@@ -92,18 +92,18 @@ class _Unread:
 
 
 class HostMirror:
-    """Mirrors one host's run directory and puts the updates into `news`.
+    """Mirrors one host's run directory and puts updates into `news`.
 
-    Logs stay in the mirror until `read_logs`: a viewer that shows them slowly lets neither records nor the link wait.
+    Logs stay in the mirror until `read_logs`: a viewer that shows them slowly delays neither records nor the link.
 
     Args:
         request: Arguments of the `mirror` op (run, node_rank, run_dir).
-        reopen: Makes a new link when one has broken; raises DisttuiError.
-        news: Takes the updates. Bounded: a slow reader slows down the reading of files, never the run.
+        reopen: Returns a new link after one has broken; raises DisttuiError.
+        news: Receives the updates. Bounded: a slow reader slows down the reading of files, never the run.
         replay: Bytes at the end of every mirrored log to emit before new ones; events, metrics and telemetry are
             emitted completely.
         only_look: Change nothing on the host: a run without a supervisor is not settled.
-        complete: The host has nothing to add to the mirror.
+        complete: Whether the host has nothing to add to the mirror.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class HostMirror:
         self._unread: dict[str, _Unread] = {}
         self._reading = threading.Lock()
         self._grown = False
-        """Whether that is in the queue."""
+        """Whether a None that reports this is in `news`."""
         self._behind = 0
         """Bytes of logs that the host has not sent yet, as far as this viewer knows."""
         self._to_skip = threading.Event()
@@ -142,7 +142,7 @@ class HostMirror:
         self._thread = threading.Thread(target=self._run, name=f"follow {node}", daemon=True)
 
     def start(self, link: Link | None) -> None:
-        """Begin with an open link; None: try to make one."""
+        """Start with an open link, or None to try to open one."""
         self.link = link
         self._thread.start()
 
@@ -157,7 +157,7 @@ class HostMirror:
 
     @property
     def pending(self) -> int:
-        """Bytes of logs that are still to be read: here, and on the host."""
+        """Bytes of logs that are still to be read, here and on the host."""
         with self._reading:
             return self._behind + sum(unread.end - unread.start for unread in self._unread.values())
 
@@ -167,13 +167,13 @@ class HostMirror:
         return bool(self._unread)
 
     def read_logs(self) -> Iterator[LogRead]:
-        """Yield the next piece of every log that has one, first those that have waited longest."""
+        """Yield the next piece of every log that has one, the longest waiting first."""
         self._grown = False
         for name in list(self._unread):
             with self._reading:
                 unread = self._unread.pop(name)
                 restart, unread.restart = unread.restart, False
-                # A caller may take no more than one piece: what follows a restart stays unread.
+                # A caller may take only one piece: what follows a restart stays unread.
                 data = b"" if restart else self._read_unread(name, unread)
                 if unread.start < unread.end:
                     self._unread[name] = unread
@@ -183,7 +183,7 @@ class HostMirror:
                 yield LogRead(self.node, name, data)
 
     def skip(self) -> int:
-        """Continue with the ends of the logs; return the number of bytes left out."""
+        """Continue at the ends of the logs; return the number of skipped bytes."""
         skipped = self.pending
         with self._reading:
             for unread in self._unread.values():
@@ -201,7 +201,7 @@ class HostMirror:
                 return piece
         except (OSError, PathError):
             pass
-        unread.start = unread.end  # the copy has gone
+        unread.start = unread.end  # the copy no longer exists
         return b""
 
     def _run(self) -> None:
@@ -249,7 +249,7 @@ class HostMirror:
             self._news.put(LinkNews(self.node, "not seen", _why(future)))
 
     def _tell_note(self, link: Link) -> None:
-        """Emit what is to be known of how the host was reached, once."""
+        """Emit once what the user should know about how the host was reached."""
         if link.note and link.note != self._noted:
             self._noted = link.note
             self._news.put(Notice(self.node, link.note))
@@ -303,9 +303,9 @@ class HostMirror:
             else:
                 self._take_event(item)
         except PathError:
-            raise  # a fault of this host's data: its link ends with this reason
+            raise  # an error in this host's data: its link ends for this reason
         except DisttuiError as error:
-            # A fault of this machine, such as a full disk: the run continues, this viewer cannot.
+            # An error of this machine, such as a full disk: the run continues, this viewer cannot.
             self._news.put(LinkNews(self.node, "failed", str(error)))
             self._closed.set()
 
@@ -323,7 +323,7 @@ class HostMirror:
             self._news.put(LinkNews(self.node, "ended"))
         elif "gone" in event:
             self._ended.set()
-            self._news.put(LinkNews(self.node, "gone", "its run folder is gone"))
+            self._news.put(LinkNews(self.node, "gone", "its run folder was removed"))
 
     def _tell(self, name: str, offset: int, data: bytes) -> None:
         if name.endswith(".log"):
@@ -352,7 +352,7 @@ class HostMirror:
     def _note_unread(self, name: str, start: int, end: int) -> None:
         with self._reading:
             unread = self._unread.setdefault(name, _Unread())
-            if self._to_skip.is_set():  # sent before the host knew: only the last piece of it is shown
+            if self._to_skip.is_set():  # sent before the host knew: only its last piece is shown
                 unread.start, unread.restart = start, True
             elif unread.start >= unread.end:
                 unread.start = start
@@ -364,7 +364,7 @@ class HostMirror:
                 self._news.put_nowait(None)
 
     def _tell_exit(self, record: object) -> None:
-        """Emit the end once: it comes before exit.json itself where logs are behind."""
+        """Emit the end once: it comes before exit.json itself if logs are behind."""
         if isinstance(record, Mapping) and not self._exit_read:
             self._exit_read = True
             self._news.put(self._read("exit.json", record))

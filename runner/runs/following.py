@@ -26,7 +26,7 @@ from disttui.runner.runs.store import HostStore, host_folder
 LINGER = 10.0
 """Seconds that unreachable hosts may delay the end of a run whose result is known."""
 GONE = 60.0
-"""Seconds after which unreachable hosts are given up when all others have ended."""
+"""Seconds after which unreachable hosts are given up if all others have ended."""
 TICK = 0.05
 """Seconds between checks of the user's requests while no update arrives."""
 
@@ -38,11 +38,11 @@ class CaughtUp:
 
 @dataclass(frozen=True)
 class StopSent:
-    """The run is to be stopped; `now`: to be killed. A host that is not reached is asked once it is."""
+    """The run is being stopped, or killed if `now`. An unreachable host is asked once it is reachable."""
 
     now: bool
     reached: bool
-    """Whether a host was asked at once."""
+    """Whether a host was asked immediately."""
 
 
 @dataclass(frozen=True)
@@ -63,23 +63,23 @@ class RunControl:
     """Requests to a followed run. May be set in any thread and in signal handlers."""
 
     stops = 0
-    """1: stop it, 2: kill it."""
+    """1 stops the run, 2 kills it."""
     skips = 0
-    """How often logs that are still to come are to be skipped."""
+    """Number of requests to skip logs that are still to come."""
     leave = False
     """Stop following; the run continues."""
 
 
 class Following:
-    """A followed run. Iterate for its updates; the iteration ends when the run has ended or was left.
+    """A followed run. Iterate for its updates; the iteration ends when the run ends or `leave` is called.
 
     Args:
         mirror: The folder that its files are mirrored into, one folder per node rank.
-        open_link: Makes a new link to the host of a node rank. Raises DisttuiError.
+        open_link: Opens a new link to the host of a node rank. Raises DisttuiError.
         links: One per host; None for those that are still to be connected.
         unreached: Node rank → why the host could not be reached at first; it is tried again.
-        control: The requests of the user; may be set from other threads.
-        tail: Bytes at the end of every log to begin with; None: all of it.
+        control: The user's requests; may be set from other threads.
+        tail: Bytes at the end of every log to begin with; None: the whole log.
         replay: Bytes at the end of every mirrored log to begin with.
         only_look: Change nothing on the hosts; a run without a supervisor is not settled.
     """
@@ -107,7 +107,7 @@ class Following:
         self._request = request
         self._stops_said = 0
         self._stops_sent: dict[int, tuple[int, Link]] = {}
-        """Node rank → the last request that was sent, and by which link: it may have been lost with that."""
+        """Node rank → the last request that was sent, and the link used: it may have been lost with the link."""
         self._ended: set[int] = set()
         self._result_at: float | None = None
         self._failed = False
@@ -115,11 +115,11 @@ class Following:
         self._read = 0
         """Bytes of logs that have been emitted."""
         self._caught_up: int | None = None
-        """How much of the logs is to be emitted before `CaughtUp`."""
+        """Bytes of logs to emit before `CaughtUp`."""
         self._read_at: dict[int, float] = {}
         """Node → when its logs were last read (monotonic clock, s)."""
         self._grown: deque[tuple[float, int]] = deque()
-        """When logs were how long, in all (monotonic clock, s; bytes): where that has not been emitted yet."""
+        """(monotonic seconds, total length of logs in bytes) at times whose logs have not been emitted yet."""
         self._behind = set(range(len(run.hosts)))
         self._news: queue.Queue[News] = queue.Queue(PIECES)
         given = list(links or [None] * len(run.hosts))
@@ -147,7 +147,7 @@ class Following:
         return self._updates
 
     def stop(self, *, now: bool = False) -> None:
-        """Ask every host to stop the run; the results are updates. Any thread may call this.
+        """Ask every host to stop the run; the results arrive as updates. Any thread may call this.
 
         Args:
             now: Kill it immediately, without the grace that lets ranks save their work.
@@ -188,7 +188,7 @@ class Following:
 
     @property
     def exit_code(self) -> int:
-        """The run's exit code; 0 when it was left, 1 when it has ended without a result."""
+        """The run's exit code; 0 if following was left, 1 if the run ended without a result."""
         result = self.state.result
         if result is not None:
             return exit_code(result)
@@ -210,10 +210,10 @@ class Following:
                 return
 
     def _take_logs(self) -> Iterator[Update]:
-        """Emit what logs have, for a moment: news go first."""
+        """Emit the content of logs for a moment: other updates go first."""
         deadline = time.monotonic() + TICK
         while time.monotonic() < deadline and (unread := [each for each in self._followers if each.has_unread]):
-            # The host that has waited longest is the first.
+            # The host that has waited longest comes first.
             follower = min(unread, key=lambda each: self._read_at.get(each.node, 0.0))
             self._read_at[follower.node] = time.monotonic()
             for piece in follower.read_logs():
@@ -232,7 +232,7 @@ class Following:
         return sum(follower.pending for follower in self._followers)
 
     def _refresh(self) -> Refresh:
-        """Tell how far the logs are behind: by when this viewer first knew of the oldest byte that is to come."""
+        """Report how far the logs are behind, based on when this viewer first knew of the oldest missing byte."""
         now, pending = time.monotonic(), self._pending()
         while self._grown and (not pending or self._grown[0][1] <= self._read):
             self._grown.popleft()
@@ -241,7 +241,7 @@ class Following:
         return Refresh(pending, now - self._grown[0][0] if self._grown else 0.0)
 
     def _skip(self) -> Iterator[Update]:
-        """Skip to the end of the logs on request, a second Ctrl-C, and any Ctrl-C once there is nothing to stop."""
+        """Skip to the end of the logs on request, on a second Ctrl-C, and on any Ctrl-C if there is nothing to stop."""
         wanted = self.control.skips + max(0, self.control.stops - (self.state.result is None))
         if wanted <= self._skips:
             return
@@ -249,7 +249,7 @@ class Following:
         self._grown.clear()
         for follower in self._followers:
             if skipped := follower.skip():
-                words = f"skipped {count(skipped)}B of its logs; disttui logs {short(self.state.run)} prints them"
+                words = f"skipped {count(skipped)}B of its logs; print them: disttui logs {short(self.state.run)}"
                 yield Notice(follower.node, words)
 
     def _take(self, item: News) -> Iterator[Update]:
@@ -272,11 +272,11 @@ class Following:
 
     def _take_link(self, item: LinkNews) -> Iterator[Update]:
         if item.kind in ("caught up", "ended", "gone", "not seen", "failed") and item.node in self._behind:
-            # Do not wait for a host that is not seen.
+            # Do not wait for an unreachable host.
             self._behind.discard(item.node)
             if not self._behind:
                 self._caught_up = self._read + self._pending()
-        # What prevents this viewer from writing one host's files prevents all: report it once.
+        # If this viewer cannot write one host's files, it cannot write any: report it once.
         if item.kind == "caught up" or (item.kind == "failed" and self._failed):
             return
         self.state = link(self.state, item.node, item.kind, item.note)
@@ -291,7 +291,7 @@ class Following:
             return False
         if len(self._ended) == len(self.state.hosts):
             return True
-        # Wait for the end of hosts that are seen, and a limited time for the others.
+        # Wait for the end of reachable hosts, and a limited time for the others.
         waiting = [host for host in self.state.hosts if host.node not in self._ended]
         if not self.state.exits or any(host.link != "not seen" for host in waiting):
             self._result_at = None
@@ -304,7 +304,7 @@ class Following:
         return True
 
     def _obey(self) -> Iterator[Update]:
-        """Send a stop for the first request, a kill for the second; again by every new link to a host."""
+        """Send a stop for the first request, a kill for the second; repeat it on every new link to a host."""
         wanted = min(self.control.stops, 2)
         if not wanted or self.state.result is not None:
             return
@@ -328,7 +328,7 @@ class Following:
             self._news.put(Notice(node, f"the stop was refused: {error.sentence}"))
 
     def _shared_link(self, node: int) -> Link:
-        """The link to a login node of Slurm, which all parts of a run share, opened again if it is closed."""
+        """The link to a Slurm login node, which all parts of a run share; reopened if it is closed."""
         with self._one_lock:
             if self._one is None or self._one.closed:
                 self._one = self._open_link(0)

@@ -27,21 +27,21 @@ SHOWN = 500
 
 
 def say_on_end(profile: Profile, say: Callable[[str], None]) -> None:
-    """Say before the start of a run that nobody follows when its `on_end` will run."""
+    """Announce, before the start of a run that is not followed, when its `on_end` will run."""
     if profile.on_end.command or profile.on_end.webhook:
-        say("on_end runs on this machine, not before `disttui attach` or the app sees the end of the run")
+        say("on_end runs on this machine once `disttui attach` or the app sees the run's end")
 
 
 def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[str], None]) -> None:
-    """Run the profile's `on_end`, once per run on this machine, or say when it will run.
+    """Run the profile's `on_end`, once per run on this machine, or announce when it will run.
 
-    Its errors are reported by `say` and never raised.
+    Its errors are passed to `say` and never raised.
     """
     on_end = profile.on_end
     if not (on_end.command or on_end.webhook):
         return
     if state.result is None:
-        say(f"on_end has not run: it does on this machine, once `disttui attach {short(run.run)}` sees the run's end")
+        say(f"on_end has not run; it runs on this machine once `disttui attach {short(run.run)}` sees the run's end")
         return
     try:
         (run.folder / ".on_end").touch(0o600, exist_ok=False)
@@ -57,7 +57,7 @@ def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[st
 
 
 def run_end_hook(run: KnownRun, state: RunState, say: Callable[[str], None]) -> None:
-    """Do the same for a viewer that attached later, with the stored profile; nothing for runs of other users."""
+    """Run `on_end` for a viewer that attached later, with the stored profile; not for runs of other users."""
     if run.adopted:
         return
     try:
@@ -67,7 +67,7 @@ def run_end_hook(run: KnownRun, state: RunState, say: Callable[[str], None]) -> 
 
 
 def end_summary(run: KnownRun, state: RunState) -> dict[str, object]:
-    """A run's end as data, without environment and secrets."""
+    """The end of a run as data, without environment and secrets."""
     result: Exit = state.result or {}
     return {
         "run": run.run,
@@ -109,11 +109,11 @@ def _command(words: tuple[str, ...], summary: bytes, say: Callable[[str], None])
         if child.returncode:
             complaints.seek(max(0, complaints.seek(0, os.SEEK_END) - 4 * SHOWN))
             said = clean_lines(complaints.read().decode("utf-8", "replace").strip())[-SHOWN:]
-            say(f"on_end: {name} ended with code {child.returncode}" + (f": {said}" if said else ""))
+            say(f"on_end: {name} ended with exit code {child.returncode}" + (f": {said}" if said else ""))
 
 
 def _webhook(url: str, summary: bytes, say: Callable[[str], None]) -> None:
-    # The URL's path often is a secret: messages do not repeat it.
+    # The URL's path is often a secret: messages do not repeat it.
     request = urllib.request.Request(url, summary, {"Content-Type": "application/json"})  # noqa: S310 - checked
     try:
         with urllib.request.urlopen(request, timeout=LIMIT):  # noqa: S310 - the profile allows http and https only

@@ -1,4 +1,4 @@
-"""The user's file of what `check --train` has measured: of each host the last times, of each set of hosts the last."""
+"""The user's file of `check --train` measurements: the last ones of each host, and the last of each set of hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_STEP = (
     "layers", "heads", "width", "context", "batch_size", "accumulate", "global_batch", "precision", "compress",
     "sync_interval",
 )  # fmt: skip
-"""Options of the built-in job on which the time of a step depends."""
+"""Options of the built-in job that affect the time of a step."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class _OfHosts:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What is in the file, oldest first."""
+    """The content of the file, oldest first."""
 
     hosts: Annotated[tuple[_OfHost, ...], _MOST] = ()
     steps: Annotated[tuple[_OfHosts, ...], _MOST] = ()
 
     @classmethod
     def load(cls, environ: Mapping[str, str]) -> Measurements:
-        """Nothing where there is no file, or none of ours."""
+        """Load the file; empty if it is missing, or was not written by disttui."""
         try:
             return build(cls, json_object(private.read(_path(environ), _MOST_BYTES)[0]) or {})
         except OSError:
@@ -61,7 +61,7 @@ class Measurements:
         return [one.figures for one in self.hosts if one.address == address]
 
     def of_step(self, profile: Profile) -> _OfHosts | None:
-        """What was measured for a step of this built-in job on these hosts."""
+        """The measurement of a step of this built-in job on these hosts."""
         return next((one for one in reversed(self.steps) if one.key == _key(profile)), None)
 
     def save(

@@ -1,4 +1,4 @@
-"""What is kept of a run beside its run.json (docs/formats.md): tags, a note, its newest checkpoint, its origin."""
+"""What is stored about a run besides its run.json (docs/formats.md): tags, a note, newest checkpoint, origin."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_TAGS = 16
 LONGEST_TAG = 32
 LONGEST_NOTE = 2000
 _LONGEST_FILE = 64 << 10
-"""The most bytes of the file; files written here are shorter."""
+"""Largest size of the file in bytes; files written here are smaller."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Notes:
 
 
 def read_notes(folder: Path) -> Notes:
-    """The notes in a run's folder; missing, malformed and too long values are empty."""
+    """The notes in a run's folder; missing, malformed and overlong values are empty."""
     try:
-        noted = json_object(read_regular(inside(folder, FILE), _LONGEST_FILE)) or {}  # a longer one is cut: no JSON
+        noted = json_object(read_regular(inside(folder, FILE), _LONGEST_FILE)) or {}  # a longer one is cut: not JSON
     except (OSError, InputError):
         return Notes()
     tags, note = noted.get("tags"), noted.get("note")
@@ -47,27 +47,27 @@ def read_notes(folder: Path) -> Notes:
 
 
 def write_notes(folder: Path, notes: Notes) -> None:
-    """Write notes into a run's folder, in place of the earlier ones. Raises InputError where that fails."""
+    """Write notes into a run's folder, replacing earlier ones. Raises InputError if that fails."""
     path = inside(folder, FILE)
     try:
         private.replace(path, json.dumps({"disttui": 1, "tags": list(notes.tags), "note": notes.note}))
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", "Make it writable, or free some space.") from None
+        raise InputError(f"{path}: {error.strerror}", "Make it writable, or free space.") from None
 
 
 def notes_of(tags: str, note: str) -> Notes:
-    """Notes from typed text: tags separated by spaces or commas. Raises InputError."""
+    """Parse notes from typed text: tags separated by spaces or commas. Raises InputError."""
     words = tuple(dict.fromkeys(tags.replace(",", " ").split()))
     wrong = next((word for word in words if not _is_tag(word)), None)
     if wrong is not None:
-        raise InputError(
-            f"{clean(wrong)[:80]!r} is not a valid tag", f"A tag has {LONGEST_TAG} characters at most, all visible."
-        )
+        raise InputError(f"{clean(wrong)[:80]!r} is not a valid tag", f"Use at most {LONGEST_TAG} visible characters.")
     if len(words) > MOST_TAGS:
-        raise InputError(f"{len(words)} tags: a run has {MOST_TAGS} at most", "Leave some out.")
+        raise InputError(f"{len(words)} tags; at most {MOST_TAGS} are allowed", "Remove some tags.")
     text = clean(note).strip()
     if len(text) > LONGEST_NOTE:
-        raise InputError(f"a note has {LONGEST_NOTE:,} characters at most, and this one {len(text):,}", "Shorten it.")
+        raise InputError(
+            f"the note has {len(text):,} characters; at most {LONGEST_NOTE:,} are allowed", "Shorten the note."
+        )
     return Notes(words, text)
 
 
@@ -76,42 +76,42 @@ def _is_tag(word: str) -> bool:
 
 
 KEPT = "saved.json"
-"""The newest checkpoint of a run."""
+"""The file with the newest checkpoint of a run."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A file in a run's folder for checkpoints, or a folder there with all its files."""
+    """A file in a run's checkpoint folder, or a folder there with all its files."""
 
     host: str
-    """Those that have its files."""
+    """The hosts that have its files."""
     name: str
-    """Below that folder."""
+    """Path below `folder`."""
     written: float
-    """Unix time of its newest file, by the host's clock."""
+    """Unix time of its newest file, on the host's clock."""
     folder: str
-    """That folder on the hosts, of the run or of one that it continued."""
+    """The checkpoint folder on the hosts, of the run or of one that it continued."""
     size: int = 0
-    """Bytes, on all hosts."""
+    """Bytes on all hosts."""
     step: int | None = None
-    """As its name says."""
+    """The step in its name."""
     newest: bool = True
-    """Whether the job finds it on its own: it is given the folder, not this checkpoint alone."""
+    """Whether the job finds it by default: the job is given the folder, not this checkpoint."""
 
     @property
     def source(self) -> str:
-        """What the job resumes from, as DISTTUI_RESUME_FROM says it."""
+        """What the job resumes from, as in DISTTUI_RESUME_FROM."""
         return self.folder if self.newest else f"{self.folder}/{self.name}"
 
 
 def keep_checkpoint(folder: Path, found: Checkpoint | None) -> None:
-    """Keep the newest checkpoint of a run that has ended in its folder here; None: it has none."""
+    """Store the newest checkpoint of an ended run in its folder here; None if it has none."""
     with suppress(OSError):
         private.replace(inside(folder, KEPT), json.dumps({"disttui": 1, **(asdict(found) if found else {})}))
 
 
 def kept_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint of a run as it was kept in its folder here."""
+    """The newest checkpoint of a run as stored in its folder here."""
     try:
         known = json_object(read_regular(inside(folder, KEPT), _LONGEST_FILE)) or {}
         return Checkpoint(**{name: value for name, value in known.items() if name != "disttui"})
@@ -121,12 +121,12 @@ def kept_checkpoint(folder: Path) -> Checkpoint | None:
 
 NAME = "provenance.json"
 _LARGEST = 64 * 1024 * 1024
-"""Bytes; the facts of 1,024 hosts are a tenth of it."""
+"""Largest size in bytes; the facts of 1,024 hosts take a tenth of it."""
 
 
 @dataclass(frozen=True)
 class HostVersions:
-    """What ran on a host, and all that the probe found there before."""
+    """The versions that ran on a host, and everything that the probe found there before."""
 
     name: str = ""
     interpreter: str = ""
@@ -137,53 +137,53 @@ class HostVersions:
 
 @dataclass(frozen=True)
 class CodeKept:
-    """The job's code as it was: what was checked out, and what differed."""
+    """The job's code at the start: what was checked out, and what differed."""
 
     where: str = ""
-    """The host that was asked: that of node rank 0; `this machine` for code that was sent."""
+    """The host that was asked, which has node rank 0; `this machine` for code that was sent."""
     folder: str = ""
     commit: str | None = None
-    """None: in no git repository."""
+    """None if the code is not in a git repository."""
     diff: Annotated[str, CODE_DIFF] = ""
     """Uncommitted changes, known secrets masked."""
     cut: bool = False
-    """Whether there was more of them."""
+    """Whether there were more changes."""
     untracked: Annotated[tuple[str, ...], CODE_UNTRACKED] = ()
     branch: str = ""
-    """Of code that was sent; empty: none, or not known."""
+    """The branch of code that was sent; "" if it has none, or it is not known."""
     tree: str = ""
-    """The tree that was sent to the hosts; empty: the code lay there already."""
+    """The tree that was sent to the hosts; "" if the code was already there."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Everything about a run's start that its profile does not say."""
+    """Everything about a run's start that its profile does not contain."""
 
     version: str = ""
-    """Of disttui."""
+    """The version of disttui."""
     python: str = ""
-    """Of the viewer."""
+    """The viewer's Python version."""
     command: tuple[str, ...] = ()
-    """Secrets masked."""
+    """The command line, secrets masked."""
     hosts: Annotated[tuple[HostVersions, ...], 1024] = ()
     library: str = ""
-    """The team library that the profile came from; empty: none."""
+    """The team library that the profile came from; "" if none."""
     library_commit: str = ""
-    """What was checked out there; empty where it is not a git repository."""
+    """The commit that was checked out there; "" if it is not a git repository."""
     code: CodeKept | None = None
-    """None: not known, such as after a viewer that was killed at once."""
+    """None if not known, as when the viewer was killed right after the start."""
 
     def save(self, folder: Path) -> None:
-        """Write it into a run's folder. Raises OSError."""
+        """Write the record into a run's folder. Raises OSError."""
         private.replace(inside(folder, NAME), json.dumps({"disttui": 1, **asdict(self)}))
 
     def with_code(self, code: CodeKept) -> Provenance:
-        """The same with the code, whose changes are masked."""
+        """A copy with the code, whose changes are masked."""
         return replace(self, code=replace(code, diff=masked(code.diff)))
 
 
 def load_provenance(folder: Path) -> Provenance | None:
-    """What is kept of a run; None where there is nothing that can be read."""
+    """The stored record of a run; None if nothing can be read."""
     try:
         return build(Provenance, json_object(read_regular(inside(folder, NAME), _LARGEST)))
     except (OSError, MalformedRecordError):

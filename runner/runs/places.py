@@ -1,4 +1,4 @@
-"""The hosts that a user can name: those of a profile, of runs that are known here, or typed ones."""
+"""The hosts that a user can name: those of a profile, those of runs known here, or typed ones."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Destination:
     host: Host
     ssh_config: str | None = None
     named: bool = True
-    """Whether the user has named it or has a run there; False: a profile names it, whose hosts may not exist."""
+    """Whether the user has named it or has a run there; False: only a profile names it, and it may not exist."""
 
     @property
     def name(self) -> str:
-        """The host's name as its profile gives it."""
+        """The host's name in its profile."""
         return self.host.name
 
 
@@ -51,7 +51,7 @@ def chosen(words: Sequence[str], profile: Path | None, environ: Mapping[str, str
 
 
 def in_view(environ: Mapping[str, str]) -> list[Destination]:
-    """The hosts of all runs that are known here and of the user's and the team's profiles, and this machine."""
+    """The hosts of all runs known here and of the user's and the team's profiles, and this machine."""
     local = Destination(parse_host("local"))
     unsure = (replace(place, named=False) for place in _of_profiles(environ))
     places = {_way(place): place for place in (*unsure, *of_runs(environ), local)}
@@ -59,7 +59,7 @@ def in_view(environ: Mapping[str, str]) -> list[Destination]:
 
 
 def of_runs(environ: Mapping[str, str]) -> list[Destination]:
-    """The hosts of all runs that are known here, of the newest first, without those of sandboxes, which are gone."""
+    """The hosts of all runs known here, newest first, without those of sandboxes, which no longer exist."""
     places: dict[tuple[object, ...], Destination] = {}
     for run in known_runs(environ)[0]:
         if not run.sandbox:
@@ -81,7 +81,7 @@ def _of_profiles(environ: Mapping[str, str]) -> list[Destination]:
 
 
 def _of_profile(path: Path, environ: Mapping[str, str]) -> list[Destination]:
-    """The hosts of a profile; where it awaits the user's yes, without their interpreters, which would be run there."""
+    """The hosts of a profile; if it awaits the user's consent, without their interpreters, which would be run there."""
     source = read(path)
     profile = parse(source.text, path, status=source.status)
     files = [(path, source.status), *((Path(each.path), each.status) for each in profile.read_from)]
@@ -94,7 +94,7 @@ def _of_profile(path: Path, environ: Mapping[str, str]) -> list[Destination]:
 def _awaits_yes(
     path: Path, profile: Profile, files: Sequence[tuple[Path, os.stat_result]], environ: Mapping[str, str]
 ) -> bool:
-    """Whether a start of this profile would be asked about: others may have written one of its files."""
+    """Whether starting this profile would ask for consent: others may have written one of its files."""
     if any(doubt(*each) for each in files):
         return True
     return any(source_of(file, environ) for file, _ in files) and not is_agreed(path, profile, environ)

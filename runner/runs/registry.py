@@ -1,4 +1,4 @@
-"""The runs that this viewer knows: `run.json` and a mirror per host, under one folder per run (docs/formats.md)."""
+"""The runs that this viewer knows: `run.json` and a mirror per host, in one folder per run (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class KnownHost:
 
     @classmethod
     def of(cls, host: Host | KnownHost, name: str, nproc: int = 1) -> KnownHost:
-        """A host of a run, reached as `host` is."""
+        """A host of a run, reached in the same way as `host`."""
         return cls(name, host.host, host.user, host.port, host.python, nproc, host.transport)
 
     def as_host(self) -> Host:
-        """The same as an entry of a profile."""
+        """The host as an entry of a profile."""
         given = {name: getattr(self, name) for name in ("host", "user", "port", "python", "transport")}
         host = Host.model_validate({key: value for key, value in given.items() if value is not None})
         return host.model_copy(update={"name": self.name})
@@ -83,7 +83,7 @@ class KnownRun:
 
     run: str
     folder: Path
-    """The mirror: one folder per node rank in it."""
+    """The mirror, with one folder per node rank."""
     hosts: tuple[KnownHost, ...]
     profile: Mapping[str, Any]
     """The profile as written, with `--set`, references unresolved."""
@@ -98,7 +98,7 @@ class KnownRun:
     problem: str = ""
     """Why it could not be started."""
     resume_from: str | None = None
-    """The folder on the hosts with the checkpoints of the run that it continues."""
+    """The hosts' folder with the checkpoints of the run that it continues."""
     template: Mapping[str, Any] = field(default_factory=dict)
     """The profile before its variables were filled in; empty if it has none, or if the run was started elsewhere."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
@@ -109,23 +109,23 @@ class KnownRun:
         return clean(str(self.profile.get("name") or self.run.rpartition("-")[0]))
 
     def begin(self) -> RunState:
-        """Its initial state, before any record."""
+        """The run's initial state, before any record."""
         names, counts = tuple(host.name for host in self.hosts), tuple(host.nproc for host in self.hosts)
         state = begin(self.run, names, counts, one_way=self.one_way)
         return replace(state, problem=self.problem, lost=SANDBOX_ENDED if self.gone else "")
 
     @property
     def gone(self) -> bool:
-        """Whether its hosts have ended with their sandbox, which holds a lock on its ssh configuration."""
+        """Whether its hosts were removed with their sandbox, which holds a lock on its ssh configuration."""
         return self.sandbox and not (self.ssh_config and private.in_use(Path(self.ssh_config)))
 
     @property
     def one_way(self) -> bool:
-        """Whether all its hosts are reached by one: a login node of Slurm."""
+        """Whether all its hosts are reached through one: a Slurm login node."""
         return len({(host.host, host.user, host.port) for host in self.hosts}) == 1
 
     def request(self) -> Run:
-        """The arguments that name the run to a node program."""
+        """The arguments that identify the run to a node program."""
         return {"run": self.run, "run_dir": self.run_dir}
 
     def save(self) -> None:
@@ -142,10 +142,10 @@ class KnownRun:
             replace(self, problem=why).save()
 
     def summary(self, answers: Mapping[int, Summary] | None = None) -> RunStatus:
-        """Its summary from what is stored here, in the form of the `list` op; `state` may be "unknown".
+        """The run's summary from what is stored here, in the form of the `list` op; `state` may be "unknown".
 
         Args:
-            answers: Node rank → what a host has just answered: stored first.
+            answers: Node rank → what a host has just answered; stored first.
         """
         heard = {node: end for node, one in (answers or {}).items() if (end := end_of(one))}
         ends = {**self.ends(), **self.note_ends(heard)}
@@ -189,7 +189,7 @@ class KnownRun:
         return found
 
     def ends(self) -> dict[int, Exit]:
-        """How it has ended on each host, as the mirror has it, or else as the host has answered."""
+        """How the run ended on each host, from the mirror, or otherwise from the host's answers."""
         noted = mapping((read_object(self.folder / _ENDS) or {}).get("ends"))
         seen = self._seen()
         found: dict[int, Exit] = {}
@@ -203,21 +203,21 @@ class KnownRun:
 
     @property
     def settled(self) -> bool:
-        """Whether it has ended, and no host is still to confirm a stop."""
+        """Whether the run has ended and no host has yet to confirm a stop."""
         ends = self.ends()
         return self.gone or bool(outcome(ends, len(self.hosts), self.problem) and not self.unconfirmed(ends))
 
     def unconfirmed(self, ends: Mapping[int, Exit]) -> list[str]:
-        """The hosts that a stop has not reached, and of which nobody has heard since that they have ended."""
+        """The hosts that a stop has not reached and that have not reported their end since."""
         noted = (read_object(self.folder / _ENDS) or {}).get("unconfirmed")
         nodes = noted if isinstance(noted, list) else []
         return [host.name for node, host in enumerate(self.hosts) if node in nodes and node not in ends]
 
     def note_ends(self, ends: Mapping[int, Exit], unconfirmed: Sequence[int] | None = None) -> Mapping[int, Exit]:
-        """Store how it has ended on hosts, until the mirror has it; returns the same.
+        """Store how the run ended on hosts, until the mirror has it; returns `ends`.
 
         Args:
-            unconfirmed: The node ranks that a stop has not reached; None: no stop has been asked for.
+            unconfirmed: The node ranks that a stop has not reached; None: no stop was requested.
         """
         noted = read_object(self.folder / _ENDS) or {}
         new = {**noted, "ends": {**mapping(noted.get("ends")), **{str(node): end for node, end in ends.items()}}}
@@ -230,12 +230,12 @@ class KnownRun:
 
     @property
     def heard(self) -> bool:
-        """Whether a host has reported it before: while a run is starting, its hosts do not have it yet."""
+        """Whether a host has reported the run before: while a run is starting, its hosts do not have it yet."""
         mirrored = (inside(self.folder, str(node)) / "spec.json" for node in range(len(self.hosts)))
         return self._seen() is not None or any(path.exists() for path in mirrored)
 
     def note_removed(self, nodes: Sequence[int]) -> None:
-        """Store that no host has it any more: the node ranks whose host has said so; none: a host has it."""
+        """Store the node ranks whose hosts no longer have the run; empty if a host has it."""
         noted = read_object(self.folder / _ENDS) or {}
         if noted.get("removed", []) != list(nodes):
             with suppress(OSError):
@@ -251,7 +251,7 @@ class KnownRun:
         return summary_of({**answered, "run": self.run}) if answered else None
 
     def _changed(self, *names: str) -> float:
-        """When the newest of these files was written; 0 without any."""
+        """When the newest of these files was written; 0 if none exists."""
         times = [0.0]
         for name in names:
             with suppress(OSError):
@@ -266,7 +266,7 @@ class KnownRun:
 
 def removed_words(hosts: Sequence[str]) -> str:
     """Why a run is lost whose folder was removed on hosts."""
-    return f"its run folder on {', '.join(map(clean, hosts))} is gone"
+    return f"its run folder on {', '.join(map(clean, hosts))} was removed"
 
 
 def whoami() -> str:
@@ -284,11 +284,11 @@ def keep(
     environ: Mapping[str, str],
     **known: Any,
 ) -> KnownRun:
-    """Make the folder of a run that is about to start, and return the run.
+    """Create the folder of a run that is about to start, and return the run.
 
     Args:
         profile: Has the addresses of the hosts.
-        counts: Processes of every host.
+        counts: Processes on every host.
         known: Further fields of KnownRun.
 
     Raises:
@@ -301,7 +301,7 @@ def keep(
 
 
 def remember(made: KnownRun) -> KnownRun:
-    """Make the folder of a run. Raises InputError where it cannot be written."""
+    """Create the folder of a run. Raises InputError if it cannot be written."""
     try:
         made.save()
     except OSError as error:
@@ -310,7 +310,7 @@ def remember(made: KnownRun) -> KnownRun:
 
 
 def make_folder(environ: Mapping[str, str]) -> None:
-    """Make the folder of all runs, before any host is contacted. Raises InputError where it cannot be made."""
+    """Create the folder of all runs, before any host is contacted. Raises InputError if that fails."""
     folder = mirrors_folder(environ)
     try:
         private.make_folder(folder)
@@ -318,16 +318,16 @@ def make_folder(environ: Mapping[str, str]) -> None:
             why = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
             raise OSError(why, os.strerror(why))
     except OSError as error:
-        raise InputError(f"cannot keep runs in {folder}: {error.strerror}", _elsewhere(error)) from None
+        raise InputError(f"cannot store runs in {folder}: {error.strerror}", _elsewhere(error)) from None
 
 
 def _elsewhere(error: OSError) -> str:
-    room = "Make room there, or s" if error.errno in NO_ROOM else "S"
-    return f"{room}et XDG_DATA_HOME to a folder that can be written."
+    room = "Free space there, or s" if error.errno in NO_ROOM else "S"
+    return f"{room}et XDG_DATA_HOME to a writable folder."
 
 
 def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:
-    """The profile of a run, parsed again; one without a name has the run's. Raises ProfileErrors."""
+    """The profile of a run, parsed again; one without a name gets the run's. Raises ProfileErrors."""
     profile = parse(json.dumps(run.template or run.profile), f"profile of {run.run}", overrides)
     if "name" in profile.as_written():
         return profile
@@ -336,9 +336,9 @@ def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:
 
 @contextmanager
 def mirror_of(run: KnownRun) -> Iterator[Path]:
-    """The folder to mirror a run into: its own, or a temporary one while another viewer of this machine uses that.
+    """The folder to mirror a run into: its own, or a temporary one while another viewer on this machine uses that.
 
-    Raises InputError where it cannot be written.
+    Raises InputError if it cannot be written.
     """
     with ExitStack() as stack:
         try:
@@ -360,7 +360,7 @@ def mirror_of(run: KnownRun) -> Iterator[Path]:
 
 
 def _passing_mirror(mirrors: Path, *, make: bool) -> tuple[Path | None, int]:
-    """Remove the temporary mirrors that killed viewers have left; make one, and hold its lock."""
+    """Remove the temporary mirrors that killed viewers have left; create one, and hold its lock."""
     private.make_folder(mirrors)
     with os.fdopen(regular(mirrors / ".lock", os.O_RDWR | os.O_CREAT)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -379,7 +379,7 @@ def _passing_mirror(mirrors: Path, *, make: bool) -> tuple[Path | None, int]:
 
 
 def _locked(handle: int) -> bool:
-    """Whether nobody else holds the lock of this file, which is held from now on."""
+    """Try to lock the file, and return whether that succeeded."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -412,7 +412,7 @@ def run_names(environ: Mapping[str, str]) -> list[str]:
 
 
 def _names(mirrors: Path) -> list[str]:
-    """The same in this folder, those included whose folder may not be read. Raises OSError."""
+    """The ids of the runs in this folder, including unreadable ones. Raises OSError."""
     try:
         folders = [path for path in mirrors.iterdir() if RUN.fullmatch(path.name)]
     except FileNotFoundError:
@@ -421,7 +421,7 @@ def _names(mirrors: Path) -> list[str]:
 
 
 def load_run(folder: Path) -> KnownRun:
-    """Read a run's run.json. Raises InputError when it is missing, broken or of a newer disttui."""
+    """Read a run's run.json. Raises InputError if it is missing, broken or from a newer disttui."""
     path = folder / "run.json"
     try:
         data = json_object(read_regular(path, LONGEST))
@@ -450,7 +450,7 @@ def load_run(folder: Path) -> KnownRun:
 
 
 def _with_nodes(run: KnownRun) -> KnownRun:
-    """The run with the names of the nodes that its job of Slurm has got, as node rank 0 has written them."""
+    """The run with the names of the nodes assigned to its Slurm job, as written by node rank 0."""
     names = job_nodes(read_object(run.folder / "0" / "spec.json") or {}, len(run.hosts))
     hosts = (replace(host, name=name) for host, name in zip(run.hosts, names, strict=False))
     return replace(run, hosts=tuple(hosts)) if names else run
@@ -462,7 +462,7 @@ def _anew(run: str) -> str:
 
 
 def refuse_newer(data: Mapping[str, object], where: str) -> None:
-    """Raise InputError for data that a newer disttui has written."""
+    """Raise InputError for data written by a newer disttui."""
     version = data.get("disttui")
     if isinstance(version, int) and version > FORMAT:
         raise InputError(
@@ -474,20 +474,20 @@ def refuse_sandbox(run: KnownRun) -> None:
     """Raise InputError for a run of a sandbox whose hosts are gone."""
     if run.gone:
         raise InputError(
-            f"{short(run.run)} was played in a sandbox, which lives only as long as its command",
-            "Its records stay here: disttui runs show, logs, metrics.",
+            f"{short(run.run)} ran in a sandbox, which ended with its command",
+            "Its records are here: disttui runs show, logs, metrics.",
         )
 
 
 def find_run(text: str, environ: Mapping[str, str]) -> KnownRun:
-    """The run with this id or beginning of one. Raises InputError, which lists similar ids."""
+    """The run with this id or prefix of one. Raises InputError, which lists similar ids."""
     run = load_run(folder_of(text, environ))
     mask_secrets(run, environ)
     return run
 
 
 def mask_secrets(run: KnownRun, environ: Mapping[str, str]) -> None:
-    """Mask the secrets that a run's profile refers to, as far as this user has them still, and what looks like one."""
+    """Mask the secrets that a run's profile refers to, if this user still has them, and what looks like a secret."""
     SecretValues(environ).know(_texts(run.profile), files=not run.adopted)
     leaks.mask(run.profile)
 
@@ -504,7 +504,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def folder_of(text: str, environ: Mapping[str, str]) -> Path:
-    """The folder of the run with this id or beginning, readable or not. Raises InputError, which lists similar ids."""
+    """The folder of the run with this id or prefix, readable or not. Raises InputError, which lists similar ids."""
     return inside(mirrors_folder(environ), pick(text, run_names(environ)))
 
 
@@ -514,7 +514,7 @@ def is_mirror(folder: Path) -> bool:
 
 
 def is_known(text: str, environ: Mapping[str, str]) -> bool:
-    """Whether this is, or begins, the id of a run that has a folder here."""
+    """Whether a text is, or is a prefix of, the id of a run that has a folder here."""
     return any(name.startswith(text) for name in run_names(environ)) if text else False
 
 

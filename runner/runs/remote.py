@@ -30,18 +30,18 @@ from disttui.runner.transport.base import Gate
 from disttui.runner.untrusted.records import whole
 
 _SLICE = 0.25
-"""Seconds after which a wait looks for signals."""
+"""Seconds after which a wait checks for signals."""
 REACH = 30.0
 """Seconds after which a host that does not answer counts as unreachable."""
 GIVEN_UP = 120.0
-"""Seconds for hosts to end what they do when another host has failed."""
+"""Seconds that hosts have to end their work after another host has failed."""
 TAIL = 256 * 1024
-"""Bytes at the end of every log that a late viewer begins with."""
+"""Bytes at the end of every log with which a late viewer begins."""
 
 
 @dataclass
 class Reached:
-    """Open links to the hosts of a run; closes them at the end of its block."""
+    """Open links to the hosts of a run; as a context manager it closes them."""
 
     links: dict[int, Link] = field(default_factory=dict)
     errors: dict[int, DisttuiError] = field(default_factory=dict)
@@ -85,10 +85,10 @@ def reach_hosts(
     """Open a link to each of the hosts concurrently; one that takes longer than `limit` seconds is an error.
 
     Args:
-        at_once: Takes each host's link when it is open, while others are still being opened, from several threads.
+        at_once: Called with each host's link as soon as it is open, from several threads.
     """
     reached = Reached()
-    # The nodes of a job of Slurm, and several runs on one host: one link serves them all.
+    # The nodes of a Slurm job, and several runs on one host, share one link.
     sharing: dict[tuple[object, ...], list[int]] = {}
     for node, host in hosts.items():
         sharing.setdefault((host.host, host.user, host.port, host.python), []).append(node)
@@ -112,7 +112,7 @@ def reach_hosts(
             link.close()
             return
         for node in nodes:
-            if at_once is not None:  # without the lock: a host that takes no bytes must not keep the others waiting
+            if at_once is not None:  # without the lock: a host that accepts no bytes must not delay the others
                 at_once(node, link)
 
     # Daemon threads: a host that hangs must not delay the end of the command.
@@ -121,14 +121,14 @@ def reach_hosts(
         thread.start()
     deadline = time.monotonic() + limit
     for thread in threads:
-        # In slices: a signal that comes just before Python blocks is handled only once it stops waiting.
+        # In slices: a signal that arrives just before Python blocks is handled only once it stops waiting.
         while thread.is_alive() and (left := deadline - time.monotonic()) > 0:
             thread.join(min(left, _SLICE))
     with lock:
         over.set()
         for node, host in hosts.items():
             if node not in reached.links:
-                late = HostError(host.name, f"cannot be reached: no answer in {limit:.0f} s", "See whether it is on.")
+                late = HostError(host.name, f"unreachable: no answer in {limit:.0f} s", "Check that it is on.")
                 reached.errors.setdefault(node, late)
     return reached
 
@@ -144,11 +144,11 @@ def sync(
     """Update the mirror: events and metrics completely, logs from their tails on. Links stay open.
 
     Args:
-        tell: Takes the share that has arrived, from any thread. With it, a host may take as long as its files keep
-            coming; without it, REACH seconds.
+        tell: Called with the share that has arrived, from any thread. With it, a host may take as long as its files
+            keep coming; without it, REACH seconds.
 
     Returns:
-        The errors, by node rank.
+        The errors by node rank.
     """
     copies: dict[int, _Copy] = {}
 
@@ -166,7 +166,7 @@ def sync(
 def removed(run: KnownRun, reached: Reached, nodes: Sequence[int]) -> dict[int, DisttuiError]:
     """Of these nodes, those whose host does not have the run, or could not be asked, with the reason.
 
-    The answers of the others are stored: a host knows whether the run's supervisor lives, its files do not.
+    The answers of the others are stored: only a host knows whether the run's supervisor is alive.
     """
     found: dict[int, DisttuiError] = {}
     known: dict[int, Summary] = {}
@@ -177,7 +177,7 @@ def removed(run: KnownRun, reached: Reached, nodes: Sequence[int]) -> dict[int, 
             known[node] = here
         else:
             name = run.hosts[node].name
-            gone = RunRemovedError(name, "the run has been removed there")
+            gone = RunRemovedError(name, "the run was removed there")
             found[node] = gone if run.heard else HostError(name, "the run has not been started there yet")
     if len(found) == len(run.hosts) and all(isinstance(one, RunRemovedError) for one in found.values()):
         run.note_removed(sorted(found))
@@ -191,7 +191,7 @@ class RunRemovedError(HostError):
 
 
 def without_folders(state: RunState, problems: Mapping[int, DisttuiError]) -> RunState:
-    """A run whose folder is gone where a problem says so."""
+    """The state with those hosts marked whose problem says that the run's folder no longer exists."""
     for node, problem in problems.items():
         if isinstance(problem, RunRemovedError):
             state = set_link(state, node, "gone")
@@ -203,7 +203,7 @@ class _Copy:
 
     def __init__(self, run: KnownRun, node: int, store: HostStore, link: Link, arrived: Callable[[], object]) -> None:
         self.announced = 0
-        """Bytes to come, as far as the host has announced its files."""
+        """Bytes to come according to the files that the host has announced."""
         self.received = 0
         self._store = store
         self._link = link
@@ -215,13 +215,13 @@ class _Copy:
         self._stream.add_done_callback(lambda _: self._done.set())
 
     def finish(self, deadline: float, patient: bool) -> DisttuiError | None:
-        """Wait until all has arrived, `patient`: as long as bytes keep coming; return the error, if any."""
+        """Wait until everything has arrived, or if `patient` as long as bytes keep coming; return the error, if any."""
         while patient:
             before = self.received
             if self._done.wait(REACH) or self.received == before:
                 break
         if not self._done.wait(max(0.0, deadline - time.monotonic())):
-            self._problem = self._problem or HostError(self._link.host, "its files are still coming")
+            self._problem = self._problem or HostError(self._link.host, "its files are still arriving")
         self._link.cancel(self._stream)
         try:
             self._stream.result(5.0)
@@ -258,7 +258,7 @@ def _answer(future: Future[Any], host: str, deadline: float) -> Any:
 
 
 def together(errors: Sequence[DisttuiError]) -> DisttuiError:
-    """One error, or several as one."""
+    """Combine several errors into one."""
     return errors[0] if len(errors) == 1 else HostsError(errors)
 
 
@@ -270,11 +270,11 @@ def stream_all(
     tell: Tell,
     patience: float | None = None,
 ) -> list[Any]:
-    """Have several hosts do the same, and return their answers. When one fails the others give up.
+    """Send a request to several hosts, and return their answers. If one fails, the others give up.
 
     Args:
         requests: Node rank → the arguments.
-        kind: Of the progress that `tell` takes.
+        kind: The type of the progress that `tell` takes.
 
     Raises:
         DisttuiError: A host failed.
@@ -303,7 +303,7 @@ def stream_all(
 AHEAD = 2
 """Concurrent reads: the host sends one while the answer of the previous one is on its way."""
 PIECE = 1 << 20
-"""Bytes per write: every system call releases the interpreter's lock, and waits to get it again."""
+"""Bytes per write: every system call releases the interpreter's lock and must wait to get it back."""
 _LOOK = 1.0
 """Seconds after which a waiting reader checks whether bytes still arrive."""
 
@@ -374,9 +374,9 @@ def fill(link: Link, run: KnownRun, node: int, store: HostStore, name: str, upto
                 raise written.failed
             asked.popleft()
             if start > begin:
-                raise HostError(link.host, f"the first {start:,} bytes of {name} are not kept (launch.log_limit)")
+                raise HostError(link.host, f"the first {start:,} bytes of {name} were deleted (launch.log_limit)")
     finally:
-        # Pieces carry no id of their request: the link's next stream must not get these.
+        # Pieces do not carry the id of their request: the link's next stream must not get these.
         for _, answer in asked:
             link.cancel(answer)
         if wait([answer for _, answer in asked], REACH).not_done:
@@ -388,7 +388,7 @@ class _Writing:
 
     def __init__(self, store: HostStore, name: str) -> None:
         self.ends: set[int] = set()
-        """Of the reads."""
+        """The ends of the reads."""
         self.came: dict[int, int] = {}
         """The written ranges: end → begin."""
         self.bytes = 0
@@ -397,10 +397,10 @@ class _Writing:
         self._store = store
         self._name = name
         self._loose: dict[int, tuple[int, list[memoryview]]] = {}
-        """The ranges that are not written yet: end → begin, and the bytes between."""
+        """Ranges that are not written yet: end → begin, and the bytes between."""
 
     def take(self, item: Item) -> None:
-        """Take a piece of the file."""
+        """Process a piece of the file."""
         if not isinstance(item, tuple) or self.failed:
             return
         _, _, offset, data = item
@@ -419,7 +419,7 @@ class _Writing:
 
 
 def _await(link: Link, name: str, answer: Future[Any], written: _Writing) -> None:
-    """Wait for the end of a read, as long as bytes arrive and can be written."""
+    """Wait for the end of a read as long as bytes arrive and can be written."""
     came, since = 0, time.monotonic()
     while not written.failed:
         try:

@@ -1,4 +1,4 @@
-"""A run from its mirror alone: the same fold as live, and its events in the order of time."""
+"""A run from its mirror alone: the same fold as live, with its events ordered by time."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class MetricRecord(NamedTuple):
     attempt: int
     rank: int
     values: Metrics
-    """`t` (unix time), mostly `step`, and what the script reported."""
+    """`t` (unix time), usually `step`, and what the script reported."""
 
     def row(self) -> dict[str, object]:
-        """The record as one flat row; a script's values called host, attempt or rank are left out."""
+        """The record as one flat row; a script's values named host, attempt or rank are left out."""
         ours = {"host": self.host, "attempt": self.attempt, "rank": self.rank}
         return {**ours, **self.values, **ours}
 
@@ -42,14 +42,14 @@ class Replay:
     events: tuple[tuple[int, EventLine | NewerEvent], ...]
     """(node, event) of all hosts, ordered by the leader's clock as far as offsets are known."""
     metrics: tuple[MetricRecord, ...]
-    """Of every metrics file, by attempt and rank."""
+    """The records of every metrics file, by attempt and rank."""
     files: Mapping[tuple[int, str], Mapping[str, object]]
-    """(node, name) → content of the small JSON files, spec.json among them."""
+    """(node, name) → content of the small JSON files, including spec.json."""
     warnings: tuple[str, ...]
     """Lines that could not be read: file and offset."""
 
     def table(self) -> list[dict[str, object]]:
-        """The metrics as rows with names of columns: `pandas.DataFrame(found.table())`."""
+        """The metrics as rows with column names: `pandas.DataFrame(found.table())`."""
         return [record.row() for record in self.metrics]
 
 

@@ -1,6 +1,6 @@
-"""The fold: a run's files → one state. Pure; used by live view, attach and replay.
+"""The fold: a run's files → one state. No I/O; used by live view, attach and replay.
 
-Every file of every host is folded on its own, and what concerns the whole run is derived from those parts. So the
+Every file of every host is folded separately, and the state of the whole run is derived from those parts. So the
 order in which the files of several hosts arrive cannot change the result.
 """
 
@@ -51,7 +51,7 @@ _NAME = 255
 _ATTEMPTS = 16
 """Attempts whose metrics are kept."""
 _MOST, _MOST_LEFT = 4096, 256
-"""Entries of a kind that are kept of a host, and processes that it could not end: it may invent any number of them."""
+"""Most entries of a kind that are kept of a host, and processes that it could not end: it may invent any number."""
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _Lasting = TypeVar("_Lasting", Straggler, Alarm)
@@ -59,33 +59,33 @@ _AttemptEvent = (
     events.AttemptBegins | events.LaunchBegins | events.RankBegins | events.Group | events.Error | events.Death
     | events.Failed | events.Stopping | events.Ungrouped
 )  # fmt: skip
-"""The kinds that change an attempt."""
+"""The kinds of events that change an attempt."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt as one host reports it."""
+    """One attempt as reported by one host."""
 
     number: int
     master: str = ""
     port: int = 0
     world_size: int = 0
     launched: float | None = None
-    """When the launcher was started, unix time of the host."""
+    """When the launcher was started, unix time on the host."""
     ranks: Mapping[int, events.RankBegins] = field(default_factory=dict)
     """Rank → its last `rank` event."""
     groups: Mapping[int, events.Group] = field(default_factory=dict)
-    """Rank → its `group` event: the process group it has joined."""
+    """Rank → its `group` event: the process group that it has joined."""
     errors: tuple[events.Error | events.Death, ...] = ()
     finished: Mapping[int, float] = field(default_factory=dict)
-    """Rank → when its script ended with exit code 0, unix time of the host."""
+    """Rank → when its script ended with exit code 0, unix time on the host."""
     cause: Cause | None = None
-    """The leader's cause of its failure, where another attempt followed."""
+    """The leader's cause of its failure, if another attempt followed."""
     stopping: events.Stopping | None = None
     ungrouped: bool = False
     """Whether its ranks work, or have ended with exit code 0, and none was seen in a process group."""
     unchecked: bool = False
-    """Whether its ranks have ended with exit code 0, and it is not known whether they were in a process group."""
+    """Whether its ranks have ended with exit code 0, and it is unknown whether they were in a process group."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Story:
     dials: Mapping[str, str] = field(default_factory=dict)
     """Address of the leader → why it could not be reached."""
     offsets: Mapping[int, float] = field(default_factory=dict)
-    """Node → its clock minus the leader's, seconds."""
+    """Node → its clock minus the leader's, in seconds."""
     unseen: Mapping[int, str] = field(default_factory=dict)
     """Node → "not seen" or "lost", as this host sees the gang."""
     notes: tuple[Note, ...] = ()
@@ -106,23 +106,23 @@ class Story:
     """Whether the run waits on its hosts for what others have leased."""
     left: tuple[LeftProcess, ...] = ()
     stall: Stall | None = None
-    """The stall that lasts."""
+    """The current stall."""
     stood: Stall | None = None
     """The last stall of the newest attempt."""
     stood_until: float | None = None
     """When that stall ended, if it did."""
     slow: Mapping[int, Straggler] = field(default_factory=dict)
-    """By rank, while it is slow."""
+    """Rank → its event, while it is slow."""
     alarms: Mapping[str, Alarm] = field(default_factory=dict)
-    """By text, while it lasts."""
+    """Text → alarm, while it is active."""
     verdict: Verdict | None = None
     began: float = 0.0
-    """When it began; of a run that has waited in line, when its turn had come. 0: neither is known."""
+    """When the run began; if it was queued, when its turn came. 0 if neither is known."""
     last: float = 0.0
 
 
 class Mark(NamedTuple):
-    """A step that a rank had made, and when, as unix time of its host."""
+    """A step that a rank made, and when, as unix time on its host."""
 
     t: float
     step: float
@@ -136,9 +136,9 @@ class Series(NamedTuple):
     marks: tuple[Mark, ...] = ()
     """The first step above 0, then the two newest of those that came 1, 2, 4, 8 … times some first span after it."""
     pause: float = 0.0
-    """Seconds of the longest pause between two records; 0: there have not been two."""
+    """The longest pause between two records in seconds; 0 if there were not two."""
     not_finite_since: float | None = None
-    """The step since which the loss has not been a finite number; None: it is one, or the step is unknown."""
+    """The step since which the loss has not been finite; None if it is finite, or the step is unknown."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class HostState:
     """(attempt, rank) → metrics."""
     telemetry: Telemetry | None = None
     stacks: StacksFile | None = None
-    """The newest."""
+    """The newest stacks."""
     exit: Exit | None = None
 
 
@@ -169,19 +169,19 @@ class RunState:
     run: str
     hosts: tuple[HostState, ...]
     queued: Queued | None = None
-    """The run's Slurm job in its queue, as last reported; None: it is not a Slurm job, or nothing was reported."""
+    """The state of the run's Slurm job as last reported; None if it is not a Slurm job, or nothing was reported."""
     problem: str = ""
     """Why the run could not be started."""
     lost: str = ""
-    """Why no host can report on it any more, where this viewer knows it from the beginning."""
+    """Why no host can report on it any more, if this viewer knows that from the beginning."""
     recorded: bool = False
     """Whether this is all that is known: no host is expected to add to it."""
     one_way: bool = False
-    """Whether all hosts are reached by one, which names them: a login node of Slurm."""
+    """Whether all hosts are reached through one that names them: a Slurm login node."""
 
     @property
     def waits(self) -> bool:
-        """Whether it waits in Slurm's queue, or in the line of its hosts."""
+        """Whether it waits in Slurm's queue, or in its hosts' queue."""
         by_slurm = self.queued is not None and self.queued["state"] in WAITING
         return (by_slurm or self.hosts[0].story.in_line) and not self.exits
 
@@ -192,11 +192,11 @@ class RunState:
 
     @property
     def world_size(self) -> int:
-        """Processes over all hosts."""
+        """Number of processes on all hosts."""
         return sum(host.nproc for host in self.hosts)
 
     def host_of(self, rank: Any) -> str:
-        """The name of the host that a rank runs on, "?" where there is no such rank."""
+        """The name of the host that a rank runs on, "?" if there is no such rank."""
         first = 0
         for host in self.hosts:
             first += host.nproc
@@ -206,7 +206,7 @@ class RunState:
 
     @cached_property
     def attempt(self) -> int:
-        """Number of the newest attempt, 0 before the first."""
+        """The number of the newest attempt, 0 before the first."""
         return max((number for host in self.hosts for number in host.story.attempts), default=0)
 
     @property
@@ -221,7 +221,7 @@ class RunState:
 
     @property
     def result(self) -> Exit | None:
-        """How the run ended; None: it runs."""
+        """How the run ended; None if it is running."""
         ends = {host.node: host.exit for host in self.hosts if host.exit is not None}
         gone = [host.node for host in self.hosts if host.link == "gone"]
         if not self.problem and not self.recorded and 0 not in ends and len({*ends, *gone}) < len(self.hosts):
@@ -230,20 +230,20 @@ class RunState:
 
     @property
     def began(self) -> float:
-        """When it began, by the clock of its first host; 0: it has not, and may wait in a queue."""
+        """When the run began, on the clock of its first host; 0 if it has not begun, and may be queued."""
         story = next((host.story for host in self.hosts if host.story.began), None)
         return 0.0 if story is None or (story.in_line and not story.attempts) else story.began
 
     @property
     def elapsed(self) -> float:
-        """Seconds from its beginning to its end, or to its first host's newest word, by the hosts' clocks."""
+        """Seconds from its beginning to its end, or to its first host's newest record, on the hosts' clocks."""
         telemetry, result = self.hosts[0].telemetry, self.result
         heard = max(self.hosts[0].story.last, telemetry["t"] if telemetry else 0.0)
         end = result.get("t", heard) if result else heard
         return max(0.0, end - self.began) if self.began else 0.0
 
     def ranks(self) -> Iterator[tuple[HostState, int, Series]]:
-        """Host, rank and metrics of every rank of the newest attempt that has metrics, by rank."""
+        """Host, rank and metrics of every rank of the newest attempt that has metrics, in order of rank."""
         newest = self.attempt
         found = [
             (host, rank, series)
@@ -274,13 +274,13 @@ class RunState:
 
 
 def outcome(ends: Mapping[int, Exit], hosts: int, problem: str = "", gone: Collection[int] = ()) -> Exit | None:
-    """How a run has ended, from what is known of its hosts; None: it has not, or it is still being stopped.
+    """How a run ended, from what is known of its hosts; None if it has not, or is still being stopped.
 
     Args:
         ends: Node rank → how the run ended there.
-        hosts: How many it has.
+        hosts: The number of its hosts.
         problem: Why it could not be started: hosts that had started it already were stopped.
-        gone: Node ranks that will report no end.
+        gone: Node ranks that will not report an end.
     """
     if problem:
         return {"state": "failed", "code": 3, "attempt": 0, "cause": {"node": 0, "kind": "start", "message": problem}}
@@ -296,7 +296,7 @@ def outcome(ends: Mapping[int, Exit], hosts: int, problem: str = "", gone: Colle
 
 
 def exit_code(end: Exit) -> int:
-    """The code in a host's exit.json; 1 where it has none."""
+    """The code in a host's exit.json; 1 if it has none."""
     return end.get("code", 1)
 
 
@@ -314,12 +314,12 @@ def link(state: RunState, node: int, kind: str, note: str = "") -> RunState:
 
 
 def queue_up(state: RunState, queued: Queued) -> RunState:
-    """Note where the run's job is."""
+    """Note the state of the run's job in the queue."""
     return replace(state, queued=queued)
 
 
 def fold(state: RunState, node: int, content: Content) -> RunState:
-    """Apply one record of one host's file. Raises ValueError for one that names a host which the run does not have."""
+    """Apply one record of one host's file. Raises ValueError if it names a host that the run does not have."""
     host = state.hosts[node]
     match content:
         case MetricsLine(attempt, rank, metrics):  # first: nearly all records of a large run
@@ -350,7 +350,7 @@ def fold(state: RunState, node: int, content: Content) -> RunState:
 
 
 def _check_nodes(event: Event, hosts: int) -> None:
-    """Raise ValueError for an event that names a host which the run does not have."""
+    """Raise ValueError for an event that names a host that the run does not have."""
     match event["e"]:
         case "join" | "clock" | "host":
             nodes = [event["node"]]
@@ -364,21 +364,21 @@ def _check_nodes(event: Event, hosts: int) -> None:
 
 def _with_host(state: RunState, node: int, **changes: Any) -> RunState:
     hosts = list(state.hosts)
-    # What `replace` makes, in a fifth of its time: each record of a run comes here.
+    # Like `replace`, in a fifth of its time: each record of a run is processed here.
     host = hosts[node] = object.__new__(HostState)
     host.__dict__.update(state.hosts[node].__dict__, **changes)
     return RunState(state.run, tuple(hosts), state.queued, state.problem, state.lost, state.recorded, state.one_way)
 
 
 def _with_names(state: RunState, spec: Mapping[str, object]) -> RunState:
-    """The state with the names of the nodes that a job of Slurm has got: before it runs they are not known."""
+    """The state with the names of the nodes of a Slurm job, which are not known before it runs."""
     names = job_nodes(spec, len(state.hosts))
     hosts = (replace(host, name=name) for host, name in zip(state.hosts, names, strict=False))
     return replace(state, hosts=tuple(hosts)) if names else state
 
 
 def job_nodes(spec: Mapping[str, object], count: int) -> tuple[str, ...]:
-    """The names of a job's nodes in a spec.json; none before it runs, and none of another run."""
+    """The names of a job's nodes in a spec.json; empty before it runs, and for another run."""
     names = spec.get("hosts")
     if not spec.get("job") or not isinstance(names, list) or len(names) != count:
         return ()
@@ -404,7 +404,7 @@ def _fold_metrics(series: Series, record: Metrics) -> Series:
 def _marked(marks: tuple[Mark, ...], record: Metrics) -> tuple[Mark, ...]:
     t = record.get("t")
     begun, newest = (marks[0].t, marks[-1].t) if marks else (-math.inf, -math.inf)
-    if type(t) is float and t - begun < 2 * (newest - begun):  # nearly all, so before all else
+    if type(t) is float and t - begun < 2 * (newest - begun):  # nearly all records, so checked first
         return marks
     t, step = number(t), number(record.get("step"))
     if t is None or step is None or step <= 0 or t <= begun or t - begun < 2 * (newest - begun):
@@ -465,7 +465,6 @@ def _attempt(story: Story, number: int) -> Attempt:
 
 
 def _with_event(attempt: Attempt, event: _AttemptEvent) -> Attempt:
-    """Apply an event."""
     match event["e"]:
         case "attempt":
             return replace(attempt, master=event["master"], port=event["port"], world_size=event["world_size"])
@@ -507,5 +506,5 @@ def _while_it_lasts(known: Mapping[_Key, _Lasting], key: _Key, event: _Lasting) 
 
 
 def _with(known: Mapping[_Key, _Value], key: _Key, value: _Value) -> dict[_Key, _Value]:
-    """The same with one more entry, if there is room."""
+    """The mapping with one more entry, if there is room."""
     return {**known, key: value} if key in known or len(known) < _MOST else {**known}

@@ -1,4 +1,4 @@
-"""The local mirror of a run: the same files as on the hosts, byte for byte, under one folder."""
+"""The local mirror of a run: the same files as on the hosts, byte for byte, in one folder."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from disttui.runner.untrusted.records import json_object, whole
 from disttui.runner.user.folders import user_folder
 
 KEPT: Final = ".mirror.json"
-"""Which generation of which file the mirror holds, and from which offset on: name → [generation, start]."""
+"""The file that records which generations the mirror holds, and from which offset: name → [generation, start]."""
 PIECE = 64 * 1024
 _LONGEST_NAME = 200
 _LONGEST_FILE = 1 << 43
-"""Bytes: a size that every supported file system can hold."""
+"""Largest file in bytes: a size that every supported file system can hold."""
 MOST_OLD = 100
-"""Times that a file may be started over before its older copies are no longer kept."""
+"""Times that a file may be rewritten before its older copies are no longer kept."""
 _FEW = 256
-"""The first changes that are each noted at once."""
+"""The first changes, each of which is recorded immediately."""
 _NOTED = 0.2
-"""Seconds between two writes of the notes after that: a host may announce many files."""
+"""Seconds between two writes of the record after that: a host may announce many files."""
 _LEFT = 256 << 20
-"""Bytes of the disk, and a twentieth of a small one, that a flood of logs leaves to other programs."""
+"""Bytes of the disk, or a twentieth of a small one, that a flood of logs leaves to other programs."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that more free space on the disk would solve."""
 
 
 def mirrors_folder(environ: Mapping[str, str]) -> Path:
-    """Where the mirrors of all runs live: `$XDG_DATA_HOME/disttui/runs`, or where the system keeps a user's data."""
+    """The folder of all mirrors: `$XDG_DATA_HOME/disttui/runs`, or where the system keeps a user's data."""
     return user_folder("data", environ) / "runs"
 
 
 def host_folder(folder: Path, node: int) -> Path:
-    """The folder of one host in the mirror of a run. Raises PathError where a link leads out of it."""
+    """The folder of one host in the mirror of a run. Raises PathError if a link leads out of it."""
     return inside(folder, str(node))
 
 
 class HostStore:
     """The mirrored files of one host of one run.
 
-    A log whose beginning has not been fetched is a sparse file: every byte is at the offset it has on the host.
+    A log whose beginning has not been fetched is a sparse file: every byte is at the same offset as on the host.
     One thread may write new bytes while another fills in earlier ones.
     """
 
@@ -89,7 +89,7 @@ class HostStore:
             return {name: (start, length) for name, (_, start, length) in self._held.items()}
 
     def read(self, name: str, start: int = 0) -> Iterator[tuple[int, bytes]]:
-        """The mirrored bytes of a file from `start` on, as (offset, piece)."""
+        """Yield the mirrored bytes of a file from `start` on, as (offset, piece)."""
         first, end = self.files().get(name, (0, 0))
         if max(first, start) >= end:
             return  # a file that is still empty has no copy yet
@@ -100,12 +100,12 @@ class HostStore:
                 offset += len(data)
 
     def announce(self, event: Mapping[str, object]) -> str | None:
-        """Process a file announcement; return the name when this is a new generation that starts the file over."""
+        """Process a file announcement; return the name if a new generation rewrites the file."""
         name = _safe_name(event.get("name"))
         file, generation = whole(event.get("file")), whole(event.get("generation"))
         start = whole(event.get("start"), _LONGEST_FILE)
         if file is None or generation is None or start is None:
-            raise ValueError(f"a host announced {name} with numbers that no file has")
+            raise ValueError(f"a host announced {name} with invalid numbers")
         with self._lock:
             if name not in self._held and len(self._held) >= MOST_FILES:
                 raise ValueError(f"a host announced more than {MOST_FILES:,} files of one run")
@@ -126,7 +126,7 @@ class HostStore:
         if path.exists() and generation >= MOST_OLD:
             path.unlink()
         elif path.exists():
-            # The copy of a truncated file stays readable beside the new one.
+            # The copy of a truncated file stays readable next to the new one.
             path.rename(inside(self.folder, f"{name}~{known[0] if known else 'old'}"))
         self._held[name] = [generation, start, start]
         self._note()
@@ -137,7 +137,7 @@ class HostStore:
         name = self._names.get(file, "")
         with self._lock:
             if name not in self._held:
-                raise ValueError("a host sent a piece of a file that it has not announced")
+                raise ValueError("a host sent part of an unannounced file")
             known = self._held[name]
             if offset != known[2]:
                 return None
@@ -152,15 +152,15 @@ class HostStore:
                 self._write(name, offset, data)
 
     def fill(self, name: str, before: int, start: int) -> None:
-        """Note that the range from `start` to `before`, the first mirrored byte so far, has been written by `put`."""
+        """Record that `put` has written the range from `start` to `before`, the first mirrored byte so far."""
         with self._lock:
             known = self._held[name]
-            if known[1] == before:  # else the file has been restarted since
+            if known[1] == before:  # otherwise the file has been rewritten since
                 known[1] = start
                 self._note()
 
     def settle(self) -> None:
-        """Write waiting notes of what is mirrored; called regularly, and at the end."""
+        """Write pending records of what is mirrored; called regularly, and at the end."""
         with self._lock:
             if self._to_note:
                 self._noted = 0.0
@@ -191,13 +191,13 @@ class HostStore:
 
     def _cannot(self, name: str, error: OSError) -> DisttuiError:
         if error.errno == errno.ENOENT:
-            what = f"{self.folder}: the local files of the run have been removed"
+            what = f"{self.folder}: the run's local files were removed"
             return DisttuiError(what, "Attach again to fetch them from the hosts.")
-        cure = "Make room for the run's logs" if error.errno in NO_ROOM else "Let the run's logs be written there"
+        cure = "Free space for the run's logs" if error.errno in NO_ROOM else "Make the folder writable"
         return DisttuiError(f"{self.folder}/{name}: {error.strerror}", f"{cure}, and attach again.")
 
     def _note(self) -> None:
-        """Write what is mirrored. Lengths are those of the files, so that a killed viewer loses nothing."""
+        """Record what is mirrored. Lengths are those of the files, so that a killed viewer loses nothing."""
         self._notes += 1
         self._to_note = self._notes > _FEW and time.monotonic() - self._noted < _NOTED
         if self._to_note:
@@ -231,7 +231,7 @@ def held(folder: Path) -> dict[str, list[int]]:
 def _write_at(handle: BinaryIO, offset: int, data: bytes | memoryview) -> None:
     disk = os.fstatvfs(handle.fileno())
     size, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
-    if size and free - len(data) < min(_LEFT, size // 20):  # some file systems do not tell their size
+    if size and free - len(data) < min(_LEFT, size // 20):  # some file systems do not report their size
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if os.pwrite(handle.fileno(), data, offset) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

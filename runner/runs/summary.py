@@ -1,4 +1,4 @@
-"""What `disttui.runner.protocol.summary` made of a run on a host, typed, bounded and safe to show."""
+"""Summaries that `disttui.runner.protocol.summary` made on a host, typed, bounded and safe to show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SANDBOX_ENDED = "its sandbox has ended"
 SUPERVISORS_DIED = "its supervisors died unexpectedly"
 _MOST_RUNS = 10_000
 _NAME, _SENTENCE = 255, 2000
-"""The most characters of a name, and of a problem."""
+"""Longest name, and longest problem, in characters."""
 STATES = (
     "queued", "joining", "starting", "running", "stalled", "restarting", "stopping",
     "finished", "failed", "stopped", "lost", "unknown",
@@ -38,7 +38,7 @@ _NUMBERS = ("started", "began", "ended", "silent")
 
 
 class Summary(TypedDict, total=False):
-    """docs/formats.md, "A run's summary". Missing and malformed values are absent."""
+    """A run's summary as in docs/formats.md, "A run's summary". Missing and malformed values are absent."""
 
     run: str
     node_rank: int
@@ -49,30 +49,30 @@ class Summary(TypedDict, total=False):
     alive: bool
     started: float
     began: float
-    """With its first event; where it has waited in line, when its turn had come."""
+    """When its first event came; if it was queued, when its turn came."""
     ended: float
     attempt: int
     step: int
     steps: int
     loss: float | str
-    """Of the first rank that has one; nan, inf or -inf where it is not finite."""
+    """The loss of the first rank that has one; nan, inf or -inf if it is not finite."""
     silent: float
-    """For how many seconds its first rank with metrics has written none, if that is doubtfully long."""
+    """Seconds for which its first rank with metrics has written none, if that is suspiciously long."""
     by: str
     size: int
     disttui: int
     problem: str
     cure: str
     job: str
-    """The job of Slurm that the run is."""
+    """The run's Slurm job."""
     waits: str
-    """What a queued run waits for; of a job of Slurm: its reason."""
+    """What a queued run waits for; for a Slurm job, its reason."""
     start: str
-    """Of a queued job: when it is expected to start."""
+    """When a queued job is expected to start."""
     cause: Cause
-    """Why it failed on that host, the message shortened."""
+    """Why it failed on that host, with a shortened message."""
     dropped: str
-    """Why a queued run ended before its turn; empty: it has not, or was stopped."""
+    """Why a queued run ended before its turn; "" if it did not, or was stopped."""
 
 
 class RunStatus(Summary, total=False):
@@ -88,7 +88,7 @@ def summaries(answer: Any) -> tuple[Summary, ...]:
 
 
 def summary_of(fields: Mapping[str, Any]) -> Summary | None:
-    """The summary in a JSON object; None where it names no run."""
+    """The summary in a JSON object; None if it names no run."""
     run = fields.get("run")
     if not isinstance(run, str) or not RUN.fullmatch(run):
         return None
@@ -110,7 +110,7 @@ def summary_of(fields: Mapping[str, Any]) -> Summary | None:
 
 
 def cause_text(summary: Mapping[str, object]) -> str:
-    """Why a run failed, as `rank 3: ValueError: no such token`, or is lost; empty if that is not known."""
+    """Why a run failed, as `rank 3: ValueError: no such token`, or is lost; "" if that is not known."""
     if summary.get("state") == "lost" and not summary.get("cause"):
         note = str(summary.get("note") or "")
         return clean(note) if note not in ("", SANDBOX) else SUPERVISORS_DIED
@@ -130,7 +130,7 @@ def cause_text(summary: Mapping[str, object]) -> str:
 
 
 def end_of(summary: Summary) -> Exit | None:
-    """How a run has ended on a host; None: it has not, as far as the host knows."""
+    """How a run ended on a host; None if it has not, as far as the host knows."""
     if summary.get("state") not in get_args(State) or summary.get("ended") is None:
         return None
     code = {"finished": 0, "stopped": 130}.get(summary["state"], 1)
@@ -138,7 +138,7 @@ def end_of(summary: Summary) -> Exit | None:
 
 
 def _hosts(names: Any, counts: Any) -> dict[str, Any]:
-    """Names and processes of the hosts, if their numbers agree."""
+    """Names and process counts of the hosts, if their numbers agree."""
     if not isinstance(names, list) or not isinstance(counts, list) or not 0 < len(names) == len(counts) <= MOST_HOSTS:
         return {}
     shown = [text(name, _NAME) for name in names]

@@ -22,9 +22,9 @@ from disttui.runner.transport.base import Gate
 AGAIN = (2.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the first, second, … attempt to reconnect to a lost host."""
 LEASES = 3.0
-"""Seconds between two looks at the leases of a host."""
+"""Seconds between two queries of a host's leases."""
 _MANY = 16
-"""Number of hosts above which fewer processes of each are requested, to suit a slow link; as when reports are rare."""
+"""Number of hosts above which fewer processes of each are requested, to suit a slow link; also if reports are rare."""
 _FEW = 12
 
 
@@ -38,13 +38,13 @@ class HostNow:
     load: Load | None = None
     """Its last telemetry."""
     heard: float | None = None
-    """When that arrived, unix time of this machine."""
+    """When that arrived, unix time on this machine."""
     since: float = 0.0
     """When `state` began."""
     problem: str = ""
     cure: str = ""
     leases: tuple[Lease, ...] | None = None
-    """Who has leased it or its GPUs, as it last said; None: it has not said yet."""
+    """Leases of the host and its GPUs as last reported; None if it has not reported yet."""
 
 
 Tell = Callable[[], None]
@@ -53,7 +53,7 @@ Tell = Callable[[], None]
 class HostsWatch:
     """Follows each host in its own thread, until it is closed.
 
-    A lost host is connected again. A host that was never reached keeps its error until `retry`, since another attempt
+    A lost host is reconnected. A host that was never reached keeps its error until `retry`, since another attempt
     may ask for a password again.
 
     Args:
@@ -79,11 +79,11 @@ class HostsWatch:
         self._places = {place.name: place for place in places}
         self._wake = {name: threading.Event() for name in self._hosts}
         self._reached: set[str] = set()
-        """The hosts that have let this viewer in: they are connected again when they are lost."""
+        """The hosts that have let this viewer in: they are reconnected when they are lost."""
         self._closed = False
 
     def start(self) -> None:
-        """Begin to connect to the hosts."""
+        """Start to connect to the hosts."""
         for name in self._hosts:
             # Daemon threads: a host that hangs must not delay the end of the program.
             threading.Thread(target=self._follow, args=(name,), name=f"watch {name}", daemon=True).start()
@@ -99,7 +99,7 @@ class HostsWatch:
         self._wake[name].set()
 
     def retry(self) -> None:
-        """Connect at once to every host that is not seen."""
+        """Connect immediately to every unreachable host."""
         for host in self.now():
             if host.state == "failed":
                 self._set(host.name, state="connecting", problem="", cure="")
@@ -156,7 +156,7 @@ class HostsWatch:
                 elif asked is not None and asked.done():
                     asked = None
                 if self._wake[name].wait(min(1.0, self._interval)):
-                    break  # connect again
+                    break  # reconnect
             if stream.done():
                 stream.result()
         finally:

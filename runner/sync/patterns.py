@@ -56,7 +56,12 @@ class Patterns:
 
     def matching_any_part(self, path: str) -> str | None:
         """The same for a file, or for any folder that it is in: what is in a folder that matches is not looked at."""
-        return (self._matching_folder(path.rpartition("/")[0]) or self.matching(path)) if self._patterns else None
+        folder = path.rpartition("/")[0]
+        return (self._matching_folder(folder) or self.matching(path)) if self._may_decide(folder) else None
+
+    def _may_decide(self, folder: str) -> bool:
+        """Whether any pattern may match in a folder; none does for most files."""
+        return bool(self._patterns)
 
     def _matching_folder(self, path: str) -> str | None:
         if not path:
@@ -67,15 +72,46 @@ class Patterns:
         return self._folders[path]
 
 
+class Ignored(Patterns):
+    """What the .disttuiignore of a folder says, those of folders in it about what is there, and more patterns.
+
+    The nearest file decides, but `more` is the last word. Its methods raise InputError for a file that cannot be read.
+    """
+
+    def __init__(self, top: Path, more: Iterable[str] = ()) -> None:
+        super().__init__(more)
+        self._top = top
+        self._files: dict[str, tuple[tuple[str, Patterns], ...]] = {}
+
+    def deciding(self, path: str, *, folder: bool = False) -> str:
+        """As above; a pattern of a folder in it comes with the file that has it."""
+        found = super().deciding(path, folder=folder)
+        for above, patterns in () if found else self._files_of(path.rpartition("/")[0]):
+            if found := patterns.deciding(path[len(above) :], folder=folder):
+                return f"{found} in {above}{IGNORE_FILE}" if above else found
+        return found
+
+    def _may_decide(self, folder: str) -> bool:
+        return bool(self._patterns or self._files_of(folder))
+
+    def _files_of(self, folder: str) -> tuple[tuple[str, Patterns], ...]:
+        """What decides in a folder, the nearest first: where it is, and its patterns."""
+        if folder not in self._files:
+            above = self._files_of(folder.rpartition("/")[0]) if folder else ()
+            own = ignored(self._top / folder)
+            self._files[folder] = ((f"{folder}/" if folder else "", Patterns(own)), *above) if own else above
+        return self._files[folder]
+
+
 def ignored(folder: Path) -> list[str]:
     """The patterns of a folder's .disttuiignore; none if it has none. Raises InputError."""
     path = folder / IGNORE_FILE
     try:
         text = read(path, _LARGEST)[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
-    except FileNotFoundError:
-        return []
     except OSError as error:
-        raise InputError(f"cannot read it: {error.strerror}", place=str(path)) from None
+        if not os.path.lexists(path):  # nor is anything sent of a folder that cannot be entered
+            return []
+        raise InputError(f"cannot be read: {error.strerror}", place=str(path)) from None
     lines = (_without_blanks(line.removesuffix("\r")) for line in text.split("\n") if not line.startswith("#"))
     return [line for line in lines if line]
 

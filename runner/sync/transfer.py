@@ -90,8 +90,12 @@ class TreeParcel:
     @cached_property
     def beginning(self) -> list[_Sent]:
         """What a host gets that does not know the tree: its manifest, and after an edit all that it lacks."""
-        likely = self.new if len(self.manifest) + sum(size for _, size in self.new) < _WORTH else ()
-        return [_Sent(name, size, 0) for name, size in ((self.tree, len(self.manifest)), *likely)]
+        return [_Sent(name, size, 0) for name, size in ((self.tree, len(self.manifest)), *self.likely)]
+
+    @cached_property
+    def likely(self) -> tuple[tuple[str, int], ...]:
+        """What a host lacks most likely, if it is little: no host knows the tree then."""
+        return self.new if len(self.manifest) + sum(size for _, size in self.new) < _WORTH else ()
 
     @cached_property
     def objects(self) -> list[tuple[str, int]]:
@@ -165,7 +169,8 @@ def send(  # noqa: PLR0913
     """
     request = {"run": run, "run_dir": run_dir, "tree": parcel.tree, "size": len(parcel.manifest), "to": to}
     request.update({"data": data} if data else {})
-    senders = [_Sender(parcel, node, link, request, reopen, tell) for node, link in enumerate(links)]
+    alone = len(links) == 1  # of several, some may share a store
+    senders = [_Sender(parcel, node, link, request, reopen, tell, alone=alone) for node, link in enumerate(links)]
     try:
         answers = side_by_side(_Sender.ask, senders)
         errors = [answer for answer in answers if isinstance(answer, DisttuiError)]
@@ -279,8 +284,11 @@ class _Sender:
         request: dict[str, object],
         reopen: Callable[[int], Link],
         tell: Tell,
+        *,
+        alone: bool = False,
     ) -> None:
         self._parcel, self._node, self._link, self._first = parcel, node, link, link
+        self._alone = alone
         self._request = request
         self._reopen = reopen
         self._tell = tell
@@ -370,12 +378,14 @@ class _Sender:
         for _ in range(_TRIES - 1):
             with suppress(LinkLostError):
                 return work()
-            self._tell(self._node, "sending", "the link broke: connecting again")
+            self._tell(self._node, "sending", "the link broke; reconnecting")
             self.close()
             self._link = self._reopen(self._node)
         return work()
 
     def _ask(self) -> TreeAnswer:
+        if self._alone and self._parcel.likely:
+            return self._put(self._parcel.beginning)  # it would answer that it lacks this
         return self._heard_of(self._link.submit("sync", **self._request))
 
     def _heard_of(self, future: Future[TreeAnswer]) -> TreeAnswer:
@@ -384,9 +394,9 @@ class _Sender:
         while time.monotonic() < deadline:
             with suppress(FutureTimeout):
                 return future.result(_PACE)
-            self._tell(self._node, "sending", "waiting for the host to write it")  # an interrupt is seen at each report
+            self._tell(self._node, "sending", "waiting for the host to write")  # an interrupt is seen at each report
         what = f"no answer in {PATIENCE:.0f} s"
-        raise HostError(self._link.host, what, "See what keeps the host, or its disk, busy.")
+        raise HostError(self._link.host, what, "Check what keeps the host or its disk busy.")
 
     def _gather(self, places: Sequence[LeaderPlace]) -> TreeAnswer:
         begun, self._heard = 0.0, time.monotonic()
@@ -416,10 +426,10 @@ class _Sender:
                 return answer
             pieces = self._lacking(answer)
             if answer["manifest"] and not self._parcel.here:
-                cure = "Open the ports of launch.ports between the hosts, or put it on this machine."
-                raise HostError(self._link.host, "it does not reach the host that has it", cure)
+                cure = "Open launch.ports between the hosts, or put the data on this machine."
+                raise HostError(self._link.host, "cannot reach the host that has the data", cure)
             answer = self._put(pieces)
-        raise HostError(self._link.host, "it loses what is sent to it", "See whether its disk is failing.")
+        raise HostError(self._link.host, "the host loses files sent to it", "Check whether its disk is failing.")
 
     def _put(self, pieces: Sequence[_Sent]) -> TreeAnswer:
         future = self._link.upload("put", self._packed(pieces), **self._request)

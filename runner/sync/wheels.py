@@ -17,7 +17,7 @@ from disttui.runner.paths import inside
 from disttui.runner.profile.problems import printable
 from disttui.runner.protocol.requests import Offline
 
-_CURE = "Let the host reach an index, or set job.environment.wheels to a folder of wheels for it"
+_CURE = "Give the host access to a package index, or set job.environment.wheels"
 
 
 def download(files: Mapping[str, str], host: str, wanted: Offline, to: Path, environ: Mapping[str, str]) -> None:
@@ -52,7 +52,7 @@ def download(files: Mapping[str, str], host: str, wanted: Offline, to: Path, env
         )  # fmt: skip
     if done.returncode:
         said = printable("; ".join(done.stdout.decode("utf-8", "replace").strip().splitlines()[-3:])[:1000])
-        raise HostError(host, f"{wanted['why']}\nNor can this machine download its wheels: {said}", f"{_CURE}.")
+        raise HostError(host, f"{wanted['why']}\nThis machine cannot download the wheels either: {said}", f"{_CURE}.")
     if stub is not None:
         stub.unlink()
 

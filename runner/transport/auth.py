@@ -51,7 +51,7 @@ _MAGIC = b"openssh-key-v1\x00"
 # Long enough for a person to confirm the use of a key (ssh-add -c) or to touch a hardware key.
 _SIGN_LIMIT = 60.0
 _TRIES = 3
-_SSH = "so does `transport: ssh` in the profile or in your config"
+_SSH = "set `transport: ssh` in the profile or your config"
 
 
 class UnusableKeyError(Exception):
@@ -88,14 +88,14 @@ def read_key_file(path: str) -> KeyFile | None:
     if _PUBLIC.match(first):
         return None
     if mode & 0o077:
-        raise UnusableKeyError("others may read it: chmod 600")
+        raise UnusableKeyError("others can read it: chmod 600")
     if first == b"-----BEGIN OPENSSH PRIVATE KEY-----":
         return _openssh(path, data)
     for word, kind in _PEM.items():
         if first == b"-----BEGIN " + word + b" PRIVATE KEY-----":
             return KeyFile(path, kind, b"ENCRYPTED" in data, None)
     problem = ForeignKeyError if _FOREIGN.fullmatch(first) else UnusableKeyError
-    raise problem("not a format known here; `ssh-keygen -p -f` rewrites it")
+    raise problem("unknown format; `ssh-keygen -p -f` rewrites it")
 
 
 def public_blob(path: str) -> bytes | None:
@@ -159,7 +159,7 @@ def _decrypt(file: KeyFile, ask: Callable[[str], str | None]) -> PKey:
             return _load(file, passphrase)
         except UnusableKeyError:
             continue
-    raise UnusableKeyError("the passphrase is wrong")
+    raise UnusableKeyError("wrong passphrase")
 
 
 def _load(file: KeyFile, passphrase: str | None) -> PKey:
@@ -430,7 +430,7 @@ class Login:
         """Answer one message of the server, which may hold no question, or several."""
         self._questions += max(1, len(questions))
         if self._questions > MOST_QUESTIONS:
-            raise SSHException(f"it asks more than {MOST_QUESTIONS} questions")
+            raise SSHException(f"the server asks more than {MOST_QUESTIONS} questions")
         said, answers = [self._new_banner(), title, instructions], []
         for question, echo in questions:
             if not echo and PASSWORD.fullmatch(question.strip()):
@@ -499,8 +499,8 @@ class Login:
         return not more
 
     def _refused(self) -> HostError:
-        tried = clean("; ".join(self._tried) or "nothing: no key found, and nobody can be asked")
+        tried = clean("; ".join(self._tried) or "nothing: no keys found, and nobody can be asked")
         accepts = f"; the server accepts {clean(', '.join(sorted(self._allowed)))}" if self._allowed else ""
         what = f"login as {self._target.place} refused{accepts}; tried: {tried}"
-        cure = f"Try `{self._target.command}`; where that works, {_SSH}."
+        cure = f"Try `{self._target.command}`; if that works, {_SSH}."
         return HostError(self._target.name, what, TOO_MANY_CURE if TOO_MANY in self._transport.farewell else cure)

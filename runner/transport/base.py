@@ -81,7 +81,7 @@ class NeedsSshError(HostError):
     """A host for which the built-in transport lacks something that the user's files say, or that the server needs."""
 
     def __init__(self, host: str, need: str) -> None:
-        super().__init__(host, f"{need} needs the ssh program", "Install OpenSSH's client.")
+        super().__init__(host, f"{need} needs the ssh program", "Install the OpenSSH client.")
         self.need = need
 
 
@@ -201,9 +201,7 @@ PASSWORD = re.compile(r"(?:\((?P<by>[^()\s]+)\) )?(?:(?P<of>\S+)'s )?password(?:
 """A prompt for the login's password, and never for a one-time code; ssh puts `(user@host)` before what a host asks."""
 TOO_MANY = "Too many authentication failures"
 """What sshd says after MaxAuthTries, mostly to an agent with many keys."""
-TOO_MANY_CURE = (
-    "Name the key of this host by IdentityFile in your ssh configuration, and set IdentitiesOnly yes for it."
-)
+TOO_MANY_CURE = "Set IdentityFile and IdentitiesOnly yes for this host in your ssh configuration."
 _ANSWERED = 30.0
 """Seconds that a host may take over an answer, such as to ask a phone, before the next one asks."""
 _MOST_LINES = 24

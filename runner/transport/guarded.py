@@ -59,7 +59,7 @@ class GuardedPacketizer(Packetizer):
     def read_all(self, n: int, check_rekey: bool = False) -> bytes:
         self._greeted = True
         if not 0 <= n <= PACKET_LIMIT + 64:
-            raise SSHException(f"it announces a packet of {n} bytes, or what it sends is garbage")
+            raise SSHException(f"the server announces a packet of {n} bytes, or sends garbage")
         self._count(n)
         return super().read_all(n, check_rekey)
 
@@ -75,19 +75,19 @@ class GuardedPacketizer(Packetizer):
         self.first += data[: max(0, 200 - len(self.first))]
         self._count(len(data))
         if not self._greeted and self._heard > GREETING_LIMIT:
-            raise SSHException(f"it sends {self._heard} bytes and no SSH greeting")
+            raise SSHException(f"the server sends {self._heard} bytes without an SSH greeting")
         return data
 
     def _count(self, size: int) -> None:
         if not self._trusted:
             self._heard += size
             if self._heard > STRANGER_LIMIT:
-                raise SSHException(f"it sends more than {STRANGER_LIMIT // 1024} KiB before the login")
+                raise SSHException(f"the server sends more than {STRANGER_LIMIT // 1024} KiB before the login")
 
     def _check_time(self) -> None:
         deadline = self._deadline  # another thread may lift the limit now
         if deadline is not None and time.monotonic() > deadline:
-            raise SSHException(f"it did not finish in {self._seconds:.0f} s")
+            raise SSHException(f"the handshake did not finish in {self._seconds:.0f} s")
 
 
 class GuardedTransport(Transport):
@@ -136,9 +136,9 @@ class GuardedTransport(Transport):
         agreed = self.host_key_type or ""
         if (blob_type(host_key), blob_type(signature)) != (key_type(agreed), agreed):
             what = f"{blob_type(host_key) or '?'} with a signature of {blob_type(signature) or '?'}"
-            raise SSHException(f"it shows a host key of type {what} where {agreed} was agreed on")
+            raise SSHException(f"the server shows a host key of type {what} instead of {agreed}")
         if self._shown_key and self._shown_key != host_key:
-            raise SSHException("it shows another host key than before")
+            raise SSHException("the server shows a different host key than before")
         super()._verify_key(host_key, signature)  # type: ignore[misc]
         self._shown_key = bytes(host_key)
 
@@ -146,9 +146,7 @@ class GuardedTransport(Transport):
 def _usable(target: SshTarget, setting: str, wanted: tuple[str, ...], known: Any) -> tuple[str, ...]:
     usable = tuple(name for name in wanted if name in known and name != SHA1 and not name.endswith(CERTIFICATE))
     if not usable:
-        what = (
-            f"{setting} of your ssh configuration allows nothing that disttui can use: {', '.join(wanted) or 'empty'}"
-        )
+        what = f"{setting} in your ssh configuration has nothing that disttui supports: {', '.join(wanted) or 'empty'}"
         some = [name for name in known if "cbc" not in name and "md5" not in name and "sha1" not in name]
         cure = f"Allow one of these for this host: {', '.join(some)}. Or set `transport: ssh` for it in the profile."
         raise HostError(target.name, what, cure)
@@ -161,7 +159,7 @@ def _fed(feed: Any) -> Any:
     def bounded(channel: Any, message: Message) -> None:
         feed(channel, message)
         if len(channel.in_buffer) + len(channel.in_stderr_buffer) > _WINDOWS * channel.in_window_size:
-            raise SSHException("it sends more than the window of its channel allows")
+            raise SSHException("the server exceeds the window of its channel")
 
     return bounded
 
@@ -174,6 +172,8 @@ def _check_count(kind: int, payload: bytes) -> None:
                 _, rest = take(rest)
         (count,) = struct.unpack(">I", rest[:4])
     except (ValueError, struct.error):
-        raise SSHException("it sends a damaged packet") from None
+        raise SSHException("the server sends a damaged packet") from None
     if count > _QUESTIONS:
-        raise SSHException(f"it announces {count} {'extensions' if kind == MSG_EXT_INFO else 'questions'} at once")
+        raise SSHException(
+            f"the server announces {count} {'extensions' if kind == MSG_EXT_INFO else 'questions'} at once"
+        )

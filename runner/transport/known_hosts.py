@@ -303,7 +303,7 @@ class HostKeyCheck:
         bits = rsa_bits(blob)
         if bits is not None and bits < self._target.required_rsa_size:
             what = f"its RSA host key has only {bits} bits; RequiredRSASize is {self._target.required_rsa_size}"
-            raise HostError(self._target.name, what, "Create a longer host key there with `ssh-keygen -A`.")
+            raise HostError(self._target.name, what, "Create a longer host key there (`ssh-keygen -A`).")
 
     def _bad(self, finding: KeyMatch, key_type: str, blob: bytes) -> HostError:
         assert finding.entry is not None
@@ -329,7 +329,7 @@ class HostKeyCheck:
             what += f"; unreadable in known_hosts: {amount(len(self._known.bad), 'line')}, first "
             what += f"{first.file}:{first.line} {first.why}"
         cure = f"Compare the fingerprint, then run `{self._target.command}` once and accept, "
-        return HostError(self._target.name, what, cure + "or give --accept-new-host-keys.")
+        return HostError(self._target.name, what, cure + "or add --accept-new-host-keys.")
 
 
 def _where(entry: KnownHostsLine) -> str:

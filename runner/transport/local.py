@@ -145,7 +145,7 @@ def start(name: str, words: list[str], environ: Mapping[str, str] | None = None)
         )
     except OSError as error:
         what = f"{words[0]} cannot be started in {Path.home()}: {error.strerror}"
-        raise HostError(name, what, "Set HOME to an existing folder that you can enter.") from None
+        raise HostError(name, what, "Set HOME to an accessible folder.") from None
 
 
 def _ready(files: list[IO[bytes]], events: int, seconds: float) -> list[int]:

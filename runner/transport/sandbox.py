@@ -306,7 +306,7 @@ class Sandbox:
     def connect(self, address: Address) -> HostConnection:
         """Reach a host by its name alone: its user and port mean nothing here."""
         if address.host not in self.homes:
-            raise InputError(f"{address.host}: not a host of this sandbox", "Take a name of the profile.")
+            raise InputError(f"{address.host}: not a host of this sandbox", "Use a host of the profile.")
         return self._connector.connect(Address(address.host))
 
     def close(self) -> None:

@@ -92,7 +92,7 @@ def unresolved(target: SshTarget, hostname: str, again: bool) -> HostError:
     family = _FAMILIES.get(target.family) if hostname == target.hostname else None
     if family and _resolves(hostname):
         what = f"'{hostname}' has no {family} address"
-        return HostError(target.name, what, "Change AddressFamily of your ssh configuration for it.")
+        return HostError(target.name, what, "Change AddressFamily for it in your ssh configuration.")
     what = f"the name '{hostname}' does not resolve"
     if again:
         cure = "Check the network, a VPN, and the spelling."
@@ -110,9 +110,12 @@ def _resolves(hostname: str) -> bool:
 def unreachable(name: str, place: str, error: OSError, limit: float) -> HostError:
     """The error for a host that nothing can be sent to."""
     if isinstance(error, TimeoutError):
-        what, cure = f"no answer from {place} in {limit:.0f} s", "Is it switched on, and does a firewall let you in?"
+        what, cure = f"no answer from {place} in {limit:.0f} s", "Check that it is on, and that no firewall blocks you."
     elif isinstance(error, ConnectionRefusedError):
-        what, cure = f"{place} refuses the connection", "Is an SSH server running there, and is the port right?"
+        what, cure = f"{place} refuses the connection", "Check that an SSH server runs there, and the port."
     else:
-        what, cure = f"no way to {place}: {error.strerror or error}", "Check the network, a VPN, or the address."
+        what, cure = (
+            f"cannot connect to {place}: {error.strerror or error}",
+            "Check the network, a VPN, or the address.",
+        )
     return HostError(name, what, cure)

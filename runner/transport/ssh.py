@@ -69,7 +69,7 @@ class SshStream:
                     raise TimeoutError(f"no output in {timeout:g} s") from None
                 continue
             except (SSHException, EOFError, OSError) as error:
-                raise ConnectionError(str(error) or "it has been closed") from None
+                raise ConnectionError(str(error) or "the connection was closed") from None
             if not data and not self._ended():
                 raise ConnectionError("the connection has ended")
             return data
@@ -83,9 +83,9 @@ class SshStream:
                 except TimeoutError:
                     continue
                 except (SSHException, EOFError, OSError) as error:
-                    raise ConnectionError(str(error) or "it has been closed") from None
+                    raise ConnectionError(str(error) or "the connection was closed") from None
                 if step == 0:
-                    raise ConnectionError("the command takes no more input")
+                    raise ConnectionError("the command no longer reads input")
                 sent += step
 
     def errors(self) -> str:
@@ -146,7 +146,7 @@ def in_time(close: Callable[[], None]) -> None:
     thread.join(_CLOSE_LIMIT)
 
 
-_BUSY = "it began with 'Exceeded MaxStartups"
+_BUSY = "the server began with 'Exceeded MaxStartups"
 _GREETING_LIMIT = 15.0
 _CHANNEL_LIMIT = 30.0
 _COMMAND_LIMIT = 40.0
@@ -180,9 +180,9 @@ class SshConnection:
             channel.exec_command(command)
         except ChannelException as error:
             what = f"the server opens no session: {clean(error.text)}"
-            raise HostError(self._name, what, "Look at MaxSessions in its sshd_config.") from None
+            raise HostError(self._name, what, "Check MaxSessions in its sshd_config.") from None
         except Exception as error:
-            raise ConnectionError(clean(str(error)) or "it has been closed") from None
+            raise ConnectionError(clean(str(error)) or "the connection was closed") from None
         finally:
             impatient.cancel()
         return SshStream(channel)
@@ -194,8 +194,8 @@ class SshConnection:
             channel.get_pty(os.environ.get("TERM", "vt100"), size.columns, size.lines)
             channel.exec_command(command)
         except Exception as error:
-            what = f"the server gives no terminal: {clean(str(error)) or 'it has closed the session'}"
-            raise HostError(self._name, what, "Look at PermitTTY and MaxSessions in its sshd_config.") from None
+            what = f"the server gives no terminal: {clean(str(error)) or 'the session was closed'}"
+            raise HostError(self._name, what, "Check PermitTTY and MaxSessions in its sshd_config.") from None
         connect_terminal(channel, size)
         return channel.exit_status if channel.exit_status >= 0 else None
 
@@ -261,7 +261,7 @@ class SshConnector:
         """The hosts on the way: first the one that is dialled, last the target itself."""
         if target in below:
             chain = " → ".join(each.name for each in (*below, target))
-            raise HostError(below[0].name, f"its ProxyJump goes in a circle: {chain}", "Correct the ssh configuration.")
+            raise HostError(below[0].name, f"its ProxyJump is circular: {chain}", "Correct the ssh configuration.")
         if not target.proxy_jump:
             return (target,)
         # As in ssh, only the first hop's own configuration may put hosts before it: the list says the rest.
@@ -359,8 +359,8 @@ def _spent(future: Future[GuardedTransport]) -> bool:
 
 def _no_greeting(target: SshTarget, error: Exception, first: bytes) -> HostError:
     place = f"{target.hostname}:{target.port}"
-    what = f"no SSH handshake with {place}: {clean(str(error))[:300] or 'it hung up'}"
+    what = f"no SSH handshake with {place}: {clean(str(error))[:300] or 'connection closed'}"
     if first and not first.startswith(b"SSH-"):
-        what += f"; it began with '{clean(first.decode(errors='replace'))}'"
+        what += f"; the server began with '{clean(first.decode(errors='replace'))}'"
     kind = LinkLostError if link_broke(error) else HostError
-    return kind(target.name, what, f"Try `{target.command}`; is this an SSH server, and is it overloaded?")
+    return kind(target.name, what, f"Try `{target.command}`; check that this is an SSH server, and not overloaded.")

@@ -207,10 +207,13 @@ def ask_ssh(address: Address, config_file: str | None) -> Settings:
                 [*argv, *host], stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT, check=False
             )
     except subprocess.TimeoutExpired:
-        what = f"'ssh -G' gave no answer in {_LIMIT:.0f} s"
-        raise HostError(address.host, what, "Look for a slow 'Match exec' in the ssh configuration.") from None
+        what = f"'ssh -G' did not answer in {_LIMIT:.0f} s"
+        raise HostError(address.host, what, "Check for a slow 'Match exec' in the ssh configuration.") from None
     except FileNotFoundError:
-        what, cure = "the program ssh is not installed", "Install OpenSSH's client: it reads your ssh configuration."
+        what, cure = (
+            "the program ssh is not installed",
+            "Install the OpenSSH client, which reads your ssh configuration.",
+        )
         raise HostError(address.host, what, cure) from None
     except OSError as error:
         raise HostError(address.host, f"ssh cannot be started: {error.strerror}") from None
@@ -429,7 +432,7 @@ def _is_file(path: str) -> bool:
 def _refuse(kind: str, value: str) -> None:
     if not value or value.startswith("-") or _FORBIDDEN[kind].search(value):
         raise InputError(
-            f"'{clean(value)}' is not a {kind} name for disttui: it is empty, begins with '-', or contains spaces or "
+            f"'{clean(value)}' is not a valid {kind} name: it is empty, begins with '-', or contains spaces or "
             "shell characters",
             f"Give the {kind} as in your ssh configuration.",
         )

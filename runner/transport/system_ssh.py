@@ -293,7 +293,7 @@ class _Login:
     def _count(self) -> None:
         self._questions += 1
         if self._questions > MOST_QUESTIONS:
-            raise HostError(self._target.name, f"it asks more than {MOST_QUESTIONS} questions during the login")
+            raise HostError(self._target.name, f"the server asks more than {MOST_QUESTIONS} questions during the login")
 
     def _said(self) -> str:
         """What ssh has printed since the last question: banners, and the words around the host's questions."""
@@ -303,7 +303,7 @@ class _Login:
 
 def _stale(target: SshTarget, seconds: float) -> HostError:
     what = f"no answer in {seconds:.0f} s through ssh's open connection {clean(target.control_path)}"
-    cure = f"If it is stale, close it by `{target.command} -O exit`; else see what its login waits for."
+    cure = f"If it is stale, close it by `{target.command} -O exit`; otherwise find out what its login waits for."
     return HostError(target.name, what, cure)
 
 
@@ -316,7 +316,7 @@ def _is_socket(path: str) -> bool:
 
 def _failure(target: SshTarget, said: str) -> HostError:
     """The error behind ssh's own words, as the built-in transport has it."""
-    name, try_it = target.name, f"Try `{target.command}`; where that works, so does this."
+    name, try_it = target.name, f"Try `{target.command}`; once that works, so does disttui."
     if match := re.search(r"^Offending .* key in (.+):(\d+)\s*$", said, re.MULTILINE):
         file, line = clean(match[1]), match[2]
         what = f"its host key has changed: it does not match {file}:{line}; someone may be intercepting the connection"
@@ -332,7 +332,7 @@ def _failure(target: SshTarget, said: str) -> HostError:
         else:
             what = "its host key is unknown"
             cure = (
-                f"Compare the fingerprint, then run `{target.command}` once and accept, or give --accept-new-host-keys."
+                f"Compare the fingerprint, then run `{target.command}` once and accept, or add --accept-new-host-keys."
             )
         return HostError(name, what + why, cure)
     if match := _NO_MATCH.search(said):
@@ -354,7 +354,7 @@ def _failure(target: SshTarget, said: str) -> HostError:
         return unreachable(name, f"{match[1]}:{match[2]}", kinds.get(why, OSError(0, why)), limit)
     lines = " / ".join(clean(line) for line in said.strip().split("\n")[-3:])
     kind = LinkLostError if _BROKE.search(said) else HostError
-    return kind(name, f"ssh: {lines or 'it ended without output'}", try_it)
+    return kind(name, f"ssh: {lines or 'ended without output'}", try_it)
 
 
 _LIMIT = 5.0

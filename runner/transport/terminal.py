@@ -52,7 +52,7 @@ def connect_terminal(channel: Channel, size: os.terminal_size) -> None:
         if not channel.status_event.wait(_STATUS) or not (channel.eof_received or channel.exit_status >= 0):
             raise ConnectionError("the connection has ended")
     except (SSHException, EOFError, OSError) as error:
-        raise ConnectionError(str(error) or "it has been closed") from None
+        raise ConnectionError(str(error) or "the connection was closed") from None
     finally:
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
 

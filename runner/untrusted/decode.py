@@ -46,7 +46,7 @@ def _fields(kind: Any) -> _Read:
 
     def read(record: Any) -> Any:
         if not isinstance(record, dict):
-            raise MalformedRecordError("no object")
+            raise MalformedRecordError("not an object")
         found, get = record, record.get
         for name, exact, reader, required in fields:
             value = get(name, _WRONG)
@@ -156,7 +156,7 @@ def build(kind: type[_T], record: Any) -> _T:
     `Shown` is made safe to show, since a path is used as it is. Raises MalformedRecordError.
     """
     if not isinstance(record, dict):
-        raise MalformedRecordError("no object")
+        raise MalformedRecordError("not an object")
     found = {}
     for name, default, read in _parts(cast("Any", kind)):
         try:
@@ -208,7 +208,7 @@ def _otherwise(read: _Read, default: Any, value: Any) -> Any:
 
 def _text(bound: Any, value: Any) -> str:
     if not isinstance(value, str) or (isinstance(bound, str) and not re.fullmatch(bound, value)):
-        raise MalformedRecordError("no text")
+        raise MalformedRecordError("not text")
     return (
         records.text(value, bound)
         if isinstance(bound, Shown)
@@ -218,11 +218,11 @@ def _text(bound: Any, value: Any) -> str:
 
 def _number(read: _Read, value: Any) -> Any:
     if (found := read(value)) is None:
-        raise MalformedRecordError("no number within its bounds")
+        raise MalformedRecordError("not a number within bounds")
     return found
 
 
 def _items(read: _Read, most: int, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise MalformedRecordError("no list")
+        raise MalformedRecordError("not a list")
     return tuple(found for one in value[:most] if (found := read(one)) is not _WRONG)

@@ -65,7 +65,7 @@ _KINDS: Mapping[str, tuple[type, str]] = {
     "notify": (str, f"one of {', '.join(NOTIFY)}"),
     "secret_commands": (list, "a list of command lines, such as [pass show ml/*]"),
     "transport": (str, f"one of {', '.join(TRANSPORTS)}"),
-    "notifications": (dict, "a mapping as of a profile's notify"),
+    "notifications": (dict, "a mapping like a profile's notify"),
     "keys": (dict, "a mapping of binding ids to keys"),
     "libraries": (list, "a list of libraries"),
 }
@@ -155,4 +155,4 @@ def _show(value: object) -> str:
 
 def _meant(name: object, known: list[str]) -> str:
     near = get_close_matches(str(name), known, 1)
-    return f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
+    return f"Did you mean {near[0]}?" if near else f"Known settings: {', '.join(known)}."

@@ -85,7 +85,7 @@ def editor_command(environ: Mapping[str, str], path: Path, line: int = 0) -> lis
     except ValueError:
         words = []
     if not words or shutil.which(words[0], path=environ.get("PATH", os.defpath)) is None:
-        raise InputError(f"editor {words[0] if words else '$EDITOR'} not found", "Set EDITOR to one that is.")
+        raise InputError(f"editor {words[0] if words else '$EDITOR'} not found", "Set EDITOR to an installed editor.")
     name = Path(words[0]).name
     if not line:
         return [*words, os.fspath(path)]

@@ -32,7 +32,7 @@ from disttui.runner.runs.state import RunState
 from disttui.runner.text import LineMaker, clean, clean_lines, without_colours
 
 PATIENCE = 1.5
-"""Seconds for which lines that look like a traceback wait for the rank's own report of it."""
+"""Seconds that lines of an apparent traceback wait for the rank's own report of it."""
 
 # torch puts this in front of every line of an uncaught exception once a process group is up.
 _PREFIX = re.compile(r"^\[rank\d+\]: ?")
@@ -40,7 +40,7 @@ _FIRST = ("Traceback (most recent call last):", "  + Exception Group Traceback (
 
 
 class TracebackBuffer:
-    """Passes one rank's lines on, except the traceback that the rank also reports as an event."""
+    """Forwards one rank's lines, except a traceback that the rank also reports as an event."""
 
     def __init__(self) -> None:
         self._held: list[str] = []
@@ -60,7 +60,7 @@ class TracebackBuffer:
         return ready + self._match()
 
     def report(self, traceback: Sequence[str]) -> list[str]:
-        """The rank has reported this traceback; return held lines that are not part of it."""
+        """Take a reported traceback; return held lines that are not part of it."""
         self._reported = list(traceback)
         return self._match()
 
@@ -91,15 +91,15 @@ REDRAW = 0.1
 PLAIN_EVERY = 10.0
 """Seconds between status lines without a terminal."""
 TAIL = 4096
-"""Characters of torchrun's own output that are kept for the report of a failed launch."""
+"""Most characters of torchrun's own output kept for the report of a failed launch."""
 PAST_LINES = 10
-"""Of every rank that are shown at first."""
+"""Lines of every rank that are shown at first."""
 
 _OF_A_HOST = frozenset({"note", "alarm", "ungrouped"})
 _OF_THE_RUN = frozenset({"failed", "straggler", "host"})
 """Kinds of events that are printed; others are in the status line, or at the end."""
 _NAMED = 3
-"""The most hosts that are named one by one in a message."""
+"""Most hosts named in a message."""
 _RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95)
 """Colours of the hosts' prefixes, in turn; never the only distinction."""
@@ -128,14 +128,14 @@ class TextPrinter:
         self._lines: dict[tuple[str, str], LineMaker] = {}
         self._buffers: dict[tuple[str, str], TracebackBuffer] = {}
         self._missed: dict[int, tuple[str, set[str]]] = {}
-        """Node → since when the host is not seen, and the reported reasons, without numbers: dates and pids change."""
+        """Node → since when the host is unreachable, and the reported reasons without numbers, which change."""
         self._begun: float | None = None
         """When following began (monotonic clock, s): a question before it may have waited for an answer."""
         self._drawn_at = 0.0
         self._drawn = ""
         self._stall = ""
         self._resumed = 0
-        """The attempt of which was said whether it continues an earlier one."""
+        """The attempt last reported as continuing, or not continuing, an earlier one."""
         self._launcher_tails: dict[str, str] = {}
 
     def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
@@ -191,7 +191,7 @@ class TextPrinter:
             self.say((f"{state.hosts[node].name}: " if event["e"] in _OF_A_HOST else "") + described.text)
 
     def link(self, state: RunState, node: int, kind: str, note: str) -> None:
-        """Report when a host is not seen any more, and when it is seen again."""
+        """Report when a host becomes unreachable, and when it is back."""
         host = state.hosts[node]
         if kind == "seen":
             self._missed.pop(node, None)
@@ -204,15 +204,15 @@ class TextPrinter:
                 reported.add(kind_of_reason)
                 why = f" ({note.removeprefix(f'{host.name}: ')})" if note else ""
                 # Where a host has ended, the run is ending: only the end of this host is awaited.
-                goes_on = "" if state.exits else "the run continues, "
-                self.say(f"{host.name}: not seen since {since}{why}; {goes_on}trying again")
+                goes_on = "" if state.exits else "the run may still be going, "
+                self.say(f"{host.name}: unreachable since {since}{why}; {goes_on}trying again")
         elif kind == "gone":
             self.say(f"{host.name}: {note}")
         elif kind == "failed":
-            self.say(f"{note}\nthe run continues without this viewer, which cannot")
+            self.say(f"{note}\nthis viewer cannot continue; the run continues")
 
     def refresh(self, state: RunState, lag: str = "") -> None:
-        """Print lines that were held back long enough, and draw the status line regularly."""
+        """Print lines that were held long enough, and update the status line."""
         check_reader(self._out)
         for place, buffer in self._buffers.items():
             self._print(place, buffer.release())
@@ -251,7 +251,7 @@ class TextPrinter:
         self._tell("".join(f"disttui: {line}\n" for line in clean_lines(text).split("\n")))
 
     def end(self, state: RunState, folder: Path) -> None:
-        """Print all lines that are held back, then the closing lines."""
+        """Print all held lines, then the closing lines."""
         from disttui.runner.render.story import ending  # slow to load
 
         for place, maker in self._lines.items():
@@ -287,11 +287,11 @@ class TextPrinter:
             return
         pace = event.get("pace")
         usual = f" (usual: every {pace:.0f} s)" if pace else ""
-        self.say(f"{stall_words(event)}{usual}; asking every rank where it is")
+        self.say(f"{stall_words(event)}{usual}; asking every rank for its stack")
         self._stall = event.get("stacks", "")
 
     def _say_stacks(self, state: RunState) -> None:
-        """Print what the ranks wait for, once, when every live host has sent its stacks."""
+        """Print once what the ranks wait for, when every live host has sent its stacks."""
         came = [
             host.exit is not None or (host.stacks is not None and host.stacks.name == self._stall)
             for host in state.hosts
@@ -327,7 +327,7 @@ class TextPrinter:
 
 
 class AttachPrinter(TextPrinter):
-    """Prints a run that others have begun. `disttui logs` has what came before."""
+    """Prints a run that was started elsewhere; `disttui logs` has its earlier output."""
 
     def __init__(self, run: KnownRun, *, colour: bool) -> None:
         names = tuple(host.name for host in run.hosts)
@@ -337,7 +337,7 @@ class AttachPrinter(TextPrinter):
         self._begun = time.monotonic() - max(0.0, time.time() - run.started)
 
     def caught_up(self, state: RunState) -> None:
-        """Print the beginning: all that was there has been taken."""
+        """Print the first lines, once all existing records were taken."""
         history, self._history = self._history or {}, None
         self.say(headline(self._run, state))
         newest = f"attempt-{max(1, state.attempt)}/"
@@ -346,7 +346,7 @@ class AttachPrinter(TextPrinter):
                 self._print(place, list(history[place]))
 
     def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
-        """Keep the last lines until all that was there has come, then print."""
+        """Keep the last lines until all existing records were taken, then print."""
         if self._history is None or restart or not re.search(r"/rank-\d+\.log$", file):
             super().log(host, file, data, restart=restart)
             return
@@ -355,18 +355,18 @@ class AttachPrinter(TextPrinter):
         self._history.setdefault(place, deque(maxlen=PAST_LINES)).extend(lines)
 
     def record(self, state: RunState, node: int, content: Content) -> None:
-        """Say nothing of what has long been."""
+        """Print only new events."""
         if self._history is None:
             super().record(state, node, content)
 
     def refresh(self, state: RunState, lag: str = "") -> None:
-        """Draw nothing before the beginning has come."""
+        """Draw nothing before the first lines."""
         if self._history is None:
             super().refresh(state, lag)
 
 
 def headline(run: KnownRun, state: RunState) -> str:
-    """Where a run is, in one line."""
+    """The state of a run, in one line."""
     counts = " + ".join(f"{host.name} {host.nproc}" for host in run.hosts)
     words = [f"{short(run.run)}, started {when(run.started)} by {clean(run.by)}: {counts}"]
     if state.attempt > 1:

@@ -29,13 +29,13 @@ def put(stream: TextIO, text: str) -> None:
 
 
 def check_reader(stream: TextIO) -> None:
-    """Raise BrokenPipeError if the reader of a pipe has gone: a command that follows a quiet run would not notice."""
+    """Raise BrokenPipeError if a pipe has no reader: a command following a quiet run would not notice."""
     if reader_gone(stream):
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def reader_gone(stream: TextIO) -> bool:
-    """Whether this is a pipe or socket that nobody reads any more."""
+    """Whether this is a pipe or socket without a reader."""
     try:
         mode = os.fstat(stream.fileno()).st_mode
         poll = select.poll()

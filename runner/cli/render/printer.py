@@ -1,4 +1,4 @@
-"""The printers of a followed run, as text or as JSON lines, and what each update has them print."""
+"""The printers of a followed run, as text or JSON lines."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class JsonPrinter:
                 self._print({"type": "exit", "host": host, "record": record})
 
     def link(self, state: RunState, node: int, kind: str, note: str) -> None:
-        """Print news of this viewer's link to a host."""
+        """Print a change of this viewer's link to a host."""
         self._print({"type": "link", "host": state.hosts[node].name, "state": kind, "note": note})
 
     def refresh(self, state: RunState, lag: str = "") -> None:
-        """Notice a reader that has gone; every record has been printed."""
+        """Notice closed output; every record has been printed."""
         check_reader(self._out)
 
     def say(self, text: str) -> None:
@@ -128,7 +128,7 @@ def show_update(printer: Printer, state: RunState, update: Update) -> None:
         words = "killing every process of the run" if update.now else "stopping the run; press Ctrl-C again to kill it"
         if not update.reached:
             what = "killed" if update.now else "stopped"
-            words = f"no host is reachable: the run is {what} once one is; a third Ctrl-C detaches"
+            words = f"no host is reachable; the run will be {what} when one is; a third Ctrl-C detaches"
         printer.say(words)
     elif isinstance(update, CaughtUp):
         if isinstance(printer, AttachPrinter):

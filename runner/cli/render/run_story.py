@@ -24,9 +24,9 @@ from disttui.runner.runs.replay import Replay
 from disttui.runner.text import clean, clean_lines
 
 _LONGEST = 120
-"""Characters of a value that is shown beside another."""
+"""Most characters of a value shown beside another."""
 _AROUND = 20
-"""Characters of a long word that are shown before those that differ."""
+"""Characters of a long word shown before those that differ."""
 
 
 def render_run(run: KnownRun, found: Replay) -> list[str]:
@@ -38,7 +38,7 @@ def render_run(run: KnownRun, found: Replay) -> list[str]:
     if known["state"] in ("stopping", "stopped") and known["note"]:
         lines.append(known["note"])
     if run.sandbox:
-        lines.append("played in a sandbox, which lives only as long as its command")
+        lines.append("ran in a sandbox, which ended with its command")
     lines += ["", "versions", *_versions(run, found)]
     timeline = _timeline(found)
     if timeline:
@@ -167,7 +167,7 @@ def _changes(before: str | None, after: str | None) -> Iterator[str]:
 
 
 def _shown(value: str | None, skipped: int = 0) -> str:
-    """A value from a character on, cut where it is long."""
+    """A value from a character on, shortened."""
     if not value:
         return "nothing" if value is None else "''"
     text = clean(value)[skipped:]

@@ -17,7 +17,7 @@ Row = Mapping[str, object]
 
 
 def render_runs(rows: Sequence[Row], width: int | None = 80) -> str:
-    """The table of summaries; a row's note follows it and is cut where it does not fit.
+    """The table of summaries; a row's note follows it, cut to fit.
 
     Args:
         width: None: nothing is cut, and all hosts are named.
@@ -37,7 +37,7 @@ def render_runs(rows: Sequence[Row], width: int | None = 80) -> str:
 
 
 def closing_line(row: Row, again: str) -> str:
-    """What the terminal keeps of a run when its screen is left: `● 2node-7f3a running, step 5/30`.
+    """The line about a run that remains in the terminal after the app: `● 2node-7f3a running, step 5/30`.
 
     Args:
         again: The command that opens it again, without the run.
@@ -49,7 +49,7 @@ def closing_line(row: Row, again: str) -> str:
 
 
 def runs_data(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """The same for JSON; of failed runs with the cause, as far as the summary has it, and where to read more."""
+    """Summaries for JSON; of failed runs with the cause, if known, and where to read more."""
     return [{**row, "explain": _explain(row)} for row in rows]
 
 
@@ -105,4 +105,4 @@ _COLUMNS: Sequence[tuple[str, str, Callable[[Row], str]]] = (
     ("step", ">", _step),
     ("loss", ">", lambda row: figure(row.get("loss")) or "-"),
 )
-"""The columns between the id, which is as short as the table allows, and the hosts: title, side, cell."""
+"""The columns between the id, which is shortened to fit, and the hosts: title, side, cell."""
