@@ -118,16 +118,16 @@ class PaletteProvider(Provider):
 
     def _hosts(self) -> Iterator[Command]:
         for row in self._app.inventory.hosts:
-            yield Command(row.name, "host: what it is doing now", partial(self._app.router.open_top, [row.name]))
+            yield Command(row.name, "host: its load", partial(self._app.router.open_top, [row.name]))
 
     def _typed(self) -> Iterator[Command]:
         for words, purpose in SHELL_COMMANDS:
             command = f"disttui {words}"
-            yield Command(command, f"copies this command: {purpose}", partial(self._app.copy, command))
+            yield Command(command, f"copy this command: {purpose}", partial(self._app.copy, command))
 
 
 def _plain(text: str) -> str:
-    """Content in place of a string: Textual also accepts it as help, and does not parse it as markup."""
+    """Content instead of a string: Textual also accepts it as help, and does not parse it as markup."""
     return cast("str", Content(text))
 
 
@@ -160,7 +160,7 @@ class DisttuiApp(Shell):
     COMMANDS: ClassVar[set[Any]] = {PaletteProvider}
     NOTIFICATION_TIMEOUT = 6
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("app.help", "question_mark,f1", "help", "help", "the keys of this screen, in words", group=APP),
+        bind("app.help", "question_mark,f1", "help", "help", "this screen's keys, explained", group=APP),
         bind("app.palette", "ctrl+p", "command_palette", "palette", "find a run, profile, host or action", group=APP),
         bind("app.answer", "ctrl+o", "answer", "answer", "answer a host's question", group=OPEN, priority=True),
         bind("app.quit", "ctrl+q", "quit", "quit", "quit disttui; runs keep running", group=APP, show=False,
@@ -231,7 +231,7 @@ class DisttuiApp(Shell):
         return theme.DEFAULTS
 
     def get_default_screen(self) -> Screen[Any]:
-        """The screen under all others; not shown until another was over it, if a command opens that one."""
+        """The screen under all others; hidden at first if a command opens another."""
         home = cast("Screen[Any]", screen_class("home")())
         home.set_class(self._first is not None, "-behind")
         return home
@@ -284,7 +284,7 @@ class DisttuiApp(Shell):
 
     def get_system_commands(self, screen: Screen[Any]) -> Any:
         """The commands that the palette offers on every screen."""
-        yield SystemCommand("Theme", "Choose a theme; each is previewed under the cursor", self._choose_theme)
+        yield SystemCommand("Theme", "Choose a theme, with a preview", self._choose_theme)
         yield SystemCommand("Screenshot", "Save this screen as SVG", self._picture)
 
     def _picture(self) -> None:
@@ -335,7 +335,7 @@ class DisttuiApp(Shell):
             self.push_screen(screen_class("help")(self.screen))
 
     async def action_back(self) -> None:
-        """Leave the screen: to the one before it, or to the shell if a command opened this screen alone."""
+        """Leave the screen for the previous one, or for the shell if a command opened it."""
         if len(self.screen_stack) == 2 and self._first and self._first.kind in _ALONE:
             self._quit()
         elif len(self.screen_stack) > 1:
@@ -352,7 +352,7 @@ class DisttuiApp(Shell):
         self._quitting = True
         try:
             running = [short(run) for find in self.ends_with_app for run in await asyncio.to_thread(find)]
-            will = "Sandbox hosts are part of disttui: runs on them end when it quits. Logs and metrics are kept."
+            will = "Runs on sandbox hosts end when disttui quits. Logs and metrics are kept."
             if not running or await self.ask(f"Quit and stop {', '.join(running)}?", will, "quit"):
                 self.exit()
         finally:
@@ -382,7 +382,7 @@ class DisttuiApp(Shell):
         from disttui.runner.profile.save import change_config  # slow to import
 
         try:
-            self.notify(f"theme {theme} is saved in {change_config(self.environ, lambda _: {'theme': theme})}")
+            self.notify(f"theme {theme} saved in {change_config(self.environ, lambda _: {'theme': theme})}")
         except InputError as error:
             self.notify(f"cannot save theme {theme}: {error}", severity="warning")
 

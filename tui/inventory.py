@@ -45,10 +45,10 @@ class RunRow:
     step: int | None
     steps: int | None
     loss: float | str | None
-    """Of rank 0; nan, inf or -inf where it is not finite."""
+    """Loss of rank 0; nan, inf or -inf if not finite."""
     started: float
     began: float | None
-    """By its first host; it may have waited in a queue before."""
+    """Start by its first host's clock; it may have been queued before."""
     ended: float | None
     seen: float
     """When this machine last received data of it (unix time, s)."""
@@ -66,13 +66,13 @@ class RunRow:
     cause: str = ""
     """Why it failed."""
     doubt: str = ""
-    """What is doubtful about it, though it has not failed."""
+    """Doubts about a run that has not failed."""
     tags: tuple[str, ...] = ()
     note: str = ""
     waits: str = ""
-    """What it waits for in a queue."""
+    """What it is queued for."""
     waited: bool = False
-    """Whether it has only waited in a queue: none of its processes has begun."""
+    """Whether it was only queued: none of its processes has started."""
     saved: str = ""
     """Its newest checkpoint: step and size."""
     saved_as: str = ""
@@ -98,20 +98,20 @@ class ProfileRow:
     """A profile that can be named."""
 
     name: str
-    """The shortest that means it."""
+    """The shortest name that selects it."""
     path: Path
     origin: str
     """own, team or built in."""
     hosts: tuple[str, ...] = ()
     processes: tuple[int | None, ...] = ()
-    """Per host; None where the probe decides."""
+    """Processes per host; None: the probe decides."""
     description: str = ""
     problem: str = ""
     """The first error in it, with its place."""
     library: str = ""
     """The library that it lies in."""
     shadowed_by: str = ""
-    """The full name of the profile that its bare name means; empty: itself."""
+    """Full name of another profile that its bare name selects; empty: none."""
 
     @property
     def example(self) -> bool:
@@ -125,12 +125,12 @@ class HostRow:
 
     name: str
     runs: tuple[RunRow, ...]
-    """The runs that are running there, as far as is known here."""
+    """The known runs that are running there."""
     profiles: tuple[str, ...]
 
     @property
     def used(self) -> bool:
-        """Whether it is this machine, or a run or a profile names it; others are of the ssh configuration."""
+        """Whether it is this machine or named by a run or profile; others are from the ssh configuration."""
         return self.name == "local" or bool(self.runs or self.profiles)
 
 
@@ -232,7 +232,7 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
     state = "not seen" if known not in ENDED and now - seen > QUIET else known
     doubt = f"the loss is {summary['loss']}" if summary.get("loss") in NOT_FINITE else ""
     if state == "running" and summary.get("silent"):
-        state, doubt = "silent", f"no step for {summary['silent']:.0f} s when its hosts were last asked"
+        state, doubt = "silent", f"no step for {summary['silent']:.0f} s at the last check"
     began = number(summary.get("began"))
     trend = trend_of(run.folder, _whole(summary.get("attempt")) or 1, summary.get("loss"))
     return RunRow(
@@ -275,7 +275,7 @@ class Trend(NamedTuple):
 
 
 def trend_of(folder: Path, attempt: int, newest: float | str | None) -> Trend:
-    """The latest losses of rank 0 in a mirror's files, and the newest, which a host may have said; its pace."""
+    """The latest losses of rank 0 in a mirror's files, the newest (perhaps from a host), and its pace."""
     path = inside(folder / "0", f"attempt-{attempt}") / "rank-0.metrics.jsonl"
     found = _trend(path, _changed(path))
     if isinstance(newest, float) and found.losses[-1:] != (newest,):

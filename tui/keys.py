@@ -48,8 +48,8 @@ MOVES = (
     bind("move.up", "k,up", "move(-1)", "up", "one row up", group=MOVE, show=False),
     bind("move.page_down", "ctrl+d,pagedown", "page(1)", "page down", group=MOVE, show=False),
     bind("move.page_up", "ctrl+u,pageup", "page(-1)", "page up", group=MOVE, show=False),
-    bind("move.first", "g,home", "edge(False)", "first", "to the first row", group=MOVE, show=False),
-    bind("move.last", "G,end", "edge(True)", "last", "to the last row", group=MOVE, show=False),
+    bind("move.first", "g,home", "edge(False)", "first", "first row", group=MOVE, show=False),
+    bind("move.last", "G,end", "edge(True)", "last", "last row", group=MOVE, show=False),
 )
 """Keys that move through rows: a widget that uses these implements the three actions."""
 
@@ -63,8 +63,8 @@ ROW_KEYS = (
 """Keys of both panes of `top`."""
 
 PANE_KEYS = (
-    bind("dash.next", "tab", "pane(1)", "pane", "to the next pane", group=MOVE),
-    bind("dash.zoom", "z", "zoom", "zoom", "this pane alone, or all of them", group=VIEW),
+    bind("dash.next", "tab", "pane(1)", "pane", "next pane", group=MOVE),
+    bind("dash.zoom", "z", "zoom", "zoom", "this pane alone, or all", group=VIEW),
     bind("dash.find", "slash", "log('find')", "find", "find in the log", group=VIEW),
 )
 """Bindings that a screen of panes adds after its own: the footer shows the first that fit."""

@@ -71,14 +71,16 @@ class Router:
         while len(self._app.screen_stack) > 1:
             self._app.pop_screen()
 
-    def open_run(self, run_id: str, *, instead: Screen[Any] | None = None) -> None:
+    def open_run(self, run_id: str, *, instead: Screen[Any] | None = None, repeats: str = "") -> None:
         """Open the dashboard of a run that this viewer knows, and follow it.
 
         Args:
             instead: The screen to replace, as soon as no other screen is over it.
+            repeats: The run that it repeats: if its screen is the one below, that is replaced as well. Otherwise each
+                rerun would keep one more open, with its connections.
         """
         self.shown = First("run", (run_id,))
-        self._open("run", run_id, instead=instead)
+        self._open("run", run_id, instead=instead, repeats=repeats)
 
     def open_replay(self, run: str, playing: bool = False) -> None:
         """Open a run from its mirror, with a cursor in time; `example` is the one that comes with disttui.
@@ -98,7 +100,7 @@ class Router:
         self._app.run_worker(self._opened_profile(profile, launch), group="open profile", exclusive=True)
 
     def open_script(self, script: Path) -> None:
-        """Open the wizard for a script of this machine."""
+        """Open the wizard for a local script."""
         self._open("wizard", script=script)
 
     def open_sandbox(self) -> None:
@@ -118,11 +120,13 @@ class Router:
         self._open("compare", tuple(runs))
 
     def open_pull(self, run: str) -> None:
-        """Ask where to copy the files of a run to, and show how far it is."""
+        """Ask where to copy the files of a run, and show the progress."""
         self._open("pull", run)
 
-    def _open(self, kind: str, *arguments: Any, instead: Screen[Any] | None = None, **named: Any) -> None:
-        self._app.run_worker(self._opened(kind, arguments, named, instead), group="open")
+    def _open(
+        self, kind: str, *arguments: Any, instead: Screen[Any] | None = None, repeats: str = "", **named: Any
+    ) -> None:
+        self._app.run_worker(self._opened(kind, arguments, named, instead, repeats), group="open")
 
     async def _opened_profile(self, profile: Path | None, launch: bool) -> None:
         async with self._keys.held():
@@ -139,8 +143,9 @@ class Router:
                 self._open("wizard", look.read, launch=launch)
 
     async def _opened(
-        self, kind: str, arguments: tuple[Any, ...], named: Mapping[str, object], instead: Screen[Any] | None
-    ) -> None:
+        self, kind: str, arguments: tuple[Any, ...], named: Mapping[str, object], instead: Screen[Any] | None,
+        repeats: str,
+    ) -> None:  # fmt: skip
         async with self._keys.held():
             # Importing a screen takes longer than a frame.
             made = await asyncio.to_thread(screen_class, kind)
@@ -148,8 +153,14 @@ class Router:
             await asyncio.sleep(0.05)
         async with self._keys.held():
             screen = made(*arguments, **named)
+            if instead is not self._app.screen:
+                await self._app.push_screen(screen)
+                return
             # No pop and push: the screen below would be painted in between.
-            await (self._app.switch_screen(screen) if instead is self._app.screen else self._app.push_screen(screen))
+            with self._app.batch_update():
+                if repeats and repeats == getattr(getattr(self._app.screen_stack[-2], "known", None), "run", ""):
+                    await self._app.pop_screen()
+                await self._app.switch_screen(screen)
 
 
 def screen_class(kind: str) -> Any:
@@ -159,12 +170,12 @@ def screen_class(kind: str) -> Any:
 
 
 class _Look(NamedTuple):
-    """A profile, read once: the wizard opens exactly what the user agreed to, even if its files have changed."""
+    """A profile, read once: the wizard opens exactly what the user confirmed, even if its files have changed."""
 
     read: ReadProfile | None = None
     wrong: InputError | None = None
     asked: str = ""
-    """What the user must agree to before it is used; empty: nothing."""
+    """What the user must confirm before it is used; empty: nothing."""
 
 
 def _look_at(profile: Path, environ: Mapping[str, str]) -> _Look:

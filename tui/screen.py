@@ -47,7 +47,7 @@ class Command(NamedTuple):
 
 
 def _take_size(screen: DisttuiScreen | DisttuiModal[Any]) -> None:
-    """Set the classes of the terminal's size: Textual sets them behind the first layout, and that would be seen.
+    """Set the classes of the terminal's size before the first layout; Textual does it visibly late.
 
     Before there are children: a class that is set later styles every one of them again.
     """

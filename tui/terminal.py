@@ -31,7 +31,7 @@ class Copied(NamedTuple):
     sequence: str = ""
     """A sequence that the caller must still write to the terminal."""
     good: bool = True
-    """False: the text is in a file only, or nowhere."""
+    """False: the text is only in a file, or nowhere."""
 
 
 def copy(text: str, environ: Mapping[str, str]) -> Copied:
@@ -93,10 +93,8 @@ def _to_file(text: str, size: str) -> Copied:
         with tempfile.NamedTemporaryFile("w", prefix="disttui-", suffix=".txt", delete=False, encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        return Copied(
-            f"cannot copy: no clipboard is available, and no file can be written: {error.strerror}", good=False
-        )
-    return Copied(f"{size} written to {file.name}: no clipboard is available", good=False)
+        return Copied(f"cannot copy: no clipboard, and cannot write a file: {error.strerror}", good=False)
+    return Copied(f"{size} written to {file.name} (no clipboard)", good=False)
 
 
 def _size(text: str) -> str:
@@ -114,7 +112,7 @@ def pager_command(environ: Mapping[str, str], path: Path, line: int) -> list[str
     # `more` only if the user has set it: it passes escape sequences from a host to the terminal.
     words = shlex.split(environ.get("PAGER", "")) or ["less"]
     if shutil.which(words[0]) is None:
-        raise InputError(f"the pager {words[0]} is not installed", "Set PAGER to one that is.")
+        raise InputError(f"the pager {words[0]} is not installed", "Set PAGER to an installed pager.")
     # less shows control characters as text; options such as -R would pass a host's escape sequences to the terminal.
     at = [f"+{line}"] if Path(words[0]).name in ("less", "more", "most", "vi", "vim", "nvim", "nano") else []
     return [*words, *at, str(path)]
@@ -131,4 +129,4 @@ def _run_in_terminal(app: App[None], command: list[str], environ: Mapping[str, s
         with app.suspend():
             subprocess.run(command, check=False, env=environ)
     except (SuspendNotSupported, OSError) as error:
-        raise InputError(f"cannot open {command[0]} here: {error}", "Quit, and open the file yourself.") from None
+        raise InputError(f"cannot open {command[0]} here: {error}", "Quit, and open the file in a shell.") from None

@@ -72,11 +72,11 @@ class Chart(Drawn):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("chart.pick", "c,enter", "pick", "pick", "choose what this chart shows", group=VIEW),
-        bind("chart.next", "right_square_bracket", "next(1)", "next", "the next metric", group=VIEW, show=False),
-        bind("chart.before", "left_square_bracket", "next(-1)", "before", "the previous metric", show=False),
+        bind("chart.next", "right_square_bracket", "next(1)", "next", "next metric", group=VIEW, show=False),
+        bind("chart.before", "left_square_bracket", "next(-1)", "before", "previous metric", show=False),
         bind("chart.left", "left", "cursor(-1)", "left", "move the cursor left", group=MOVE, show=False),
         bind("chart.right", "right", "cursor(1)", "values", "show values at a cursor; move it right"),
-        bind("chart.no_cursor", "escape", "no_cursor", "no cursor", "the newest values", show=False),
+        bind("chart.no_cursor", "escape", "no_cursor", "no cursor", "newest values", show=False),
         LOOK_KEYS[0],
         bind("chart.closer", "plus,equals_sign", "zoom(0.5)", "closer", "zoom in on the last half"),
         bind("chart.wider", "minus", "zoom(2)", "wider", "zoom out"),

@@ -1,4 +1,4 @@
-"""Runs side by side: their losses in one chart, and below it all in which they differ."""
+"""Runs side by side: their losses in one chart, above their differences."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from disttui.tui.widgets.drawn import Drawn, Piece, cells, line
 from disttui.tui.widgets.points import Pages, Point
 
 LETTERS = "abcdefgh"
-"""A letter for each run: on its line and before its values, for who sees no colours. As many as there are colours."""
+"""A letter for each run: on its line and before its values, if colours are not visible. As many as colours."""
 _AGAIN = 5.0
-"""Seconds between two looks at the losses of runs that are running."""
+"""Seconds between two reads of the losses of running runs."""
 
 
 class ComparedRun(NamedTuple):
@@ -68,7 +68,7 @@ class Curves(Drawn):
         self.redraw()
 
     def redraw(self) -> None:
-        """Redraw, with how they are shown in the title."""
+        """Redraw, with the kind of axis in the title."""
         how = ["by step" if self.by_step else "by time", *["log"] * self.logarithmic, *["smooth"] * self.smoothed]
         self.set_title("loss of rank 0", " · ".join(how))
         super().redraw()
@@ -99,7 +99,7 @@ class Curves(Drawn):
         return [*legend, *(self._row(canvas, y, ticks.get(y, "")) for y in range(rows)), *self._axis(begin, end, room)]
 
     def _letters(self, canvas: Canvas, number: int, columns: Sequence[Bucket | None], limits: Scale) -> None:
-        """Write a run's letter on its line, at its end and where the letters of the others are not."""
+        """Write a run's letter on its line, at its end and away from other letters."""
         known = [x for x, column in enumerate(columns) if column]
         every = max(16, len(columns) // 4)
         first = every * (number + 1) // (len(self._runs) + 1)
@@ -165,7 +165,7 @@ class CompareScreen(DisttuiScreen):
     """
 
     HELP = """Runs side by side. Above, the loss of each in one chart, the lowest marked as best; a letter marks each
-    run on its line and before its values. Below, all in which they differ, as `disttui runs diff` finds it."""
+    run on its line and before its values. Below, their differences, as in `disttui runs diff`."""
     BINDINGS: ClassVar[list[BindingType]] = [*LOOK_KEYS]
     DEFAULT_CSS = """
     CompareScreen Curves { height: 3fr; padding: 0 1; }
@@ -189,7 +189,7 @@ class CompareScreen(DisttuiScreen):
         yield pages
 
     def on_mount(self) -> None:
-        """Show what is known here; then ask the hosts for the rest, and compare."""
+        """Show local data, then ask the hosts for the rest, and compare."""
         self.header.show("compare", [amount(len(self._names), "run")])
         if self._left_out:
             self.notify(f"only the first {SERIES} of the marked runs are compared", severity="warning")
@@ -199,7 +199,7 @@ class CompareScreen(DisttuiScreen):
     @work(group="compare")
     async def _compare(self) -> None:
         pages = self.query_one("#differences", Pages)
-        pages.show([Point("asking the hosts for what is not here", "$muted")])
+        pages.show([Point("asking the hosts for missing data", "$muted")])
         try:
             runs = await asyncio.to_thread(self._found)
             self._take(await asyncio.to_thread(_curves, runs))
@@ -250,7 +250,7 @@ def _curves(runs: Sequence[KnownRun]) -> list[ComparedRun]:
 
 
 def difference_points(found: Sequence[Comparison]) -> Iterator[Point]:
-    """A line for each value that not all runs share, with the value of each; `found` compares with the same run."""
+    """A line per value that differs between the runs; `found` compares all with the same run."""
     same = []
     for section in SECTIONS:
         values: dict[str, list[str | None]] = {}

@@ -1,4 +1,4 @@
-"""The dialog with the state of every rank, or why the run has failed."""
+"""The dialog with the state of every rank, or why the run failed."""
 
 from __future__ import annotations
 

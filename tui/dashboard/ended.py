@@ -11,7 +11,7 @@ from textual.app import App
 from disttui.runner.diagnose.cause import RootCause, find
 from disttui.runner.diagnose.frames import Frame, frames, own
 from disttui.runner.errors import DisttuiError, InputError
-from disttui.runner.paths import PathError, inside
+from disttui.runner.paths import PathError, expanded, inside
 from disttui.runner.render.story import ending
 from disttui.runner.runs.notes import Checkpoint
 from disttui.runner.runs.registry import KnownRun
@@ -63,7 +63,7 @@ class Ended:
 
 
 def story(snapshot: Snapshot, run: KnownRun | None) -> str:
-    """How a run ended, as `disttui runs show` prints it."""
+    """A run's end as printed by `disttui runs show`."""
     folder = run.folder if run is not None else snapshot.mirror
     return "\n".join(ending(snapshot.state, snapshot.state.elapsed, folder, {}, len(snapshot.state.attempts)))
 
@@ -92,7 +92,7 @@ def failing_frame(cause: RootCause | None) -> Frame | None:
 
 
 def on_this_machine(run: KnownRun | None, node: int, workdir: str, frame: Frame, traceback: str) -> Path:
-    """The file of this machine where a host's frame is.
+    """The local file of a host's frame.
 
     If the host is another machine, a file with the same path, or at the same place below the profile's folder, counts
     as the same only if the line is the same as well.
@@ -117,12 +117,12 @@ def on_this_machine(run: KnownRun | None, node: int, workdir: str, frame: Frame,
     where = "" if run is None else f"{clean(run.hosts[node].name)}: "
     if differs:
         raise InputError(
-            f"{where}{clean(frame.file)}:{frame.line}: {clean(str(differs))} on this machine differs there",
-            "It was changed since, or is another version.",
+            f"{where}{clean(frame.file)}:{frame.line}: {clean(str(differs))} on this machine differs",
+            "It has changed, or is another version.",
         )
     raise InputError(
         f"{where}{clean(frame.file)}:{frame.line}: no such file on this machine",
-        "" if local else "Searched there, and in the folder of the profile.",
+        "" if local else "Searched this path and the profile's folder.",
     )
 
 
@@ -137,7 +137,7 @@ def _candidates(run: KnownRun | None, workdir: str, file: str) -> Iterator[Path]
         except ValueError:
             relative = PurePosixPath(there.name)
     elif workdir:
-        yield from _file(Path(workdir).expanduser(), str(there))
+        yield from _file(expanded(workdir), str(there))
     if run is not None and run.source:
         folder = Path(run.source).parent
         for base in (folder, *list(folder.parents)[:_UP]):

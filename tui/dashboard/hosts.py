@@ -100,15 +100,15 @@ class HostsPane(RowList[HostStatusRow]):
     HostsPane > .rows--cursor { background: $selected; color: $selected-text; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("hosts.open", "enter", "open", "its ranks", "show the log of this host's ranks", group=OPEN),
-        bind("hosts.top", "t", "top", "top", "what this host is doing now", group=OPEN),
+        bind("hosts.open", "enter", "open", "its ranks", "show the log of its ranks", group=OPEN),
+        bind("hosts.top", "t", "top", "top", "show the load of this host", group=OPEN),
         bind("hosts.sort", "o", "sort(1)", "order", "by trouble, by load, or as in the profile", group=VIEW),
         bind("hosts.down", "j,down", "move(1)", "down", "one row down", group=MOVE, show=False),
         bind("hosts.up", "k,up", "move(-1)", "up", "one row up", group=MOVE, show=False),
         bind("hosts.page_down", "ctrl+d,pagedown", "page(1)", "page down", group=MOVE, show=False),
         bind("hosts.page_up", "ctrl+u,pageup", "page(-1)", "page up", group=MOVE, show=False),
-        bind("hosts.first", "g", "edge(False)", "first", "to the first row", group=MOVE, show=False),
-        bind("hosts.last", "G", "edge(True)", "last", "to the last row", group=MOVE, show=False),
+        bind("hosts.first", "g", "edge(False)", "first", "first row", group=MOVE, show=False),
+        bind("hosts.last", "G", "edge(True)", "last", "last row", group=MOVE, show=False),
     ]
     COLUMNS: ClassVar[tuple[tuple[str, int, int], ...]] = (
         ("ranks", 8, 6), ("cpu", 7, 2), ("mem", 10, 3), ("gpu", 7, 1), ("gpu mem", 10, 5), ("power", 8, 7),
@@ -117,7 +117,7 @@ class HostsPane(RowList[HostStatusRow]):
     """Name, width, and rank: with too little room the highest rank is left out first."""
 
     class TopWanted(Message):
-        """Requests the view of what a host does now."""
+        """Requests the view of a host's load."""
 
         def __init__(self, node: int) -> None:
             super().__init__()

@@ -50,14 +50,15 @@ class RankGrid(Drawn):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("grid.left", "h,left", "move(-1, 0)", "left", "one rank back", group=MOVE, show=False),
-        bind("grid.right", "l,right", "move(1, 0)", "right", "one rank on", group=MOVE, show=False),
+        bind("grid.left", "h,left", "move(-1, 0)", "left", "previous rank", group=MOVE, show=False),
+        bind("grid.right", "l,right", "move(1, 0)", "right", "next rank", group=MOVE, show=False),
         bind("grid.up", "k,up", "move(0, -1)", "up", "one row up", group=MOVE, show=False),
         bind("grid.down", "j,down", "move(0, 1)", "down", "one row down", group=MOVE, show=False),
-        bind("grid.slowest", "w", "slowest", "culprit",
-             "to the line where the culprit failed, or to a blocking rank's last line; again: affected ranks; without "
-             "a culprit: the slowest rank", group=MOVE),
         bind("grid.open", "enter", "open", "its log", "show the log of this rank", group=OPEN),
+        bind("grid.slowest", "w", "slowest", "culprit",
+             "to the culprit's failing line, or a blocking rank's last; again: affected ranks; without a culprit: "
+             "the slowest rank",
+             group=MOVE),
     ]  # fmt: skip
 
     class RankChosen(Message):
@@ -226,8 +227,9 @@ class RankGrid(Drawn):
             self.choose(by_pace[0].rank)
 
     def action_open(self) -> None:
-        if self.cursor is not None:
-            self.post_message(self.RankChosen(self.cursor))
+        """Show the log of the selected rank; without one, of the first."""
+        if self._ranks:
+            self.post_message(self.RankChosen(self.cursor or 0))
 
     def on_resize(self, event: events.Resize) -> None:
         self._show_title()

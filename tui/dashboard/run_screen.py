@@ -6,12 +6,13 @@ import asyncio
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from textual import on, work
-from textual.binding import BindingType
+from textual.binding import ActiveBinding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import DescendantFocus, Resize
@@ -108,10 +109,10 @@ class RunScreen(DisttuiScreen):
                  f"choose rank {digit}; more digits: a larger number", group=MOVE, show=False)
             for digit in range(10)
         ),
-        bind("dash.blamed", "w", "blamed", "culprit", "to the culprit, as in the ranks", group=MOVE,
+        bind("dash.blamed", "w", "blamed", "culprit", "go to the culprit", group=MOVE,
              show=False),
         bind("dash.all", "A", "all_ranks", "all ranks", "show the log of all ranks", show=False),
-        bind("ended.again", "r", "again", "rerun", "rerun it by a form of its settings", group=CHANGE),
+        bind("ended.again", "r", "again", "rerun", "rerun it, with changes if you like", group=CHANGE),
         bind("ended.resume", "R", "resume", "resume", "resume it from a checkpoint", group=CHANGE),
         bind("ended.pull", "p", "pull", "pull", "copy its checkpoints and results here", group=CHANGE),
         bind("ended.story", "y", "copy_story", "copy summary", "copy how it ended, as `disttui runs show`"),
@@ -122,7 +123,7 @@ class RunScreen(DisttuiScreen):
         super().__init__()
         self.snapshot: Snapshot | None = None
         self.known: KnownRun | None = None
-        """The run in this machine's registry; None if it is not there."""
+        """The run in this machine's registry, if any."""
         self.arrangement = PaneLayout(self)
         self.log_pane = Vertical(id="log", classes="pane")
         self._ended = Ended()
@@ -131,6 +132,8 @@ class RunScreen(DisttuiScreen):
         self._charted: Snapshot | None = None
         """The snapshot that the charts show."""
         self._typed = ("", 0.0)
+        self._culprits = False
+        """Whether a rank is blamed."""
 
     def body(self) -> Iterable[Widget]:
         """Yield progress, story, hosts, ranks, events, charts and log."""
@@ -160,6 +163,20 @@ class RunScreen(DisttuiScreen):
         return next(iter(self.query(LogView)), None)
 
     # Showing
+
+    @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        """The keys, labelled by what they do now."""
+        found = super().active_bindings
+        for key, one in found.items():
+            if label := self.labels.get(one.binding.id or ""):
+                found[key] = one._replace(binding=replace(one.binding, description=label))
+        return found
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Id of a binding → its label, where it is another one now."""
+        return {} if self._culprits else {"grid.slowest": "slowest", "dash.blamed": "slowest"}
 
     def show(self, snapshot: Snapshot, *, at_once: bool = False) -> None:
         """Show a snapshot: texts at once, large panes once per PACE."""
@@ -227,8 +244,12 @@ class RunScreen(DisttuiScreen):
 
     def _blame(self, snapshot: Snapshot) -> None:
         """Mark the log lines of the ranks that the ranks' pane blames."""
+        blame = blamed(snapshot)
         if self.log_view is not None:
-            self.log_view.blame(blamed(snapshot))
+            self.log_view.blame(blame)
+        if bool(blame.culprits) != self._culprits:
+            self._culprits = bool(blame.culprits)
+            self.refresh_bindings()
 
     @work(group="large", description="large panes")  # the default is the repr of the whole snapshot: 50 ms
     async def _show_large_in_turn(self, snapshot: Snapshot) -> None:
@@ -454,11 +475,11 @@ class RunScreen(DisttuiScreen):
         self.refresh_bindings()
 
     def action_again(self) -> None:
-        """Show the form, then check the hosts and run it again."""
+        """Show the form, then check the hosts and rerun it."""
         self._run_again(resume=False)
 
     def action_resume(self) -> None:
-        """The same, from the newest checkpoint unless another is chosen."""
+        """Show the form for resuming from the newest checkpoint, unless another is chosen."""
         self._run_again(resume=True)
 
     @work(group="ask", exclusive=True)

@@ -173,13 +173,13 @@ class DashboardScreen(RunScreen):
             yield Command(f"Rank {rank}", "Its log and its line in the charts", partial(self.choose_rank, rank))
 
     def on_hosts_pane_top_wanted(self, event: HostsPane.TopWanted) -> None:
-        """Show what the host does now; the hosts of a sandbox are this machine."""
+        """Show the host's load; the hosts of a sandbox are this machine."""
         if self.known is not None:
             self.disttui.router.open_top(["local" if self.known.sandbox else self.known.hosts[event.node].name])
 
     @work(group="ask", exclusive=True)
     async def action_stop(self) -> None:
-        """Stop, after a question that says what will happen; a second time, kill."""
+        """Stop, after a question with the consequence; the second time, kill."""
         snapshot, feed = self.snapshot, self._feed
         if snapshot is None or feed is None or self.disttui.read_only:
             return
@@ -188,17 +188,17 @@ class DashboardScreen(RunScreen):
             question = f"Stop {short(snapshot.state.run)}?"
             will = (
                 f"{amount(count, 'rank')} on {amount(hosts, 'host')} get SIGTERM and time to save a checkpoint; "
-                "what remains is killed. Logs, metrics and checkpoints are kept."
+                "what still runs then is killed. Logs, metrics and checkpoints are kept."
             )
         else:
             question = f"Kill {short(snapshot.state.run)} now?"
-            will = "Kills every process of the run immediately; nothing more is saved."
+            will = "Kills every process of the run immediately, without saving."
         if await self.disttui.ask(question, will, "kill" if self._stops else "stop"):
             feed.stop()
             self._stops += 1
             words = "killing" if self._stops > 1 else "stopping; press s again to kill now"
             if self.snapshot and all(host.link != "seen" for host in self.snapshot.state.hosts):
-                words += "; no host is reachable now: it is sent when one is"
+                words += "; no host is reachable, so it is sent later"
             self.app.notify(words)
 
     def leaving(self) -> None:
@@ -207,5 +207,5 @@ class DashboardScreen(RunScreen):
         gone = ("not seen", "lost")
         if snapshot is not None and snapshot.state.result is None and run_word(snapshot.state) not in gone:
             run = short(snapshot.state.run)
-            lasting = " as long as its sandbox" if self.known and self.known.sandbox else ""
+            lasting = " until its sandbox ends" if self.known and self.known.sandbox else ""
             self.app.notify(f"{run} keeps running{lasting}. To return: disttui attach {run}")

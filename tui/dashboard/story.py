@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from itertools import chain
 from typing import ClassVar
@@ -22,7 +21,7 @@ from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
 from disttui.tui.run.feed import Snapshot
 from disttui.tui.theme import look
-from disttui.tui.widgets.drawn import Drawn, Piece, cells, line, wrapped
+from disttui.tui.widgets.drawn import POINTER, Drawn, Piece, cells, line, wrapped
 
 
 class ProgressLine(Drawn):
@@ -60,7 +59,7 @@ class ProgressLine(Drawn):
             most = max(snapshot.setup.attempts, state.attempt)
             ends.append([("  attempt ", quiet), f"{state.attempt}", (f" of {most}", quiet)])
         if state_done is None:
-            words = "the local records end before its first step" if snapshot.cut_off else stage(state)
+            words = "local records end before its first step" if snapshot.cut_off else stage(state)
             return [line([(words, quiet), *chain(*ends)])]
         step, steps = state_done
         share = max(0.0, min(1.0, step / steps))
@@ -100,10 +99,6 @@ def facts(snapshot: Snapshot, charted: Snapshot) -> list[str]:
     return found + words
 
 
-_POINTER = re.compile(r"│ [ ~]*\^[ ~^]*")
-"""A line of a traceback that only underlines the one above it."""
-
-
 class StoryPane(Drawn):
     """Shows the cause first, then its consequences, then the exception."""
 
@@ -130,18 +125,14 @@ class StoryPane(Drawn):
         return bool(lines)
 
     def rows(self, width: int) -> int:
-        return len(wrapped(self._fitting(max(10, width)), max(10, width)))
-
-    def _fitting(self, room: int) -> list[str]:
-        """The lines without pointers that would be broken, which then point at nothing."""
-        return [text for text in self._lines if len(text) <= room or not _POINTER.fullmatch(text)]
+        return len(wrapped(self._lines, max(10, width)))
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """Draw what fits: the beginning, what to do, and the last lines, which contain the exception."""
         room = max(10, width)
-        texts = self._fitting(room)
+        texts = self._lines
         if len(wrapped(texts, room)) > height:
-            texts = [text for text in texts if not _POINTER.fullmatch(text)]
+            texts = [text for text in texts if not POINTER.fullmatch(text)]
         lines, head = wrapped(texts, room), wrapped(texts[:1], room)
         bold = len(head)
         at = next((at for at, text in enumerate(texts) if text.startswith("  → ")), 0)
@@ -200,11 +191,11 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
             last = snapshot.seen.get(host.node)
             since = f" since {time.strftime('%H:%M:%S', time.localtime(last))}" if last else ""
             note = f": {clean(host.link_note).removeprefix(f'{clean(host.name)}: ')}" if host.link_note else ""
-            lines.append(f"◇ {clean(host.name)} not seen{since}{note}")
+            lines.append(f"◇ {clean(host.name)} unreachable{since}{note}")
         if len(unseen) > len(shown):
             lines.append(f"◇ and {len(unseen) - len(shown)} more hosts")
         # The last line is never cut.
-        lines.append("  A lost connection does not stop the run; its state is unknown until the link is back.")
+        lines.append("  The run may still be going; its state is unknown until the connection is back.")
         return lines, "not seen"
     resumed = resumption(state)
     lines = [*doubts(state), *([resumed.text] if resumed and resumed.anew else [])]
@@ -226,7 +217,7 @@ def _stall(state: RunState, stall: Stall, snapshot: Snapshot) -> list[str]:
     texts = sentences(standings(state))
     asked = [f"asked {duration(since)} ago"] if texts else []
     if snapshot.playback is None:
-        asked.append("d queries every rank again" if texts else "d queries every rank")
+        asked.append("d asks every rank again" if texts else "d asks every rank")
     return [
         f"▲ {stall_text(stall, duration(silence(stall) + since))}",
         *(f"  {clean(text)}" for text in [*texts, "; ".join(asked)] if text),

@@ -1,4 +1,4 @@
-"""Every key of a screen in words, and what there is on the command line besides."""
+"""Every key of a screen, explained, and the commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from disttui.tui.widgets.bars import Hints, Key
 
 _MEANINGS = {
     "running": "running", "waiting": "waiting", "slow": "slow", "failed": "failed or lost",
-    "unseen": "not seen: connection lost, the run may continue", "done": "finished", "stopped": "stopped",
+    "unseen": "not seen: connection lost; the run may continue", "done": "finished", "stopped": "stopped",
 }  # fmt: skip
 
 _WIDEST = 92
@@ -288,7 +288,7 @@ def _place(node: DOMNode) -> str:
 
 
 def _commands(wanted: Sequence[str], room: int) -> Content:
-    """The commands that contain all words, what they are for beside them."""
+    """The commands that contain all words, with their purposes."""
     fits = [one for one in SHELL_COMMANDS if _has(" ".join(one), wanted)]
     if not fits:
         return Content()

@@ -38,8 +38,8 @@ class ProfileErrorScreen(DisttuiScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("error.edit", "e,enter", "edit", "edit", "open it in $EDITOR at the error, then check it", group=CHANGE),
         bind("error.check", "r", "check", "check", "check the file again", group=VIEW),
-        bind("error.next", "n", "next(1)", "next", "to the next error", group=MOVE),
-        bind("error.before", "N", "next(-1)", "before", "to the previous error", group=MOVE, show=False),
+        bind("error.next", "n", "next(1)", "next", "next error", group=MOVE),
+        bind("error.before", "N", "next(-1)", "before", "previous error", group=MOVE, show=False),
         bind("error.down", "j", "scroll(1)", "down", group=MOVE, show=False),
         bind("error.up", "k", "scroll(-1)", "up", group=MOVE, show=False),
     ]
@@ -105,7 +105,7 @@ class ProfileErrorScreen(DisttuiScreen):
             pane.scroll_to(y=max(0, row - pane.size.height // 2), animate=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer another error only where there is one."""
+        """Offer another error only if there is one."""
         return (action != "next" or len(self._wrong) > 1) and super().check_action(action, parameters)
 
     def action_next(self, by: int) -> None:

@@ -51,7 +51,7 @@ class SecretScreen(Question[str]):
                     yield Static(Content(self._said), classes="quiet")
             yield Static(Content.assemble((self._host, "bold"), "  ", self._question))
             yield Input(password=True, classes="answer")
-            yield Hints(Key("enter", "enter", "send"), Key("escape", "esc", "cancel"), after="kept in memory only")
+            yield Hints(Key("enter", "enter", "send"), Key("escape", "esc", "cancel"), after="kept only in memory")
 
     def on_mount(self) -> None:
         """Scroll to the end of the host's message: its question."""
@@ -156,8 +156,8 @@ class AppPrompts:
     def share_password(self, host: str, others: int) -> bool:
         """Ask whether to use a password for other hosts."""
         which = "host" if others == 1 else f"{others} hosts"
-        words = f"{host} accepted it. It is kept in memory only."
-        screen = TrustScreen(f"Use this password for the other {which} if they ask for one?", words, "use it")
+        words = f"{host} accepted it. It is kept only in memory."
+        screen = TrustScreen(f"Try this password on the other {which}?", words, "use it")
         return self._ask(host, screen) is True
 
     def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
@@ -173,8 +173,8 @@ class AppPrompts:
 
     def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
         """Ask whether to log in to hosts that another host reports."""
-        words = f"It reports that {short(run)} also runs on {', '.join(others)}"
-        return self._ask(asked, TrustScreen("Log in there as well?", words, "log in"))
+        words = f"It says that {short(run)} also runs on {', '.join(others)}"
+        return self._ask(asked, TrustScreen("Log in to them?", words, "log in"))
 
     def _ask(self, host: str, screen: Question[Answer]) -> Answer | None:
         answer: Future[Answer | None] = Future()

@@ -1,4 +1,4 @@
-"""Copies the checkpoints and results of a run to this machine, and shows how far it is."""
+"""Copies the checkpoints and results of a run to this machine, and shows the progress."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from textual.content import Content
 from textual.notifications import SeverityLevel
 from textual.widgets import Input, Static
 
-from disttui.runner.errors import DisttuiError
+from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.formatting import amount, gibibytes
 from disttui.runner.ids import short
-from disttui.runner.paths import inside
+from disttui.runner.paths import here, inside, typed
 from disttui.runner.text import clean_lines
 from disttui.tui.keys import bind
 from disttui.tui.screen import DisttuiModal
@@ -49,7 +49,7 @@ class PullScreen(DisttuiModal[None]):
         """Yield the folder, the state and the keys."""
         with VerticalScroll(classes="box wide", can_focus=False):
             yield Static(Content.styled(f"Copy the checkpoints and results of {short(self._run)}", "bold"))
-            yield Input(str(inside(Path.cwd(), self._run)), select_on_focus=False)
+            yield Input(str(inside(here(), self._run)), select_on_focus=False)
             yield Static(id="state")
             yield Hints(Key("enter", "enter", "copy"), LEAVE)
 
@@ -59,13 +59,16 @@ class PullScreen(DisttuiModal[None]):
         if self._done:
             self.dismiss()
         elif not self._began:
-            self._began = True
             line = self.query_one(Input)
-            line.disabled = True
+            try:
+                to = typed(line.value.strip() or ".")
+            except InputError as error:
+                self._tell(f"✗ {error.sentence}")
+                return
+            self._began = line.disabled = True
             self._tell("asking the hosts for its files")
             self.set_interval(0.5, self._show)
             # No worker: closing the screen would wait for it.
-            to = Path(line.value).expanduser()
             threading.Thread(target=self._pull, args=(to,), name="pull", daemon=True).start()
 
     def action_close(self) -> None:
@@ -79,7 +82,7 @@ class PullScreen(DisttuiModal[None]):
             self.query_one("#state", Static).update(Content(clean_lines(words)))
 
     def _show(self) -> None:
-        """Show a bar, and how many bytes of how many have come."""
+        """Show a bar, and the bytes that have arrived of all."""
         if self._bytes and not self._done:
             share = min(1.0, self._came / self._bytes)
             bar = "━" * round(share * _BAR)
@@ -111,9 +114,9 @@ class PullScreen(DisttuiModal[None]):
             self._end(f"✗ {error}", "error")
             return
         if not pulled.offered:
-            self._end(f"{short(self._run)} has nothing to copy: its hosts have no files of it", "warning")
+            self._end(f"{short(self._run)} has no files to copy on its hosts", "warning")
         elif not pulled.fetched:
-            self._end(f"everything is here already: {to}", "information")
+            self._end(f"everything is already here: {to}", "information")
         else:
             self._end(
                 f"✓ {amount(len(pulled.fetched), 'file')}, {gibibytes(pulled.bytes)} copied to {to}", "information"

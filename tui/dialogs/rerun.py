@@ -1,4 +1,4 @@
-"""The form of a run to run again: what is passed to it, and the checkpoint that it begins with."""
+"""The form for rerunning a run: its settings, and the checkpoint to start from."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LOOKING = " looking"
 
 
 class RerunScreen(Question[Again | None]):
-    """Asks what the new run is given; returns what it takes from the run before, None for no run.
+    """Asks for the settings of the new run; returns what it takes from the earlier one, None to cancel.
 
     Args:
         title: The question.
@@ -115,7 +115,7 @@ class RerunScreen(Question[Again | None]):
         if self._resume and self._saved:
             table.select(self._saved[0].checkpoint.name)
         elif self._resume:
-            self._tell("its hosts have no checkpoint of it: it would start from the beginning")
+            self._tell("no checkpoint found on its hosts: it would start over")
 
     def _show(self) -> None:
         beginning = Row(_BEGINNING, ("from the beginning", "", "", "", "", ""))
@@ -146,10 +146,10 @@ class RerunScreen(Question[Again | None]):
     @on(Table.Opened)
     @work(group="start", exclusive=True)
     async def action_start(self) -> None:
-        """Return what the new run takes, or show what is wrong with it."""
+        """Return the settings of the new run, or show what is wrong with them."""
         key, saved = self.query_one(Table).key, self._saved or ()
         if key == _LOOKING:
-            self._tell("its hosts have not answered yet which checkpoints they have")
+            self._tell("still looking for checkpoints on its hosts")
             return
         chosen = next((one.checkpoint for one in saved if one.checkpoint.name == key), None)
         typed = [self.query_one(f"#value-{at}", Input).value for at in range(len(self._settings) + 1)]

@@ -53,7 +53,9 @@ class NotesScreen(DisttuiModal[Notes | None]):
         """Yield the inputs, and the line for errors in them."""
         with VerticalScroll(classes="box wide", can_focus=False):
             yield Static(Content.styled(self._title, "bold"))
-            yield Static(Content("Kept on this machine; the filter of the home screen searches both."), classes="quiet")
+            yield Static(
+                Content("Stored on this machine; the filter on the home screen searches both."), classes="quiet"
+            )
             tags = " ".join(self._before.tags)
             yield Input(tags, placeholder="tags, for example: baseline lr3e-4", id="tags", select_on_focus=False)
             yield Input(self._before.note, placeholder="a note", id="note", select_on_focus=False)

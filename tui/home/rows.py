@@ -18,7 +18,7 @@ from disttui.runner.protocol.leases import Lease
 from disttui.runner.protocol.metrics import NOT_FINITE
 from disttui.runner.protocol.names import RUN
 from disttui.runner.text import clean
-from disttui.tui.inventory import ENDED, HostRow, Inventory, ProfileRow, RunRow, thinned
+from disttui.tui.inventory import ENDED, QUIET, HostRow, Inventory, ProfileRow, RunRow, thinned
 from disttui.tui.load import meters
 from disttui.tui.load.feed import percent
 from disttui.tui.theme import look, state_words
@@ -51,7 +51,7 @@ LOOKED_AT = ("failed", "stopped", "done")
 _SHOWN = 8
 """The most runs that a question names."""
 _BAR = 5
-"""Cells of a bar that shows how far a run is."""
+"""Cells of a run's progress bar."""
 CURVE = 24
 """Cells of a curve of losses, where there is room."""
 
@@ -156,7 +156,7 @@ def _run_cells(row: RunRow, now: float, run: str, curve: int) -> list[Cell]:
 
 
 def _progress(row: RunRow, now: float) -> Cell:
-    """How far it is and how long it will take; what it waits for; or why it failed."""
+    """Its progress and remaining time; what it waits for; or why it failed."""
     if row.cause:
         return [(row.cause, "state--failed")]
     if row.state == "not seen":
@@ -251,14 +251,14 @@ def _running(row: HostRow, host: HostNow | None) -> Cell:
 
 
 def holder(lease: Lease) -> str:
-    """`bob's llama-7f3a`, `bob by hand`, `bob's llama-7f3a queued`."""
+    """`bob's llama-7f3a`, `bob reserved`, `bob's llama-7f3a queued`."""
     if lease["kind"] == "hand":
-        return f"{lease['user']} by hand"
+        return f"{lease['user']} reserved"
     return f"{lease['user']}'s {short(lease['run'])}" + " queued" * (lease["state"] == "waiting")
 
 
 def others(inventory: Inventory, live: Mapping[str, HostNow], now: float) -> tuple[RunRow, ...]:
-    """The runs that the leases of the watched hosts name and this machine does not know, with what those tell."""
+    """The unknown runs in the leases of the watched hosts, as those describe them."""
     known = {row.run for row in inventory.runs}
     found: dict[str, RunRow] = {}
     for host in live.values():
@@ -269,7 +269,7 @@ def others(inventory: Inventory, live: Mapping[str, HostNow], now: float) -> tup
             before = found.get(run)
             names = dict.fromkeys((*(before.hosts if before else ()), host.name))
             heard = max(before.seen if before else 0.0, now if host.state == "seen" else host.heard or host.since)
-            state = "not seen" if heard < now else "queued" if waits else "running"
+            state = "not seen" if now - heard > QUIET else "queued" if waits else "running"
             found[run] = RunRow(
                 run=run, state=state, hosts=tuple(names),
                 processes=0, step=lease["step"], steps=lease["steps"], loss=None, started=lease["since"],
@@ -327,7 +327,7 @@ def _run_details(
             "started",
             f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(row.started))}, last update {_ago(row.seen, now)}",
         ),
-        ("files", "on its hosts: enter reads them" if row.foreign else _short(row.folder, home)),
+        ("files", "on its hosts; enter reads them" if row.foreign else _short(row.folder, home)),
     ]
     if row.waits:
         lines.insert(1, ("waits", row.waits))
@@ -345,7 +345,7 @@ def _run_details(
     if row.cause:
         lines.insert(1, ("cause", Content.styled(row.cause, "$state-failed")))
     if row.saved_as:
-        lines.append(("saved", f"{row.saved_as}: p copies it to here"))
+        lines.append(("saved", f"{row.saved_as}: p copies it here"))
     if row.tags:
         lines.append(("tags", " ".join(row.tags)))
     if row.note:
@@ -395,7 +395,7 @@ def _host_details(row: HostRow, host: HostNow | None) -> list[tuple[str, Content
     lines: list[tuple[str, Content | str]] = [
         ("host", Content.assemble(name, "  ", "● reachable" if host and host.state == "seen" else state)),
         ("running", Content("  ").join(alive) if alive else "no known runs"),
-        ("profiles", ", ".join(row.profiles) or ("none" if row.used else "none; it is in your ssh config")),
+        ("profiles", ", ".join(row.profiles) or ("none" if row.used else "none; from your ssh config")),
         ("command", f"disttui top {row.name}"),
     ]
     if host and host.problem:
@@ -413,7 +413,7 @@ def _gpu_words(host: HostNow, gpu: GpuLoad) -> str:
 
 
 def run_consequence(row: ProfileRow) -> str:
-    """What running it will do."""
+    """The consequence of running it."""
     shown = processes(row)
     number = {"auto": "as many processes as fit", "1": "1 process"}.get(shown, f"{shown} processes")
     here = row.hosts == ("local",)
@@ -422,7 +422,7 @@ def run_consequence(row: ProfileRow) -> str:
 
 
 def delete_consequence(chosen: Sequence[RunRow], home: str) -> str:
-    """What deleting runs will do, and where."""
+    """The consequence of deleting runs, and where."""
     lines = []
     for row in chosen[:_SHOWN]:
         by = "" if len({one.by for one in chosen}) == 1 else f", started by {row.by}"
@@ -436,11 +436,11 @@ def delete_consequence(chosen: Sequence[RunRow], home: str) -> str:
 
 
 def stop_consequence(row: RunRow) -> str:
-    """What stopping it will do."""
+    """The consequence of stopping it."""
     at = f" at step {row.step:,}" if row.step is not None else ""
     return (
-        f"Stops {amount(row.processes, 'process')} on {', '.join(row.hosts)}{at}: SIGTERM first, so that they can save "
-        "a checkpoint, then SIGKILL. Logs, metrics and checkpoints are kept."
+        f"Stops {amount(row.processes, 'process')} on {', '.join(row.hosts)}{at}: SIGTERM to let them save "
+        "a checkpoint; what still runs then is killed. Logs, metrics and checkpoints are kept."
     )
 
 
@@ -485,8 +485,8 @@ STEPS = (
     WelcomeLine("s", "train now, on this machine", "sandbox"),
     WelcomeLine("n", "describe your hosts and job", "new"),
     WelcomeLine("enter", "start from a profile below", "begin"),
-    WelcomeLine("e", "watch a recorded run", "example"),
-    WelcomeLine("t", "see what this machine is doing", "top"),
+    WelcomeLine("e", "replay a recorded run", "example"),
+    WelcomeLine("t", "show the load of this machine", "top"),
     WelcomeLine("?", "list all keys", "app.help"),
 )
 

@@ -77,7 +77,7 @@ def ask_hosts(environ: Mapping[str, str], ssh_config: str | None, asked: set[str
 
 
 def visit(environ: Mapping[str, str]) -> float:
-    """When the app was last in use before, 0: never; note that it is now."""
+    """When the app was last used, 0: never; records this use."""
     path, last = user_folder("state", environ) / "visited", 0.0
     with suppress(OSError):
         last = path.stat().st_mtime
@@ -99,6 +99,13 @@ PACE = 5.0
 PANES = ("runs", "profiles", "hosts")
 
 
+def _with_last(host: HostNow, last: HostNow | None) -> HostNow:
+    """A host's state, with its last report if it has sent none yet."""
+    if last is None or host.heard is not None:
+        return host
+    return replace(host, load=last.load, leases=last.leases, heard=last.heard)
+
+
 class HomeScreen(ManagingScreen):
     """Runs, profiles and hosts, each in a pane; on request the details of the row under the cursor."""
 
@@ -107,34 +114,34 @@ class HomeScreen(ManagingScreen):
     every 5 seconds, and those of the newest runs are queried every 20 seconds."""
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("home.new", "n", "new", "new", "describe hosts and job in the wizard", group=OPEN),
-        bind("home.run", "r", "run", "run", "run this profile, or rerun this run with other arguments", group=CHANGE),
-        bind("home.compare", "v", "compare", "compare", "compare the marked runs: losses, and all that differs",
+        bind("home.run", "r", "run", "run", "run this profile, or rerun this run", group=CHANGE),
+        bind("home.compare", "v", "compare", "compare", "compare the marked runs: losses and differences",
              group=OPEN),
         bind("home.resume", "R", "resume", "resume", "resume this run from a checkpoint", group=CHANGE, show=False),
         bind("home.stop", "x", "stop", "stop", "stop this run on all hosts", group=CHANGE),
-        bind("home.pull", "p", "pull", "pull", "copy the checkpoints and results of this run to here", group=CHANGE,
+        bind("home.pull", "p", "pull", "pull", "copy this run's checkpoints and results here", group=CHANGE,
              show=False),
-        bind("home.top", "t", "top", "top", "what all hosts are doing now", group=OPEN),
+        bind("home.top", "t", "top", "top", "show the load of all hosts", group=OPEN),
         bind("home.details", "d", "details", "details", "show details of the selected row", group=VIEW),
         bind("home.filter", "slash", "filter", "filter", "show only matching rows", group=VIEW),
         bind("home.edit", "e", "edit", "edit", "open this profile in $EDITOR, then check it", group=CHANGE),
         bind("home.mark", "space", "mark", "mark", "mark this run; compare, stop, delete and tag all marked"),
         bind("home.sort", "o", "sort", "order", "order by age, name, state or duration", group=VIEW),
-        bind("home.notes", "a", "notes", "tags", "tags and a note for this run, kept on this machine", group=CHANGE),
-        bind("home.delete", "D", "delete", "delete", "delete this run, on its hosts and here", group=CHANGE),
+        bind("home.notes", "a", "notes", "tags", "edit tags and a note, kept on this machine", group=CHANGE),
+        bind("home.delete", "D", "delete", "delete", "delete this run on its hosts and here", group=CHANGE),
         bind("home.sync", "S", "sync", "sync", "pull and push team libraries",
              group=CHANGE),
         bind("home.gc", "C", "clean_up", "clean up", "delete old runs", group=CHANGE),
-        bind("home.sandbox", "s", "sandbox", "sandbox", "train something now, on simulated hosts on this machine",
+        bind("home.sandbox", "s", "sandbox", "sandbox", "train now, on simulated hosts on this machine",
              group=CHANGE, show=False),
-        bind("home.example", "e", "example", "example", "watch a recorded run: disttui runs replay example", group=OPEN,
+        bind("home.example", "e", "example", "example", "replay a recorded run", group=OPEN,
              show=False),
         bind("home.refresh", "f5", "refresh", "refresh", "reload everything", group=VIEW, show=False),
-        bind("home.next", "tab,l,right", "pane(1)", "next pane", "to the next pane", group=MOVE, show=False),
+        bind("home.next", "tab,l,right", "pane(1)", "next pane", group=MOVE, show=False),
         bind("home.previous", "shift+tab,h,left", "pane(-1)", "previous pane", group=MOVE, show=False),
-        bind("home.runs", "1", "show_pane('runs')", "runs", "to the runs", group=MOVE, show=False),
-        bind("home.profiles", "2", "show_pane('profiles')", "profiles", "to the profiles", group=MOVE, show=False),
-        bind("home.hosts", "3", "show_pane('hosts')", "hosts", "to the hosts", group=MOVE, show=False),
+        bind("home.runs", "1", "show_pane('runs')", "runs", group=MOVE, show=False),
+        bind("home.profiles", "2", "show_pane('profiles')", "profiles", group=MOVE, show=False),
+        bind("home.hosts", "3", "show_pane('hosts')", "hosts", group=MOVE, show=False),
         bind("home.quit", "q", "app.quit", "quit", "quit disttui; runs keep running", group=APP),
         bind("home.clear", "escape", "clear", "clear", "clear the filter, then the marks", group=VIEW, show=False),
     ]  # fmt: skip
@@ -186,6 +193,14 @@ class HomeScreen(ManagingScreen):
         #panes { grid-rows: auto 1fr; }
         #brief { display: none; }
     }
+    HomeScreen.-guest.-medium, HomeScreen.-guest.-tall {
+        #welcome { display: block; }
+        #panes { grid-rows: auto 1fr auto auto; }
+    }
+    HomeScreen.-guest.-wide {
+        #welcome { column-span: 2; }
+        #panes { grid-rows: auto 3fr 2fr; }
+    }
     """
 
     def __init__(self) -> None:
@@ -200,7 +215,7 @@ class HomeScreen(ManagingScreen):
         self._any_runs = True
         self._early: Timer | None = None
         self._since: float | None = None
-        """When this screen was last left, before; None: not yet read. 0: what happened since then was shown."""
+        """When this screen was last left; None: not read yet; 0: events since then were shown."""
         self._visiting = threading.Lock()
         self._news = Content()
         self._feed: TopFeed | None = None
@@ -282,9 +297,11 @@ class HomeScreen(ManagingScreen):
         return self._viewer
 
     def on_top_changed(self, message: TopChanged) -> None:
-        """Show the states of the watched hosts."""
-        self._live = {host.name: host for host in message.hosts if host.name in self._watched}
-        self._show(self.disttui.inventory)
+        """Show the states of the watched hosts; a host that is connected again keeps what it last reported."""
+        if self._watched:  # else a late message, from before another screen was opened
+            live = [host for host in message.hosts if host.name in self._watched]
+            self._live = {host.name: _with_last(host, self._live.get(host.name)) for host in live}
+            self._show(self.disttui.inventory)
 
     def _ask(self) -> None:
         """Ask the hosts of the newest runs, in a daemon thread."""
@@ -341,7 +358,8 @@ class HomeScreen(ManagingScreen):
     def _show(self, inventory: Inventory) -> None:
         facts = rows.facts(inventory, self._live, now())
         self.header.show("disttui", facts, right="read-only" if self.disttui.read_only else "")
-        self.set_class(inventory.newcomer, "-newcomer")
+        self.set_class(inventory.newcomer and not self._runs, "-newcomer")
+        self.set_class(inventory.newcomer and bool(self._runs), "-guest")  # others run something on these hosts
         for pane in PANES:
             self._table(pane).say_where_empty(rows.empty(inventory, pane, read_only=self.disttui.read_only))
         self._show_runs(inventory)
@@ -377,7 +395,7 @@ class HomeScreen(ManagingScreen):
 
     @property
     def _runs(self) -> tuple[RunRow, ...]:
-        """The runs that are known here, and the others on the watched hosts."""
+        """Known runs, and others on the watched hosts."""
         inventory = self.disttui.inventory
         return (*inventory.runs, *rows.others(inventory, self._live, now()))
 
@@ -621,18 +639,18 @@ class HomeScreen(ManagingScreen):
         self.read(True)
 
     def action_pane(self, by: int) -> None:
-        """Go `by` panes further."""
+        """Go to the pane `by` further."""
         shown = self._visitable
         here = str(self._here.id)
         self.action_show_pane(shown[(shown.index(here) + by) % len(shown) if here in shown else 0])
 
     @property
     def _visitable(self) -> Sequence[str]:
-        """The panes that have something: a newcomer has no runs."""
+        """The panes with rows: a newcomer has no runs."""
         return PANES[1:] if self.has_class("-newcomer") else PANES
 
     def action_show_pane(self, pane: str) -> None:
-        """Go to a pane; if there is room for one only, show that one."""
+        """Go to a pane; if there is room for only one, show it."""
         for table in self._tables:
             table.set_class(table.id == pane, "-current")
         self._table(pane).focus()

@@ -136,7 +136,7 @@ def _each(load: Load | None, name: str) -> list[float]:
 
 
 def sort_key(load: Load | None, name: str) -> float:
-    """A figure of the host to order by, -1 if it is unknown."""
+    """A figure of the host to sort by; -1: unknown."""
     value = getattr(load, name) if load else None
     return -1.0 if value is None else float(value)
 
@@ -157,7 +157,7 @@ def lease_words(host: HostNow, lease: Lease) -> str:
 
 
 def other_leases(host: HostNow) -> list[str]:
-    """The leases that name no GPU which is shown: `bob has the whole host by hand, with no end`."""
+    """The leases of no GPU that is shown: `bob reserved the whole host until released`."""
     shown = {gpu.index for gpu in host.load.gpus} if host.load else set()
     others = (one for one in _held(host) if not shown & set(one["gpus"] or ()) and not (shown and one["gpus"] is None))
     return [holder(one, _now(host)) for one in others]

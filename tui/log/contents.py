@@ -32,7 +32,7 @@ class PaintedLine:
         length = sum(len(text) for text, _ in whole)
         self.runs = _expand(_crop(whole, SHOWN) if length > SHOWN else whole)
         if length > SHOWN:
-            self.runs.append((f" … {length - SHOWN:,} characters more, o opens the file", CUT))
+            self.runs.append((f" … {length - SHOWN:,} more characters; o opens the file", CUT))
         self.text = "".join(text for text, _ in self.runs)
         self.ascii = self.text.isascii()
         self.cells = len(self.text) if self.ascii else cell_len(self.text)

@@ -49,7 +49,7 @@ class Timeline:
             self._sizes.append(size)
 
     def take(self) -> list[tuple[float, int]]:
-        """All records, which it has no more."""
+        """Remove and return all records."""
         found = list(zip(self._times, self._sizes, strict=True))
         del self._times[:], self._sizes[:]
         return found

@@ -137,11 +137,11 @@ class Literal:
         return False
 
     def within(self, data: bytes) -> bool:
-        """Whether it is in `data`."""
+        """Whether `data` contains it."""
         return not self.absent(data) and self._needle in (data if self._case else data.lower())
 
     def lines(self, index: LineIndex, first: int, last: int, data: bytes) -> list[int]:
-        """Which of the lines `first` to `last` have it; `data` is their chunk, and of nothing but printable ASCII."""
+        """Which of the lines `first` to `last` contain it; `data` is their chunk, only printable ASCII."""
         if not self._case:
             data = data.lower()
         needle, starts = self._needle, index.starts

@@ -62,7 +62,7 @@ class LogSources:
         return apart
 
     def attempts(self) -> list[int]:
-        """The attempts with files in the mirror, in order; a new one counts when a rank of it has printed something."""
+        """The attempts with files in the mirror, in order; a new one once a rank has printed something."""
         found = (_ATTEMPT.fullmatch(path.name) for path in self.mirror.glob("*/attempt-*"))
         known = sorted({int(match[1]) for match in found if match})
         while len(known) > 1 and not self._printed(known[-1]):

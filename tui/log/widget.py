@@ -138,7 +138,7 @@ class LogView(Vertical):
         self._latest = True
         """Whether to show the latest attempt, and each new one while following."""
         self._awaiting_hit: int | None = None
-        """While the first hit is sought: how often the user had moved; a later move cancels the jump."""
+        """During the search for the first hit: how often the user had moved; a later move cancels the jump."""
         self._keep_cursor = False
         self._loading = False
         self._loaded: AttemptLog | None = None

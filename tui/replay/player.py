@@ -86,7 +86,7 @@ class Tape:
             yield SCANNED * (done + 1) / len(paths)
         count = len(self.times)
         if not count:
-            raise InputError(f"{self.mirror}: nothing was recorded", "Give the folder of a run's mirror, or its id.")
+            raise InputError(f"{self.mirror}: nothing was recorded", "Give a run's id, or its mirror's folder.")
         self._clamp()
         self.builder.latest = max(self.times)
         order = sorted(range(count), key=self.times.__getitem__)
@@ -158,7 +158,7 @@ class Tape:
             start = end + 1
 
     def _clamp(self) -> None:
-        """Put records whose time is outside of the run at its nearest end: those of ranks, which any script writes,
+        """Move records from outside of the run to its nearest end: those of ranks, which any script writes,
         and those of hosts that are far beyond what the leader has seen of the whole run."""
         self._clamp_hosts()
         of_rank = [name.endswith(".metrics.jsonl") for _, name, _ in self._files]
@@ -306,7 +306,7 @@ def _end_without_report(state: RunState, why: str) -> RunState:
 
 
 def _lost(state: RunState) -> frozenset[int]:
-    """Hosts that the end of another calls lost, and of which nothing was recorded after that end."""
+    """Hosts that another host's end reports as lost, without records after that end."""
     ends = [
         (cause.get("node"), end.get("t", 0.0))
         for end in state.exits
@@ -330,7 +330,7 @@ def _empty_state(mirror: Path) -> RunState:
             return begin(str(spec["run"]), tuple(str(name) for name in names), tuple(int(count) for count in nproc))
     except (KeyError, TypeError, ValueError):
         pass
-    raise InputError(f"{mirror}: not a mirror of a run", "Give a run's id, its mirror's folder, or `example`.")
+    raise InputError(f"{mirror}: not a run's mirror", "Give a run's id, its mirror's folder, or `example`.")
 
 
 def _end(name: str, data: bytes, start: int) -> int:

@@ -10,12 +10,11 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, work
-from textual.binding import ActiveBinding, BindingType
+from textual.binding import BindingType
 from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
@@ -128,7 +127,7 @@ def unpacked(environ: Mapping[str, str]) -> Path:
             # Another disttui has just unpacked it.
             shutil.rmtree(made, ignore_errors=True)
     except OSError as error:
-        raise InputError(f"{home}: {error.strerror}", "Make room, or set XDG_CACHE_HOME elsewhere.") from None
+        raise InputError(f"{home}: {error.strerror}", "Free space, or set XDG_CACHE_HOME to another folder.") from None
     return folder
 
 
@@ -153,8 +152,8 @@ class ReplayScreen(RunScreen):
         bind("replay.page_on", "greater_than_sign", "step(10)", "forward", "ten steps forward", group=MOVE, show=False),
         bind("replay.next", "e", "moment(1)", "event", "next event", group=MOVE),
         bind("replay.before", "E", "moment(-1)", "previous event", group=MOVE, show=False),
-        bind("replay.first", "home", "end(False)", "start", "to the beginning", group=MOVE, show=False),
-        bind("replay.last", "end", "end(True)", "end", "to the end", group=MOVE, show=False),
+        bind("replay.first", "home", "end(False)", "start", "beginning", group=MOVE, show=False),
+        bind("replay.last", "end", "end(True)", "end", "end", group=MOVE, show=False),
         bind("replay.slower", "underscore", "speed(-1)", "slower", "play slower", group=VIEW, show=False),
         bind("replay.faster", "x", "speed(1)", "faster", "play faster; _ plays slower", group=VIEW),
         bind("replay.diagnose", "d", "diagnose", "diagnose", "show how and why it ended", group=VIEW),
@@ -176,13 +175,9 @@ class ReplayScreen(RunScreen):
         """Whether a log is being read, to show it at the cursor afterwards."""
 
     @property
-    def active_bindings(self) -> dict[str, ActiveBinding]:
-        """The label of the key that plays is what it does now."""
-        found = super().active_bindings
-        for key, one in found.items() if self._plays else ():
-            if one.binding.id == "replay.play":
-                found[key] = one._replace(binding=replace(one.binding, description="pause"))
-        return found
+    def labels(self) -> Mapping[str, str]:
+        """The same, with that of the key that plays."""
+        return {**super().labels, **({"replay.play": "pause"} if self._plays else {})}
 
     @property
     def _plays(self) -> bool:
@@ -243,7 +238,7 @@ class ReplayScreen(RunScreen):
             return self.known.folder
         except InputError as error:
             raise InputError(
-                error.sentence, error.cure or "Give the folder of a mirror, a run's id, or `example`."
+                error.sentence, error.cure or "Give a run's id, a mirror's folder, or `example`."
             ) from None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -289,7 +284,7 @@ class ReplayScreen(RunScreen):
             return
         over = snapshot.playback is None or snapshot.now >= snapshot.playback.end or snapshot.state.result is not None
         if self._lacking:
-            view.lines.nothing = "None of its log is on this machine."
+            view.lines.nothing = "Its log is not on this machine."
         else:
             view.lines.nothing = "The ranks printed nothing." if over else NOTHING_YET
         view.lines.show_until(math.inf if over else snapshot.now)
@@ -320,7 +315,7 @@ class ReplayScreen(RunScreen):
     def fetch_earlier(self, wanted: Sequence[Older]) -> None:
         """Fetch from the hosts of a run that this machine knows; never write a mirror that another process writes."""
         if self.known is None:
-            raise InputError("this recording does not say where the run's hosts are")
+            raise InputError("this recording has no addresses of its hosts")
         fetch_beginnings(self.disttui.viewer(), self.known, wanted)
 
     def on_feed_failed(self, event: FeedFailed) -> None:

@@ -1,4 +1,4 @@
-"""What the form of a run to run again shows, and the way to the wizard's checks from there."""
+"""The contents of the form for rerunning a run, and the way from it to the wizard's checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SANDBOX = ("node1", "node2")
 """The sandbox hosts that the app runs on this machine."""
 _LATEST = "latest code"
-"""The key of the value that says whether the folder of `job.sync` is sent as it is now; it is not in the profile."""
+"""Key of the value whether to send the present folder of `job.sync`; not in the profile."""
 _PATIENCE = 10.0
 """Seconds to wait for the hosts of a run that has ended."""
 
@@ -37,9 +37,9 @@ class RerunValue(NamedTuple):
     """A value of a profile."""
 
     key: str
-    """As `--set` names it; empty: the text is what comes after `--set`, several words of it."""
+    """Key as for `--set`; empty: the text has several words as after `--set`."""
     text: str
-    """The value as it is typed."""
+    """The value as typed."""
 
 
 class SavedState(NamedTuple):
@@ -86,7 +86,7 @@ async def run_again(app: Shell, run: KnownRun, *, resume: bool = False) -> None:
 
 
 def _as_it_was(run: KnownRun) -> Again:
-    """What a run was given, with its folder as it is now where its code is not on this machine any more."""
+    """The settings of a run, with its present folder if its code is no longer on this machine."""
     try:
         return again(run)
     except InputError:
@@ -96,7 +96,7 @@ def _as_it_was(run: KnownRun) -> Again:
 
 
 def settings(run: KnownRun, profile: Profile) -> list[RerunValue]:
-    """What may be changed of a run: arguments and variables, then how it is launched."""
+    """What can be changed in a run: arguments and variables, then launch settings."""
     return [RerunValue(key, _text(value)) for key, value in _values(run, profile)]
 
 
@@ -126,7 +126,7 @@ def _is_words(value: object) -> TypeGuard[Sequence[str]]:
 
 
 def _text(value: object) -> str:
-    """A value as it is typed: words as in a shell, the rest as in a profile."""
+    """A value as typed: words as in a shell, the rest as in a profile."""
     if isinstance(value, str):
         return value
     if _is_words(value):
@@ -135,7 +135,7 @@ def _text(value: object) -> str:
 
 
 def overrides(run: KnownRun, profile: Profile, changes: Sequence[RerunValue]) -> list[str]:
-    """The changed values as `--set` takes them. Raises InputError where quotes are missing."""
+    """The changed values as for `--set`. Raises InputError if quotes are missing."""
     before, found = dict(_values(run, profile)), []
     for key, text in changes:
         value = before.get(key)
@@ -159,7 +159,7 @@ def consequence(run: KnownRun, made: Again) -> list[str]:
         f"with its own folder for checkpoints (this one had {processes})."
     ]
     if made.code and not made.code.recorded:
-        lines.append("Its recorded code is not on this machine any more: sends the folder as it is now.")
+        lines.append("Its recorded code is no longer here: sends the folder as it is now.")
     if made.foreign:
         lines.append("Its profile comes from the host where it was found. With your login, it runs:")
     foreign = foreign_lines(made.profile) if made.foreign else ()
@@ -184,5 +184,5 @@ def _refuse_played(again: Again) -> None:
     if again.sandbox and not {host.host for host in again.profile.hosts} <= set(SANDBOX):
         raise InputError(
             f"{short(again.run)} ran in a sandbox with other hosts",
-            f"Rerun it as it was: disttui rerun {short(again.run)}",
+            f"Rerun it unchanged: disttui rerun {short(again.run)}",
         )

@@ -150,7 +150,7 @@ class RunChanged(Message):
 
 
 class FeedFailed(Message):
-    """The run cannot be shown, or no longer."""
+    """The run cannot be shown, or no longer can."""
 
     def __init__(self, error: DisttuiError) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class SnapshotBuilder:
         self._led = False
         """Whether an event of the leader has come."""
         self.latest = math.inf
-        """No record counts as later than this (unix time, s)."""
+        """Latest accepted time of a record (unix time, s)."""
         self.offsets: Mapping[int, float] = {}
         """How far hosts' clocks are ahead of the leader's, if known before it was recorded."""
 

@@ -23,7 +23,7 @@ from disttui.tui.widgets.drawn import Piece, cells
 from disttui.tui.widgets.row_list import RowList, Sort
 
 SPACE = "  "
-"""Between two columns."""
+"""Cells between two columns."""
 _LEAST = 4
 """Cells of a bar."""
 _WIDE = 106
@@ -43,7 +43,7 @@ class ColumnLayout(NamedTuple):
     name: int
     bar: int
     trend: int
-    """0: no room for it."""
+    """0: not shown."""
     gpus: int
     """0: no host has GPUs."""
     who: int
@@ -131,7 +131,7 @@ class HostsTable(RowList[LoadRow]):
     }
     """
     PLACE = "hosts"
-    """Its name in the help: its title has numbers alone."""
+    """Its name in the help, since its title has only numbers."""
     BINDINGS: ClassVar[list[BindingType]] = [
         *ROW_KEYS,
         bind("top.fold", "e", "fold", "GPUs", "rows per GPU, per host, or automatic", group=VIEW),
@@ -277,7 +277,7 @@ class HostsTable(RowList[LoadRow]):
         return [glyph, name, *self._figures(host, host.load, width - self._plan.name - 4)]
 
     def _absent(self, host: HostNow, width: int) -> list[Piece]:
-        """The text in place of figures that have not arrived."""
+        """The text instead of missing figures."""
         css = look(meters.STATES.get(host.state, host.state)).css
         if host.state == "connecting":
             return [(f"connecting {max(0.0, self._now - host.since):.0f} s", self.component(css))]
@@ -307,9 +307,9 @@ class HostsTable(RowList[LoadRow]):
         return pieces
 
     def _lost(self, host: HostNow, width: int) -> list[Piece]:
-        """The time since a host is not seen, shown beside its last figures."""
+        """The time since a host is unreachable, shown beside its last figures."""
         at = time.strftime("%H:%M:%S", time.localtime(host.heard or 0.0))
-        words = f"not seen since {at}  {clean(host.problem.splitlines()[0] if host.problem else '')}"
+        words = f"unreachable since {at}  {clean(host.problem.splitlines()[0] if host.problem else '')}"
         shown = meters.fit(words, width) if width >= 26 else f"since {at[:5]}"[:width]
         return [(shown, self.component(look("not seen").css))]
 

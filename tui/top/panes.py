@@ -255,7 +255,7 @@ class ProcessPane(RowList[Running]):
             shown = meters.fit(text, column.width) if column.align == "<" else f"{text:>{column.width}}"
             pieces += [(shown, self.component(css)) if css else shown, "  "]
             left -= column.width + 2
-        command = item.process.command or "(not visible from here)"
+        command = item.process.command or "(not visible)"
         quiet = self.component("top--quiet")
         return [*pieces, (meters.fit(command, max(0, left)), quiet)]
 

@@ -39,7 +39,7 @@ class TopScreen(DisttuiScreen):
     HELP = (
         "CPUs, memory, network, GPUs and processes of hosts, updated every second, with or without a run. "
         "Enter shows one host or GPU alone, with its last minutes; escape returns to all. "
-        "A GPU's row ends with who has leased it and who else uses it. "
+        "A GPU's row ends with its lease and other users. "
         "In and out are bytes per second from and to other machines. Bars go from blue (low) to orange (full)."
     )
     SCOPED_CSS = False
@@ -65,7 +65,7 @@ class TopScreen(DisttuiScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("top.back", "q,escape", "back", "back", "to all hosts, then previous screen", group=APP),
         bind("top.filter", "slash", "filter", "filter", "show only matching rows", group=VIEW),
-        bind("top.pane", "tab", "pane", "pane", "to the other pane", group=MOVE),
+        bind("top.pane", "tab", "pane", "pane", "other pane", group=MOVE),
         bind("top.zoom", "z", "zoom", "zoom", "this pane alone, or all", group=VIEW),
         bind("top.leave", "x", "leave", "leave", "stop watching the selected host", group=VIEW),
         bind("top.retry", "r", "retry", "retry", "reconnect to missing hosts", group=VIEW),
@@ -191,7 +191,7 @@ class TopScreen(DisttuiScreen):
             self.narrow(message.key)
         elif isinstance(message.pane.here, Running):
             process = message.pane.here.process
-            words = process.command or "its command is not visible from here"
+            words = process.command or "its command is not visible"
             self.notify(
                 words, title=f"pid {process.pid} of {process.user}" + (f", {process.tag}" if process.tag else "")
             )
@@ -251,7 +251,7 @@ class TopScreen(DisttuiScreen):
         name = here.host.name if isinstance(here, LoadRow) else here.host if here else ""
         if name and self._feed is not None and self._feed.watch is not None:
             self._feed.watch.leave(name)
-            self.notify(f"{name} is no longer watched. Reopen top to watch it again.")
+            self.notify(f"{name} is no longer watched; reopen top to watch it.")
             if self._load.only.partition("/")[0] == name:
                 self.narrow("")
 

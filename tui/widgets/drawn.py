@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterable
 from itertools import zip_longest
@@ -156,10 +157,19 @@ QUOTE = "│ "
 """The margin of quoted output; continuation lines have it as well."""
 
 
+POINTER = re.compile(r"│ [ ~]*\^[ ~^]*")
+"""A line of a traceback that only underlines the one above it."""
+
+
 def wrapped(lines: Iterable[str], width: int) -> list[str]:
-    """Lines of at most `width` characters, at least 10: broken at a blank, else after a slash, else anywhere."""
+    """Lines of at most `width` characters, at least 10: broken at a blank, else after a slash, else anywhere.
+
+    Pointers that would be broken are left out: they would point at nothing.
+    """
     found = []
     for text in lines:
+        if len(text) > width and POINTER.fullmatch(text):
+            continue
         margin = QUOTE if text.startswith(QUOTE) else ""
         rest = text[len(margin) :]
         while len(rest) > width - len(margin):

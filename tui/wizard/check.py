@@ -13,8 +13,10 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
+from disttui.runner.api.carrying import RunCode
 from disttui.runner.api.preparing import Planned, ahead
-from disttui.runner.formatting import amount
+from disttui.runner.errors import DisttuiError
+from disttui.runner.formatting import amount, each_once
 from disttui.runner.planning.by_hand import shell_command
 from disttui.runner.planning.plan import counts_line
 from disttui.runner.profile.effects import effect_lines
@@ -59,11 +61,11 @@ class CheckStep(Step):
 
     TITLE = "Check & save"
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("check.pane", "tab", "pane(1)", "next pane", "to the next pane", group=VIEW),
+        bind("check.pane", "tab", "pane(1)", "next pane", group=VIEW),
         bind("check.pane_before", "shift+tab", "pane(-1)", "previous pane", group=VIEW, show=False),
         bind("check.checks", "1", "to('checks')", "checks", "what was checked", group=VIEW, show=False),
         bind("check.profile", "2", "to('profile')", "profile", "the file", group=VIEW, show=False),
-        bind("check.commands", "3", "to('commands')", "commands", "what every host runs", group=VIEW, show=False),
+        bind("check.commands", "3", "to('commands')", "commands", "each host's commands", group=VIEW, show=False),
         bind("check.diff", "d", "diff", "diff", "show the file, or its changes", group=VIEW, show=False),
         bind("check.copy", "y,c", "copy", "copy", "copy this pane's text", group=VIEW, show=False),
     ]
@@ -78,7 +80,7 @@ class CheckStep(Step):
         self.busy = ""
         """The action in progress, in words; empty for none."""
         self.measured: tuple[Profile, Sequence[str]] | None = None
-        """What was measured, as lines of text, and the profile that it is about."""
+        """The measurements as lines of text, and their profile."""
 
     def compose(self) -> ComposeResult:
         """Yield tabs, panes and verdict."""
@@ -103,7 +105,7 @@ class CheckStep(Step):
             name = clean(view.draft.path.name) if view.draft.path else "not saved yet"
             self._pane("profile").tell(_yaml(view.draft.text), f"[2] profile: {name}")
         self._pane("commands").tell(
-            _commands(planned) if planned else [Point("shown once every host has answered", "$muted")]
+            _commands(planned) if planned else [Point("shown when all hosts have answered", "$muted")]
         )
         self.query_one("#verdict", Static).update(self._verdict(view))
         self._mark()
@@ -112,7 +114,7 @@ class CheckStep(Step):
         self.action_to("checks")
 
     def on_descendant_focus(self) -> None:
-        """Show the focused pane where there is room for one only."""
+        """Show only the focused pane if the others do not fit."""
         if isinstance(self.screen.focused, Pane):
             for pane in self.query(Pane):
                 pane.set_class(pane is self.screen.focused, "-current")
@@ -163,12 +165,14 @@ class CheckStep(Step):
             errors = amount(len(planned.errors), "error")
             wait = "; w queues it until leased GPUs are free" if view.may_wait else ""
             return Content.assemble((f"✗ {errors}: cannot start", "bold $state-failed"), (wait, "$muted"))
+        if view.unsent:
+            return Content.styled("✗ the code cannot be sent: cannot start", "bold $state-failed")
         words = f"✓ enter {'queues' if view.queued else 'starts'} {size_words(planned)}"
         kept = "; it keeps running after you quit"
         if view.draft.sandbox:
             kept = "; it ends when you quit disttui"
         elif view.queued:
-            kept = "; it waits and starts even after you quit"
+            kept = "; it starts even after you quit"
         return Content.assemble((words, "bold $state-done"), (kept, "$muted"))
 
 
@@ -192,19 +196,20 @@ def _findings(view: WizardState) -> Iterator[Point]:
     waits = ahead(planned) if view.queued else ()
     if view.queued:
         yield from _waits(waits)
-    for finding in planned.findings:
-        seen = look(_LEVELS[finding.level])
-        where = f"{clean(finding.host)}: " if finding.host else ""
-        mark = "·" if finding.level == "info" else seen.glyph
-        yield Point(f"{where}{clean(finding.what)}", mark=f"{mark} ", mark_style=seen.style)
-        if finding.cure:
-            yield Point(finding.cure, "$muted", "  → ")
-    for advice in planned.recommendation.warnings:
-        where = f"{clean(advice.host)}: " if advice.host else ""
-        yield Point(f"{where}{clean(advice.text)}", mark="▲ ", mark_style="$state-slow")
+    for hosts, (level, what, cure) in each_once(
+        (one.host, (one.level, one.what, one.cure)) for one in planned.findings
+    ):
+        seen = look(_LEVELS[level])
+        mark = "·" if level == "info" else seen.glyph
+        yield Point(clean(f"{hosts}: {what}" if hosts else what), mark=f"{mark} ", mark_style=seen.style)
+        if cure:
+            yield Point(cure, "$muted", "  → ")
+    for hosts, text in each_once((one.host, one.text) for one in planned.recommendation.warnings):
+        yield Point(clean(f"{hosts}: {text}" if hosts else text), mark="▲ ", mark_style="$state-slow")
     if not planned.findings:
         words = "interpreters, torch, GPUs, folders, disk, ports, network, clocks"
         yield Point(words, mark="✓ ", mark_style="$state-done")
+    yield from _sent(view.code)
     yield Point("")
     if waits:
         yield Point("When these have ended:", "$muted")
@@ -215,13 +220,40 @@ def _findings(view: WizardState) -> Iterator[Point]:
         yield Point(planned.recommendation.reasons[key], mark=f"{key:<11}", mark_style="$muted")
     for key, text in effect_lines(planned.profile, job=False):
         yield Point(text, mark=f"{key:<10} ", mark_style="$muted")
+    yield from _left_out(view.code)
+
+
+def _sent(code: RunCode | DisttuiError | None) -> Iterator[Point]:
+    if isinstance(code, DisttuiError):
+        yield Point(code.sentence, "$state-failed", "✗ ")
+        yield Point(code.cure, "$muted", "  → ")
+    elif code is not None:
+        more = "; reasons below" if code.lines()[1:] else ""
+        mark, style = ("▲ ", "$state-slow") if more or not code.files else ("· ", "$muted")
+        yield Point(code_words(code) + more, mark=mark, mark_style=style)
+
+
+def _left_out(code: RunCode | DisttuiError | None) -> Iterator[Point]:
+    if isinstance(code, RunCode):
+        for at, line in enumerate(code.lines()[1:]):
+            yield from [Point(line)] if at else [Point(""), Point(line)]
+
+
+def code_words(code: RunCode) -> str:
+    """What is sent, and how much of the folder is not, in one line."""
+    words = code.lines()[0]
+    left_out = [one.path for one in sorted(code.omitted, key=lambda one: not one.secret)]
+    for what, some in (("not sent", left_out), ("only pointers of Git LFS", code.pointers)):
+        if some:
+            words += f"; {what}: {some[0]}" + (f" and {len(some) - 1:,} more" if some[1:] else "")
+    return words
 
 
 def _waits(waits: Sequence[tuple[str, float, Lease]]) -> Iterator[Point]:
     for host, now, lease in waits:
         yield Point(f"{host}: {holder(lease, now)}", mark="◌ ", mark_style="$state-waiting")
     if waits:
-        words = "Ask them, or let it wait: it starts when these, and runs queued before it, have ended."
+        words = "Ask their owners, or let this run wait for them and for runs queued before it."
         yield Point(words, "$muted", "  → ")
     else:
         yield Point("nothing that it uses is leased: it starts immediately", mark="✓ ", mark_style="$state-done")
@@ -250,7 +282,7 @@ def _commands(planned: Planned) -> Iterator[Point]:
         yield Point("")
         yield from (Point(line, hang=4) for line in batch_script(planned.plan, planned.plan.batch).splitlines())
         return
-    yield Point("Run these on each host to do the same by hand.", "$muted")
+    yield Point("To do the same by hand, run these on each host.", "$muted")
     for host in planned.plan.hosts:
         last = host.first_rank + host.num_processes - 1
         ranks = f"rank {last}" if last == host.first_rank else f"ranks {host.first_rank} to {last}"

@@ -15,13 +15,14 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Button, Input, Static
 
-from disttui.runner.api.carrying import HostStep
+from disttui.runner.api.carrying import HostStep, RunCode
 from disttui.runner.api.preparing import Planned, Prepared
 from disttui.runner.api.starting import Launched, start
 from disttui.runner.api.viewer import Viewer
-from disttui.runner.errors import HostError
+from disttui.runner.errors import HostError, InputError
 from disttui.runner.formatting import amount
 from disttui.runner.hosts.link import Link
+from disttui.runner.paths import here, typed
 from disttui.runner.profile.library import EXAMPLES, libraries
 from disttui.runner.text import clean, clean_lines
 from disttui.tui.keys import bind
@@ -92,9 +93,9 @@ class SaveScreen(DisttuiModal[Path | None]):
         """Save to the path, or show the error below it."""
         text = self.query_one(Input).value.strip()
         try:
-            path = Path(text).expanduser()
-        except RuntimeError:
-            self._tell(f"no such user: {text.partition('/')[0].removeprefix('~')}")
+            path = typed(text)
+        except InputError as error:
+            self._tell(error.sentence)
             return
         flaw = await self._save(path) if text else "enter the path of a file"
         if flaw:
@@ -115,7 +116,7 @@ def places(draft: Draft) -> Mapping[str, Path]:
     found: dict[str, Path] = {}
     if draft.path and draft.path.parent != shipped:
         found["the same file"] = draft.path
-    for name, folder in (*known.items(), ("this folder", Path.cwd())):
+    for name, folder in (*known.items(), ("this folder", here())):
         # Not `inside`: a user who links a profile to another place wants it saved there.
         found["my library" if name == "own" else name] = folder / file  # type: ignore[unsafe-path]
     return found
@@ -147,8 +148,7 @@ class Starting(VerticalScroll, can_focus=False):
 
     def show(self, view: WizardState, launching: str) -> None:
         """Show the hosts that have not answered, or what is done while the run is launched."""
-        name = clean(str(view.draft.data.get("name") or (view.draft.path.stem if view.draft.path else "")))
-        self.query_one("#starting-what", Static).update(Content.styled(f"Starting {name}", "bold"))
+        self.query_one("#starting-what", Static).update(Content.styled(f"Starting {clean(view.draft.title)}", "bold"))
         lines = [clean(launching)] if launching else self._lines(view)
         words = Content.styled("\n".join(f"◌ {line}" for line in lines), "$state-waiting")
         self.query_one("#starting-state", Static).update(words)
@@ -172,12 +172,14 @@ class Starting(VerticalScroll, can_focus=False):
 
 
 def start_run(
-    viewer: Viewer, draft: Draft, planned: Planned, links: Mapping[str, Link], tell: Callable[[str], object]
-) -> str:
+    viewer: Viewer, draft: Draft, planned: Planned, links: Mapping[str, Link], tell: Callable[[str], object],
+    sends: Callable[[RunCode], object],
+) -> str:  # fmt: skip
     """Start the supervisors of all hosts and return the run's id. Raises DisttuiError; then nothing runs.
 
     Args:
         tell: Takes what hosts are being given before.
+        sends: Takes what is sent as the code, before it is.
     """
     # For a Slurm job the draft has the login node, and the plan one host per node.
     for name, host in zip(draft.hosts, planned.profile.hosts, strict=planned.plan.batch is None):
@@ -196,4 +198,6 @@ def start_run(
             return step.run.run
         if isinstance(step, HostStep) and step.words:
             tell(f"{planned.profile.hosts[step.node].name}: {step.words}")
+        if isinstance(step, RunCode):
+            sends(step)
     raise AssertionError("the start yields a run or raises")

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+from disttui.runner.api.carrying import RunCode
 from disttui.runner.api.library import ReadProfile
 from disttui.runner.api.preparing import Planned, as_run, plan_run
 from disttui.runner.api.probing import Asked
@@ -16,6 +17,7 @@ from disttui.runner.errors import DisttuiError
 from disttui.runner.hosts.discovery import Discovered
 from disttui.runner.hosts.facts import HostFacts
 from disttui.runner.hosts.link import Link
+from disttui.runner.paths import here
 from disttui.runner.planning.preflight import Finding
 from disttui.runner.profile.fields import slug
 from disttui.runner.profile.library import library_of
@@ -41,12 +43,17 @@ class Draft:
     named: bool = False
     """Whether the user has chosen the name."""
     again: Again | None = None
-    """The run to run again."""
+    """The run to rerun."""
 
     @property
     def hosts(self) -> list[str]:
         """The hosts as a user would type them, in their order."""
         return [entry_name(entry) for entry in self.data.get("hosts", ())]
+
+    @property
+    def title(self) -> str:
+        """Its name, else that of its file; may be empty."""
+        return str(self.data.get("name") or (self.path.stem if self.path else ""))
 
     @property
     def divides_job(self) -> bool:
@@ -57,7 +64,7 @@ class Draft:
 
     @property
     def ssh_config(self) -> str | None:
-        """The ssh configuration of the run to run again; None: the app's."""
+        """The ssh configuration of the run to rerun; None: the app's."""
         return self.again.ssh_config if self.again else None
 
     @cached_property
@@ -108,12 +115,12 @@ class Draft:
         return self.put(("hosts",), hosts).put(("num_processes",), top)
 
     def said(self, rank: int) -> Mapping[str, Any]:
-        """The file's settings for one host alone."""
+        """The file's settings for one host."""
         entry = self.data.get("hosts", ())[rank]
         return entry if isinstance(entry, Mapping) else {"host": entry}
 
     def with_host(self, rank: int, key: str, value: Any) -> Draft:
-        """Set a value for one host alone; None: decided from the host."""
+        """Set a value for one host; None: decided from the host."""
         entries = list(self.data.get("hosts", ()))
         entries[rank] = _with_key(entries[rank], key, value)
         return self.put(("hosts",), entries)
@@ -128,15 +135,15 @@ class Draft:
             job["args"] = list(args)
         if kind == "command" or not job.get("args"):
             job.pop("args", None)
-        here = str(Path.cwd())
+        sent = str(here())
         if kind == "script" and _is_here(str(value)) and not job.get("workdir"):
-            job.setdefault("sync", here)
-        elif job.get("sync") == here:
+            job.setdefault("sync", sent)
+        elif job.get("sync") == sent:
             del job["sync"]
         return self.put(("job",), {kind: value, **job}).without_idle()
 
     def without_idle(self) -> Draft:
-        """The draft without settings that do not reach its job: no step shows them, so nobody could remove them."""
+        """The draft without settings that do not apply to its job, which no step shows."""
         if not self.divides_job:
             return self.put(("parallel",), None).put(("precision",), None)
         built_in = "builtin" in self.data.get("job", {})
@@ -149,9 +156,9 @@ class Draft:
 
 
 def _is_here(script: str) -> bool:
-    """Whether a script is a file of the current folder, which is one of its own: not the home or above it."""
-    here = Path.cwd()
-    return script[:1] not in ("", "/", "~") and not Path.home().is_relative_to(here) and Path(script).is_file()
+    """Whether a script is in the current folder, and that is not the home folder or above it."""
+    current = here()
+    return script[:1] not in ("", "/", "~") and not Path.home().is_relative_to(current) and Path(script).is_file()
 
 
 @dataclass(frozen=True)
@@ -183,6 +190,8 @@ class WizardState:
     """Whether the run should wait for resources that others have leased."""
     may_wait: bool = False
     """Whether a run that waits has fewer errors."""
+    code: RunCode | DisttuiError | None = None
+    """What `job.sync` would send, as far as it has been read, or why it cannot."""
 
     def of_hosts(self) -> list[HostCheck]:
         """The states of the draft's hosts, in their order."""
@@ -192,13 +201,19 @@ class WizardState:
     def startable(self) -> bool:
         """Whether all hosts have answered and no error prevents the start."""
         answered = not any(state.pending for state in self.of_hosts())
-        return answered and self.planned is not None and not self.planned.errors
+        return answered and self.planned is not None and not self.planned.errors and not self.unsent
+
+    @property
+    def unsent(self) -> bool:
+        """Whether the code cannot be sent."""
+        return isinstance(self.code, DisttuiError)
 
     @property
     def stuck(self) -> bool:
         """Whether an error prevents the start, independent of answers still to come."""
         failed = any(state.error for state in self.of_hosts())
-        return failed or bool(self.draft.problems) or (self.planned is not None and bool(self.planned.errors))
+        forbidden = self.planned is not None and bool(self.planned.errors)
+        return failed or bool(self.draft.problems) or self.unsent or forbidden
 
     def errors(self, state: HostCheck) -> list[Finding]:
         """The errors known by now that prevent a start on a host that has answered."""
@@ -209,8 +224,8 @@ class WizardState:
         if state.facts is None or any(one.is_eligible for one in state.facts.interpreters):
             return []
         looked = ", ".join(one.path for one in state.facts.interpreters if one.source != "elsewhere")
-        what = f"no torch in {looked}" if looked else "no Python was found"
-        return [Finding("error", state.name, what, "Install torch there, or set the right Python in step 4")]
+        what = f"no torch in {looked}" if looked else "no Python found"
+        return [Finding("error", state.name, what, "Install torch there, or set another Python in step 4")]
 
 
 def new_draft() -> Draft:
@@ -233,7 +248,7 @@ def open_draft(found: ReadProfile, environ: Mapping[str, str]) -> Draft:
 
 
 def draft_again(again: Again) -> Draft:
-    """The draft of a run to run again: its profile as it was run."""
+    """The draft of a run to rerun: its original profile."""
     return Draft(dict(again.profile.as_written()), sandbox=again.sandbox, named=True, again=again)
 
 
@@ -313,7 +328,7 @@ class Setting(NamedTuple):
     words: tuple[str, ...]
     """Its values, the default first."""
     meaning: str = ""
-    """What the values do; empty: the plan's reason says it."""
+    """What the values do; empty: the plan's reason explains it."""
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -325,12 +340,12 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "precision": Setting(
         ("precision",), get_args(Precision),
-        "fp32: full precision; bf16: for GPUs of compute capability 8.0 or more; fp16: for older ones, loss scaled.",
+        "fp32: full precision; bf16: for GPUs of compute capability 8.0 or more; fp16: for older ones, scaled loss.",
     ),
     "launcher": Setting(("launch", "launcher"), get_args(Launcher)),
 }  # fmt: skip
 FOR_THE_JOB = ("strategy", "precision")
-"""Settings that only some jobs get: see `Draft.divides_job`."""
+"""Settings for some jobs only: see `Draft.divides_job`."""
 
 
 def chosen(draft: Draft, key: str) -> str:

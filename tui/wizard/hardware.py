@@ -48,7 +48,7 @@ class HardwareTable(AskingTable):
         bind("hardware.leave_out", "x", "ask('drop')", "remove", "remove this host", group=OPEN),
         bind("hardware.dead", "X", "ask('drop dead')", "remove failed", "remove unusable hosts",
              show=False),
-        bind("table.open", "enter", "open", "next", "to the next step", group=OPEN),
+        bind("table.open", "enter", "open", "next", "next step", group=OPEN),
     ]  # fmt: skip
 
 
@@ -110,7 +110,7 @@ class HardwareStep(Step):
 
 def _about(state: HostCheck | None) -> Iterator[Point | str]:
     if state is None or state.pending:
-        yield "waiting for its answer"
+        yield "waiting for an answer"
     elif state.error:
         yield from trouble(state.error)
     elif state.facts:

@@ -98,7 +98,7 @@ class HostForm(DisttuiModal[None]):
         )  # fmt: skip
         with VerticalScroll(classes="box whole", can_focus=False):
             yield FormTable(columns)
-            yield PathInput(placeholder="the path of an interpreter on the host; empty: the recommended one")
+            yield PathInput(placeholder="path of an interpreter on the host; empty: recommended")
             yield StepNotes()
             yield Hints(*keys, after="0-9 number")
 
@@ -122,7 +122,7 @@ class HostForm(DisttuiModal[None]):
         if not self._draft.sandbox:
             names = [nic.name for nic in facts.nics if nic.up]
             yield self._row("interface", "interface", host.interface or "by route", ", ".join(names))
-            yield self._row("address", "address", next(iter(choice.addresses), "none"), "for the other hosts")
+            yield self._row("address", "address", next(iter(choice.addresses), "none"), "for other hosts")
         yield self._row("python", "Python", host.python, "enter types a path")
 
     def _row(self, key: str, label: str, value: Cell, what: str) -> Row:
@@ -182,7 +182,7 @@ class HostForm(DisttuiModal[None]):
         return draft.with_host(rank, key, None if event.by is None else offered[(at + event.by) % len(offered)])
 
     def _offered(self, key: str) -> list[Any]:
-        """None and the values that the probe has found, if a profile accepts them."""
+        """None, and the probe's values that a profile accepts."""
         facts = self._facts
         nics = [nic for nic in facts.nics if nic.up]
         found = {

@@ -27,7 +27,7 @@ SANDBOX_ROW = "sandbox"
 """Key of the row for the sandbox hosts on this machine."""
 _HERE = (
     Candidate("local", "here", "this machine, without SSH"),
-    Candidate(SANDBOX_ROW, "here", f"{len(SANDBOX)} simulated hosts, to try things out"),
+    Candidate(SANDBOX_ROW, "here", f"{len(SANDBOX)} simulated hosts, to try disttui"),
 )
 _KEY = "bold $accent"
 
@@ -43,7 +43,7 @@ class HostTable(AskingTable):
         bind("hosts.retry", "r", "ask('retry')", "retry", "reconnect to this host", group=VIEW, show=False),
         bind("hosts.dead", "X", "ask('drop dead')", "remove failed", "remove unusable hosts", show=False),
         bind("hosts.cancel", "x", "ask('cancel')", "cancel", "stop waiting for this host", group=VIEW, show=False),
-        bind("table.open", "enter", "open", "next", "to the next step", group=OPEN),
+        bind("table.open", "enter", "open", "next", "next step", group=OPEN),
     ]
 
     class Ticked(Message):
@@ -54,7 +54,7 @@ class HostTable(AskingTable):
             self.key = key
 
     def settle(self) -> None:
-        """Keep the cursor at the top until the user is in the list: hosts found later come above the first ones."""
+        """Keep the cursor at the top until the user is in the list, since hosts found later come above."""
         fresh = not (self.has_focus or self._chosen)
         super().settle()
         if fresh:
@@ -80,9 +80,9 @@ class NameInput(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("names.list", "down,tab", "to_list", "choose", "to the list of hosts", group=OPEN),
-        bind("names.go", "enter", "submit", "add, next", "add the typed hosts; if empty, next step", group=OPEN),
+        bind("names.go", "enter", "submit", "add, next", "add the typed hosts; if empty, continue", group=OPEN),
         bind("names.clear", "escape", "clear", "clear", "clear the input", group=OPEN),
-        bind("names.leave", "q", "leave", "back", "while nothing is typed: leave the wizard", show=False,
+        bind("names.leave", "q", "leave", "back", "leave the wizard, if nothing is typed", show=False,
              group=APP, priority=True),
     ]  # fmt: skip
 
@@ -102,7 +102,7 @@ class NameInput(Input):
         await self.screen.run_action("back")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave escape to the screen where nothing is typed; then `q` is not a letter either, as in the other steps."""
+        """Leave escape and `q` to the screen while nothing is typed, as in the other steps."""
         if action == "leave":
             return not self.value
         return bool(self.value) if action == "clear" else super().check_action(action, parameters)
@@ -186,13 +186,13 @@ class HostsStep(Step):
         to_list = "" if table.has_focus else "tab "
         if len(dead) > 1 and not self.draft.sandbox:
             if len(dead) < len(states):  # otherwise no host would remain
-                yield Point(f"removes the {len(dead)} that cannot be used", mark=f"{to_list}X ", mark_style=_KEY)
+                yield Point(f"removes {len(dead)} unusable hosts", mark=f"{to_list}X ", mark_style=_KEY)
             yield from () if about else folded(dead)
         elif dead and not table.has_focus and dead[0].error:
             yield from trouble(dead[0].error)
             yield Point("retries", mark="tab r ", mark_style=_KEY)
         elif not states:
-            names = "Type host names, enter adds them; or go down to the list and tick some with space."
+            names = "Type host names and add them with enter, or tick some in the list with space."
             yield "Tick hosts with space." if table.has_focus else names
         elif not dead and not any(one.pending for one in states):
             yield _enter("continues to the hardware of these hosts")
@@ -208,8 +208,8 @@ class HostsStep(Step):
         states = [state for name in names if name in self.draft.hosts and (state := self.view.states.get(name))]
         state = min(states, key=_severity, default=None)
         if key == SANDBOX_ROW and (state is None or not state.error):
-            yield "Two simulated hosts on this machine, over real SSH on its loopback: nothing else is needed."
-            yield "A run on them ends when you quit disttui; runs on real hosts keep running."
+            yield "Two simulated hosts on this machine, by SSH over loopback; nothing else is needed."
+            yield "Runs on them end when you quit disttui; runs on real hosts keep running."
         if state and state.error:
             yield from trouble(state.error)
             yield Point("retries", mark="r ", mark_style=_KEY)

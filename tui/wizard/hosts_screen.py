@@ -12,7 +12,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 from textual import on, work
@@ -24,6 +23,7 @@ from disttui.runner.api.viewer import Viewer
 from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.hosts.discovery import find_all, read_file
 from disttui.runner.hosts.link import Link
+from disttui.runner.paths import here
 from disttui.runner.profile.sections import Host
 from disttui.tui.screen import DisttuiScreen
 from disttui.tui.wizard import sandbox
@@ -179,7 +179,7 @@ class HostsScreen(DisttuiScreen):
     @work(group="discover")
     async def _discover(self) -> None:
         app = self.disttui
-        found = await in_thread(lambda: find_all(app.ssh_config, app.environ, Path.cwd()))
+        found = await in_thread(lambda: find_all(app.ssh_config, app.environ, here()))
         self._view = replace(self._view, found=(*self._view.found, *found))
         self._show()
         hosts = self.query_one(HostsStep)
@@ -255,10 +255,10 @@ class HostsScreen(DisttuiScreen):
             elif event.what == "cancel":
                 if name in self._view.states and self._view.states[name].pending:  # otherwise it has its own reason
                     self._prober.drop(name)
-                    self._set(HostCheck(name, "left out", error=InputError("you stopped waiting for it")))
+                    self._set(HostCheck(name, "left out", error=InputError("you stopped waiting")))
             elif len(self._view.draft.hosts) > 1:
                 left = [other for other in self._view.draft.hosts if other != name]
                 self._take(self._view.draft.with_hosts(left, sandbox=self._view.draft.sandbox))
             else:
-                self.notify("It is the only host: go back and choose another", severity="warning")
+                self.notify("This is the only host: go back and choose another", severity="warning")
         self._show()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from textual import events, on
@@ -16,6 +15,7 @@ from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
 from disttui.runner.errors import DisttuiError
+from disttui.runner.paths import here
 from disttui.runner.text import clean, is_clean
 from disttui.tui.keys import MOVE, OPEN, bind
 from disttui.tui.widgets.choices import Cycle
@@ -28,22 +28,22 @@ _KINDS = {"built-in": "builtin", "script": "script", "module": "module", "comman
 _FIRST: Mapping[str, Any] = {"builtin": "bytegpt", "script": "", "module": "", "command": []}
 _PATIENCE = 5.0
 _FIELDS: Mapping[str, tuple[str, str, str]] = {
-    "name": ("name", "", "Ids of runs begin with it: a-z 0-9 . _ -"),
-    "script": ("script", "e.g. train.py", "A file on the hosts, from the folder below; → takes what is offered."),
-    "module": ("module", "e.g. package.train", "As after python -m."),
-    "command": ("command", "e.g. ./train.sh fast", "As in a shell; rank and world size are in its environment."),
-    "args": ("arguments", "e.g. --steps 300", "Words as in a shell; they reach the job exactly as written."),
+    "name": ("name", "", "Beginning of run ids: a-z 0-9 . _ -"),
+    "script": ("script", "e.g. train.py", "A file on the hosts, relative to the folder below; → accepts a completion."),
+    "module": ("module", "e.g. package.train", "As for python -m."),
+    "command": ("command", "e.g. ./train.sh fast", "As in a shell; the environment has rank and world size."),
+    "args": ("arguments", "e.g. --steps 300", "Words as in a shell; the job gets them as written."),
     "workdir": (
         "folder", "when empty: ~",
-        "Where it runs on every host: an absolute path, or one that starts with ~/.",
+        "Folder on every host: an absolute path, or one that starts with ~/.",
     ),
-    "env": ("environment", "e.g. NCCL_DEBUG=WARN", "NAME=value …; ${env:NAME} comes from your shell, stored nowhere."),
-    "python": ("Python", "when empty: auto", "The interpreter on the hosts; auto takes the first that has torch."),
-    "activate": ("activate", "e.g. conda activate torch", "A shell line that is run first on every host."),
+    "env": ("environment", "e.g. NCCL_DEBUG=WARN", "NAME=value …; ${env:NAME}: from your shell, not stored."),
+    "python": ("Python", "when empty: auto", "The interpreter on the hosts; auto: the first with torch."),
+    "activate": ("activate", "e.g. conda activate torch", "A shell line to run first on every host."),
     "restarts": ("restarts", "when empty: 0", "Attempts after a failure, each from the last checkpoint."),
 }  # fmt: skip
 _CYCLES: Mapping[str, tuple[str, Sequence[str], str]] = {
-    "kind": ("runs", tuple(_KINDS), "built-in is bytegpt, a small GPT that learns Python's own sources."),
+    "kind": ("runs", tuple(_KINDS), "built-in is bytegpt, a small GPT trained on Python's source code."),
     **{key: (key, SETTINGS[key].words, SETTINGS[key].meaning) for key in FOR_THE_JOB},
 }  # fmt: skip
 _ORDER = (
@@ -77,9 +77,9 @@ class Field(Input):
     """An input of the form."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("field.down", "down", "app.focus_next", "next line", "to the next line", group=MOVE),
-        bind("field.up", "up", "app.focus_previous", "previous", "to the previous line", group=MOVE, show=False),
-        bind("field.go", "enter", "submit", "next", "to the next step", group=OPEN),
+        bind("field.down", "down", "app.focus_next", "next line", "next line", group=MOVE),
+        bind("field.up", "up", "app.focus_previous", "previous", "previous line", group=MOVE, show=False),
+        bind("field.go", "enter", "submit", "next", "next step", group=OPEN),
     ]
 
 
@@ -87,8 +87,8 @@ class Choice(Cycle):
     """A choice of the form."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("choice.down", "down,j", "app.focus_next", "next line", "to the next line", group=MOVE),
-        bind("choice.up", "up,k", "app.focus_previous", "previous", "to the previous line", group=MOVE, show=False),
+        bind("choice.down", "down,j", "app.focus_next", "next line", "next line", group=MOVE),
+        bind("choice.up", "up,k", "app.focus_previous", "previous", "previous line", group=MOVE, show=False),
     ]
 
 
@@ -256,7 +256,7 @@ def _put(draft: Draft, key: str, text: str) -> Draft:
         return draft.put(("job", "env"), {name: value for name, _, value in given})
     if key == "restarts":
         return draft.put(("launch", "restarts"), int(stripped) if stripped.isdecimal() else stripped or None)
-    if key == "workdir" and stripped and draft.data.get("job", {}).get("sync") == str(Path.cwd()):
+    if key == "workdir" and stripped and draft.data.get("job", {}).get("sync") == str(here()):
         draft = draft.put(("job", "sync"), None)
     path = ("job", "workdir") if key == "workdir" else (key,)
     return draft.put(path, None if stripped == "auto" else stripped)

@@ -40,7 +40,7 @@ class ValueTable(Table, inherit_bindings=False):
         # All of a table's keys, because the footer has room for the first ones only.
         bind("values.less", "left,minus,h", "change(-1)", "less", "less, or previous choice", group=OPEN),
         bind("values.more", "right,plus,l", "change(1)", "more", "more, or next choice", group=OPEN),
-        bind("table.open", "enter", "open", "next", "to the next step", group=OPEN),
+        bind("table.open", "enter", "open", "next", "next step", group=OPEN),
         *MOVES,
         bind("values.auto", "a", "decided", "auto", "use the recommended value", group=OPEN),
         bind("values.digit", "0,1,2,3,4,5,6,7,8,9", "digit", "number", "type a number", group=OPEN, show=False),
@@ -93,7 +93,7 @@ class NumberEntry:
         self._typed = ("", "")
 
     def number(self, wanted: ValueTable.Wanted, before: int) -> int | None:
-        """The number after a request; None if there is no such number."""
+        """The number after a request; None if it would be invalid."""
         assert wanted.by is not None
         if not wanted.digit:
             self.forget()
@@ -117,8 +117,8 @@ _SHOWN = ("num_processes", "gpus", "omp_num_threads", "python", "interface", "ad
 
 
 _ELSEWHERE = {
-    "total": "The total is the sum of the hosts' processes: change theirs, in the table above",
-    "master": "To use another master, set launch.master in the profile",
+    "total": "The total is the sum over the hosts: change their processes in the table above",
+    "master": "Set launch.master in the profile to use another master",
 }
 """Values of the whole run that are set elsewhere → where."""
 
@@ -175,6 +175,8 @@ class ProcessesStep(Step):
             choices = planned.recommendation.hosts[: None if planned.plan.batch is None else 1]
             self.query_one("#per-host", ValueTable).show([_row(view.draft, one, planned) for one in choices])
             self.query_one("#whole-run", ValueTable).show(list(_run_rows(view.draft, planned)))
+        else:  # a host that failed since has no values to change; those of the whole run may be the reason
+            self.query_one("#per-host", ValueTable).show([])
         self._show_notes()
 
     def enter(self) -> None:
@@ -206,8 +208,8 @@ class ProcessesStep(Step):
         words = SETTINGS[event.key].words
         if event.key in FOR_THE_JOB and not self.draft.divides_job:
             self.notify(
-                f"{event.key} applies to the built-in job, and to yours with the launchers accelerate and "
-                "accelerate-launch; otherwise pass your job an argument",
+                f"{event.key} applies to the built-in job, and to yours with launcher accelerate or "
+                "accelerate-launch; otherwise use an argument of your job",
                 severity="warning",
             )
             return
@@ -315,7 +317,7 @@ def _run_rows(draft: Draft, planned: Planned) -> Iterator[Row]:
     for key, value in values.items():
         own = key in SETTINGS and chosen(draft, key) != SETTINGS[key].words[0]
         if key == "launcher":
-            reason = "set by you" if own else "starts any script that reads torch's variables"
+            reason = "set by you" if own else "for scripts that read torch's variables"
         else:
             reason = found.reasons["world_size" if key == "total" else key]
         wrong = any(one.level == "error" and one.what.startswith(f"{key} {value}") for one in planned.findings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from textual import on, work
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from disttui.runner.api.carrying import RunCode, collect_code
 from disttui.runner.api.checking import PHASE, measure
 from disttui.runner.api.library import ReadProfile, script_job
 from disttui.runner.api.library_edits import save_at
@@ -34,7 +36,7 @@ from disttui.tui.screen import Command
 from disttui.tui.widgets.choices import Rail
 from disttui.tui.widgets.table import Table
 from disttui.tui.wizard import sandbox
-from disttui.tui.wizard.check import CheckStep, size_words
+from disttui.tui.wizard.check import CheckStep, code_words, size_words
 from disttui.tui.wizard.dialogs import SaveScreen, Starting, start_run
 from disttui.tui.wizard.draft import Draft, WizardState, draft_again, make_plan, may_wait, open_draft
 from disttui.tui.wizard.hardware import HardwareStep
@@ -63,7 +65,7 @@ class WizardScreen(HostsScreen):
     HELP = """Five steps: enter goes to the next, escape to the previous, and nothing is lost on the way. The result is
     a profile as a person would write it; `disttui run FILE` does the same."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("wizard.on", "enter", "on", "next", "to the next step", group=MOVE),
+        bind("wizard.on", "enter", "on", "next", "next step", group=MOVE),
         bind("wizard.launch", "enter,L", "launch", "launch", "confirm, then start the run", group=CHANGE,
              priority=True),
         bind("wizard.when_free", "w", "when_free", "when free",
@@ -207,6 +209,7 @@ class WizardScreen(HostsScreen):
         self.query_one(Rail).go(step)
         if step == LAST:
             self._ask_again()
+            self._read_code()
         self._show()
         self._step.enter()
         self.refresh_bindings()
@@ -268,8 +271,8 @@ class WizardScreen(HostsScreen):
         if view.draft.again:
             resumes = view.draft.again.resume_from is not None
             facts.insert(0, f"{'resumes' if resumes else 'reruns'} {short(view.draft.again.run)}")
-        name = str(view.draft.data.get("name") or "new profile") if view.draft.hosts else "new profile"
-        self.header.show(name, facts, right=f"step {self._at + 1} of {len(STEPS)}")
+        name = view.draft.title if view.draft.hosts else ""
+        self.header.show(name or "new profile", facts, right=f"step {self._at + 1} of {len(STEPS)}")
         self._step.show(view)
         self._show_whether_to_start()
 
@@ -281,6 +284,30 @@ class WizardScreen(HostsScreen):
         self._take(draft)
         self._show()
         return self._view
+
+    @work(group="code", exclusive=True)
+    async def _read_code(self) -> None:
+        """Read what would be sent, so that what is left out is known before the start, which reads it again."""
+        draft, left = self._view.draft, threading.Event()
+        profile = None if self._hurry else draft.profile
+        if profile is not None and profile.job.sync is None:
+            profile = None
+        code: RunCode | DisttuiError | None = draft.again.code if draft.again and profile else None
+        self._view = replace(self._view, code=code)
+
+        def tell(_: str) -> None:
+            if left.is_set():
+                raise CancelledError  # read for a screen that is closed, or from another folder by now
+
+        if profile is not None and code is None:
+            try:
+                code = await in_thread(partial(collect_code, profile, self.disttui.environ, tell=tell))
+            except DisttuiError as error:
+                code = error
+            finally:
+                left.set()
+            self._view = replace(self._view, code=code)
+        self._show()
 
     # Save and launch
 
@@ -307,6 +334,7 @@ class WizardScreen(HostsScreen):
         """Show the steps; from now on only a key starts the run."""
         if self._hurry:
             self.remove_class("-hurry")
+            self._read_code()
             self.call_after_refresh(self._step.enter)
             self._show()
             self.refresh_bindings()
@@ -339,9 +367,9 @@ class WizardScreen(HostsScreen):
         verb = "queue" if view.queued else "start"
         kept = "It keeps running after you quit disttui."
         if view.draft.sandbox:
-            kept = "It ends when you quit disttui: its hosts are part of this program."
+            kept = "It ends when you quit disttui, with its sandbox."
         elif view.queued:
-            kept = "It waits in the queue and then starts automatically, even after you quit disttui."
+            kept = "It waits in the queue, and starts even after you quit disttui."
         return f"{verb.capitalize()} {size_words(view.planned)}?", f"{counts_line(view.planned.plan)}.\n{kept}", verb
 
     @work(group="ask", exclusive=True)
@@ -350,7 +378,7 @@ class WizardScreen(HostsScreen):
         planned, step = self._view.planned, self.query_one(CheckStep)
         if planned is None or planned.plan.batch is not None or not await self.disttui.ask(
             f"Measure {size_words(planned)}?",
-            "Its ranks start with a measurement of up to 30 s in place of the job.", "measure",
+            "Its ranks run a measurement of up to 30 s instead of the job.", "measure",
         ):  # fmt: skip
             return
         self._launching, step.busy = True, "measuring"
@@ -386,6 +414,7 @@ class WizardScreen(HostsScreen):
     def action_ask_again(self) -> None:
         """Check the hosts again, after something was changed there."""
         self._ask_again()
+        self._read_code()
         self._show()
 
     def action_when_free(self) -> None:
@@ -421,14 +450,15 @@ class WizardScreen(HostsScreen):
             run_detached(partial(_close, kept.values()))
         if self.app.screen is not self:  # for example the help, or a question about a host
             self.notify(f"{short(run)} has started: its dashboard opens when you close this")
-        self.disttui.router.open_run(run, instead=self)
+        again = view.draft.again
+        self.disttui.router.open_run(run, instead=self, repeats=again.run if again else "")
 
     async def _save(self, draft: Draft, path: Path) -> str:
         """Save; return the error, empty if it was saved."""
         same = draft.path is not None and path == draft.path
         try:
             if await in_thread(path.is_dir):
-                return f"{path}: is a directory: name a file in it"
+                return f"{path} is a folder: name a file in it"
             if not same and await in_thread(path.exists):
                 if not await self.disttui.ask(f"Replace {path.name}?", f"{path} already exists.", "replace"):
                     return f"{path.name} already exists"
@@ -439,7 +469,7 @@ class WizardScreen(HostsScreen):
             if saved and saved.other:
                 self.notify(f"conflict: your version was saved as {saved.other}", severity="warning")
             elif saved and saved.commit:
-                self.notify("saved in your clone; S in the profiles pane of the home screen pushes it")
+                self.notify("saved in your clone; S in the home screen's profiles pane pushes it")
         except InputError as error:
             return str(error)
         except OSError as error:
@@ -448,8 +478,13 @@ class WizardScreen(HostsScreen):
 
     def _launch(self, links: Mapping[str, Link], view: WizardState) -> str:
         assert view.planned is not None
-        tell = partial(self.app.call_from_thread, self._progress)
-        return start_run(self._viewer(), view.draft, view.planned, links, tell)
+        tell, sends = (partial(self.app.call_from_thread, take) for take in (self._progress, self._sends))
+        return start_run(self._viewer(), view.draft, view.planned, links, tell, sends)
+
+    def _sends(self, code: RunCode) -> None:
+        """Say what is left out where the checks were not shown."""
+        if self._hurry and (code.omitted or code.pointers or not code.files):
+            self.notify(f"{code_words(code)}\nThe last step of the wizard says why.", severity="warning")
 
     def _progress(self, words: str) -> None:
         if self._launching:
