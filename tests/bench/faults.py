@@ -81,7 +81,7 @@ def _stopped(fault: Fault) -> float:
 def _not_seen(fault: Fault) -> float:
     fault.hosts[1].power_off()
     off = time.time()
-    fault.running.wait_for(lambda: "node2: not seen since" in fault.running.stderr)
+    fault.running.wait_for(lambda: "node2: unreachable since" in fault.running.stderr)
     return time.time() - off
 
 

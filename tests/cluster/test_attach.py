@@ -82,7 +82,7 @@ def test_a_run_left_to_itself_is_seen_whole_from_elsewhere(user: Callable[..., U
             viewer.wait_line(f"rank {rank} says")
         viewer.wait_line("says 20")
     assert "● running" in typed(me, "ps")
-    assert "lives on" in typed(you, "runs forget", run, code=2)
+    assert "is still active on" in typed(you, "runs forget", run, code=2)
     # One leaves: nobody notices.
     left = Viewer(you, run, "--read-only")
     left.wait_line("says")
@@ -122,7 +122,7 @@ def test_a_run_left_to_itself_is_seen_whole_from_elsewhere(user: Callable[..., U
     assert (you.home / "got/node2/outputs/out/deep/note.txt").read_text() == "from node2"
     assert not list((you.home / "got").rglob("etc"))
     assert (you.home / "got/checkpoints/step-1/model.pt").read_bytes() == bytes(range(256)) * 20_000
-    assert "here already" in typed(you, "runs pull", run, "--to", "got")
+    assert "already here" in typed(you, "runs pull", run, "--to", "got")
     assert "already" in typed(me, "stop", run)
     assert "removed on node1, node2, node3 and here" in typed(me, "runs forget", run)
     assert not any((host.home / ".disttui/runs" / run).exists() for host in me.cluster.hosts)
@@ -191,7 +191,7 @@ def test_a_host_that_is_gone_for_good_is_one_clear_line(user: Callable[..., User
     me.cluster[1].power_off()
     assert "node2" in typed(me, "ps")
     said = typed(me, "runs forget", run, code=3)
-    assert "nothing is removed" in said and "node2" in said and "Traceback" not in said
+    assert "nothing was removed" in said and "node2" in said and "Traceback" not in said
     said = typed(me, "stop", run, code=3, timeout=200)
     assert "stopped on node1" in said and "not confirmed by node2" in said
     assert "node2" in typed(me, "runs show", run)

@@ -97,7 +97,7 @@ def test_taken_ports_and_a_full_run_folder_are_named(user: Make) -> None:
 
 def test_bad_input_is_one_clear_error(user: Make) -> None:
     me = user(1)
-    assert "there is no check 'hosts'" in typed(me, "check", "node1", "--only", "hosts", code=2)
+    assert "unknown check 'hosts'" in typed(me, "check", "node1", "--only", "hosts", code=2)
     assert "no host or profile" in typed(me, "check", code=2)
     assert "network.reach" in typed(me, "check", "--list")
 

@@ -116,7 +116,7 @@ def test_data_of_one_host_reaches_the_others_without_the_viewer(user: Callable[.
     there.write_bytes(os.urandom(1 << 20))
     failed = typed(me, "run", profile, code=3)
     said = f"{me.cluster[0].name}: data ~/data/tokens.bin from {me.cluster[1].name}:~/data/tokens.bin: "
-    assert said + "it does not reach the host that has it" in failed and "launch.ports" in failed
+    assert said + "cannot reach the host that has the data" in failed and "launch.ports" in failed
 
 
 def test_an_address_is_fetched_by_one_host_and_checked(user: Callable[..., User]) -> None:
@@ -132,11 +132,11 @@ def test_an_address_is_fetched_by_one_host_and_checked(user: Callable[..., User]
         wrong = me.profile({"script": str(me.script(_TRAIN))}, data=[{**one, "sha256": "0" * 64}])
         failed = typed(me, "run", wrong, code=3)
         for host in me.cluster.hosts:
-            assert f"{host.name}: data ~/data/tokens.bin from {address}/tokens.bin: it has the SHA-256" in failed
+            assert f"{host.name}: data ~/data/tokens.bin from {address}/tokens.bin: its SHA-256 is" in failed
         assert lines(failed) == set()
         assert (me.cluster[0].home / "data/tokens.bin").read_bytes() == content
     gone = me.profile({"script": str(me.script(_TRAIN))}, data=[{**one, "to": "~/data/other.bin"}])
-    assert "it cannot be fetched: " in typed(me, "run", gone, code=3)
+    assert "cannot be fetched: " in typed(me, "run", gone, code=3)
     no_tool = me.profile({"script": str(me.script(_TRAIN))}, data=[{"to": "~/x", "from": "s3://bucket/x"}])
     assert "s3:// needs s5cmd or aws, which this host lacks" in typed(me, "run", no_tool, code=3)
 
@@ -174,9 +174,9 @@ def test_nothing_else_is_replaced_and_a_full_disk_is_told_before(user: Callable[
     profile = me.profile({"script": str(me.script(_TRAIN))}, data=data)
     failed = typed(me, "run", profile, code=3)
     assert f"{me.cluster[1].name}: data ~/data/tokens.bin from {source}: " in failed
-    assert "is in the way: disttui has not put it there" in failed and other.read_text() == "mine"
+    assert "exists, and is not from disttui" in failed and other.read_text() == "mine"
     me.cluster[0].run("mkdir /root/small && mount -t tmpfs -o size=2m tmpfs /root/small", check=True)
     small = me.profile({"script": str(me.script(_TRAIN))}, data=[{"to": "~/small/tokens.bin", "from": str(source)}])
     failed = typed(me, "run", small, code=3)
-    assert "the files need 3.1 MB in /root/small/.disttui-data/objects, and the disk has" in failed
+    assert "the files need 3.1 MB in /root/small/.disttui-data/objects, but the disk has" in failed
     assert lines(failed) == set()

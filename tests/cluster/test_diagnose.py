@@ -154,11 +154,11 @@ def test_a_hang_of_a_foreign_script(user: Callable[..., User]) -> None:
     assert data["state"] == "running" and re.search(pattern, data["sentences"][0])
     assert sorted(data["ranks"]) == ["0", "1", "2"]
     running.wait_for(lambda: re.search(pattern, running.stderr) is not None)
-    assert running.stderr.count("asking every rank where it is") == 1
+    assert running.stderr.count("asking every rank for its stack") == 1
     assert all((_mirror(me) / str(node) / "stacks-1.json").exists() for node in range(3))
     _stop(running)
     for after in (running.stderr, _diagnose(me)):
-        assert re.search(f"it stood still: {pattern}", after), after
+        assert re.search(f"it stalled: {pattern}", after), after
     said = _diagnose(me).partition("while it was running:")[2]
     assert re.search(pattern, said) and "data.py:5 load_batch" in said, "what the ranks did is kept with the run"
 

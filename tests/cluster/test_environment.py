@@ -78,14 +78,15 @@ def test_hosts_without_an_index_get_wheels_that_the_viewer_downloads(user: Calla
     failed = me.run(profile, code=3, timeout=240, env={**index, "PIP_FIND_LINKS": str(folder)})
     assert f"{me.cluster[0].name}: requirements.txt cannot be installed" in failed.stderr
     assert (
-        "Nor can this machine download its wheels: " in failed.stderr and "set job.environment.wheels" in failed.stderr
+        "This machine cannot download the wheels either: " in failed.stderr
+        and "set job.environment.wheels" in failed.stderr
     )
     first = me.run(profile, timeout=240, env=index)
     for node in range(2):
         assert re.search(rf"rank {node} torch (?!999)\S+ aaa 1.0 /root/.cache/disttui/environments/", first.stdout), (
             first.stdout
         )
-    assert "environment: downloading wheels for it to this machine" in first.stderr
+    assert "environment: downloading wheels here" in first.stderr
     sent = [path.name for host in me.cluster.hosts for path in host.home.glob(".cache/disttui/wheels/*/*")]
     assert sent == ["aaa-1.0-py3-none-any.whl"] * 2, "the torch that is there is not sent"
     checked = typed(me, "check", profile)
@@ -99,7 +100,7 @@ def test_a_failing_setup_starts_nothing(user: Callable[..., User]) -> None:
     setup = ['if [ "$DISTTUI_NODE" = 1 ]; then echo no room for it; exit 3; fi; sleep 300']
     failed = me.run(me.profile({"script": str(script), "setup": setup}), code=3)
     second = me.cluster[1].name
-    assert f"{second}: job.setup:" in failed.stderr and "ended with code 3" in failed.stderr
+    assert f"{second}: job.setup:" in failed.stderr and "ended with exit code 3" in failed.stderr
     assert "no room for it" in failed.stderr and "ran" not in failed.stdout
 
 
@@ -121,6 +122,6 @@ def test_ctrl_c_and_a_killed_viewer_end_the_setup(user: Callable[..., User]) -> 
     runs = me.cluster[0].home / ".disttui/runs"
     [run] = [path.parent.parent.name for path in runs.glob("*/0/supervisor.json")]
     typed(me, "stop", run)
-    assert running.wait() == 3 and "it was stopped" in running.stderr
+    assert running.wait() == 3 and "stopped" in running.stderr
     running.wait_gone(10)
     assert (runs / run / "0/exit.json").exists()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.typed import User
+from tests.cluster.typed import User, typed
 
 pytestmark = pytest.mark.torch
 
@@ -104,7 +104,7 @@ def test_remote_bytes_never_reach_the_terminal(user: Callable[..., User]) -> Non
     text = shown.decode()
     assert re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]", text) == [], text
     assert "cHduZWQ" not in text
-    assert "evildisttui: forged" in text
+    assert "hostname evildisttui: forged" in typed(me, "runs show", running.mirror.name)
 
 
 def test_login_noise_is_cleaned_where_it_is_shown(user: Callable[..., User]) -> None:

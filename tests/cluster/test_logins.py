@@ -106,7 +106,7 @@ def test_password_once_and_a_code_for_each_host(user: Callable[..., User], trans
     words = me.command("probe", *(host.name for host in me.cluster.hosts))
     child = pexpect.spawn(words[0], words[1:], env=me.environment(), cwd=str(me.home), encoding="utf-8", timeout=120)
     asked: dict[str, list[str]] = {}
-    questions = (r"\r?(node\d): (password)[^\r\n]*: ", r"(node\d): (your answer): ", r"(Use it for the other \d hosts)")
+    questions = (r"\r?(node\d): (password)[^\r\n]*: ", r"(node\d): (your answer): ", r"(Try it on the other \d hosts)")
     while (which := child.expect([*questions, pexpect.EOF])) != len(questions):
         if which == 2:
             asked.setdefault("share", []).append(child.match[1])

@@ -96,6 +96,6 @@ def test_nan_rolls_back_and_notifies_though_viewer_is_gone(user: Callable[..., U
     assert "loss is nan since step 40 (nonfinite)" in notices["alarm"]["text"]
     assert "watch.nonfinite: loss is nan since step 40" in notices["failed"]["cause"]
     assert (notices["ended"]["attempt"], notices["ended"]["step"]) == (2, 79)
-    assert "set aside checkpoint-40" in typed(me, "runs", "show", run)
+    assert "renamed checkpoint-40" in typed(me, "runs", "show", run)
     tried = typed(me, "watch", "--try", run, "--set", "watch.goal={below: 2.5}")
     assert "loss is nan since step 40 (nonfinite → rollback)" in tried and "goal reached: loss" in tried

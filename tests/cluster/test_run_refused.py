@@ -39,11 +39,11 @@ def test_unreachable(user: Make) -> None:
     config = me.cluster.ssh_config
     config.write_text(config.read_text() + "  ConnectTimeout 1\n")
     me.cluster[1].cut()
-    _refused(me, me.profile(_TRUE), "no answer from", ":22 in 1 s", "Is it switched on")
+    _refused(me, me.profile(_TRUE), "no answer from", ":22 in 1 s", "Check that it is on")
     me.cluster[1].restore()
     config.write_text(config.read_text() + "Host node2\n  Port 23\n")
     closed = me.profile(_TRUE, ["node1", "node2:23"])
-    _refused(me, closed, ":23 refuses the connection", "Is an SSH server running there")
+    _refused(me, closed, ":23 refuses the connection", "Check that an SSH server runs there")
 
 
 def _known(me: User, edit: Callable[[list[str]], str]) -> None:
@@ -107,9 +107,9 @@ def test_a_login_script_in_the_way_is_named(user: Make) -> None:
     (me.cluster[0].home / ".bashrc").write_text("exec zsh\n")
     (me.cluster[1].home / ".bashrc").write_text("read -r answer\n")
     said = " ".join(typed(me, "probe", "node1", "node2", code=3).split())
-    assert "node1: ~/.bashrc puts another shell in place of the login shell" in said
+    assert "node1: ~/.bashrc replaces the login shell by another shell" in said
     assert "node2: ~/.bashrc reads the standard input of commands" in said
-    assert said.count("begin it with `[[ $- == *i* ]] || return`") == 2 and "python3" not in said
+    assert said.count("start it with `[[ $- == *i* ]] || return`") == 2 and "python3" not in said
 
 
 def test_a_user_without_a_login_shell_or_a_home_is_named(user: Make) -> None:
@@ -166,7 +166,7 @@ def test_full_disk(user: Make) -> None:
     profile = me.profile(_TRUE, launch={"run_dir": "~/small"})
     running = me.run(profile, code=3, merged=True)
     assert "disttui: node2: the disk of /root/small has 0" in running.stdout
-    assert running.stdout.splitlines()[-1] == "  → Make room, or choose another with `launch.run_dir`"
+    assert running.stdout.splitlines()[-1] == "  → Free space, or choose another folder with `launch.run_dir`"
     assert me.cluster[0].run("ls small").stdout == ""
 
 

@@ -161,10 +161,10 @@ def test_a_run_is_queued_with_the_reason_and_cancelled(slurm: Slurm, me: User) -
     slurm.wait_for(lambda: slurm.ask("squeue", "-h", "-j", other, "-o", "%T") == "RUNNING")
     profile = _profile(me, {"command": ["true"]})
     running = me.start(profile)
-    running.wait_for(lambda: "is queued: Resources (waits for free nodes)" in running.stderr, 60)
+    running.wait_for(lambda: "is queued: Resources (waiting for free nodes)" in running.stderr, 60)
     listed = json.loads(typed(me, "ps", "--json"))
     assert (listed[0]["state"], listed[0]["waits"]) == ("queued", "Resources")
-    assert "queued" in typed(me, "ps") and "waits for free nodes" in typed(me, "ps")
+    assert "queued" in typed(me, "ps") and "waiting for free nodes" in typed(me, "ps")
     other_me = elsewhere(me)
     left = _run(other_me, profile, "--detach", "--when-free", code=0)
     assert "--when-free has no effect on a Slurm job" in left.stderr
@@ -184,7 +184,7 @@ def test_a_run_is_looked_at_and_stopped_from_elsewhere(slurm: Slurm, me: User) -
     _wait_up(me, running)
     slurm.login.drop_sessions()
     slurm.login.cut()
-    running.wait_for(lambda: "not seen since" in running.stderr)
+    running.wait_for(lambda: "unreachable since" in running.stderr)
     slurm.login.restore()
     run, runs = _id(me), str(me.cluster.shared / "runs")
     other = elsewhere(me)
@@ -206,7 +206,7 @@ def test_a_job_that_somebody_cancels_has_been_stopped_by_slurm(slurm: Slurm, me:
     _wait_up(me, running)
     slurm.ask("scancel", *slurm.jobs())
     assert running.wait() == 130, running.stderr
-    assert "Slurm ends the job: it was cancelled" in running.stderr
+    assert "Slurm ends the job: cancelled" in running.stderr
     assert "failed" not in running.stderr
 
 
@@ -234,7 +234,7 @@ def test_nodes_that_do_not_see_the_run_folder_are_named_as_the_cause(slurm: Slur
     """/root is each host's own here, so that the nodes have no such folder."""
     launch = {"launcher": "slurm", "run_dir": "~/runs"}
     running = _run(me, _profile(me, {"command": ["true"]}, launch=launch), code=1)
-    assert "do not see /root/runs/" in running.stderr and "set launch.run_dir" in running.stderr
+    assert "cannot see /root/runs/" in running.stderr and "set launch.run_dir" in running.stderr
 
 
 def test_what_slurm_refuses_is_told_in_its_words(slurm: Slurm, me: User) -> None:
@@ -259,7 +259,7 @@ def test_a_host_without_slurm_is_no_login_node(slurm: Slurm, me: User) -> None:
     plan = typed(me, "profile plan", profile)
     assert "#SBATCH --partition=debug\n#SBATCH --mem=1G\n" in plan and "#SBATCH --nodes=2\n" in plan
     refused = typed(me, "profile plan", profile, "--set", "activate=PATH=/nowhere", code=3)
-    assert re.search(r"sbatch.* not found: not a login node of Slurm", refused), refused
+    assert re.search(r"sbatch.* not found: not a Slurm login node", refused), refused
 
 
 def test_a_node_that_loses_its_power_is_the_cause(slurm: Slurm, me: User) -> None:

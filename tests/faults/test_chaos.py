@@ -1,6 +1,6 @@
 """Random faults on 4 hosts: whatever comes together, the run ends, says why, keeps every byte and leaves nothing.
 
-All the while another user of every host takes names and ports at random, and a fifth host, which is no member, replays
+All the while another user on every host takes names and ports at random, and a fifth host, which is no member, replays
 to the gang what it has overheard, with other bytes between (tests/neighbour.py, tests/stranger.py).
 
 DISTTUI_CHAOS_SECONDS says for how long (300 s unless it does), DISTTUI_CHAOS_SEED what happens when; the seed is
@@ -145,7 +145,7 @@ class _Round:
             assert end["state"] == _ENDS[code] or (code == 1 and end["state"] == "lost"), fault.story()
         assert "Traceback" not in fault.running.stderr, fault.story()
         if code == 1:
-            assert re.search(r"(host|supervisor) lost: node\d, last sign of life \d\d:", fault.verdict()), fault.story()
+            assert re.search(r"(host|supervisor) lost: node\d, last heartbeat \d\d:", fault.verdict()), fault.story()
         fault.whole()
 
 

@@ -156,11 +156,11 @@ def test_ranks_without_supervisor_warden_and_run_folder(begin: Begin) -> None:
     fault.kill(1, "warden", "supervisor")
     shutil.rmtree(folder)
     wait_until(lambda: not fault.hosts[0].processes(), 60, fault.story)
-    assert "no processes left of any ended run on node1" in typed(me, "runs orphans", "node1")
+    assert "no processes of ended runs left on node1" in typed(me, "runs orphans", "node1")
     assert second.processes()
     seen = typed(me, "runs orphans", "node2")
-    assert re.search(rf"{short(fault.run)} +node2 .* its run folder is gone ", seen), seen
+    assert re.search(rf"{short(fault.run)} +node2 .* its run folder was removed ", seen), seen
     assert "left behind. End them: disttui runs orphans --end node2" in seen
     assert "ended, nothing is left" in typed(me, "runs orphans", "--end", "node2")
     wait_gone(me.cluster, 10)
-    assert "no processes left" in typed(me, "runs orphans", "node2")
+    assert "no processes of ended runs left" in typed(me, "runs orphans", "node2")

@@ -77,7 +77,7 @@ def test_the_viewers_links_are_cut_silently(begin: Begin) -> None:
     cut = time.time()
     for host in fault.hosts[1:]:
         host.cut_viewer(here, True)
-    fault.running.wait_for(lambda: all(f"node{n}: not seen since" in fault.running.stderr for n in (2, 3)), 10)
+    fault.running.wait_for(lambda: all(f"node{n}: unreachable since" in fault.running.stderr for n in (2, 3)), 10)
     print(f"shown as not seen after {time.time() - cut:.2f} s")
 
     def reconnect(node: int, seconds: float) -> None:

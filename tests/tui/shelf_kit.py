@@ -144,7 +144,7 @@ class NotingRouter(Router):
 
     opened: list[tuple[Any, ...]]
 
-    def open_run(self, run_id: str, *, instead: Screen[Any] | None = None) -> None:
+    def open_run(self, run_id: str, *, instead: Screen[Any] | None = None, repeats: str = "") -> None:
         self.opened.append(("run", run_id))
 
     def open_replay(self, run: str, playing: bool = False) -> None:

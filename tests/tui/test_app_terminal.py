@@ -126,7 +126,7 @@ def test_without_a_terminal_the_headless_commands_are_named(tmp_path: Path) -> N
             [*CLI, *words], cwd=ROOT, env=environ, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
         )
         assert done.returncode == 2
-        assert "needs a terminal, and standard input is not one" in done.stderr
+        assert "needs a terminal, but standard input is not a terminal" in done.stderr
         assert instead in done.stderr
 
 

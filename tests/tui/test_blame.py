@@ -161,3 +161,11 @@ async def test_a_run_that_finishes_out_of_a_stall_keeps_no_mark_of_it(tmp_path: 
         await until(pilot, lambda: "✓ 4 finished" in shown(pilot))
         await until(pilot, lambda: "node0:1 │ step" in shown(pilot))
         assert "▶" not in shown(pilot)
+
+
+@asynchronous
+async def test_w_is_labelled_by_whether_a_rank_is_blamed(tmp_path: Path) -> None:
+    async with opened("replay", str(failed(tmp_path / "run-1")), tmp_path) as (pilot, _):
+        await until(pilot, lambda: "w culprit" in shown(pilot))
+        await pilot.press("home")
+        await until(pilot, lambda: "w slowest" in shown(pilot))

@@ -92,7 +92,7 @@ def test_a_wrong_library_in_the_config_is_reported_and_the_runs_are_listed(tmp_p
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
         await until(pilot, lambda: bool(app.inventory.problems))
-        assert "config.yaml:1:13: no library, expected own, examples" in "".join(app.inventory.problems)
+        assert "config.yaml:1:13: not a library, expected own, examples" in "".join(app.inventory.problems)
         assert app.inventory.runs
         config_file(environ).write_text("libraries: [own]\n")
         await pilot.press("f5")
@@ -132,7 +132,7 @@ def test_a_theme_that_is_chosen_is_remembered(tmp_path: Path, before: str, after
 
     async def choose(app: Doors, pilot: Pilot[None]) -> None:
         app.theme = "disttui-light"
-        await until(pilot, lambda: "theme disttui-light is saved in" in screen_text(app))
+        await until(pilot, lambda: "theme disttui-light saved in" in screen_text(app))
 
     kit.play(tmp_path, choose, app=Doors(environ, load_settings(environ)))
     assert load_settings(environ).theme == "disttui-light"

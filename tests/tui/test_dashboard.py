@@ -308,7 +308,7 @@ async def test_the_headline_of_a_failure_is_not_cut_without_a_mark(tmp_path: Pat
         await until(pilot, lambda: "─What happened" in shown(pilot))
         pane = screen.query_one(StoryPane)
         await until(pilot, lambda: pane.size.height == 3 and pane.render_line(2).text.rstrip().endswith("…"))
-        assert "last sign of life 2026" in " ".join(shown(pilot).split())
+        assert "last heartbeat 2026" in " ".join(shown(pilot).split())
 
 
 @asynchronous
@@ -358,7 +358,7 @@ async def test_hosts_out_of_reach_leave_what_is_known(tmp_path: Path) -> None:
     async with opened("run", "run-1", tmp_path) as (pilot, screen):
         await until(pilot, lambda: "◇ not seen" in shown(pilot))
         assert "step 20 / 20" in shown(pilot)
-        assert "not seen since" in shown(pilot)
+        assert "unreachable since" in shown(pilot)
         assert "its state is unknown" in shown(pilot)
         assert "s stop" in shown(pilot) and screen.check_action("stop", ())
 
@@ -381,7 +381,7 @@ async def test_read_only_has_no_stop(tmp_path: Path) -> None:
     _out_of_reach(tmp_path)
     async with opened("run", "run-1", tmp_path, read_only=True) as (pilot, screen):
         await until(pilot, lambda: "◇ not seen" in shown(pilot))
-        assert "s stop" not in shown(pilot)
+        assert "  s stop" not in shown(pilot)
         assert "read-only" in shown(pilot).splitlines()[0]
         assert screen.check_action("stop", ()) is False
 
@@ -631,7 +631,7 @@ def test_a_job_of_slurm_says_its_number_and_why_it_waits(tmp_path: Path) -> None
 
     LiveFeed(SimpleNamespace(post_message=posted.append), Waits()).run()  # type: ignore[arg-type]
     snapshot = posted[-1].snapshot
-    assert story(snapshot)[0][0] == "◌ job 12 is queued: Resources (waits for free nodes)"
+    assert story(snapshot)[0][0] == "◌ job 12 is queued: Resources (waiting for free nodes)"
     assert "job 12" in facts(snapshot, snapshot)
     assert story(SnapshotBuilder(queue_up(state, {**job, "state": "RUNNING"}), tmp_path).snapshot)[0] == []
 

@@ -28,6 +28,6 @@ async def test_another_start_of_the_app_shows_what_was_said_also_where_no_host_a
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: getattr(app.screen, "snapshot", None) is not None)
         await app.push_screen(DiagnosisScreen(find_run("run-1", environ)))
-        await until(pilot, lambda: "while it was running:" in shown(pilot))
+        await until(pilot, lambda: "while it was running, at" in shown(pilot))
         assert "rank 1 has not entered it: it is in load_batch (data.py:5)" in shown(pilot)
         assert "node0" in shown(pilot), "and why nothing is known of it now"

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import pytest
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from disttui.runner.runs.registry import known_runs
 from disttui.runner.user.terminal import editor_command
@@ -151,3 +152,22 @@ def test_a_failed_run_opens_the_editor_at_its_line_and_copies_its_story(tmp_path
 def test_the_editor_is_opened_at_the_line(tmp_path: Path, editor: str, words: list[str]) -> None:
     (tmp_path / words[0]).touch(0o755)
     assert editor_command({"PATH": str(tmp_path), "EDITOR": "ed", "VISUAL": editor}, Path("x.py"), 7) == words
+
+
+@asynchronous
+async def test_the_dashboard_of_a_rerun_replaces_that_of_the_run_before(tmp_path: Path) -> None:
+    for run in ("run-1", "run-2"):
+        write(tmp_path / "data" / "disttui" / "runs" / run, hosts=1, per_host=1, steps=5)
+    with patch.dict(os.environ, environ(tmp_path)):
+        app = DisttuiApp(environ(tmp_path), first=First("replay", ("run-1",)))
+        async with app.run_test(size=(100, 30)) as pilot:
+            await _ended(app, pilot, "run-1")
+            for repeated, below in (("run-0", 2), ("run-1", 1)):
+                form = Screen[None]()
+                await app.push_screen(form)
+                app.router.open_run("run-2", instead=form, repeats=repeated)
+                await until(pilot, lambda: shows(app, "run-2"))
+                assert len(app.screen_stack) == 1 + below, repeated
+                if below == 2:
+                    app.pop_screen()
+                    await until(pilot, lambda: shows(app, "run-1"))

@@ -41,7 +41,7 @@ def test_the_keys_of_the_pane_with_the_cursor_come_first_and_a_key_with_two_mean
                 titles = [line for line in screen_text(app).splitlines() if "where the cursor is" in line]
                 assert len(titles) == 1 and f"In {pane.capitalize()}, where" in titles[0]
                 shown = screen_text(app)
-                assert shown.index("where the cursor is") < shown.index("to the next pane")
+                assert shown.index("where the cursor is") < shown.index("next pane")
                 closed = app.screen
                 assert isinstance(closed, HelpScreen)
                 await pilot.press("escape")
@@ -75,7 +75,7 @@ def test_what_the_app_leaves_to_the_command_line_is_there(tmp_path: Path) -> Non
     async def play(app: DisttuiApp, pilot: Pilot[None]) -> None:
         with patch.object(DisttuiApp, "copy") as copied:
             await pilot.press("ctrl+p", *"disttui sweep")
-            await until(pilot, lambda: "copies this command: a queued run for each value" in screen_text(app))
+            await until(pilot, lambda: "copy this command: a queued run for each value" in screen_text(app))
             await pilot.press("enter")
             await until(pilot, lambda: copied.called)
         copied.assert_called_once_with("disttui sweep")
@@ -155,7 +155,7 @@ def test_a_key_that_the_line_takes_as_text_is_not_listed_and_the_wizards_first_s
             assert "  f1 " in words and "? f1" not in words and "q esc" not in words
             assert "  esc  " in words and "at the first, leave the wizard" in words
             assert "\nOpen\n" not in f"\n{words}"
-            assert words.count("to the next step") == 1, "in the list of hosts; in the line enter adds first"
+            assert words.count("next step") == 1, "in the list of hosts; in the line enter adds first"
             await pilot.press("tab")
             assert "q esc" in await _help(pilot)
 
@@ -178,7 +178,7 @@ def test_the_help_of_a_replay_says_what_its_keys_do_there(tmp_path: Path) -> Non
             await until(pilot, lambda: kit.shows(app, "─rank 0 "))
             words = await _help(pilot)
             assert "In Ranks, where the cursor is" in words, "whatever the title says of the rank under the cursor"
-            assert re.search(r"l → +one rank on", words) and re.search(r"  \. +move the cursor one step forward", words)
+            assert re.search(r"l → +next rank", words) and re.search(r"  \. +move the cursor one step forward", words)
 
     play()
 
@@ -189,9 +189,9 @@ def test_over_a_profile_of_ones_own_the_help_says_that_e_edits_it_and_nothing_el
     async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
         await until(pilot, lambda: app.focused is not None and app.focused.id == "profiles")
         words = await _help(pilot)
-        assert "open this profile in $EDITOR" in words and "watch a recorded run" not in words
+        assert "open this profile in $EDITOR" in words and "replay a recorded run" not in words
         await pilot.press("j")
         words = await _help(pilot)
-        assert "watch a recorded run" in words and "open this profile in $EDITOR" not in words
+        assert "replay a recorded run" in words and "open this profile in $EDITOR" not in words
 
     kit.play(tmp_path, look, size=(110, 60))

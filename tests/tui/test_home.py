@@ -434,7 +434,7 @@ def test_a_queued_run_is_not_counted_as_running_and_says_what_it_waits_for(tmp_p
         end = head.index("took") + len("took")
         assert not row[end - len("1:40") : end].strip(), "its wait is not how long it took"
         await pilot.press("j")
-        await until(pilot, lambda: kit.shows(app, "job 12: Resources (waits for free nodes)"))
+        await until(pilot, lambda: kit.shows(app, "job 12: Resources (waiting for free nodes)"))
 
     kit.play(tmp_path, look)
 
@@ -525,7 +525,7 @@ def test_a_loss_of_nan_and_a_silent_run_are_marked(tmp_path: Path) -> None:
     async def look(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("d")
         await until(pilot, lambda: kit.shows(app, "▲ silent"))
-        assert kit.shows(app, "no step for 24 s when its hosts were last asked")
+        assert kit.shows(app, "no step for 24 s at the last check")
         await pilot.press("j")
         await until(pilot, lambda: kit.shows(app, "the loss is nan"))
 

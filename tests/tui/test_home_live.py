@@ -18,6 +18,7 @@ from textual.pilot import Pilot
 from disttui.runner.errors import HostError
 from disttui.runner.formatting import figure
 from disttui.runner.runs.summary import summary_of
+from disttui.runner.runs.watch import HostNow
 from disttui.tui.home import rows
 from disttui.tui.home.screen import HomeScreen, visit
 from disttui.tui.inventory import Inventory, read_inventory
@@ -109,7 +110,7 @@ def test_details_of_a_host_show_each_gpu_and_who_has_it(tmp_path: Path) -> None:
         await watched(pilot)
         await pilot.press("3", "j", "j", "d")
         await until(pilot, lambda: re.search(r"GPU 0 .* °C  free", screen_text(app)))
-        assert re.search(r"GPU 3 .* °C  carol, by hand, for 2 h more", screen_text(app)), screen_text(app)
+        assert re.search(r"GPU 3 .* °C  carol's reservation, for 2 h more", screen_text(app)), screen_text(app)
         await pilot.press("k")
         await until(pilot, lambda: kit.shows(app, "Is an SSH server running there?"))
 
@@ -265,3 +266,22 @@ def test_a_change_of_a_host_repaints_its_own_row(tmp_path: Path) -> None:
             assert {call.args[0].id for call in refreshed.call_args_list} == {"hosts"}
 
     kit.play(tmp_path, look)
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 35), (200, 50)])
+def test_a_newcomer_sees_what_others_run_on_their_hosts(tmp_path: Path, size: tuple[int, int]) -> None:
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: kit.shows(app, "Profiles · 4"))
+        assert "Runs" not in screen_text(app)
+        used = replace(kit_host(1, 2), name="local", leases=(lease("bob", [0], run="vit-02c1"),))
+        app.screen.post_message(TopChanged((used,), kit.NOW))
+        await until(pilot, lambda: kit.shows(app, "[1] Runs"))
+        await pilot.press("1")
+        await until(pilot, lambda: kit.shows(app, "● running  vit-02c1"))
+        assert ("train now, on this machine" in screen_text(app)) == (size[1] > 12)
+        assert "[2]" in screen_text(app) and "[3]" in screen_text(app)
+        app.screen.post_message(TopChanged((HostNow("local", since=kit.NOW),), kit.NOW))  # connected again
+        await pilot.pause()
+        assert "● running  vit-02c1" in screen_text(app)
+
+    kit.play(tmp_path, look, size=size)

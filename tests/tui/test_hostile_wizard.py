@@ -142,7 +142,7 @@ def test_the_wizard(tmp_path: Path, size: tuple[int, int]) -> None:
         _see(screen, "Wfile.py")
         screen.press("Enter")
         _see(screen, "step 5 of 5", "Wdisk|Wworkdir")
-        for pane, word in (("3", "Run these on each host"), ("2", "script: W"), ("1", "Wdisk|Wworkdir")):
+        for pane, word in (("3", "run these on each host"), ("2", "script: W"), ("1", "Wdisk|Wworkdir")):
             screen.press(pane)
             _see(screen, word)
         screen.press("G", "g", "?")

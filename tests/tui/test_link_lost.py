@@ -49,7 +49,7 @@ def test_a_link_that_is_cut_is_reported_and_made_anew(fault: Fault) -> None:
         async with app.run_test(size=(80, 24), notifications=True) as pilot:
             await until(pilot, lambda: shows(app, "node2:1 │ rank 1 of attempt 1 counts"))
             second.cut_viewer(here, True)
-            await until(pilot, lambda: shows(app, "◇ node2 not seen since"))
+            await until(pilot, lambda: shows(app, "◇ node2 unreachable since"))
             seen = " ".join(screen_text(app).split())
             assert "its state is unknown" in seen, screen_text(app)
             assert "node2: node2:" not in seen

@@ -168,7 +168,7 @@ def test_wrapping_loses_no_character(text: str, width: int) -> None:
 
 def test_a_very_long_line_is_cut_with_a_mark() -> None:
     line = PaintedLine(b"y" * 60_000)
-    assert line.text.startswith("y" * 4096) and "55,904 characters more" in line.text
+    assert line.text.startswith("y" * 4096) and "55,904 more characters" in line.text
     assert Strip(line.scrolled(0, 20, ())).text == "y" * 19 + "›"
 
 

@@ -33,7 +33,7 @@ async def test_m_measures_the_plan_and_shows_who_is_slow(tmp_path: Path, monkeyp
         await walk(pilot, opened, ["desk"], 5)
         await until(pilot, lambda: "enter starts" in screen_text(pilot.app))
         await pilot.press("m")
-        await until(pilot, lambda: "Its ranks start with a measurement" in screen_text(pilot.app))
+        await until(pilot, lambda: "Its ranks run a measurement" in screen_text(pilot.app))
         assert not profiles
         await asked(pilot)
         await pilot.press("y")

@@ -79,7 +79,7 @@ def test_the_wizard_is_walked_filled_in_and_saved_without_a_key(
             await until(pilot, lambda: opened._at == 4)
             if size[0] < 120:
                 await click(pilot, "[3] commands", "#tabs")
-                await until(pilot, lambda: "Run these on each host" in screen_text(app))
+                await until(pilot, lambda: "run these on each host" in screen_text(app))
                 await click(pilot, "[2] profile", "#tabs")
             else:
                 await click(pilot, "[2] profile")
@@ -182,7 +182,7 @@ def test_the_lines_of_the_welcome_do_what_they_say(tmp_path: Path, size: tuple[i
     async def play(app: kit.Doors, pilot: Pilot[None]) -> None:
         brief = size[0] < 80
         within = "#brief" if brief else "#welcome"
-        more = [] if brief else [("watch a", "replay"), ("see what", "top")]  # there is room for three lines
+        more = [] if brief else [("replay a", "replay"), ("show the load", "top")]  # there is room for three lines
         for words, opened in (("describe your hosts", "wizard"), ("start from", "wizard"), *more):
             await click(pilot, "[3] Hosts", "#tabs" if brief else "")
             await click(pilot, words, within)

@@ -49,9 +49,9 @@ async def test_without_colours_a_failures_headline_is_as_bright_as_its_body(monk
 
 @asynchronous
 async def test_a_story_that_goes_on_below_its_pane_says_so() -> None:
-    for kind, last in (("not seen", "  A lost connection does"), ("failed", "│ ValueError: no such")):
+    for kind, last in (("not seen", "  The run may still be g"), ("failed", "│ ValueError: no such")):
         pane = StoryPane("story")
-        pane._kind, pane._lines = kind, ["◇ node1 not seen since 14:14:10: no answer", f"{last} token in shard 17"]
+        pane._kind, pane._lines = kind, ["◇ node1 unreachable since 14:14:10: no answer", f"{last} token in shard 17"]
         async with text_of(pane, (30, 4)) as (_, text):
             rows = [row.rstrip() for row in text().splitlines()]
             assert rows[3].startswith(last) and rows[3].endswith(" …") and "…" not in rows[2]
@@ -195,3 +195,8 @@ def test_a_terminal_without_our_glyphs_shows_charts_and_panes_in_ascii(words: st
         assert shown.replace("·", "-").replace("×", "x").isascii()
         assert re.search(r"\| +'*[.:']+", shown), "the chart is drawn with dots"
         terminal.press("q")
+
+
+def test_a_pointer_that_would_be_broken_is_left_out() -> None:
+    assert wrapped(["│ f(x)", f"│ {'^' * 30}", "│ KeyError"], 20) == ["│ f(x)", "│ KeyError"]
+    assert wrapped(["│ f(x)", "│ ^^^^"], 20) == ["│ f(x)", "│ ^^^^"]

@@ -268,7 +268,7 @@ def test_where_the_ranks_of_a_stall_are_is_said_with_the_time_at_which_they_were
     list(tape.load())
     replayed = tape.at(BEGIN + 75)
     for snapshot, last in (
-        (replayed, "d queries every rank again"),
+        (replayed, "d asks every rank again"),
         (replace(replayed, playback=Playback(BEGIN, BEGIN + 75, playing=False, speed=1.0)), ""),
     ):
         lines, _ = story(snapshot)
@@ -290,8 +290,8 @@ def test_many_hosts_out_of_sight_are_counted() -> None:
     for node in range(1, 6):
         state = link(state, node, "not seen", "no answer for 30 s")
     lines, _ = story(replace(snapshot, state=state))
-    assert [line.split(" not seen")[0] for line in lines[:3]] == ["◇ node1", "◇ node2", "◇ and 3 more hosts"]
-    assert lines[3:] == ["  A lost connection does not stop the run; its state is unknown until the link is back."]
+    assert [line.split(" unreachable")[0] for line in lines[:3]] == ["◇ node1", "◇ node2", "◇ and 3 more hosts"]
+    assert lines[3:] == ["  The run may still be going; its state is unknown until the connection is back."]
 
 
 def test_a_run_between_two_attempts_is_restarting() -> None:

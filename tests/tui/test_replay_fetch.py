@@ -125,7 +125,7 @@ def test_replay_without_its_hosts_says_what_is_missing(failed: Live) -> None:
                 app, "its hosts reported: failed at step 1: rank 1: ValueError"
             )
             assert shows(app, "◇ incomplete")
-            await until(pilot, lambda: shows(app, "None of its log is on this machine."))
+            await until(pilot, lambda: shows(app, "Its log is not on this machine."))
             await pilot.press("home")
             await until(pilot, lambda: not shows(app, "incomplete"))
 
@@ -138,7 +138,7 @@ def test_replay_of_a_run_that_was_removed_says_so(failed: Live) -> None:
         path = Path(environ["XDG_DATA_HOME"]) / "disttui" / "runs" / failed.run / "run.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "run_dir": str(failed.home / "elsewhere")}))
         async with watched(failed, environ, first=First("replay", (failed.run,))) as (pilot, app):
-            await until(pilot, lambda: shows(app, "✗ is lost: its run folder on local is gone"), 60)
+            await until(pilot, lambda: shows(app, "✗ is lost: its run folder on local was removed"), 60)
 
     asyncio.run(main())
 

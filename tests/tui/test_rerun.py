@@ -147,7 +147,7 @@ def test_a_run_is_given_its_recorded_code_or_the_folder_as_it_is_now(
 
     async def start(app: Doors, pilot: Pilot[None]) -> None:
         assert re.search(f"latest code +{'yes' if gone else 'no'}", screen_text(app)), screen_text(app)
-        assert ("Its recorded code is not on this machine" in screen_text(app)) == gone
+        assert ("Its recorded code is no longer here" in screen_text(app)) == gone
         choice = next(one for one in app.screen.query(Input) if one.value in ("yes", "no"))
         if typed:
             choice.value = "maybe"

@@ -11,13 +11,14 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from textual.pilot import Pilot
 from textual.widgets import Input
 
 from disttui.runner.runs.registry import known_runs
 from disttui.tui.app import DisttuiApp
 from disttui.tui.dialogs.pulling import PullScreen
 from tests.cluster.typed import COMMAND
-from tests.tui.shelf_kit import at_home, environ, shows
+from tests.tui.shelf_kit import Doors, at_home, environ, play, shows
 from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
 
@@ -45,7 +46,7 @@ def test_home_shows_the_newest_checkpoint_of_a_finished_run_and_copies_it(tmp_pa
         async with app.run_test(size=(160, 40), notifications=True) as pilot:
             await at_home(pilot)
             await until(pilot, lambda: shows(app, "checkpoint 300  3 MiB"), 120)
-            assert re.search(r"saved +step-000300-a1 on local, 3 MiB: p copies it to here", screen_text(app))
+            assert re.search(r"saved +step-000300-a1 on local, 3 MiB: p copies it here", screen_text(app))
             await pilot.press("p")
             await until(pilot, lambda: isinstance(app.screen, PullScreen))
             line = app.screen.query_one(Input)
@@ -59,9 +60,20 @@ def test_home_shows_the_newest_checkpoint_of_a_finished_run_and_copies_it(tmp_pa
             await until(pilot, lambda: isinstance(app.screen, PullScreen))
             app.screen.query_one(Input).value = "~/here"
             await pilot.press("enter")
-            await until(pilot, lambda: shows(app, "everything is here already"), 120)
+            await until(pilot, lambda: shows(app, "everything is already here"), 120)
 
     with patch.dict(os.environ, environment):
         asynchronous(scenario)()
     copied = tmp_path / "here" / "checkpoints" / "step-000300-a1" / "model.bin"
     assert copied.stat().st_size == 3 << 20
+
+
+def test_a_copy_to_an_unknown_user_is_not_begun(tmp_path: Path) -> None:
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await app.push_screen(PullScreen("pair-91bd"))
+        app.screen.query_one(Input).value = "~no-such-user/results"
+        await pilot.press("enter")
+        await until(pilot, lambda: shows(app, "✗ no such user: no-such-user"))
+        assert not app.screen.query_one(Input).disabled
+
+    play(tmp_path, look)

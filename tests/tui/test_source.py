@@ -36,7 +36,7 @@ def test_another_version_of_the_file_is_not_opened_but_named(tmp_path: Path) -> 
     (tmp_path / "train.py").write_text(_CODE)
     run = _run(tmp_path, "n8", source=str(tmp_path / "two.yaml"))
     file = "/srv/train.py"
-    with pytest.raises(InputError, match=r"n8: /srv/train.py:3: .*/train.py on this machine differs there"):
+    with pytest.raises(InputError, match=r"n8: /srv/train.py:3: .*/train.py on this machine differs"):
         on_this_machine(run, 0, "/srv", Frame(file, 3, "<module>"), _traceback(file, "raise KeyError"))
 
 
@@ -52,5 +52,12 @@ def test_on_this_machine_itself_the_path_is_the_path(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_CODE)
     file = str(tmp_path / "train.py")
     assert on_this_machine(_run(tmp_path, "local"), 0, "~", Frame(file, 3, "f"), "") == Path(file)
-    with pytest.raises(InputError, match="differs there"):
+    with pytest.raises(InputError, match="on this machine differs"):
         on_this_machine(_run(tmp_path, "local"), 0, "~", Frame(file, 3, "f"), _traceback(file, "other()"))
+
+
+def test_a_folder_of_a_user_who_is_only_on_the_host_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_CODE)
+    run = _run(tmp_path, "n8", source=str(tmp_path / "two.yaml"))
+    found = on_this_machine(run, 0, "~no-such-user/job", Frame("train.py", 3, "f"), _traceback("train.py"))
+    assert found == tmp_path / "train.py"

@@ -45,7 +45,7 @@ async def test_from_the_dashboard(run: Live) -> None:
         await pilot.press("tab", "enter")
         await until(pilot, lambda: not run.pids())
         await until(pilot, lambda: shows(app, "■ stopped"))
-        await until(pilot, lambda: not shows(app, "s stop"))
+        await until(pilot, lambda: not shows(app, "  s stop"))
 
 
 @asynchronous
@@ -62,7 +62,7 @@ async def test_from_the_home_screen_which_knows_by_its_hosts_that_it_goes_on(run
         await asked(pilot)
         seen = " ".join(screen_text(app).split())
         assert f"Stop {short(run.run)}?" in seen
-        assert "Stops 2 processes on local" in seen and "SIGTERM first, so that they can save" in seen
+        assert "Stops 2 processes on local" in seen and "SIGTERM to let them save" in seen
         await pilot.press("y")
         await until(pilot, lambda: not run.pids())
         await until(pilot, lambda: shows(app, "■ stopped"))
@@ -86,7 +86,7 @@ async def test_a_second_stop_kills_what_is_deaf_to_the_first(tmp_path: Path) -> 
             assert run.pids()
             await pilot.press("s")
             await until(pilot, lambda: shows(app, f"Kill {short(run.run)} now?"))
-            assert "nothing more is saved" in " ".join(screen_text(app).split())
+            assert "immediately, without saving" in " ".join(screen_text(app).split())
             await asked(pilot)
             await pilot.press("y")
             await until(pilot, lambda: not run.pids())
@@ -100,7 +100,7 @@ async def test_read_only_refuses_both(run: Live) -> None:
         await until(pilot, lambda: shows(app, "● running"))
         await pilot.press("s", "s")
         await pilot.pause()
-        assert not app.screen.is_modal and "s stop" not in screen_text(app)
+        assert not app.screen.is_modal and "  s stop" not in screen_text(app)
     async with watched(run, first=None, read_only=True) as (pilot, app):
         await at_home(pilot)
         await until(pilot, lambda: shows(app, short(run.run)) and shows(app, "read-only"))

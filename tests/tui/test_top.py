@@ -99,9 +99,9 @@ def test_who_has_leased_a_gpu_stands_in_its_row_and_the_filter_finds_it(tmp_path
         rows = screen_text(app).splitlines()
         assert "4 GPUs" in rows[0] and "3 leased" in rows[0]
         assert "bob's llama-7f3a, 41 % done, about 86 min left, alice made-up-7f3a" in rows[4], rows[4]
-        assert re.search(r"eve, by hand, for 2(\.0)? h more: .*mine", rows[5]), rows[5]
+        assert re.search(r"eve's reservation, for 2(\.0)? h more: .*mine", rows[5]), rows[5]
         assert "alice made-up-7f3a" in rows[6] and "ada" not in rows[6], "a queued user does not have it yet"
-        assert "carol, by hand, with no end" in rows[8] and "carol has the whole host by hand" in rows[9]
+        assert "carol's reservation, until released" in rows[8] and "carol reserved the whole host" in rows[9]
         assert "the whole host" not in rows[7], "its GPUs say so"
         await pilot.press("j", "enter", "j", "enter")
         await pilot.pause()
@@ -119,7 +119,7 @@ def test_who_has_leased_a_gpu_stands_in_its_row_and_the_filter_finds_it(tmp_path
 def test_leases_are_whole_on_120_columns(tmp_path: Path) -> None:
     async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
         screen.show(kit.leased(), kit.NOW)
-        await until(app, pilot, "alice's made-up-7f3a, 41 % done, about 86 min left", "carol has the whole host")
+        await until(app, pilot, "alice's made-up-7f3a, 41 % done, about 86 min left", "carol reserved the whole host")
         assert "left" in screen_text(app).splitlines()[6]
 
     play(tmp_path, scenario, (120, 35))
@@ -206,7 +206,7 @@ def test_hosts_that_are_lost_keep_their_figures_and_lose_their_colours(tmp_path:
         assert len(figures) == 2
         screen.show((replace(seen, state="not seen", problem="silent for 6 s"),), kit.NOW + 6)
         await pilot.pause()
-        assert "not seen since 14:13:20  silent for 6 s" in screen_text(app)
+        assert "unreachable since 14:13:20  silent for 6 s" in screen_text(app)
         assert re.findall(r"[\d.]+G/[\d.]+G", screen_text(app)) == figures
 
     play(tmp_path, scenario, (160, 48))

@@ -82,7 +82,7 @@ def test_mixed_gpus_and_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             await pilot.press("enter")
             await pilot.pause()
             shown = screen_text(pilot.app)
-            assert "gloo" in shown and "cpu has no GPU" in shown and "will lie idle" in shown
+            assert "gloo" in shown and "cpu has no GPU" in shown and "will be idle" in shown
 
     asyncio.run(play())
 
@@ -409,7 +409,7 @@ def test_a_host_without_torch_and_nccl_without_gpus_are_crossed_out_at_once(
             opened.query_one("#whole-run").focus()
             await pilot.press("j", "right")
             await until(pilot, lambda: re.search(r"backend +✗ nccl", screen_text(pilot.app)))
-            assert "✗ node1: backend nccl, but there is no GPU" in screen_text(pilot.app)
+            assert "✗ node1: backend nccl, but no GPU found" in screen_text(pilot.app)
             await pilot.press("j", "j", "j", "j", "right", "right")
             await until(pilot, lambda: re.search("launcher +accelerate-launch", screen_text(pilot.app)))
             assert opened._view.draft.data["launch"]["launcher"] == "accelerate-launch"
@@ -441,7 +441,25 @@ async def test_an_undecided_plan_says_why_and_offers_no_changes(
         await until(pilot, lambda: opened._at == 2 and "not decided yet" in screen_text(pilot.app))
         await until(pilot, lambda: "✗ down cannot be used: see step 2" in screen_text(pilot.app))
         assert "silent has not answered yet" in screen_text(pilot.app)
+        assert screen_text(pilot.app).startswith(" mine  ")
         assert "← less" not in screen_text(pilot.app) and "edit host" not in screen_text(pilot.app)
+
+
+@asynchronous
+async def test_a_host_that_fails_after_the_plan_has_no_values_to_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+    async with wizard(tmp_path) as (pilot, opened):
+        await walk(pilot, opened, ["gpu1"], 3)
+        await until(pilot, lambda: "edit host" in screen_text(pilot.app))
+        down = HOSTS["down"]
+        assert isinstance(down, HostCheck)
+        opened.post_message(hosts_screen.HostChanged(replace(down, name="gpu1")))
+        await until(pilot, lambda: "✗ gpu1 cannot be used: see step 2" in screen_text(pilot.app))
+        assert "← less" not in screen_text(pilot.app) and "edit host" not in screen_text(pilot.app)
+        await pilot.press("e")
+        assert pilot.app.screen is opened
 
 
 def _interpreters(name: str) -> list[dict[str, Any]]:
@@ -503,7 +521,7 @@ def test_errors_of_many_hosts_are_folded_and_one_key_leaves_them_all_out(
         async with wizard(tmp_path) as (pilot, opened):
             await walk(pilot, opened, list(hosts), 1)
             await until(pilot, lambda: " (9 hosts): n0, n1, n2, n3, n4, n5 and 3 more" in screen_text(pilot.app))
-            assert "tab X removes the 9" in screen_text(pilot.app)
+            assert "tab X removes 9 unusable" in screen_text(pilot.app)
             await pilot.press("tab", "X")
             await until(pilot, lambda: opened._view.draft.hosts == ["ok"])
             assert "1 host ticked, 1 ready" in screen_text(pilot.app)
@@ -542,7 +560,7 @@ def test_where_no_host_can_be_used_none_is_to_be_left_out_and_each_keeps_its_rea
     [
         ("~/no\u00a0such/x.txt", "a profile's file ends in .yaml"),
         ("~nobody-here/x.yaml", "no such user: nobody-here"),
-        ("~", "is a directory: name a file in it"),
+        ("~", "is a folder: name a file in it"),
         ("", "enter the path of a file"),
         ("~/file/x.yaml", "a part of this path is not a folder"),
     ],

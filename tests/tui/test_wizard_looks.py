@@ -196,7 +196,7 @@ def test_what_is_wrong_with_a_path_stands_beside_its_mark_and_the_cure_on_a_line
 
 def test_beside_a_host_that_fails_it_is_said_which_keys_help(tmp_path: Path) -> None:
     def look(_: Pilot[None], shown: str) -> None:
-        assert "r retries" in shown and "X removes the 2" in shown and "sandbox" in shown, shown
+        assert "r retries" in shown and "X removes 2" in shown and "sandbox" in shown, shown
 
     seen((80, 24), SCENES["changed"], look, tmp_path)
 
@@ -218,7 +218,7 @@ def test_on_the_smallest_terminal_the_place_to_save_at_shows_the_name_of_the_fil
 
 def test_on_the_smallest_terminal_no_hint_of_a_dialog_is_broken(tmp_path: Path) -> None:
     def look(_: Pilot[None], shown: str) -> None:
-        assert "kept in memory only" in shown, shown
+        assert "kept only in memory" in shown, shown
 
     seen((40, 12), SCENES["password"], look, tmp_path)
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from disttui.runner.api.carrying import collect_code
+from disttui.runner.profile.load import load
 from disttui.tui.app import DisttuiApp
-from disttui.tui.router import First
+from disttui.tui.router import First, Router
 from disttui.tui.wizard import WizardScreen
+from disttui.tui.wizard.check import Pane
 from disttui.tui.wizard.draft import Draft
 from disttui.tui.wizard.job import Field, JobStep, _put
 from tests.tui.shelf_kit import environ
-from tests.tui.snap import until
+from tests.tui.snap import screen_text, until
+from tests.tui.wizard_kit import HOSTS, record, wizard
 
 
 @pytest.fixture
@@ -61,3 +67,79 @@ def test_script_given_to_the_command_is_the_job(project: Path, tmp_path: Path) -
             assert opened.query_one("#field-workdir", Field).placeholder == f"when empty: a copy of {project}"
 
     asyncio.run(play())
+
+
+PROFILE = """disttui: 1
+hosts: [gpu1, gpu2]
+job: {command: [bash, -c, "true"], sync: .}
+"""
+
+
+def left_out(project: Path) -> Path:
+    """A profile whose folder has a secret and what git ignores."""
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    (project / ".gitignore").write_text("data/\n")
+    (project / ".env").write_text("TOKEN=1\n")
+    (project / "data").mkdir()
+    (project / "data/x").write_text("x")
+    (project / "mine.yaml").write_text(PROFILE)
+    return project / "mine.yaml"
+
+
+def test_the_checks_say_what_is_left_out_and_why(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+
+    async def play() -> None:
+        async with wizard(tmp_path, profile=left_out(project), size=(100, 50)) as (pilot, opened):
+            checks = opened.query_one("#pane-checks", Pane)
+            await until(pilot, lambda: "not sent" in checks.plain)
+            assert "▲ code: 3 files, " in checks.plain
+            assert f"B, from {project}; not sent: .env and 1 more; reasons below" in checks.plain
+            assert "not sent: .env (8B): looks like a secret" in checks.plain
+            assert "not sent: ignored by git, but job.sync.include can name it: data/" in checks.plain
+            assert opened._view.startable
+            (project / ".env").unlink()
+            shutil.rmtree(project / "data")
+            await pilot.press("r")
+            await until(pilot, lambda: "not sent" not in checks.plain and "· code: 3 files" in checks.plain)
+
+    asyncio.run(play())
+
+
+def test_code_that_cannot_be_sent_is_no_run_to_start(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+    path = left_out(project)
+    path.write_text("disttui: 1\nhosts: [gpu1]\njob: {script: train.py, sync: {from: ., exclude: [train.py]}}\n")
+
+    async def play() -> None:
+        async with wizard(tmp_path, profile=path) as (pilot, opened):
+            await until(pilot, lambda: "✗ the code cannot be sent" in screen_text(pilot.app))
+            assert "the script is not sent: excluded by train.py" in opened.query_one("#pane-checks", Pane).plain
+            assert not opened._view.startable and not opened.check_action("launch", ())
+
+    asyncio.run(play())
+
+
+def test_a_start_without_a_look_at_the_checks_says_what_is_left_out(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+    path, said = left_out(project), list[str]()
+    code = collect_code(load(path), environ(tmp_path))
+    assert code is not None
+    monkeypatch.setattr(WizardScreen, "_launch", lambda self, *_: self.app.call_from_thread(self._sends, code) or "a-1")
+    monkeypatch.setattr(WizardScreen, "notify", lambda _, words, **__: said.append(words))
+    monkeypatch.setattr(Router, "open_run", lambda *_, **__: None)
+
+    async def play() -> None:
+        app = DisttuiApp(environ(tmp_path))
+        async with app.run_test() as pilot:
+            app.router.open_wizard(path, launch=True)
+            await until(pilot, lambda: said)
+
+    asyncio.run(play())
+    assert said[0].startswith("code: 3 files") and "; not sent: .env and 1 more\nThe last step" in said[0]

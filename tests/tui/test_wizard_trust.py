@@ -73,8 +73,8 @@ def test_a_profile_that_everybody_can_write_is_asked_about(
             await until(pilot, lambda: isinstance(app.screen, ConfirmScreen) and app.screen.ready)
             asked = app.screen
             assert isinstance(asked, ConfirmScreen)
-            assert "everybody on this machine can write it" in asked._consequence
-            assert "activate: on desk, also while checking: source v/bin/activate" in asked._consequence
+            assert "every user of this machine can write it" in asked._consequence
+            assert "activate: on desk, also during checks: source v/bin/activate" in asked._consequence
             # Its owner changes it again while it is read here.
             path.write_text(PROFILE.replace("source v/bin/activate", "evil"))
             await pilot.press(answer)
@@ -90,7 +90,7 @@ def test_a_profile_that_everybody_can_write_is_asked_about(
             opened._go(4)
             await pilot.pause()
             text = opened.query_one("#pane-checks", Pane).plain
-            assert "activate   on desk, also while checking: source v/bin/activate" in text
+            assert "activate   on desk, also during checks: source v/bin/activate" in text
             assert "on_end.command on this machine, when the run ends: notify-send done" in text
             assert "${env:HOME} to desk, as A" in text
 

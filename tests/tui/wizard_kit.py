@@ -41,7 +41,7 @@ HOSTS: dict[str, HostFacts | HostCheck] = {
     "desk": facts("neglected"),
     "silent": HostCheck("silent", "connecting"),
     "down": HostCheck("down", "failed", error=HostError(
-        "down", "10.0.0.14:22 refuses the connection", "Is an SSH server running there, and is the port right?")),
+        "down", "10.0.0.14:22 refuses the connection", "Check that an SSH server runs there, and the port.")),
     "changed": HostCheck("changed", "failed", error=HostError(
         "changed", "its host key has changed: ssh-ed25519 SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo does not "
         "match /home/ada/.ssh/known_hosts:17 (ssh-ed25519 SHA256:Zk1oEQ4uQ2mS7b8PzZpX0y9cX4D1kq0Jm1ZrWc1hB0A); "

@@ -27,16 +27,16 @@ WRONG = [
     ),
     ("run bad.yaml", "bad.yaml: job.args: unrecognized arguments"),
     ("profile validate 2nod", "profile '2nod' not found\n  → Did you mean 2node?"),
-    ("profile validate .", ".: this is a folder\n  → Name a profile in it."),
-    ("profile plan -", "-: a profile is not read from standard input\n  → Save it in a file."),
+    ("profile validate .", ". is a folder\n  → Name a profile in it."),
+    ("profile plan -", "profiles are not read from standard input\n  → Save it in a file."),
     ("top --once nope.yaml", "profile 'nope.yaml' not found"),
-    ("run 2node --sandbox --detach", "a sandbox ends with its command, so it cannot run in the background"),
+    ("run 2node --sandbox --detach", "a sandbox ends with its command, and cannot run in the background"),
     ("run 2node --when-free --ignore-leases", "--when-free and --ignore-leases exclude each other"),
     ("lease add box1 --until 2020-01-01", "--until '2020-01-01' is in the past\n  → Give a later time."),
     ("lease add box1 --until 500d", "--until '500d' is more than a year away\n  → Give an earlier time, or never."),
-    ("ps --host local --run-dir rel", "'--run-dir': expected a folder of the host, as an absolute path or one that"),
-    ("ps --host local --run-dir /a\x07", "'--run-dir': expected a folder of the host"),
-    ("ps --host a$b", "'a$b' is not a host: 'a$b' holds '$'\n  → Give an ssh alias, user@host:port or local."),
+    ("ps --host local --run-dir rel", "'--run-dir': expected an absolute path on the host, or one that"),
+    ("ps --host local --run-dir /a\x07", "'--run-dir': expected an absolute path"),
+    ("ps --host a$b", "'a$b' is not a host: 'a$b' contains '$'\n  → Give an ssh alias, user@host:port or local."),
     ("runs gc --older=", "--older '': not a duration\n  → Give 90s, 10m, 12h, 30d or 2w."),
     ("runs gc --over=", "--over '': not a size\n  → Give 500MiB or 10GiB."),
     ("runs metrics --try /dev/zero", "/dev/zero: not a regular file"),
@@ -48,17 +48,17 @@ WRONG = [
     ("profile import pipe --script a.py", "pipe: cannot be read: not a regular file\n  → Name a file to import."),
     (
         "profile validate pipe.yaml",
-        "pipe.yaml: not a regular file, and a profile is read more than once\n  → Save it",
+        "pipe.yaml: not a regular file, but profiles are read more than once\n  → Save it",
     ),
     (
         "run train.py",
-        "train.py is a script, and no hosts are given\n  → Name them: disttui run train.py --hosts box1",
+        "train.py is a script, but no hosts are given\n  → Name them: disttui run train.py --hosts box1",
     ),
     ("profile plan train.py", "train.py: a Python script, not a profile\n  → Run it with disttui run train.py --hosts"),
-    ("run train.py --hosts -x", "--hosts: '-x' begins with '-', which ssh takes for an option"),
+    ("run train.py --hosts -x", "--hosts: '-x' begins with '-', like an option of ssh"),
     (
         "run train.py --hosts a --lr 3",
-        "--lr is not an option of disttui run\n  → The script's follow --, as in: disttui run train.py",
+        "--lr is not an option of disttui run\n  → Put the script's options after --: disttui run train.py",
     ),
     ("run code --hosts a", "code is a folder\n  → Name the script in it: disttui run code/train.py --hosts box1"),
     (
@@ -71,7 +71,7 @@ WRONG = [
     ),
     ("run train.py --hosts=", "--hosts: no host given\n  → Give names as for ssh"),
     ("run train.py --hosts local,n[1-2],local", "--hosts: local is named twice\n  → Name each host once"),
-    ("run bad.yaml --hosts a -- --lr 1", "arguments can be given to a script only, not to the profile bad.yaml"),
+    ("run bad.yaml --hosts a -- --lr 1", "only scripts take arguments after --, not the profile bad.yaml"),
     ("show 2node-7f3a", "'show' is now 'disttui runs show'."),
     ("queue", "'queue' is now 'disttui lease queue'."),
     ("pss", "No such command 'pss'. Did you mean 'ps'?"),
@@ -79,12 +79,12 @@ WRONG = [
     ("runs stop x", "'runs stop' is 'disttui stop'."),
     ("runs shwo", "No such command 'shwo'. Did you mean 'show'?"),
     ("trian.py", "trian.py: file not found"),
-    ("runs replay nope", "no run 'nope' is known here\n  → See all: disttui ps."),
-    ("runs replay @latest", "no run is known here"),
-    ("shell ", "a shell needs a terminal, and standard input is not one\n  → Without one: disttui exec '' -- COMMAND"),
-    ("top a b", "the app needs a terminal, and standard input is not one\n  → Without one: disttui top a b --once"),
-    ("probe bad.yaml", "bad.yaml: this is a file, not a host\n  → For a profile: disttui check bad.yaml"),
-    ("run dangling.yaml", "dangling.yaml: a link to something that does not exist: gone"),
+    ("runs replay nope", "no run 'nope' is known here\n  → List runs: disttui ps."),
+    ("runs replay @latest", "no runs are known here"),
+    ("shell ", "a shell needs a terminal, but standard input is not one\n  → Use disttui exec '' -- COMMAND"),
+    ("top a b", "the app needs a terminal, but standard input is not a terminal\n  → Use disttui top a b --once"),
+    ("probe bad.yaml", "bad.yaml is a file, not a host\n  → For a profile: disttui check bad.yaml"),
+    ("run dangling.yaml", "dangling.yaml: broken link to gone"),
     ("run " + "n" * 300, "profile 'nnn"),
     ("bda.yaml", "profile 'bda.yaml' not found\n  → Did you mean bad.yaml?"),
 ]
@@ -124,7 +124,7 @@ def test_a_mistake_in_the_configuration_is_no_error_of_a_host(line: str, tmp_pat
     env = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     done = disttui(*line.split(" "), cwd=tmp_path, env=env)
     assert done.returncode == 2 and not done.stdout
-    assert f"{tmp_path}/disttui/config.yaml: 'on_end' is not a setting\n  → There are: " in done.stderr
+    assert f"{tmp_path}/disttui/config.yaml: 'on_end' is not a setting\n  → Known settings: " in done.stderr
 
 
 @pytest.mark.parametrize(("line", "code"), [("ps --host local", 0), ("stop x", 2), ("logs x", 2), ("attach x", 2)])
@@ -146,9 +146,9 @@ def test_a_variable_that_names_no_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a b", "'a b' is not a host: 'a b' holds ' '\n  → Give an ssh alias, user@host:port or local."),
+        ("a b", "'a b' is not a host: 'a b' contains ' '\n  → Give an ssh alias, user@host:port or local."),
         ("a:0", "'a:0' is not a host: '0'\n  → Give a port from 1 to 65535."),
-        ("\x1b[2J", "'\\x1b[2J' is not a host: '\\x1b[2J' holds '\\x1b'\n"),
+        ("\x1b[2J", "'\\x1b[2J' is not a host: '\\x1b[2J' contains '\\x1b'\n"),
         (
             "gpu-n\u043ede",
             "'gpu-n\u043ede' is not a host: character 6 of 'gpu-n\u043ede' is CYRILLIC SMALL LETTER O",

@@ -179,15 +179,15 @@ def test_a_run_that_cannot_be_kept_is_refused_before_its_hosts_are_reached(tmp_p
     env = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "file")}
     done = command("run", "2node", "--sandbox", env=env, capture_output=True)
     assert done.returncode == 2 and "connecting" not in done.stderr
-    assert f"cannot keep runs in {tmp_path}/file" in done.stderr
-    assert ": Not a directory\n  → Set XDG_DATA_HOME to a folder" in done.stderr
+    assert f"cannot store runs in {tmp_path}/file" in done.stderr
+    assert ": Not a directory\n  → Set XDG_DATA_HOME to a writable folder" in done.stderr
 
 
 def test_a_read_only_disk_is_named_as_the_cause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     for flag, why in ((os.ST_RDONLY, "Read-only file system"), (0, "Permission denied")):
         monkeypatch.setattr(os, "statvfs", lambda _, flag=flag: SimpleNamespace(f_flag=flag))
-        with pytest.raises(InputError, match=f"cannot keep runs in {tmp_path}.*: {why}"):
+        with pytest.raises(InputError, match=f"cannot store runs in {tmp_path}.*: {why}"):
             registry.make_folder({"XDG_DATA_HOME": str(tmp_path)})
 
 
@@ -297,8 +297,8 @@ def test_ctrl_c_while_the_first_modules_are_imported_is_no_traceback(tmp_path: P
 
 @pytest.mark.parametrize(
     ("term", "why"),
-    [(None, "TERM is not set"), ("", "TERM is not set"), ("dumb", "TERM=dumb says that this one cannot draw"),
-     ("unknown", "TERM=unknown says that this one cannot draw"), ("xterm", "")],
+    [(None, "TERM is not set"), ("", "TERM is not set"), ("dumb", "TERM=dumb is a terminal that cannot show it"),
+     ("unknown", "TERM=unknown is a terminal that cannot show it"), ("xterm", "")],
 )  # fmt: skip
 def test_why_a_terminal_cannot_show_the_app(monkeypatch: pytest.MonkeyPatch, term: str | None, why: str) -> None:
     for name in ("stdin", "stdout", "stderr"):

@@ -170,7 +170,7 @@ def test_the_commits_are_named(tmp_path: Path) -> None:
     heads = [git(folder, "rev-parse", "HEAD")[:7] for folder in (one, other)]
     if heads[0] != heads[1]:
         assert (
-            f"the commit that is checked out differs: node1 ({heads[0]}) ≠ node2 ({heads[1]})"
+            f"the checked-out commits differ: node1 ({heads[0]}) ≠ node2 ({heads[1]})"
             in found(one, other, "warning")[0]
         )
     sources(other, {"train.py": "x = 2"})
@@ -181,7 +181,7 @@ def test_the_commits_are_named(tmp_path: Path) -> None:
 def test_a_script_that_asks_for_nccl_on_the_cpu_is_a_warning(tmp_path: Path, text: str) -> None:
     code = fingerprint(sources(tmp_path, {"train.py": f"import torch\n{text}\n"}))
     (seen,) = planned(replace(facts("cpu_desk"), code=code), job=SCRIPT).found("warning")
-    assert "node1: line 2 of train.py begins a process group with nccl, and there is no GPU → " in seen
+    assert "node1: line 2 of train.py creates a process group with nccl, but no GPU found → " in seen
     assert planned(replace(facts("a100x8"), code=code), job=SCRIPT).found("warning") == []
 
 
@@ -191,9 +191,9 @@ def test_arguments_that_ask_for_nccl_without_a_gpu_are_a_warning() -> None:
     for args in (["--backend", "nccl"], ["--dist-backend=nccl"]):
         job = {**SCRIPT, "args": args}
         (seen,) = planned(facts("cpu_desk"), job=job).found("warning")
-        assert "job.args ask for backend nccl, and there is no GPU" in seen
+        assert "job.args set backend nccl, but no GPU found" in seen
         seen = "\n".join(planned(without, job=job, launch={"backend": "gloo"}).found("warning"))
-        assert "job.args ask for backend nccl, and torch 2.13.0+cpu of /opt/venv" in seen
+        assert "job.args set backend nccl, but torch 2.13.0+cpu of /opt/venv" in seen
 
 
 @pytest.mark.parametrize(

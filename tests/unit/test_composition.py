@@ -111,11 +111,11 @@ def test_a_variable_that_is_a_list_is_as_many_items(team: Path) -> None:
     assert load(path, ["var.more=--b"]).job.args == ("--x", "--b")
     assert load(put(team, "all.yaml", mine.replace("[--x, '${var:more}']", "'${var:more}'"))).job.args[0] == "--a"
     inside = put(team, "inside.yaml", mine.replace("'${var:more}'", "'x${var:more}'"))
-    with pytest.raises(InputError, match=r"inside.yaml:4:33: the variable 'more' is a list, .* expected it alone"):
+    with pytest.raises(InputError, match=r"inside.yaml:4:33: the variable 'more' is a list, .* expected it as a whole"):
         load(inside)
     with pytest.raises(InputError, match="expected only as the value of an env variable"):
         load(path, ["var.more=[a, '${env:HOME}']"])
-    with pytest.raises(InputError, match=r"'more' is not a single value, .* expected text, or \[several, texts\]"):
+    with pytest.raises(InputError, match=r"'more' is neither a single value .* expected text, or \[several, texts\]"):
         load(path, ["var.more=[[a]]"])
     with pytest.raises(InputError, match="with its variables the profile is larger than 1 MiB"):
         load(
@@ -142,7 +142,7 @@ def test_hosts_come_from_an_inventory(team: Path) -> None:
     over = put(team, "over.yaml", "extends: inv\nhosts: [{host: a, gpus: [7]}]\n")
     assert load(over).hosts[1].gpus == (7,)
     for text, message in (
-        ("{inventory: lap}", r"inv.yaml:2:20: there is no inventory 'lap'"),
+        ("{inventory: lap}", r"inv.yaml:2:20: inventory 'lap' not found"),
         ("{inventory: lab, only: [d]}", r"inv.yaml:2:32: the inventory has no host 'd'"),
         ("{inventory: ../x}", r"inv.yaml:2:20: '../x' is not a valid file name"),
         ("{inventory: lab, x: 1}", r"inv.yaml:2:25: unknown key 'x'"),
@@ -163,7 +163,7 @@ def test_no_host_is_lost_among_others_of_its_name(team: Path) -> None:
     put(team, "two.yaml", f"disttui: 1\n{twins}job: {{builtin: bytegpt}}\n")
     assert hosts("hosts: [b]") == [("a", 1, None), ("a", 2, None), ("b", None, None)]
     assert hosts("hosts: [{host: a, port: 2, gpus: [3]}]") == [("a", 1, None), ("a", 2, (3,))]
-    with pytest.raises(InputError, match=r"over.yaml:2:9: there are 2 hosts 'a' to change, name each in its file"):
+    with pytest.raises(InputError, match=r"over.yaml:2:9: 2 hosts are named 'a', name each in its file"):
         hosts("hosts: [{host: a, gpus: [3]}]")
     put(team, "two.yaml", "disttui: 1\nhosts: [b]\njob: {builtin: bytegpt}\n")
     assert hosts(twins) == [("b", None, None), ("a", 1, None), ("a", 2, None)]
@@ -196,13 +196,13 @@ def test_personal_settings_go_over_all_and_stay_with_the_user(team: Path) -> Non
     [
         ("extends: mine", r"mine.yaml:1:10: 'mine' extends itself: mine.yaml → mine.yaml"),
         ("extends: loop", r"loop.yaml:1:10: 'mine' extends itself: mine.yaml → loop.yaml → mine.yaml"),
-        ("extends: bse", r"mine.yaml:1:10: there is no profile 'bse'"),
+        ("extends: bse", r"mine.yaml:1:10: profile 'bse' not found"),
         ("extends: ../secret", r"mine.yaml:1:10: '../secret' is not a valid file name"),
         ("extends: /etc/passwd", r"mine.yaml:1:10: '/etc/passwd' is not a valid file name"),
         ("extends: link", r"mine.yaml:1:10: '.*link.*' leads out of this folder"),
-        ("extends: own/private", r"mine.yaml:1:10: there is no profile 'own/private', a shared profile extends"),
-        ("extends: private", r"mine.yaml:1:10: there is no profile 'private', a shared profile extends profiles of"),
-        ("extends: {a: b}", r"mine.yaml:1:1: extends: no name"),
+        ("extends: own/private", r"mine.yaml:1:10: profile 'own/private' not found, a shared profile can"),
+        ("extends: private", r"mine.yaml:1:10: profile 'private' not found, a shared profile can only"),
+        ("extends: {a: b}", r"mine.yaml:1:1: extends is not a name"),
         ("extends: worse", r"worse.yaml:2:10: unknown key 'stepz'"),
         ("extends: broken", r"broken.yaml:2:1: not valid YAML"),
         ("extends: base\njob: {args: [a], args+: [b]}", r"mine.yaml:2:18: 'args' and 'args\+' in one profile"),

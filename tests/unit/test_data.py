@@ -47,15 +47,15 @@ def place(host: Host, links: list[Link], to: str = "~/data/x", **wanted: Any) ->
     [
         ("{to: ~/x, from: 'ftp://a/b'}", "expected https://…, s3://… or hf://…, a path, or host:/path"),
         ("{to: ~/x, from: 'hf://-x/b'}", "expected https://…, s3://… or hf://…, a path, or host:/path"),
-        ("{to: ~/x, from: 'http://a/b'}", "use https://, or give its sha256"),
+        ("{to: ~/x, from: 'http://a/b'}", "use https://, or set its sha256"),
         ("{to: ~/x, from: 'node9:/b'}", "'node9' is not a host of the profile, expected one of node1"),
         ("{to: ~/x, from: a, sha256: A}", "expected 64 hexadecimal digits"),
         ("{to: ~/x, from: a, size: 5}", "expected a size like 500MB"),
         ("{to: ~/, from: a}", "expected a path with a name at its end"),
         ("{to: /x/../y, from: a}", "expected a path with a name at its end"),
-        ("{to: ~/x}", "'from' is missing, expected where it comes from"),
+        ("{to: ~/x}", "'from' is missing, expected its source"),
         ("{to: ~/x, form: a}", "did you mean 'from'?"),
-        ("{to: ~/x, from: a}, {to: ~/x/y, from: b}", "lies in the place of other data"),
+        ("{to: ~/x, from: a}, {to: ~/x/y, from: b}", "is inside, the path of other data"),
     ],
 )
 def test_an_entry_that_cannot_be_used_is_an_error_with_its_line(data: str, said: str) -> None:
@@ -100,7 +100,7 @@ def test_what_is_no_file_and_what_leads_out_is_refused_by_name(host: Host) -> No
         staged(host, "~/set")
     (host.home / "set/out").unlink()
     os.mkfifo(host.home / "set/pipe")
-    with pytest.raises(HostError, match="set/pipe cannot be copied: it is not a file"):
+    with pytest.raises(HostError, match="set/pipe cannot be copied: not a file"):
         staged(host, "~/set")
     with pytest.raises(HostError, match="none does not exist"):
         staged(host, "~/none")
@@ -117,7 +117,7 @@ def test_what_is_in_place_is_linked_and_a_changed_file_is_read_again(host: Host)
     second = staged(host, "~/data/x")
     assert len(tree.decode(second["manifest"])) == 2
     (host.folder / "other").write_text("3")
-    with pytest.raises(HostError, match="is in the way: disttui has not put it there"):
+    with pytest.raises(HostError, match="exists, and is not from disttui"):
         place(host, [host.open()])
     assert sorted(path.name for path in (host.home / "data/x").iterdir()) == ["a", "b"], "it is the user's own"
 
@@ -190,7 +190,7 @@ def test_the_tools_of_a_host_fetch_addresses(
 
 def test_a_failing_tool_is_shown_with_its_words(host: Host, tools: Path) -> None:
     (tools / "aws").write_text("#!/bin/sh\necho no such bucket; exit 4\n")
-    with pytest.raises(HostError, match=r"aws s3 cp …` ended with code 4\n. no such bucket"):
+    with pytest.raises(HostError, match=r"aws s3 cp …` ended with exit code 4\n. no such bucket"):
         staged(host, "s3://bucket/x")
 
 
@@ -236,7 +236,7 @@ def server() -> Iterator[Server]:
 def test_a_cut_download_is_continued_where_its_content_is_known(host: Host, server: Server) -> None:
     sha256 = hashlib.sha256(server.content).hexdigest()
     server.cut = 2 << 20
-    with pytest.raises(HostError, match="it cannot be fetched: the connection was cut"):
+    with pytest.raises(HostError, match="cannot be fetched: the connection was cut"):
         staged(host, server.address, sha256=sha256)
     server.cut = len(server.content)
     staged(host, server.address, sha256=sha256)
@@ -249,9 +249,9 @@ def test_a_cut_download_is_continued_where_its_content_is_known(host: Host, serv
 
 
 def test_other_content_and_an_address_without_https_are_refused(host: Host, server: Server) -> None:
-    with pytest.raises(HostError, match="it has the SHA-256"):
+    with pytest.raises(HostError, match="its SHA-256 is"):
         staged(host, server.address, sha256="0" * 64)
-    with pytest.raises(HostError, match="refers to an address without https"):
+    with pytest.raises(HostError, match="redirects to an address without https"):
         staged(host, server.address)
 
 

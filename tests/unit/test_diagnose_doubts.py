@@ -94,7 +94,7 @@ def test_ranks_of_one_group_that_do_not_keep_step_are_doubtful(pace: float, apar
             record = {"t": 10.0 + step / own, "step": step}
             if record["t"] <= 60.0:
                 state = fold(state, node, f"attempt-1/rank-{node}.metrics.jsonl", record)
-    words = "rank 0 is at step 50, rank 1 at step 35: nothing keeps them in step; is the model wrapped?"
+    words = "rank 0 is at step 50, rank 1 at step 35: they are not synchronized; check that the model is wrapped"
     assert doubts(state) == ([words] if apart else [])
 
 

@@ -185,7 +185,7 @@ def test_output_of_another_thread_is_no_sign_of_life() -> None:
     """tqdm's monitor redraws its bar while the main thread waits in a collective."""
     first, later = both_in(7, t=100.0, entered=60.0, silent=3.0), both_in(7, t=102.4, entered=60.0, silent=0.1)
     ranks = [standing(rank, "node1", answer, later[rank]) for rank, answer in first.items()]
-    assert sentences(ranks)[0].startswith("ranks 0, 1 wait in all_reduce #7 (job.py:9) for 40 s, which all have")
+    assert sentences(ranks)[0].startswith("ranks 0, 1 wait in all_reduce #7 (job.py:9) for 40 s, which all ranks have")
 
 
 def test_handler_inside_a_collective_is_named_as_itself() -> None:
@@ -216,10 +216,10 @@ def test_a_rank_that_logs_rarely_stands_where_it_is_since_its_last_collective() 
 def test_the_network_is_blamed_only_after_long() -> None:
     """All have entered: a moment after that it is as it should be, at any pace of the log."""
     new = [standing(rank, "node1", one, one) for rank, one in both_in(7, t=100.0, entered=98.0, silent=45.0).items()]
-    assert sentences(new) == ["ranks 0, 1 wait in all_reduce #7 (job.py:9) for 2 s, which all have entered"]
+    assert sentences(new) == ["ranks 0, 1 wait in all_reduce #7 (job.py:9) for 2 s, which all ranks have entered"]
     old = [standing(rank, "node1", one, one) for rank, one in both_in(7, t=100.0, entered=60.0, silent=45.0).items()]
     assert sentences(old) == [
-        "ranks 0, 1 wait in all_reduce #7 (job.py:9) for 40 s, which all have entered: "
+        "ranks 0, 1 wait in all_reduce #7 (job.py:9) for 40 s, which all ranks have entered: "
         "the network between them is slow or broken"
     ]
 

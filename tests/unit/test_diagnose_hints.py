@@ -43,7 +43,7 @@ def hinted(state: RunState) -> tuple[str, str]:
         ("module_missing", "module missing", "node2 has no module flash_attention_extra"),
         ("permission", "permission", "node2"),
         ("address_resolution", "address resolution", "node2 cannot resolve"),
-        ("download", "download", "node2 does not reach that address"),
+        ("download", "download", "node2 cannot reach that address"),
         ("too_many_files", "too many open files", "ulimit -n"),
         ("allocation", "out of memory: allocation", "not have enough memory to allocate 1048576.0 GiB"),
         ("memory_error", "out of memory: allocation", "node2"),
@@ -207,8 +207,8 @@ def test_a_kill_without_evidence_is_not_blamed_on_memory() -> None:
     ("code", "name", "words"),
     [
         (-11, "native crash", "PYTHONFAULTHANDLER"),
-        (139, "native crash", "not its own"),
-        (134, "native crash", "gave up"),
+        (139, "native crash", "invalid memory"),
+        (134, "native crash", "aborted"),
         (-4, "native crash", "newer processor"),
         (135, "out of memory: shared", "/dev/shm"),
         (130, "", ""),
@@ -402,7 +402,7 @@ MESSAGES = [
         "checkpoint of another number of ranks",
         "ds_to_universal.py",
     ),
-    ("403 Forbidden: None. Make sure your token has the correct permissions.", "gated model", "may not read"),
+    ("403 Forbidden: None. Make sure your token has the correct permissions.", "gated model", "has no access"),
     ("Parquet magic bytes not found in footer. Either the file is corrupted or", "damaged file", "truncated"),
     ("Unable to synchronously open file (truncated file: eof = 96, sblock->base_addr = 0)", "damaged file", "Copy"),
     (
@@ -412,7 +412,8 @@ MESSAGES = [
     ),
     ("CUDA Setup failed despite GPU being available. Please run", "bitsandbytes", "python -m bitsandbytes"),
     ("[Errno 8] Exec format error: './train.sh'", "not executable", "#!/bin/bash"),
-    ("alice@n2: Permission denied (publickey,password).", "login by ssh", "the script itself"),
+    ("disttui: ./run.sh: Permission denied (its disk is mounted noexec)", "noexec", "[bash, run.sh]"),
+    ("alice@n2: Permission denied (publickey,password).", "login by ssh", "run the script directly"),
     (
         "partially initialized module 'torch' has no attribute 'nn' (most likely due to a circular import)",
         "name of a module",
@@ -458,7 +459,7 @@ def test_what_job_sync_has_not_sent_is_not_to_be_copied_by_hand() -> None:
     assert "copy it there" in of("/data/train.bin")
     said = "python3: can't open file '/root/.disttui/runs/t-1/code/train.py': [Errno 2] No such file or directory"
     found = hinted(failed({1: {"code": 2, "said": said}}, kind="death"))[1]
-    assert "job.sync has not sent it" in found and "copy it there" not in found
+    assert "lists what job.sync has sent: if it is not there" in found and "copy it there" not in found
     error = {"type": "ModuleNotFoundError", "message": "No module named 'mine'", "traceback": trace}
     assert "your own must be sent by `job.sync`" in hinted(failed({1: error}))[1]
 

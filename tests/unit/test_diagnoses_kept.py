@@ -24,7 +24,8 @@ def test_a_stalls_diagnosis_is_reported_after_the_stop(tmp_path: Path) -> None:
     found = diagnose(viewer, run, lambda _: "a run that has ended cannot be asked")
     text = diagnosis_text(found)
     assert text.splitlines()[0].startswith("✓ run-1 finished")
-    assert "while it was running:\n  run-1 is running\n  rank 1 is in load_batch (data.py:5)" in text
+    assert "while it was running, at " in text
+    assert ":\n  run-1 is running\n  rank 1 is in load_batch (data.py:5)" in text
     kept: Any = diagnosis_data(found)["kept"]
     assert kept[0]["attempt"] == 1
 

@@ -164,7 +164,7 @@ def test_ranges_are_counted_before_they_are_made(home: Path, line: str) -> None:
     found = read_file(path, ask=False)
     assert names(found) == ["node17", "node18", "node27", "node28"]
     [problem] = found.problems
-    assert "or too long for one" in problem
+    assert "or is too long" in problem
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_a_run_of_an_earlier_version_is_attached_to(place: Place) -> None:
 
 def test_a_run_of_an_earlier_version_is_stopped_and_forgotten(place: Place) -> None:
     code, said = place.type("stop", "well")
-    assert code == 0 and "well-0335 has finished already" in said and "nothing to stop" in said, said
+    assert code == 0 and "well-0335 has already finished" in said and "nothing to stop" in said, said
     for name in ("well", "failed"):
         code, said = place.type("runs", "forget", name)
         assert code == 0 and "removed on left, right and here" in said, said

@@ -61,7 +61,7 @@ def test_hosts_that_are_gone_with_their_sandbox_have_ended_as_is_stored_here(tmp
         assert stopped_lines(done) == ["lied-1a2b stopped on one, two"]
     else:
         assert {news.host for news in notices} == {"one", "two"} and not done.complete
-        assert stopped_lines(done) == ["not confirmed by one, two: repeat the stop when it can be reached"]
+        assert stopped_lines(done) == ["not confirmed by one, two: repeat the stop when they are reachable"]
 
 
 def test_process_that_survives_is_named_with_the_reason(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_host_that_refuses_the_stop_is_not_reported_as_stopped(tmp_path: Path, s
     assert not done.complete
     assert stopped_lines(done) == [
         f"lied-1a2b {state} on one",
-        "not confirmed by two: repeat the stop when it can be reached",
+        "not confirmed by two: repeat the stop when they are reachable",
     ]
 
 
@@ -113,7 +113,7 @@ def test_stop_works_after_the_interpreter_has_gone(tmp_path: Path) -> None:
         assert done.complete and not run.living()
         [notice] = [news for news in said if isinstance(news, HostNotice)]
         assert notice.text.startswith(f"{gone} does not exist on this host")
-        assert notice.text.endswith("python3 is used in its place")
+        assert notice.text.endswith("using python3 instead")
 
 
 @pytest.mark.parametrize(

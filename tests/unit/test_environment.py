@@ -212,7 +212,7 @@ def test_what_a_killed_build_left_running_is_ended_by_the_next(host: Host, gate:
     [pid] = waiting(gate)
     [guard] = guards(host.home, b"environment")
     os.kill(guard, signal.SIGKILL)
-    with pytest.raises(HostError, match="the process that does the environment ended"):
+    with pytest.raises(HostError, match="the process for environment ended"):
         asked.result(60)
     assert Path(f"/proc/{pid}").exists()
     again = host.begin({"requirements.txt": "aaa\n"})
@@ -296,11 +296,11 @@ def test_a_folder_or_a_file_says_what_to_install(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("-e .\n", "requirements.txt:1: -e . is a path of this machine"),
+        ("-e .\n", "requirements.txt:1: -e . is a path on this machine"),
         ("aaa\n./x.whl\n", "requirements.txt:2: ./x.whl is a path"),
-        ("aaa @ file:///x.whl\n", "is a path of this machine"),
-        ("-r ../outside.txt\n", "it lies outside of"),
-        ("-r none.txt\n", "cannot read it: No such file"),
+        ("aaa @ file:///x.whl\n", "is a path on this machine"),
+        ("-r ../outside.txt\n", "the file is outside of"),
+        ("-r none.txt\n", "cannot be read: No such file"),
     ],
 )
 def test_what_hosts_cannot_install_is_refused_with_its_line(tmp_path: Path, text: str, why: str) -> None:
@@ -311,12 +311,12 @@ def test_what_hosts_cannot_install_is_refused_with_its_line(tmp_path: Path, text
 
 
 def test_flaws_of_the_setting_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no file that says what to install"):
+    with pytest.raises(InputError, match="no requirements found"):
         collected(tmp_path, ".")
     with pytest.raises(InputError, match="pins every package"):
         collected(tmp_path, "{from: uv.lock, inherit: true}", uv_lock="", pyproject_toml="")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="no wheels in the folder"):
+    with pytest.raises(InputError, match="no wheels found"):
         collected(tmp_path, "{from: r.txt, wheels: empty}", r_txt="aaa\n")
 
 
@@ -325,12 +325,15 @@ def test_flaws_of_the_setting_are_named(tmp_path: Path) -> None:
     [
         (
             "job: {script: x.py, environment: ., wrap: [apptainer, exec, x.sif]}",
-            "a job with wrap runs with the interpreter",
+            "with wrap, the job uses the interpreter",
         ),
-        ("job: {script: x.py, environment: .}\ncontainer: {image: x, runtime: podman}", "made outside the container"),
+        (
+            "job: {script: x.py, environment: .}\ncontainer: {image: x, runtime: podman}",
+            "installed outside the container",
+        ),
         (
             "job: {script: x.py, setup: [make]}\nslurm: {nodes: 2}\nnum_processes: 1",
-            "setup is not made on the nodes of a job",
+            "setup is not supported on the nodes of a Slurm job",
         ),
     ],
 )

@@ -116,16 +116,16 @@ def test_a_hostfile_comes_back_with_the_same_hosts_and_counts() -> None:
     text = "box1 slots=4\nbox2 slots=8\n"
     exported = export_profile(parse(read_foreign(text, "hostfile").text, "mine.yaml"), "hostfile")
     assert exported.files == {"hostfile": text}
-    assert any("launch.master is left to the hosts" in note for note in exported.notes)
+    assert any("launch.master is auto" in note for note in exported.notes)
     other = export_profile(two(), "hostfile")
     assert other.files["hostfile"] == "box1 slots=4\nbox2 slots=4\n"
-    assert "user and port of box2 have no place in a hostfile: write them into ~/.ssh/config" in other.notes
+    assert "a hostfile cannot contain user and port of box2: write them into ~/.ssh/config" in other.notes
     assert " -x TOKEN -x MODE -x MASTER_ADDR " in other.files["mpirun.sh"]
     bash_reads(other.files["mpirun.sh"])
 
 
 def test_a_hostfile_cannot_name_a_host_with_a_comment_sign() -> None:
-    with pytest.raises(InputError, match="gpu#1: # begins a comment"):
+    with pytest.raises(InputError, match="gpu#1: # starts a comment"):
         export_profile(two(box1="gpu#1"), "hostfile")
 
 
@@ -145,7 +145,7 @@ def test_a_script_for_each_host_gets_secrets_from_its_shell(tmp_path: Path, monk
         exported = export_profile(two(), target)
         whole = "".join(exported.files.values())
         assert "s3cret-value" not in whole and '"${EXPORT_SECRET:?}"' in whole
-        assert "secrets are not written: TOKEN come from the shell that starts it" in exported.notes
+        assert "secrets are not written: set TOKEN in the shell that starts it" in exported.notes
     files = export_profile(two(), "script").files
     assert list(files) == ["run-0.sh", "run-1.sh"]
     for rank, text in enumerate(files.values()):
@@ -318,7 +318,7 @@ LACKING = [
         "script",
         "these values depend on the hosts: hosts.0.python, hosts.1.python",
     ),
-    ({", address: 10.0.0.1": ""}, "accelerate", "these values depend on the hosts: launch.master\n  → Give them"),
+    ({", address: 10.0.0.1": ""}, "accelerate", "these values depend on the hosts: launch.master\n  → Set them"),
     ({"alice@box2:2222": "{host: box2, num_processes: 2}"}, "accelerate", "unequal num_processes (box1 4, box2 2)"),
     ({"alice@box2:2222": "{host: box2, num_processes: 2}"}, "sbatch", "export --to script"),
     ({"alice@box2:2222": "{host: box2, env: {A: b}}"}, "sbatch", "box2 differs from box1 in env, and a job script"),
@@ -335,7 +335,7 @@ def test_what_only_the_hosts_know_is_named(changes: dict[str, str], target: str,
 def test_the_built_in_job_is_written_beside_its_command_and_no_file_is_replaced(tmp_path: Path) -> None:
     words = ("2node", "--to", "hostfile", "-o", str(tmp_path / "out"), "--set", "num_processes=1")
     done = typed(*words, "--set", "launch.master=10.0.0.1")
-    assert done.exit_code == 0 and "copy bytegpt.zip to ~ of every host" in done.stderr
+    assert done.exit_code == 0 and "copy bytegpt.zip to ~ on every host" in done.stderr
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["bytegpt.zip", "hostfile", "mpirun.sh"]
     again = typed(*words)
-    assert isinstance(again.exception, InputError) and again.exception.what == "there is a file already"
+    assert isinstance(again.exception, InputError) and again.exception.what == "this file already exists"

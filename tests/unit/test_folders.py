@@ -99,7 +99,7 @@ def test_a_run_folder_that_is_open_to_others_is_refused(cluster: Make, shared: P
 
 @pytest.mark.parametrize(
     ("mode", "owner", "says"),
-    [(0o777, 0, "every user can write in"), (0o775, 0, "the group .* can write in"), (0o1777, 1, "belongs to")],
+    [(0o777, 0, "every user can write to"), (0o775, 0, "the group .* can write to"), (0o1777, 1, "belongs to")],
     ids=["world-writable", "group-writable", "owned by another"],
 )
 @pytest.mark.root
@@ -270,7 +270,7 @@ def test_without_any_safe_place_each_one_is_named_with_its_reason(
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match="no folder for the node program") as seen:
         _visit()
-    assert f"every user can write in {home}" in str(seen.value)
+    assert f"every user can write to {home}" in str(seen.value)
 
 
 def _line(loader: str, last: str) -> bytes:
@@ -332,7 +332,7 @@ def test_plan_says_beforehand_that_a_run_dir_will_be_refused(tmp_path: Path) -> 
     problems: list[str] = []
     report.disk(str(tmp_path / "all" / "runs"), problems)
     assert problems == [
-        f"run_dir {tmp_path}/all/runs will be refused: every user can write in {tmp_path}/all, and it is not sticky"
+        f"run_dir {tmp_path}/all/runs will be refused: every user can write to {tmp_path}/all, which is not sticky"
     ]
 
 

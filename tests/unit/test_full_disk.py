@@ -89,13 +89,13 @@ def test_inodes_are_counted_before_the_start_and_while_it_runs(small: Path) -> N
         made += 1
     problems: list[str] = []
     assert not report.disk(str(small / "x"), problems)["writable"]
-    assert f"the disk of {small} has no free inodes: all 100 are in use" in problems[0]
+    assert f"the disk of {small} has no free inodes (100 in use)" in problems[0]
     sampler = Sampler(str(small))
     record: Any = sampler.sample({})
     sampler.close()
     assert (record["inodes_free"], record["inodes_total"]) == (0, 100)
     watch = Alarms([], lambda pid: None)
     seen = [event["text"] for _ in range(3) for event in watch.look(record)]
-    assert seen == ["the disk of the run's folder is nearly out of inodes: it can take 0 more files"]
+    assert seen == ["the disk of the run's folder is nearly out of inodes: 0 free"]
     (small / "0").unlink()
     assert disk.fullness(str(small)) == ""

@@ -232,7 +232,7 @@ def test_a_run_folder_removed_on_one_host_ends_the_gang(cluster: Make, node: int
     shutil.rmtree(run.folder(node), ignore_errors=True)
     cause = run.exit(1 - node)["cause"]
     assert (cause["node"], cause["kind"]) == (node, "folder")
-    assert cause["message"] == f"the run folder {run.folder(node)} is gone"
+    assert cause["message"] == f"the run folder {run.folder(node)} was removed"
     wait_for(lambda: not (procs.alive(up) or procs.alive(up["warden"])), "the end of supervisor and warden")
     wait_for(lambda: not run.living(), "the end of all")
 

@@ -176,7 +176,7 @@ def test_a_second_supervisor_of_the_same_node_is_refused(cluster: Make) -> None:
     Follower(host, loop, lambda event: None, lambda message: None, lambda: None, rest, lost).start()
     loop.after(20, loop.stop)
     loop.run()
-    assert seen == [("join", "the leader refuses this host: another supervisor has joined as this host and is alive")]
+    assert seen == [("join", "the leader rejected this host: another supervisor of this host has joined")]
     assert procs.alive(run.supervisor(1))
     run.stop(0)
     assert run.exit(1)["state"] == "stopped"

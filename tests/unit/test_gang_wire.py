@@ -92,7 +92,7 @@ def test_a_stranger_s_frame_is_never_parsed(monkeypatch: pytest.MonkeyPatch) -> 
         stranger = struct.pack(">I", 32 + len(junk)) + bytes(32) + junk
         session = WireSession(KEY, leads=True)
         session.feed(b"0" * 32)
-        with pytest.raises(BrokenWireError, match="wrong proof"):
+        with pytest.raises(BrokenWireError, match="wrong HMAC"):
             session.feed(stranger)
     with pytest.raises(AssertionError, match="without a proof"):
         leader.feed(frame)

@@ -43,7 +43,7 @@ def test_runs_are_found_by_any_unique_beginning(tmp_path: Path) -> None:
     kept(tmp_path, "two-7f3a")
     kept(tmp_path, "two-7b00")
     assert find_run("two-7f", environ(tmp_path)).run == "two-7f3a"
-    with pytest.raises(InputError, match="may be any of two-7b00, two-7f3a"):
+    with pytest.raises(InputError, match="is ambiguous: two-7b00, two-7f3a"):
         find_run("two", environ(tmp_path))
     with pytest.raises(InputError, match=r"(?s)no run 'two-7f3b' is known here.*two-7f3a") as caught:
         find_run("two-7f3b", environ(tmp_path))
@@ -119,7 +119,7 @@ def test_what_cannot_be_read_can_be_removed_here(tmp_path: Path, content: str) -
     assert command(tmp_path, "runs", "forget", "two-7f3a").returncode == 2
     assert command(tmp_path, "runs", "forget", "--here", "--host", "x", "two-7f3a").returncode == 2
     done = command(tmp_path, "runs", "forget", "--here", "two-7f")
-    assert (done.returncode, done.stdout) == (0, "two-7f3a: its mirror is removed\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "two-7f3a: local files removed\n"), done.stderr
     assert not made.folder.exists() and good.folder.exists()
     assert command(tmp_path, "ps", "--local").stderr == ""
 
@@ -261,7 +261,7 @@ def test_a_folder_that_may_not_be_read_names_its_owner() -> None:
         if pid == 0:
             os.setuid(20001)
             found = listing.list_runs(base, None)
-            cure = "it belongs to root: log in as them, or ask them"
+            cure = "it belongs to root; log in as that user, or ask them"
             os._exit(0 if found == [{"run": "hers-1", "problem": f"{run} belongs to root", "cure": cure}] else 1)
         assert os.waitpid(pid, 0)[1] == 0
 

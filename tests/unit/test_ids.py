@@ -38,7 +38,7 @@ def test_a_new_id_has_a_short_form_of_its_own(monkeypatch: pytest.MonkeyPatch) -
 def test_commands_take_any_beginning_that_is_one_runs_alone() -> None:
     names = [ONE, "2node-7f3b" + "0" * 12, "old-1a2b"]
     assert [pick(text, names) for text in ("2node-7f3a", ONE, "old-1a2b", "old")] == [ONE, ONE, "old-1a2b", "old-1a2b"]
-    with pytest.raises(InputError, match=f"any of {ONE}, {OTHER}"):
+    with pytest.raises(InputError, match=f"is ambiguous: {ONE}, {OTHER}"):
         pick("2node-7f3a", [ONE, OTHER])
     assert pick("2node-7f3a", ["2node-7f3a", ONE]) == "2node-7f3a"
 

@@ -61,7 +61,7 @@ def test_ssh_config_after_the_command_wins(tmp_path: Path) -> None:
     ("line", "exit_code", "code", "what", "cure"),
     [
         ("run 2nod --json", 2, "input", "profile '2nod' not found", "Did you mean 2node?"),
-        ("--json stop nope", 2, "input", "no run 'nope' is known here", "See all: disttui ps"),
+        ("--json stop nope", 2, "input", "no run 'nope' is known here", "List runs: disttui ps"),
         ("pss --json", 2, "usage", "No such command 'pss'", "See: disttui --help"),
         ("ps --nope --json", 2, "usage", "No such option '--nope'", "See: disttui ps --help"),
         ("library --json lisst", 2, "usage", "No such command 'lisst'", "See: disttui library --help"),
@@ -119,6 +119,7 @@ def test_error_of_a_profile_lists_every_problem(tmp_path: Path) -> None:
 def test_errors_of_several_hosts_are_listed() -> None:
     error = HostsError([HostError("a", "is asleep", "Wake it."), HostError("b", "is asleep", "Wake it.")])
     assert [problem["host"] for problem in _problems(error.as_json())] == ["a", "b"]
+    assert str(error) == "a, b: is asleep\n  → Wake it."
     checks = PreflightError([Finding("error", "a", "no GPU", "Plug one in.")])
     (problem,) = _problems(checks.as_json())
     assert (checks.code, problem["host"], problem["cure"]) == ("check", "a", "Plug one in.")
@@ -207,11 +208,11 @@ def test_logs_as_json_have_times_where_recorded(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {one["time"] for one in logged if one["rank"] == 1} == {None}
     (note,) = [one["text"] for one in found if one["type"] == "say" and "times" in one["text"]]
-    assert note == "attempt-1/rank-1.log: the times of its lines are not recorded"
+    assert note == "attempt-1/rank-1.log: times were not recorded"
 
 
 def test_timestamps_precede_the_lines(tmp_path: Path) -> None:
     _logged(tmp_path)
     done = command(tmp_path, "logs", "two-7f3a", "-t", "--tail", "1")
     assert [line[:2] + line[19:] for line in done.stdout.splitlines()] == ["19 a:0 │ unfinished", "-  b:1 │ line 4"]
-    assert "disttui: b: attempt-1/rank-1.log: the times of its lines are not recorded\n" in done.stderr
+    assert "disttui: b: attempt-1/rank-1.log: times were not recorded\n" in done.stderr

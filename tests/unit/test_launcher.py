@@ -250,7 +250,7 @@ def test_a_wrong_option_is_reported(launch: Callable[..., Launch], tmp_path: Pat
     one.process.stdin.write(b'{"args": ["--no-such-option"], "env": {}}\n')
     one.process.stdin.close()
     said = one.end()
-    assert (said["code"], said["error"]) == (2, "torchrun refused its options")
+    assert (said["code"], said["error"]) == (2, "torchrun rejected its options")
 
 
 @pytest.mark.parametrize("preload", [False, True], ids=["started", "forked"])

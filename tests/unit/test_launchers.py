@@ -139,15 +139,15 @@ def test_what_accelerate_cannot_divide_is_an_error_before_the_start() -> None:
     assert error.startswith("None: parallel: tp 3")
     for parallel in ({"strategy": "fsdp"}, {"dp_replicate": 3}):
         (error,) = under("accelerate", parallel=parallel).found("error")
-        assert "Accelerate divides models on GPUs only" in error
-    with pytest.raises(ProfileErrors, match="pp reaches the built-in job only"):
+        assert "Accelerate shards models only on GPUs" in error
+    with pytest.raises(ProfileErrors, match="pp applies only to the built-in job"):
         on_gpus({"pp": 2})
 
 
 def test_mpirun_refuses_a_colon_that_it_would_take_for_its_own() -> None:
     for job in ({"script": "train.py", "args": ["a", ":", "b"]}, {"command": ["./run", ":"]}):
         (error,) = (line for line in under("mpirun", job=job).found("error") if "':'" in line)
-        assert "takes an argument ':' of the job for its own" in error
+        assert "mpirun interprets the job's argument ':'" in error
         assert not [line for line in under("torchrun", job=job).found("error") if "':'" in line]
     within = under("mpirun", job={"script": "t.py", "args": ["a:b"]})
     assert not [line for line in within.found("error") if "':'" in line]
@@ -189,10 +189,10 @@ def test_a_script_for_each_host_has_the_launchers_command(launcher: str, words: 
 @pytest.mark.parametrize(
     ("launcher", "lacking", "words"),
     [
-        ("mpirun", Needs(None, ("orted",)), "launch.launcher is mpirun, and orted is not in PATH → Install Open MPI"),
-        ("mpirun-per-host", Needs(None, ("mpirun",)), "and mpirun is not in PATH → Install Open MPI"),
-        ("deepspeed", Needs(None, (), "deepspeed"), "has no deepspeed → Install it there: "),
-        ("accelerate-launch", Needs(None, (), "accelerate"), "has no accelerate → Install it there: "),
+        ("mpirun", Needs(None, ("orted",)), "launch.launcher is mpirun, but orted is not in PATH → Install Open MPI"),
+        ("mpirun-per-host", Needs(None, ("mpirun",)), "but mpirun is not in PATH → Install Open MPI"),
+        ("deepspeed", Needs(None, (), "deepspeed"), "has no deepspeed → Install it: "),
+        ("accelerate-launch", Needs(None, (), "accelerate"), "has no accelerate → Install it: "),
     ],
 )
 def test_a_launcher_that_a_host_lacks_is_an_error_before_the_start(launcher: str, lacking: Needs, words: str) -> None:
@@ -229,9 +229,9 @@ _MPICH = "HYDRA build details:"
         ("mpirun", _4, None, None),
         ("mpirun-per-host", _4, _5, None),
         ("mpirun", _4, _40, f"on all hosts: {_4} on node1; {_40} on node2 → Install the same, or set launch.launcher"),
-        ("mpirun", _5, _5, f"is built for Open MPI 4: {_5} is on node1, node2 → Set launch.launcher to mpirun-per-h"),
-        ("mpirun-per-host", _4, _MPICH, "mpirun of node2 is not Open MPI: it printed HYDRA build details: → Inst"),
-        ("mpirun", _MPICH, _4, "mpirun of node1 is not Open MPI"),
+        ("mpirun", _5, _5, f"needs Open MPI 4, but {_5} is on node1, node2 → Set launch.launcher to mpirun-per-h"),
+        ("mpirun-per-host", _4, _MPICH, "mpirun on node2 is not Open MPI but HYDRA build details: → Inst"),
+        ("mpirun", _MPICH, _4, "mpirun on node1 is not Open MPI"),
     ],
 )
 def test_a_plan_says_which_versions_of_mpirun_the_hosts_would_refuse(
@@ -286,7 +286,7 @@ def test_backend_mpi_is_refused_where_torch_has_none_and_without_one_mpi_world()
     )
     assert it.plan.spec(0, "x")["backend"] == "mpi"
     (error, _) = planned(with_mpi(True), with_mpi(None), launch=launch).found("error")
-    assert "the built-in job has gloo and nccl" in error
+    assert "the built-in job does not support backend mpi" in error
 
 
 @pytest.mark.openmpi

@@ -284,7 +284,7 @@ def test_by_hand_it_lasts_until_its_end_keeps_others_out_and_lets_its_owner_in(p
     lent = Child(UID, lambda: Claims().take({**take, "seconds": 600.0}))  # type: ignore[typeddict-item]
     lent.said()
     lent.kill()
-    with pytest.raises(Problem, match=r"nobody has GPU 0 by hand for 10 min more \(debugging\)"):
+    with pytest.raises(Problem, match=r"nobody reserved GPU 0 for 10 min more \(debugging\)"):
         leases.take(leases.new_text("mine-1", 0, [0], "root@laptop"))
     leases.take(leases.new_text("mine-1", 0, [1], "root@laptop")).release()
     leases.take(leases.new_text("mine-2", 0, [], "root@laptop")).release()
@@ -329,7 +329,7 @@ def test_the_whole_host_by_hand_keeps_runs_on_the_cpu_out_too(place: Path) -> No
     lent = Child(UID, lambda: Claims().take({"gpus": None, "by": "alice@laptop"}))
     lent.said()
     lent.kill()
-    with pytest.raises(Problem, match="has the whole host by hand, with no end"):
+    with pytest.raises(Problem, match="reserved the whole host until released"):
         leases.take(leases.new_text("mine-1", 0, [], "root@laptop"))
 
 
@@ -341,7 +341,7 @@ def test_a_lease_that_another_user_forges_is_shown_as_theirs_and_a_malformed_one
         {}, [], 7, {**squat, "gpus": "all"}, {**squat, "gpus": [-1]}, {**squat, "gpus": list(range(65))},
         {**squat, "since": -1},
         {**squat, "until": 1e300}, {**squat, "kind": "king"}, {**squat, "run": "../x"}, {**squat, "note": "x" * 201},
-        {**squat, "note": "x\nn2: alice has GPU 0 by hand"}, {**squat, "by": "alice\x1b[2J@laptop"},
+        {**squat, "note": "x\nn2: alice reserved GPU 0"}, {**squat, "by": "alice\x1b[2J@laptop"},
         {**squat, "round": 10**9}, {**squat, "round": True}, {**squat, "round": -1}, {**squat, "count": -1},
         {**squat, "state": "waiting"}, {**squat, "pid": "1"},
     ]  # fmt: skip
@@ -362,8 +362,8 @@ def test_a_lease_that_another_user_forges_is_shown_as_theirs_and_a_malformed_one
     assert [(one["uid"], one["user"], one["gpus"]) for one in found] == [(UID, "nobody", [1])], "the other has no lock"
     shown = render_who([HostLeases("box1", read_leases(found), facts("a100x8").gpus, "", time.time(), 0)])
     (row,) = [line for line in shown.splitlines() if "GPU 1 " in line]
-    assert "nobody, by hand, with no end" in row
-    assert "none of theirs: ask, or go on with --ignore-leases" in row
+    assert "nobody's reservation, until released" in row
+    assert "none of theirs: ask, or use --ignore-leases" in row
     assert "alice" not in shown
     leases.take(leases.new_text("mine-1", 0, [1], "root@laptop"), ignore=True).release()
     child.kill()
@@ -396,7 +396,7 @@ def test_thousands_of_files_of_another_user_hide_no_lease(place: Path, monkeypat
     assert flooded.said() == ""
     seen = leases.look()
     assert [one["run"] for one in seen.leases] == ["mine-1"]
-    assert re.search(r"^\S+ has 5 or more files in .*: each look at all leases takes longer$", seen.problem)
+    assert re.search(r"^\S+ has 5 or more files in .* named like leases, which slows every reading", seen.problem)
     with pytest.raises(leases.Taken):
         leases.take(leases.new_text("other-1", 0, [0], "bob@desk"))
     held.release()
@@ -415,7 +415,7 @@ def test_a_gpu_that_the_host_does_not_have_is_not_leased(place: Path, monkeypatc
     monkeypatch.setattr(gpu, "facts", lambda *_: [{"index": index} for index in (0, 1)])
     with pytest.raises(Problem, match="this host has no GPU 99") as problem:
         Claims().take({"gpus": [1, 99], "by": "alice@laptop"})
-    assert "name some of 0, 1" in problem.value.cure
+    assert "choose from 0, 1" in problem.value.cure
     monkeypatch.setattr(gpu, "facts", lambda problems, _: problems.append("nvidia-smi hangs") or [])
     Claims().take({"gpus": [99], "by": "alice@laptop"})
     assert len(leases.release_by_hand(None)) == 1
@@ -437,7 +437,7 @@ def test_gpus_of_a_host_without_gpus_are_not_leased(place: Path, monkeypatch: py
     monkeypatch.setattr("disttui.runner.node.serve.leasing._DEVICES", ("/dev/no-gpu*",))
     with pytest.raises(Problem, match="this host has no GPU") as problem:
         Claims().take({"gpus": [0], "by": "alice@laptop"})
-    assert "leave out --gpus" in problem.value.cure
+    assert "omit --gpus" in problem.value.cure
     assert list(place.iterdir()) == []
 
 
@@ -480,9 +480,9 @@ def test_a_quota_keeps_a_user_from_more_gpus_of_a_host_and_nobody_else(place: Pa
         return leases.new_text(run, 0, gpus, by, quota=2, **more)
 
     held = leases.take(wish("first-1", [0, 1]))
-    with pytest.raises(leases.Taken, match=r"each user may have 2 GPUs of this host: .*'s first-1 holds GPUs 0, 1"):
+    with pytest.raises(leases.Taken, match=r"the `quota` of 2 GPUs per user would be .*'s first-1 holds GPUs 0, 1"):
         leases.take(wish("second-1", [2]))
-    with pytest.raises(leases.Taken, match="each user may have 2 GPUs of this host, and this run uses 3"):
+    with pytest.raises(leases.Taken, match="this run uses 3 GPUs, but the host's `quota` is 2 per user"):
         leases.take(wish("second-1", [2, 3, 4], state="waiting", order=1.0))
     leases.take(wish("others-1", [2], "bob@desk")).release()
     leases.take(wish("over-1", [2]), ignore=True).release()
@@ -494,7 +494,7 @@ def test_a_quota_keeps_a_user_from_more_gpus_of_a_host_and_nobody_else(place: Pa
     assert waits.take_turn()
     waits.release()
     Claims().take({"gpus": None, "by": "alice@laptop"})
-    with pytest.raises(leases.Taken, match=r"each user may have 2 GPUs of this host: .* has the whole host by hand"):
+    with pytest.raises(leases.Taken, match=r"`quota` of 2 GPUs per user would be .* reserved the whole host"):
         leases.take(wish("second-1", [2]))
     mine = read_leases(leases.look().leases)
     assert in_the_way(Wish("run", "", [2], False, mine[0]["uid"], "alice", None, 2), mine) == list(mine)
@@ -506,13 +506,13 @@ def test_a_quota_counts_runs_on_the_cpu(place: Path) -> None:
         return leases.new_text(name, 0, list(gpus), by, quota=2)
 
     held = [leases.take(run(name)) for name in ("first-1", "second-1")]
-    with pytest.raises(leases.Taken, match=r"each user may have 2 runs on the CPUs of this host: .*first-1 holds CPUs"):
+    with pytest.raises(leases.Taken, match=r"`quota` of 2 CPU runs per user would be .*first-1 holds CPUs"):
         leases.take(run("third-1"))
     leases.take(run("others-1", "bob@desk")).release()
     leases.take(run("gpus-1", gpus=[0, 1])).release()
     host = facts("a100x8", leases=read_leases(leases.look().leases), euid=os.getuid())
     it = planned(with_leases(host, "alice@laptop"), hosts=[{"quota": 2}], launch={"backend": "gloo"})
-    assert "node1: each user may have 2 runs on its CPUs (its `quota`), and you have 2" in it.found("error")[0]
+    assert "node1: this run would exceed the `quota` of 2 CPU runs per user: you have 2" in it.found("error")[0]
     held.pop().release()
     leases.take(run("third-1")).release()
     held.pop().release()
@@ -604,7 +604,7 @@ def test_where_no_lease_can_be_made_what_others_have_is_theirs_still(
 
     monkeypatch.setattr(leases, "_make", full)
     for state in ("held", "waiting"):
-        with pytest.raises(leases.Taken, match=r"first-1 holds GPU 0, and cannot create a lease in .*: No space left"):
+        with pytest.raises(leases.Taken, match=r"first-1 holds GPU 0; cannot create a lease in .*: No space left"):
             leases.take(leases.new_text("second-1", 0, [0], "", state=state, order=1.0))
     for gpus, ignore in (([1], False), ([0], True)):
         with pytest.raises(Problem, match="cannot create a lease") as problem:
@@ -636,7 +636,7 @@ def test_a_run_in_line_whose_lease_cannot_be_written_gets_no_turn_keeps_its_plac
         line._not_before = 0.0
         line.look()
         assert list(place.iterdir()) == []
-    why = f"its lease cannot be written ({held.path}: No space left on device)"
+    why = f"cannot write its lease ({held.path}: No space left on device)"
     assert told == [(True, ""), (False, why)]
     assert line.take()
     assert [(one["run"], one["state"]) for one in leases.look().leases] == [("mine-1", "held")]
@@ -737,9 +737,9 @@ def test_a_lock_on_the_folder_that_another_user_keeps_does_not_hold_up_a_run_in_
 
 
 def test_a_lease_that_nobody_could_read_is_refused(place: Path) -> None:
-    with pytest.raises(Problem, match="more than a lease can hold"):
+    with pytest.raises(Problem, match="this lease is too large"):
         Claims().take({"gpus": list(range(65)), "by": "alice@laptop"})
-    with pytest.raises(Problem, match="more than a lease can hold") as problem:
+    with pytest.raises(Problem, match="this lease is too large") as problem:
         Claims().take({"gpus": [1024], "by": "alice@laptop", "seconds": 1e300})
     assert "numbers below 1024, an earlier end" in problem.value.cure
     longest = "\U0001f600" * 200
@@ -762,16 +762,16 @@ def test_a_folder_that_is_not_everybodys_and_sticky_keeps_no_leases_and_the_run_
     folder.mkdir()
     folder.chmod(mode)
     monkeypatch.setenv("DISTTUI_LEASES", str(folder))
-    assert "leases cannot be kept in" in leases.look().problem
+    assert "cannot store leases in" in leases.look().problem
     with pytest.raises(Problem) as problem:
         leases.folder()
-    cures = {0o777: "make root own it and all folders above it", 0o1755: "chmod 1777", 0o755: "chmod 1777"}
+    cures = {0o777: "let root own it and its parents", 0o1755: "chmod 1777", 0o755: "chmod 1777"}
     assert cures[mode] in problem.value.cure
     if mode == 0o777:
         run = cluster("pass", gpus=[0])
         run.start()
         assert run.exit(0)["state"] == "finished"
-        assert "leases cannot be kept" in run.events(0, "note")[0]["text"]
+        assert "cannot store leases" in run.events(0, "note")[0]["text"]
         assert list(folder.iterdir()) == []
 
 
@@ -788,14 +788,14 @@ def test_a_start_on_leased_gpus_says_whom_to_ask_and_what_is_free() -> None:
     listed = planned(leased, hosts=[{"gpus": [1, 2]}])
     (error,) = [line for line in listed.found("error") if "GPU" in line]
     assert error.startswith(
-        "node1: GPU 1 is held by alice's llama-7f3a, 41 % done, about 3 h left → Ask alice, take others"
+        "node1: GPU 1 is held by alice's llama-7f3a, 41 % done, about 3 h left → Ask alice, choose others"
     )
     assert "wait (`disttui run --when-free`), or start anyway (`disttui run --ignore-leases`)" in error
     assert "free: 2, 3, 4, 5, 6, 7" in error
     assert planned(leased).recommendation.hosts[0].gpus == (2, 3, 4, 5, 6, 7)
     held["gpus"] = None
     full = planned(with_leases(facts("a100x8", leases=read_leases([held])), "bob@desk"))
-    assert any("none of its GPUs is free" in line or "it is held by" in line for line in full.found("error"))
+    assert any("none of its GPUs is free" in line or "the host is held by" in line for line in full.found("error"))
     mine = planned(
         with_leases(facts("a100x8", leases=read_leases([{**held, "uid": host.euid, "kind": "hand", "run": ""}])))
     )

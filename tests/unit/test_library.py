@@ -80,7 +80,7 @@ def test_a_file_that_may_be_anything_is_not_suggested(folders: dict[str, Path]) 
     write(folders["here"], "mkdocs.yaml")
     with pytest.raises(InputError) as caught:
         find("nofile")
-    assert caught.value.cure == "There are: 2node, 2node-fsdp, 2x8gpu, local."
+    assert caught.value.cure == "Known profiles: 2node, 2node-fsdp, 2x8gpu, local."
 
 
 def test_a_name_that_shares_only_its_library_is_not_suggested() -> None:
@@ -93,18 +93,18 @@ def test_a_name_that_shares_only_its_library_is_not_suggested() -> None:
     [
         ("2nod", "profile '2nod' not found\n  → Did you mean 2node?"),
         ("mien.yaml", "profile 'mien.yaml' not found\n  → Did you mean mine.yaml?"),
-        ("zzz", "profile 'zzz' not found\n  → There are: 2node, 2node-fsdp, 2x8gpu, local"),
+        ("zzz", "profile 'zzz' not found\n  → Known profiles: 2node, 2node-fsdp, 2x8gpu, local"),
         ("./mien.yaml", "./mien.yaml: file not found\n  → Did you mean mine.yaml?"),
-        ("nothere.yaml", "profile 'nothere.yaml' not found\n  → There are: 2node"),
+        ("nothere.yaml", "profile 'nothere.yaml' not found\n  → Known profiles: 2node"),
         ("trian.py", "trian.py: file not found\n  → Did you mean train.py?"),
         ("gone/x.yaml", "gone/x.yaml: file not found"),
         ("\x1b[2J\udc80", "profile '\\x1b[2J\\udc80' not found"),
         ("a\0b", "profile 'a\\x00b' not found"),
         ("zzz/", "zzz/: file not found"),
         ("", "profile '' not found"),
-        ("-", "-: a profile is not read from standard input\n  → Save it in a file."),
-        ("folder.yaml", "folder.yaml: this is a folder\n  → Name a profile in it."),
-        ("..", "..: this is a folder"),
+        ("-", "profiles are not read from standard input\n  → Save it in a file."),
+        ("folder.yaml", "folder.yaml is a folder\n  → Name a profile in it."),
+        ("..", ".. is a folder"),
     ],
 )
 def test_what_is_not_there(folders: dict[str, Path], name: str, message: str) -> None:
@@ -164,7 +164,9 @@ def test_libraries_are_searched_in_the_order_of_the_config(listed: dict[str, Pat
     own = put(listed["own"], "a.yaml")
     assert find("a") == find("own/a") == own and find("one/a") == one
     assert find("examples/2node").parent.name == "profiles"
-    with pytest.raises(InputError, match="one/b: the library one does not have this profile\n  → There are: one/a"):
+    with pytest.raises(
+        InputError, match="one/b: the library one does not have this profile\n  → Known profiles: one/a"
+    ):
         find("one/b")
     beside = put(listed["here"], "one/a.yaml")
     assert find("one/a.yaml").resolve() == beside, "an existing path comes first"
@@ -183,7 +185,7 @@ def test_a_name_cannot_lead_out_of_its_library(listed: dict[str, Path], tmp_path
     with pytest.raises(InputError, match="not found"):
         find("link")
     shown = CliRunner().invoke(cli, ["library", "list", "one"]).output
-    assert "this link leads out of the library" in shown and "secret" not in shown
+    assert "this link leads outside of the library" in shown and "secret" not in shown
 
 
 def test_a_broken_profile_is_listed_with_its_error_and_the_others_work(listed: dict[str, Path]) -> None:
@@ -278,14 +280,14 @@ def test_an_edit_that_changes_nothing_keeps_the_ends_of_lines(
     before = path.stat().st_mtime_ns
     monkeypatch.setenv("VISUAL", "true")
     result = CliRunner().invoke(cli, ["library", "edit", "a"])
-    assert result.output == "a: nothing has changed\n" and path.stat().st_mtime_ns == before
+    assert result.output == "a: unchanged\n" and path.stat().st_mtime_ns == before
 
 
 def test_a_library_that_another_process_changes_is_not_removed(
     listed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("disttui.runner.profile.save._PATIENCE", 0.1)
-    with lock("one", os.environ), pytest.raises(InputError, match="one: another disttui changes this library"):
+    with lock("one", os.environ), pytest.raises(InputError, match="one: another disttui is changing this library"):
         remove_library("one")
     remove_library("one")
     assert [each.library.name for each in list_library()] == ["two", "own", "examples"]
@@ -302,12 +304,12 @@ def test_the_list_has_the_last_run_of_a_profile(listed: dict[str, Path], tmp_pat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("libraries: team", r"config.yaml:1:1: libraries: no list"),
-        ("theme: x\nlibraries:\n- {name: own, folder: /x}", r"config.yaml:3:4: own is a library of disttui's own"),
+        ("libraries: team", r"config.yaml:1:1: libraries is not a list"),
+        ("theme: x\nlibraries:\n- {name: own, folder: /x}", r"config.yaml:3:4: own is a built-in library"),
         ("libraries: [{name: ../x, git: y}]", r"config.yaml:1:14: '../x' is not a valid library name"),
-        ("libraries: [{name: x, folder: y}]", r"config.yaml:1:23: no absolute path"),
-        ("libraries: [own, own]", r"config.yaml:1:18: the library own is given twice"),
-        ("libraries: [x]", r"config.yaml:1:13: no library, expected own, examples"),
+        ("libraries: [{name: x, folder: y}]", r"config.yaml:1:23: not an absolute path"),
+        ("libraries: [own, own]", r"config.yaml:1:18: the library own is listed twice"),
+        ("libraries: [x]", r"config.yaml:1:13: not a library, expected own, examples"),
     ],
 )
 def test_a_config_that_cannot_be_used(listed: dict[str, Path], tmp_path: Path, text: str, message: str) -> None:
@@ -362,7 +364,7 @@ def test_a_list_reads_only_what_has_changed_wrong_profiles_too(
 def test_of_a_huge_profile_no_header_is_read(listed: dict[str, Path]) -> None:
     put(listed["team1"], "huge.yaml", GOOD + "#" * 70_000)
     [profile] = list_library(library="one")[0].profiles
-    assert profile.header == libraries.Header("larger than 64 KiB: not read for this list")
+    assert profile.header == libraries.Header("larger than 64 KiB, not read for this list")
 
 
 @pytest.mark.parametrize("text", [entry.path.read_text() for entry in list_profiles() if entry.origin == "built in"])

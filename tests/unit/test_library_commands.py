@@ -50,7 +50,7 @@ def test_a_profile_in_use_is_removed_only_after_a_yes(
     command, *rest = words
     line = (command, f"team/{name}", *rest)
     code, said = typed(*line)
-    assert code == 2 and f"team/{name} is used by team/gpt" in said and "--yes" in said
+    assert code == 2 and f"team/{name} is needed by team/gpt" in said and "--yes" in said
     assert (team / f"{name}.yaml").exists()
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: True, raising=False)
     assert typed(*line, given="n\n")[0] == 2 and (team / f"{name}.yaml").exists()
@@ -70,7 +70,7 @@ def test_rename_and_copy(team: Path) -> None:
     assert typed("rename", "team/other", "own/mine")[0] == 0
     assert not (team / "other.yaml").exists() and typed("show", "--text", "own/mine")[1].rstrip() == BASE.rstrip()
     code, said = typed("rename", "team/gpt", "team/base")
-    assert code == 2 and "team/base exists already" in said and (team / "gpt.yaml").exists()
+    assert code == 2 and "team/base already exists" in said and (team / "gpt.yaml").exists()
 
 
 def test_edit_and_remove_name_the_profile_that_was_meant(team: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,13 +124,13 @@ def test_edit_without_a_terminal_opens_no_editor_that_needs_one(
     done = history_kit.command(tmp_path, "library", "edit", "own/two")
     assert done.returncode == 2 and "vi needs a terminal" in done.stderr and "library save" in done.stderr
     monkeypatch.setenv("VISUAL", str(tmp_path / "mine"))
-    assert "nothing has changed" in history_kit.command(tmp_path, "library", "edit", "own/two").stdout
+    assert "unchanged" in history_kit.command(tmp_path, "library", "edit", "own/two").stdout
     assert opened.read_text() == "mine\n"
 
 
 def test_add_lists_what_is_left_to_a_person_without_a_terminal(newcomer: Path, team: Path) -> None:
     code, said = typed("add", "lab", str(team))
-    assert code == 0 and "your login on node2, b, now " in said and "Python on a, node1, node2, b" in said
+    assert code == 0 and "your login on node2, b (now " in said and "Python on a, node1, node2, b" in said
     assert "CONFIG/disttui/personal.yaml" in said and "no key found for a, node1, node2, b" in said
     assert not (team.parent / "CONFIG/disttui/personal.yaml").exists()
 

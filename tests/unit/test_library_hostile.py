@@ -107,7 +107,7 @@ def test_a_tree_of_few_bytes_that_names_endless_files_is_refused(
     for limit in ("_MOST_FILES", "_MOST_BYTES"):
         with monkeypatch.context() as patched:
             patched.setattr(f"disttui.runner.library.syncing.{limit}", 20)
-            with pytest.raises(InputError, match=r"30 files with 0 MiB would be written, more than"):
+            with pytest.raises(InputError, match=r"the library has 30 files with 0 MiB, more than"):
                 alice.sync()
         assert not alice.library.folder.exists()
     assert alice.sync().cloned and len(list(alice.library.folder.glob("wide/*"))) == 30
@@ -146,9 +146,7 @@ def test_a_fetch_that_would_fill_the_disk_is_ended_while_it_runs(
     monkeypatch.setattr("disttui.runner.library.git._BOUNDED", bounded)
     for user in (alice, bob):
         user.environ |= {"GIT_SSH_COMMAND": stalling, "GIT_SSH_VARIANT": "simple"}
-        with pytest.raises(
-            InputError, match=rf"^{url}: it has more than 1,024 MiB to fetch, or .*\n  → Remove large files"
-        ):
+        with pytest.raises(InputError, match=rf"^{url}: more than 1,024 MiB to fetch, .*\n  → Remove large files"):
             user.sync()
     assert alice.read("a") == PROFILE and not bob.library.folder.exists()
     assert not list(alice.library.folder.glob(".git/objects/**/tmp_*")), "what came of it is removed"
@@ -183,7 +181,7 @@ def test_a_pack_that_takes_endless_memory_is_refused(tmp_path: Path, monkeypatch
     commit(remote, [("40000", "x", git(remote, "mktree", given=f"100644 blob {blob}\tzeros\n".encode()))])
     bounded = [word.replace(f"ulimit -d {2 << 20}", f"ulimit -d {128 << 10}") for word in _BOUNDED]
     monkeypatch.setattr("disttui.runner.library.git._BOUNDED", bounded)
-    with pytest.raises(InputError, match="or files that take more memory than that"):
+    with pytest.raises(InputError, match="MiB to fetch, or files that need more memory"):
         User("alice", tmp_path, remote).sync()
 
 
@@ -199,7 +197,7 @@ def test_a_remote_that_never_stops_talking_is_left_in_time(tmp_path: Path) -> No
     program = tmp_path / "git"
     program.write_text("#!/bin/sh\nwhile :; do echo remote: soon >&2; done\n")
     program.chmod(0o755)
-    with pytest.raises(GitError, match="git fetch has not ended after 1 s"):
+    with pytest.raises(GitError, match="git fetch did not end after 1 s"):
         run_git(["fetch"], {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, seconds=1)
 
 
@@ -313,15 +311,15 @@ def test_a_pipe_in_a_shared_folder_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_an_empty_place_is_not_the_folder_that_the_command_is_typed_in(tmp_path: Path) -> None:
     alice = User("alice", tmp_path, "none")
-    with pytest.raises(InputError, match="not a folder"):
+    with pytest.raises(InputError, match=r"nor a folder|not a folder"):
         add_library("lab", "", alice.environ)
 
 
 def test_what_is_too_long_for_a_path_is_one_clear_error(tmp_path: Path) -> None:
     alice = User("alice", tmp_path, "none")
-    with pytest.raises(InputError, match="not a folder"):
+    with pytest.raises(InputError, match=r"nor a folder|not a folder"):
         add_library("lab", 5000 * "x", alice.environ)
-    with pytest.raises(InputError, match="not a folder"):
+    with pytest.raises(InputError, match=r"nor a folder|not a folder"):
         list(check_libraries([5000 * "x"], alice.environ))
 
 
@@ -428,4 +426,4 @@ def test_a_hook_of_the_library_checks_all_of_it(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(PROFILE + "env: {HF_TOKEN: hf_abcdefghijklmnopqrstuvwxyz012345}\nlanch: 1\n")
     done = disttui(*words, cwd=tmp_path)
     assert done.returncode == 2 and "bad.yaml:12:1: unknown key 'lanch'" in done.stderr
-    assert "looks like a token of Hugging Face" in done.stderr and "hf_abc" not in done.stderr
+    assert "looks like a Hugging Face token" in done.stderr and "hf_abc" not in done.stderr

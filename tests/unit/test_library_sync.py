@@ -132,7 +132,7 @@ def test_an_edit_begun_before_somebody_else_saved_is_joined(users: tuple[User, U
     )
     saved = alice.save("two", PROFILE.replace("train.py", "third.py"), base=PROFILE)
     assert saved.other == "two@alice" and "third.py" in (alice.read("two@alice") or "")
-    with pytest.raises(InputError, match="team/two: there is a profile of this name already"):
+    with pytest.raises(InputError, match="team/two: a profile of this name already exists"):
         save(alice.library, "two", "x", None, alice.environ)
 
 
@@ -140,7 +140,7 @@ def test_offline_nothing_is_lost_and_a_later_sync_catches_up(users: tuple[User, 
     alice, bob = users
     (tmp_path / "hub.git").rename(tmp_path / "away")
     alice.edit("two", "train.py", "off.py")
-    with pytest.raises(RemoteError, match=r"cannot reach .*hub.git: .*\n  → What you have saved stays here") as caught:
+    with pytest.raises(RemoteError, match=r"cannot reach .*hub.git: .*\n  → Your edits stay here") as caught:
         alice.sync()
     assert caught.value.exit_code == 3
     (tmp_path / "away").rename(tmp_path / "hub.git")
@@ -237,7 +237,7 @@ def test_a_sync_says_that_hooks_of_a_repository_that_others_can_write_did_not_ru
     hub.chmod(0o775)
     alice.edit("two", "train.py", "mine.py")
     done = alice.sync()
-    assert done.sent == 1 and "▲ the repository's hooks did not run" in "\n".join(synced_lines("team", done))
+    assert done.sent == 1 and "▲ the repository's hooks were skipped" in "\n".join(synced_lines("team", done))
     assert "hooks" not in "\n".join(synced_lines("team", alice.sync())), "nothing was sent"
     hook.unlink()
     alice.edit("two", "mine.py", "train.py")
@@ -254,7 +254,7 @@ def test_pushes_that_are_rejected_ten_times_end_with_one_clear_error(users: tupl
     hook.write_text("#!/bin/sh\necho failed to update ref >&2\nexit 1\n")
     hook.chmod(0o755)
     alice.edit("two", "train.py", "mine.py")
-    with pytest.raises(RemoteError, match="others were quicker 10 times in a row"):
+    with pytest.raises(RemoteError, match="others pushed first 10 times in a row"):
         alice.sync()
     hook.write_text("#!/bin/sh\necho 'only on Mondays' >&2\nexit 1\n")
     with pytest.raises(RemoteError, match=r"cannot send to .*: .*only on Mondays"):
@@ -266,7 +266,7 @@ def test_pushes_that_are_rejected_ten_times_end_with_one_clear_error(users: tupl
 def test_a_clone_that_cannot_be_used(users: tuple[User, User], tmp_path: Path) -> None:
     alice, bob = users
     alice.git("checkout", "-q", "--detach")
-    with pytest.raises(DisttuiError, match=r"not on a branch.*\n  → Go back to its branch: git -C .* switch main"):
+    with pytest.raises(DisttuiError, match=r"not a branch\n  → Switch to its branch: git -C .* switch main"):
         alice.sync()
     alice.git("switch", "-q", "main")
     blob = alice.git("rev-parse", "HEAD:two.yaml").strip()
@@ -301,9 +301,9 @@ def test_a_full_disk_leaves_the_old_file(users: tuple[User, User], monkeypatch: 
 def test_names_that_lead_to_no_profile_are_refused_with_what_there_is(users: tuple[User, User]) -> None:
     alice, _ = users
     for name, message in (
-        ("tem/two", r"tem: no library has this name\n  → Did you mean team\?"),
-        ("examples/2node", "examples/2node comes with disttui\n  → Copy it first"),
-        ("team/../two", "no name of a profile in a library"),
+        ("tem/two", r"library tem not found\n  → Did you mean team\?"),
+        ("examples/2node", "examples/2node is built in\n  → Copy it first"),
+        ("team/../two", "not the name of a profile in a library"),
     ):
         with pytest.raises(InputError, match=message):
             read_for_edit(name, alice.environ)

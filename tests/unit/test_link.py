@@ -135,7 +135,7 @@ def test_variables_for_another_python_change_nothing(home: Path, tmp_path: Path)
         (Shelled("sh"), "/nowhere/python3", "/nowhere/python3 does not exist on this host"),
         (Shelled("sh", "yes 'motd motd motd' | head -c 100000"), "python3", "the login scripts print too much"),
         (Shelled("sh", "echo broken >&2; exit 3"), "python3", "broken"),
-        (Shelled("sh"), "true", "it ended immediately"),
+        (Shelled("sh"), "true", "the node program ended immediately"),
     ],
 )
 def test_what_keeps_it_from_starting_is_said(home: Path, shelled: Shelled, python: str, words: str) -> None:
@@ -150,7 +150,7 @@ def test_what_keeps_it_from_starting_is_said(home: Path, shelled: Shelled, pytho
     [
         ("{env}/bin/pyhton", "Did you mean {env}/bin/python? Correct `python` in the profile."),
         ("~/.vnev/bin/pyhton", "Did you mean {env}/bin/python? Correct `python` in the profile."),
-        ("{env}/bin/gone", "{env}/bin/gone is a link to something that is gone: make the environment again."),
+        ("{env}/bin/gone", "{env}/bin/gone is a broken link: create the environment again."),
         ("~/x y/python", "Correct `python` in the profile, or remove it. The nearest folder there is {home}."),
     ],
 )
@@ -169,7 +169,7 @@ def test_cure_of_a_misspelt_interpreter(home: Path, shell: str, given: str, cure
 @pytest.mark.parametrize(
     ("noise", "words"),
     [
-        ("exec bash", "puts another shell in place of the login shell"),
+        ("exec bash", "replaces the login shell by another shell"),
         ("read x", "reads the standard input of commands"),
         ("cat", "reads the standard input of commands"),
         ("cat > /dev/null", "ends the login shell .*, or waits: no command answers"),
@@ -194,7 +194,9 @@ def test_a_python_that_cannot_load_is_not_called_missing(home: Path, tmp_path: P
     said = "python3: error while loading shared libraries: libc.so.6: failed to map segment"
     (tmp_path / "python3").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 127\n")
     (tmp_path / "python3").chmod(0o755)
-    with pytest.raises(HostError, match="could not be started with python3: it ended immediately") as caught:
+    with pytest.raises(
+        HostError, match="could not be started with python3: the node program ended immediately"
+    ) as caught:
         Link(Shelled("sh", f"PATH={tmp_path}:$PATH"), "node7")
     assert said in str(caught.value)
 
@@ -226,7 +228,7 @@ def test_an_expired_password_is_named(home: Path) -> None:
 
 
 def test_a_silent_shell_that_runs_nothing_is_considered(home: Path) -> None:
-    with pytest.raises(HostError, match=r"or the account allows none \(/bin/false\)"):
+    with pytest.raises(HostError, match=r"or the account \(/bin/false\) or sshd"):
         Link(Shelled("sh", "exec false"), "node7")
 
 
@@ -327,7 +329,7 @@ def test_a_host_without_room_for_the_node_program_says_so(home: Path, monkeypatc
     )
     assert small != ship.loader_line()
     monkeypatch.setattr("disttui.runner.hosts.link.loader_line", lambda: small)
-    with pytest.raises(HostError, match=r"the node program cannot be stored: .*node-.*: File too large; make room"):
+    with pytest.raises(HostError, match=r"the node program cannot be stored: .*node-.*: File too large; free space"):
         Link(LocalConnection("local"), "local", sys.executable).request("probe")
 
 

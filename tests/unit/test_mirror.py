@@ -300,11 +300,11 @@ def test_what_keeps_a_mirror_from_being_written_has_its_own_cure(tmp_path: Path)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2, before[1]))
     try:
-        with pytest.raises(DisttuiError, match="Make room for the run's logs, and attach"):
+        with pytest.raises(DisttuiError, match="Free space for the run's logs, and attach"):
             store.write(0, 0, b"line")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    with pytest.raises(DisttuiError, match="Let the run's logs be written there"):
+    with pytest.raises(DisttuiError, match="Make the folder writable"):
         store.write(1, 0, b"line")
 
 

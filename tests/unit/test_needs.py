@@ -101,13 +101,13 @@ def test_missing_programs_and_modules_keep_a_run_from_starting() -> None:
     (seen,) = planned(bare, job={"command": ["accelerate"]}).found("error")
     assert seen == (
         "node1: the program accelerate of `job.command` is not in PATH"
-        " → Install it, or correct `job.command`, or set `activate` to what puts it into PATH"
+        " → Install it, or correct `job.command`, or add it to PATH in `activate`"
     )
     wrap = {"script": "x.py", "wrap": ["/opt/x/run"]}
     (seen,) = planned(replace(desk, needs=Needs(None, ("/opt/x/run",))), job=wrap).found("error")
     assert "the program /opt/x/run of `job.wrap` does not exist →" in seen
     (seen,) = planned(replace(desk, needs=Needs("pkg", ())), job={"module": "pkg.train"}).found("error")
-    assert "no module pkg for" in seen and "`job.module`" in seen
+    assert "has no module pkg" in seen and "`job.module`" in seen
     it = planned(replace(desk, needs=Needs("pkg.train", ())), job={"module": "pkg.train"})
     assert it.found("error") == [] and "no module pkg.train" in it.found("warning")[0]
 

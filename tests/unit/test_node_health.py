@@ -305,7 +305,7 @@ def test_what_slows_a_host_down() -> None:
     assert shows([busy], 8) == [
         "load 33 on 8 cores",
         "30 % of its CPU time is stolen by other virtual machines",
-        "it swaps 8 MiB/s",
+        "swapping 8 MiB/s",
         "its processes wait for the disk 60 % of the time",
         "GPU 1 is throttled by heat at 88 °C",
     ]

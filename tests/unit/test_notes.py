@@ -53,7 +53,7 @@ def test_a_file_of_notes_that_is_huge_or_hostile_is_bounded_and_cleaned(tmp_path
     [
         ("x" * 33, "", "is not a valid tag"), (f"a{HOSTILE}", "", "is not a valid tag"),
         (" ".join(map(str, range(17))), "", "17 tags"),
-        ("", "n" * 2001, "2,000 characters at most"),
+        ("", "n" * 2001, "at most 2,000 are allowed"),
     ],
 )  # fmt: skip
 def test_what_is_no_tag_or_note_is_said(tags: str, note: str, words: str) -> None:

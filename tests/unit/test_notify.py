@@ -353,7 +353,7 @@ def test_no_event_is_lost_repeated_by_another_id_or_invented(tmp_path: Path, mon
 def test_redirects_and_refusals_are_not_followed(receiver: tuple[str, type[Receiver]]) -> None:
     url, kind = receiver
     kind.answers = [302, 307, 404]
-    for why in ("redirects (302)", "redirects (307)", "404"):
+    for why in ("redirects are not followed (302)", "(307)", "404"):
         with pytest.raises(RefusedError) as caught:
             send(target(url), NOTICE)
         assert why in str(caught.value)

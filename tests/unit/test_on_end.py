@@ -88,7 +88,7 @@ def test_what_goes_wrong_is_one_line_and_no_error(tmp_path: Path, hook: tuple[st
     kind.answer = 500
     script = "import sys; print('\\x1b[2Jno way', file=sys.stderr); sys.exit(3)"
     said = tell(tmp_path, {"command": [sys.executable, "-c", script], "webhook": url}, ended())
-    assert said[0].endswith("ended with code 3: no way") and "answered 500" in said[1]
+    assert said[0].endswith("ended with exit code 3: no way") and "answered 500" in said[1]
     assert all("secret-path" not in line for line in said)
     said = tell(tmp_path / "2", {"command": ["/nowhere"], "webhook": "http://127.0.0.1:9/x"}, ended())
     assert "No such file" in said[0] and "cannot be reached" in said[1]
@@ -130,7 +130,7 @@ def test_a_detached_start_says_when_on_end_runs(tmp_path: Path) -> None:
     got, enough = tmp_path / "got", tmp_path / "enough"
     run = Live(tmp_path, on_end={"command": ["cp", "/dev/stdin", str(got)]})
     before, _, after = run.said.partition(
-        "on_end runs on this machine, not before `disttui attach` or the app sees the end of the run"
+        "on_end runs on this machine once `disttui attach` or the app sees the run's end"
     )
     assert "= 2 processes" in before and "watch it: disttui attach" in after and "on_end" not in before + after
     enough.touch()

@@ -122,7 +122,7 @@ def test_what_a_stop_has_learned_is_known_at_once(tmp_path: Path) -> None:
     assert shown["unconfirmed"] == ["n26"]
     again = stop(viewer(tmp_path), run)
     assert again.before and again.unconfirmed == ("n26",) and not again.complete
-    assert stopped_lines(again)[0].startswith("lied-1a2b has stopped already at ")
+    assert stopped_lines(again)[0].startswith("lied-1a2b has already stopped at ")
 
 
 def test_a_host_that_the_leader_heard_has_confirmed(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_stop_of_a_run_that_ended_needs_no_host(tmp_path: Path) -> None:
     for node in (0, 1):
         mirrored(run, node, {"exit.json": json.dumps({**FINISHED, "t": 1.0})})
     done = stop(viewer(tmp_path), run)
-    assert done.complete and stopped_lines(done)[0].startswith("lied-1a2b has finished already at ")
+    assert done.complete and stopped_lines(done)[0].startswith("lied-1a2b has already finished at ")
 
 
 def test_a_sandbox_run_whose_hosts_answer_has_no_warning(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_lists_say_why_a_run_is_lost(tmp_path: Path) -> None:
     run.note_removed([0, 1])
     [row] = json.loads(command(tmp_path, "ps", "--local", "--json").stdout)
     [shown] = read_inventory({"XDG_DATA_HOME": str(tmp_path)}, run.started).runs
-    assert row["explain"]["cause"] == shown.cause == "its run folder on n1, n2 is gone"
+    assert row["explain"]["cause"] == shown.cause == "its run folder on n1, n2 was removed"
 
 
 def test_a_run_started_when_its_viewer_says_so(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_run_removed_on_its_hosts_is_lost_for_every_command(tmp_path: Path) ->
     """
     run = lied(tmp_path, liar(tmp_path, "n1", body), liar(tmp_path, "n2", body))
     run.note_seen(RUNNING)
-    words = "✗ lied-1a2b is lost: its run folder on n1, n2 is gone"
+    words = "✗ lied-1a2b is lost: its run folder on n1, n2 was removed"
     shown = command(tmp_path, "runs", "show", run.run)
     assert words in shown.stdout and ", lost\n" in shown.stdout
     assert json.loads(command(tmp_path, "runs", "show", "--json", run.run).stdout)["state"] == "lost"
@@ -244,7 +244,7 @@ def test_a_run_removed_on_its_hosts_is_lost_for_every_command(tmp_path: Path) ->
     assert words in told.stdout and "Errno" not in told.stderr
     assert json.loads(command(tmp_path, "diagnose", "--json", run.run).stdout)["state"] == "lost"
     row, local = (json.loads(command(tmp_path, "ps", "--json", *more).stdout)[0] for more in ((), ("--local",)))
-    assert row == local and (row["state"], row["note"]) == ("lost", "its run folder on n1, n2 is gone")
+    assert row == local and (row["state"], row["note"]) == ("lost", "its run folder on n1, n2 was removed")
 
 
 def test_a_run_lost_with_its_sandbox_is_lost_for_every_command(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ NO_RUN = """
     if op == "mirror":
         yield {"event": {"caught_up": True}}
         yield {"ok": {}}
-    yield {"error": {"what": "no run found at /x", "cure": "look for it with disttui ps"}}
+    yield {"error": {"what": "no run found at /x", "cure": "find it with disttui ps"}}
 """
 RUNNING = {"run": "lied-1a2b", "node_rank": 0, "state": "running"}
 
@@ -311,7 +311,7 @@ def test_a_stop_of_a_run_removed_on_its_hosts_is_done(tmp_path: Path) -> None:
     run.note_seen(RUNNING)
     stopped = command(tmp_path, "stop", run.run)
     assert stopped.returncode == 0 and "lied-1a2b is not running: nothing to stop" in stopped.stdout
-    assert "n2: the run has been removed there" in stopped.stdout
+    assert "n2: the run was removed there" in stopped.stdout
     assert run.summary()["state"] == "lost"
 
 

@@ -116,7 +116,7 @@ def test_of_an_ended_run_and_of_one_whose_folder_is_gone(strays: Strays) -> None
     for path in sorted(strays.folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     strays.folder.rmdir()
-    assert [row["why"] for row in found(strays.run)] == ["its run folder is gone"]
+    assert [row["why"] for row in found(strays.run)] == ["its run folder was removed"]
     assert [row["ended"] for row in found(strays.run, end=True)] == [True]
     assert strays.children[0].wait(60) == -9
 
@@ -215,9 +215,9 @@ def test_other_runs_are_left_alone(strays: Strays, tmp_path: Path) -> None:
 def test_hosts_that_were_not_asked_are_not_called_clean() -> None:
     five: dict[str, list[dict[str, Any]]] = {f"node{n}": [] for n in range(5)}
     assert render_orphans(five, end=False, unasked=1) == (
-        "no processes left of any ended run on the 5 hosts that answered; 1 host could not be asked"
+        "no processes of ended runs left on the 5 hosts that answered; 1 host could not be asked"
     )
-    assert render_orphans({"node1": []}, end=False) == "no processes left of any ended run on node1"
+    assert render_orphans({"node1": []}, end=False) == "no processes of ended runs left on node1"
     one = {"run": "r-1", "pid": 7, "command": "sleep", "ended": True}
     seen = render_orphans({"node1": [one]}, end=True, unasked=2)
     assert seen.endswith("1 ended, nothing is left; 2 hosts could not be asked")
@@ -227,7 +227,7 @@ def test_a_host_that_is_off_is_said_not_to_have_been_asked(tmp_path: Path) -> No
     """`local` answers, and nothing listens on the other's port."""
     done = disttui("runs", "orphans", "--run", "orphan-none", "local", "root@127.0.0.1:1")
     assert done.returncode == 3
-    assert done.stdout == "no processes left of orphan-none on local; 1 host could not be asked\n", done.stderr
+    assert done.stdout == "no processes of orphan-none left on local; 1 host could not be asked\n", done.stderr
 
 
 def test_a_run_is_found_by_the_id_that_the_table_shows_and_an_empty_one_ends_nothing(strays: Strays) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from disttui.runner.api import pulling
 from disttui.runner.api.pulling import pull
-from disttui.runner.errors import DisttuiError
-from disttui.runner.paths import PathError, inside
+from disttui.runner.errors import DisttuiError, InputError
+from disttui.runner.paths import PathError, expanded, here, inside, typed
 from disttui.runner.runs.store import HostStore, held
+from disttui.tui.wizard.draft import new_draft, runnable
 from tests.unit.liar_kit import liar, lied, viewer
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ def test_a_link_is_followed_inside_and_refused_outside(tmp_path: Path) -> None:
     (target / "loop").symlink_to("loop")
     assert inside(target, "good", "x") == target / "good" / "x"
     for name in ("bad", "bad/x", "loop/x"):
-        with pytest.raises(PathError, match="leads"):
+        with pytest.raises(PathError, match="broken link" if name == "loop/x" else "leads"):
             inside(target, name)
     home = tmp_path / "home"
     home.symlink_to(target)
@@ -82,7 +83,7 @@ def test_a_flood_of_logs_leaves_room_on_the_disk(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("disttui.runner.runs.store.os.fstatvfs", lambda _: disk)
     disk.f_bavail = (1 << 20) // 20 + 2
     store.write(0, 0, bytes(1024))
-    with pytest.raises(DisttuiError, match="No space left on device\n  → Make room for the run's logs"):
+    with pytest.raises(DisttuiError, match="No space left on device\n  → Free space for the run's logs"):
         store.write(0, 1024, bytes(4096))
     assert held(tmp_path / "0")["rank-0.log"][2] == 1024
 
@@ -201,7 +202,7 @@ def test_a_host_whose_files_stand_in_each_others_way_does_not_keep_the_next_ones
     with pytest.raises(DisttuiError) as caught:
         pull(viewer(), run, to)
     assert caught.value.exit_code == 3
-    for name, why in (("a/b", "cannot be written: "), ("b", "cannot be written: "), ("c", "is here already")):
+    for name, why in (("a/b", "cannot be written: "), ("b", "cannot be written: "), ("c", "exists, and is not")):
         assert re.search(rf"{name[0]}: .*{re.escape(str(to / 'outputs' / name))} {why}", str(caught.value)), name
     assert {"a", "b", "d" * 255} <= {path.name for path in (to / "outputs").iterdir()}
 
@@ -217,7 +218,7 @@ def test_pull_replaces_no_file_but_its_own(tmp_path: Path) -> None:
         with pytest.raises(DisttuiError) as caught:
             pull(viewer(), run, to)
         assert "n1: 3 files skipped: 'train.py' is not a checkpoint or output of a run" in str(caught.value)
-        assert f"{to}/outputs/mine.py is here already, and was not pulled of this run" in str(caught.value)
+        assert f"{to}/outputs/mine.py exists, and is not from this run" in str(caught.value)
         assert (to / "outputs/theirs.py").read_bytes() == b"evil"
         (to / "outputs/theirs.py").write_bytes(b"older, as the last pull may have left it")
     assert (to / "train.py").read_text() == (to / "outputs/mine.py").read_text() == "mine"
@@ -233,7 +234,7 @@ def test_a_silent_host_keeps_no_file_of_the_others(
     silent = silent.replace("'mtime'", "'inode': 8, 'mtime'")
     hosts = [liar(tmp_path, "n0", _files(first))] if first else []
     run = lied(tmp_path, *hosts, liar(tmp_path, "n1", silent), liar(tmp_path, "n2", _files("outputs/y.pt")))
-    with pytest.raises(DisttuiError, match=r"n1: nothing of outputs/x.pt has come for \d+ s"):
+    with pytest.raises(DisttuiError, match=r"n1: no data of outputs/x.pt for \d+ s"):
         pull(viewer(), run, tmp_path / "to")
     assert (tmp_path / "to/outputs/y.pt").read_bytes() == b"evil"
 
@@ -244,7 +245,7 @@ def test_a_file_larger_than_the_disk_is_not_begun(tmp_path: Path) -> None:
         yield {"ok": {"files": [{"name": "outputs/x", "size": 1 << 50, "mtime": 1.0}]}}
     """
     run = lied(tmp_path, liar(tmp_path, "n1", body), liar(tmp_path, "n2", _files("outputs/y")))
-    with pytest.raises(DisttuiError, match=r"n1: outputs/x is 1048576\.0 GiB, and .* GiB are free"):
+    with pytest.raises(DisttuiError, match=r"n1: outputs/x needs 1048576\.0 GiB, but .* GiB free"):
         pull(viewer(), run, tmp_path / "to")
     assert [path.name for path in (tmp_path / "to/outputs").iterdir()] == ["y"]
 
@@ -259,7 +260,7 @@ def test_pull_of_an_endless_file_ends(tmp_path: Path) -> None:
         yield pack_data(0, 0, 0, bytes(65536)) * 16
     """
     run = lied(tmp_path, liar(tmp_path, "n1", body))
-    with pytest.raises(DisttuiError, match="n1: outputs/x was 0 MiB, and 64 MiB have come without its end"):
+    with pytest.raises(DisttuiError, match="n1: outputs/x was 0 MiB, but 64 MiB arrived without its end"):
         pull(viewer(), run, tmp_path / "to")
 
 
@@ -290,3 +291,22 @@ def test_text_that_is_joined_to_a_path_is_found(tmp_path: Path) -> None:
     done = subprocess.run([*words, str(folder / "new.py")], cwd=ROOT, capture_output=True, text=True, check=False)
     lines = [int(line.split(":")[1]) for line in done.stdout.splitlines() if "unsafe-path" in line]
     assert lines == [6, 7, 8, 9, 10], done.stdout + done.stderr
+
+
+def test_the_home_of_an_unknown_user_is_no_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert typed("~/a") == expanded("~/a") == tmp_path / "a"
+    assert expanded("~no-such-user/a") == Path("~no-such-user/a")
+    with pytest.raises(InputError, match="no such user: no-such-user"):
+        typed("~no-such-user/a")
+
+
+def test_a_deleted_folder_counts_as_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    assert here() == tmp_path / "gone"
+    (tmp_path / "gone").rmdir()
+    assert here() == tmp_path
+    draft = new_draft().with_hosts(["local"]).with_job("script", "train.py")
+    assert runnable(draft) is not None and draft.problems == ()

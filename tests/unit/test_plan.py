@@ -259,11 +259,18 @@ def test_the_text_has_counts_reasons_commands_and_findings() -> None:
         "node2: node rank 1, 4 of 12 processes, ranks 8 to 11",
         "2 and 5 are held by alice (python, 11.2 GiB)",
         "▲ warning: node2: systemd ends all your processes",
-        "    → Run once on it: loginctl enable-linger ada",
+        "    → Run once there: loginctl enable-linger ada",
         shell(it, 0),
         shell(it, 1),
     ):
         assert part in said
+
+
+def test_what_is_the_same_on_several_hosts_is_said_once() -> None:
+    it = planned(*[facts("a100x8", kill_user_processes=True)] * 3)
+    said = render_plan(it.plan, it.recommendation, it.findings)
+    assert said.count("systemd ends all") == 1 and "▲ warning: node1, node2, node3: systemd ends all" in said
+    assert said.count("  python    ") == 1 and said.count("  otherwise       as node1\n") == 2
 
 
 def test_json_has_the_same() -> None:

@@ -13,7 +13,7 @@ from disttui.runner.planning.preflight import check
 from tests.unit.planning import FOLDER, Planned, facts, planned
 
 SCRIPT = {"script": "train.py", "workdir": "~/p"}
-EMPTY = "Home folders of a sandbox are empty: set `job.workdir` to a folder of this machine, such as "
+EMPTY = "Sandbox homes are empty: set `job.workdir` to a local folder, such as "
 
 
 def one_error(it: Planned, *parts: str) -> None:
@@ -44,7 +44,7 @@ def cases() -> Iterator[Any]:
         {},
         ("node1: the run folder /home/ada/.disttui/runs cannot be written", "launch.run_dir"),
     )
-    yield "disk full", changed(desk, "disk", free=2**20), {}, ("node1: the disk of", "1 MiB free of", "Make room")
+    yield "disk full", changed(desk, "disk", free=2**20), {}, ("node1: the disk of", "1 MiB free of", "Free space")
     yield "no torch", facts("no_torch"), {}, ("node1: no torch in /usr/bin/python3", "~/.venv/bin/pip install torch")
     project = replace(desk.interpreters[1], path="/home/ada/gpt/.venv/bin/python", source="elsewhere")
     others = replace(desk, interpreters=(facts("no_torch").interpreters[0], project))
@@ -54,12 +54,12 @@ def cases() -> Iterator[Any]:
         {},
         ("no torch in /usr/bin/python3", "`python: /home/ada/gpt/.venv/bin/python`, which"),
     )
-    yield "no python", replace(desk, interpreters=()), {}, ("node1: no Python was found", "Install one")
+    yield "no python", replace(desk, interpreters=()), {}, ("node1: no Python found", "Install one")
     gone = {"python": "/opt/x/bin/python"}
     yield "wrong python", desk, gone, ("node1: /opt/x/bin/python does not exist", "`python`")
     unseen = ("/opt/x/bin/python cannot be inspected: [Errno 2] No such file or directory",)
     yield "wrong python, inspected", replace(desk, problems=unseen), gone, ("node1: /opt/x/bin/python does not exist",)
-    other = ("/opt/x/bin/python cannot be inspected: it is not Python 3 (pip 24)",)
+    other = ("/opt/x/bin/python cannot be inspected: not Python 3 (pip 24)",)
     yield "another program as python", replace(desk, problems=other), gone, (f"node1: {other[0]} → Correct",)
     beside = {"python": "/usr/bin/pyhton3"}
     yield "misspelt path", desk, beside, ("Did you mean /usr/bin/python3? Correct `python`",)
@@ -71,13 +71,13 @@ def cases() -> Iterator[Any]:
     yield "no port", replace(desk, free_port=None), {}, ("node1: no port from 29500 to 29599 is free", "launch.ports")
     held = replace(desk, free_port=None, ports_held="alice holds 100 ports")
     yield "others' ports", held, {}, ("29599 is free: alice holds 100 ports", "launch.ports")
-    yield "absent gpu", box, {"hosts": [{"gpus": [0, 9]}]}, ("node1: there is no GPU 9", "there are: 0, 1, 2")
+    yield "absent gpu", box, {"hosts": [{"gpus": [0, 9]}]}, ("node1: GPU 9 does not exist", "available: 0, 1, 2")
     few = {"hosts": [{"gpus": [0, 1], "num_processes": 3}]}
     over = {"hosts": [{"gpus": [0, 1, 2], "quota": 2}]}
-    yield "more than the quota", box, over, ("this run uses 3 GPUs, and each user may have 2", "Use fewer")
-    yield "too many processes", box, few, ("node1: num_processes is 3, but there are 2 GPUs", "Lower num_processes")
+    yield "more than the quota", box, over, ("this run uses 3 GPUs, but the host's `quota` is 2 per user", "Use fewer")
+    yield "too many processes", box, few, ("node1: num_processes is 3, but the run has 2 GPUs", "Lower num_processes")
     nccl: dict[str, Any] = {"launch": {"backend": "nccl"}}
-    yield "nccl without gpu", desk, nccl, ("node1: backend nccl, but there is no GPU", "gloo")
+    yield "nccl without gpu", desk, nccl, ("node1: backend nccl, but no GPU found", "gloo")
     cpu_torch = replace(box.interpreters[0], torch="2.13.0+cpu", cuda=None)
     yield (
         "nccl without cuda",
@@ -85,7 +85,7 @@ def cases() -> Iterator[Any]:
         nccl,
         ("torch 2.13.0+cpu of /opt/venv", "no CUDA"),
     )
-    yield "all gpus busy", facts("a100_all_busy"), nccl, ("num_processes is 1, but there are 0 GPUs",)
+    yield "all gpus busy", facts("a100_all_busy"), nccl, ("num_processes is 1, but the run has 0 GPUs",)
     wrong = {"job": {"builtin": "bytegpt", "args": ["--stepz", "3"]}}
     yield "bytegpt's arguments", desk, wrong, ("bytegpt: ", "--stepz", "job.args")
     yield "bytegpt's help", desk, {"job": {"builtin": "bytegpt", "args": ["--help"]}}, ("bytegpt: --help only",)
@@ -129,6 +129,33 @@ def test_a_script_that_lies_here_is_pointed_at(tmp_path: Path, monkeypatch: pyte
     assert seen.endswith("→ Copy it there, or correct `job.script` or `job.workdir`"), seen
 
 
+def test_what_sends_a_script_or_module_is_proposed_so_that_it_is_found_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("src/train.py", "pkg/train.py", "made/__main__.py"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    missing = changed(facts("cpu_desk"), "workdir", script="/home/ada/src/train.py", script_exists=False)
+
+    def cure(there: HostFacts, job: dict[str, str], **of_host: str) -> str:
+        (seen,) = planned(there, hosts=[of_host], job=job).found("error")
+        return seen.partition(" → ")[2]
+
+    sends = f"It is on this machine: set `job.sync: {tmp_path}` to send its folder, or correct `job.workdir`"
+    assert cure(missing, {"script": "src/train.py"}) == sends, "the script starts at the folder that is sent"
+    both = f"set `job.sync: {tmp_path}/src` and `job.script: train.py` to send"
+    assert both in cure(missing, {"script": f"{tmp_path}/src/train.py"})
+    lacks = changed(facts("cpu_desk"), "needs", module="pkg")
+    assert cure(lacks, {"module": "pkg.train"}) == cure(lacks, {"module": "made"}) == sends
+    local = cure(lacks, {"module": "pkg.train"}, host="local")
+    assert local == f"It is here: set `job.workdir: {tmp_path}` in the profile"
+    assert cure(lacks, {"module": "other"}) == "Install it, or correct `job.module` or `job.workdir`"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert both in cure(missing, {"script": "src/train.py"}), "a whole home is not sent"
+    assert "job.sync" not in cure(lacks, {"module": "pkg.train"})
+
+
 def test_what_the_empty_homes_of_a_sandbox_lack_is_looked_for_on_this_machine() -> None:
     """Nothing can be put into a folder that is made anew for each run."""
     desk = facts("cpu_desk")
@@ -144,14 +171,14 @@ def test_what_the_empty_homes_of_a_sandbox_lack_is_looked_for_on_this_machine() 
 
 def test_an_interface_that_is_not_there() -> None:
     it = planned(facts("vpn_docker"), facts("cpu_desk"), hosts=[{"interface": "eth7"}, {}])
-    one_error(it, "node1: there is no interface eth7", "there are: docker0")
+    one_error(it, "node1: the interface eth7 does not exist", "available: docker0")
 
 
 def test_an_environment_is_known_before_its_torch_is_missed() -> None:
     none, job = facts("no_torch"), {**SCRIPT, "environment": "requirements.txt"}
     it = planned(none, job=job)
     assert it.found("error") == []
-    assert any("the environment of requirements.txt is not known yet" in line for line in it.found("warning"))
+    assert any("the environment of requirements.txt is not built yet" in line for line in it.found("warning"))
     path = f"/home/ada/.cache/disttui/environments/{'a' * 16}.{'b' * 16}/env/bin/python"
     bare = replace(none.interpreters[0], path=path, source="profile")
     one_error(
@@ -180,7 +207,7 @@ def test_a_busy_gpu_of_the_profile_is_a_warning() -> None:
     it = planned(facts("a100x6_busy"), hosts=[{"gpus": [1, 2]}])
     assert it.found("error") == []
     assert it.found("warning") == [
-        "node1: GPU 2 is held by alice (python, 11.2 GiB) → Take another with `gpus`, or ask its user"
+        "node1: GPU 2 is held by alice (python, 11.2 GiB) → Choose another with `gpus`, or ask its user"
     ]
 
 
@@ -216,14 +243,13 @@ def test_warnings_about_a_neglected_host() -> None:
 def test_two_hosts_that_are_one_machine_are_named_both() -> None:
     it = planned(facts("cpu_desk"), facts("cpu_desk"))
     assert it.found("warning") == [
-        "None: node1, node2 are the same machine: they share its cores and memory"
-        " → List it once, unless this is intended"
+        "None: node1, node2 are one machine, and share its cores and memory → List it once, unless this is intended"
     ]
 
 
 def test_many_hosts_that_are_one_machine_are_one_warning() -> None:
     it = planned(*[facts("cpu_desk")] * 20)
-    [warning] = [line for line in it.found("warning") if "same machine" in line]
+    [warning] = [line for line in it.found("warning") if "one machine" in line]
     assert warning.startswith("None: node1, node2, ")
 
 
@@ -286,9 +312,9 @@ def test_auto_in_a_file_that_deepspeed_itself_reads_is_warned_of(
         it = planned(facts("cpu_desk"), hosts=[{"host": host}], launch={"launcher": launcher}, job=job)
         return [text for text in it.found("warning") if "auto in" in text]
 
-    keys = "train_batch_size (line 2), optimizer.params.lr (line 4); a script that hands the file to DeepSpeed itself"
+    keys = "train_batch_size (line 2), optimizer.params.lr (line 4); DeepSpeed itself"
     [here] = warned("local")
-    assert f"local: auto in {tmp_path}/ds.json: {keys} fails" in here and "only Trainer" in here
+    assert f"local: auto in {tmp_path}/ds.json: {keys} rejects it" in here and "only Trainer" in here
     assert warned() == [], "the host's own is not read"
     monkeypatch.chdir(tmp_path)
     [copy] = warned()
@@ -310,7 +336,7 @@ def test_torch_for_intels_gpus_is_named() -> None:
     host = facts("cpu_desk")
     found = replace(host, interpreters=tuple(replace(one, torch="2.8.0+xpu", cuda=None) for one in host.interpreters))
     why = planned(found).recommendation.reasons["backend"]
-    assert why == "gloo: the torch of node1 is built for Intel's GPUs, which are not looked for"
+    assert why == "gloo: the torch of node1 is built for Intel's GPUs, which disttui does not detect"
 
 
 def test_torch_for_rocm_without_a_gpu_says_so_once() -> None:
@@ -319,8 +345,8 @@ def test_torch_for_rocm_without_a_gpu_says_so_once() -> None:
     asked = planned(rocm(), hosts=[{"gpus": [0, 1]}], launch={"backend": "nccl"}, num_processes=2)
     assert asked.found("error") == []
     assert [line for line in asked.found("warning") if "ROCm" in line] == [
-        "node1: torch 2.7.0+rocm6.3 is built for ROCm, but no GPU was found → The profile's own `gpus` and "
-        "`num_processes` count"
+        "node1: torch 2.7.0+rocm6.3 is built for ROCm, but no GPU was found → The profile's `gpus` and "
+        "`num_processes` are used"
     ]
     assert asked.recommendation.hosts[0].gpus == (0, 1)
 

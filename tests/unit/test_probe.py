@@ -119,7 +119,7 @@ def test_a_silent_dns_costs_its_limit_only(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: release.wait())
     problems: list[str] = []
     assert report.resolves(problems, limit=0.5) == []
-    assert problems == [f"the host's own name {socket.gethostname()} does not resolve: no answer in 0.5 s"]
+    assert problems == ["the host's own name does not resolve: no answer in 0.5 s"]
     release.set()
 
 

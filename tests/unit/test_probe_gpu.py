@@ -71,8 +71,8 @@ def test_a_card_that_hides_its_memory_is_named() -> None:
     gpus, problems = _parsed("gpus-err.csv")
     assert gpus[1]["compute_capability"] == ""
     assert problems == [
-        "GPU 0 (NVIDIA GeForce RTX 3090) does not report what is used of its memory: nvidia-smi says ERR!; only its "
-        "processes tell whether it is free",
+        "GPU 0 (NVIDIA GeForce RTX 3090) does not report its used memory: nvidia-smi says ERR!; only "
+        "processes show whether it is free",
         "GPU 1 (NVIDIA GeForce RTX 3090) does not report its memory: nvidia-smi says [GPU requires reset]",
     ]
 
@@ -99,7 +99,7 @@ def test_a_lost_gpu_is_left_out_and_named() -> None:
     problems: list[str] = []
     lost = ", ".join(["[GPU is lost]"] * 4)
     assert gpu.parse_gpus(f"0, GPU-a, {lost}, 550.54.15, [GPU is lost]", problems) == []
-    assert problems == ["GPU 0 does not answer, and is left out: nvidia-smi says [GPU is lost]"]
+    assert problems == ["GPU 0 does not answer, and is skipped: nvidia-smi says [GPU is lost]"]
 
 
 def test_garbage_and_truncation() -> None:
@@ -168,7 +168,7 @@ while :; do sleep 1000; done
 """)
     problems: list[str] = []
     assert gpu.facts(problems, limit=1.0) == []
-    assert problems == ["nvidia-smi gave no answer in 1 s and was killed"]
+    assert problems == ["nvidia-smi did not answer in 1 s and was killed"]
     for pid in (tmp_path / "pids").read_text().split():
         status = Path("/proc", pid, "status")
         assert not status.exists() or "\nState:\tZ" in status.read_text()
@@ -182,7 +182,7 @@ esac
 """)
     problems: list[str] = []
     assert len(gpu.facts(problems, limit=1.0)) == 4
-    assert problems == ["nvidia-smi gave no answer in 1 s and was killed: who uses the GPUs is unknown"]
+    assert problems == ["nvidia-smi did not answer in 1 s and was killed: who uses the GPUs is unknown"]
 
 
 def test_a_broken_program_is_named(smi: Smi, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_no_program_and_no_device_is_silent(monkeypatch: pytest.MonkeyPatch) -> 
     problems: list[str] = []
     assert gpu.facts(problems) == [] and problems == []
     monkeypatch.setattr(gpu, "has_device", lambda: True)
-    assert gpu.facts(problems) == [] and "no nvidia-smi" in problems[0]
+    assert gpu.facts(problems) == [] and "nvidia-smi is not in PATH" in problems[0]
 
 
 LISTED = """\
@@ -213,7 +213,7 @@ GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-55555555-aaaa-bbbb-cccc-000000000001)
 def test_a_gpu_that_is_cut_into_slices_is_not_a_whole_one() -> None:
     gpus, problems = _parsed("gpus-mig.csv")
     assert [one["index"] for one in gpu.without_slices(LISTED, gpus, problems)] == [1]
-    assert "GPU 0 (NVIDIA H100 80GB HBM3) is cut into MIG slices" in problems[0]
+    assert "GPU 0 (NVIDIA H100 80GB HBM3) has MIG slices" in problems[0]
     assert "3g.40gb (MIG-a), 1g.10gb+me (MIG-b)" in problems[0] and len(problems) == 1
     assert gpu.without_slices("", gpus, problems) == gpus
 
@@ -257,7 +257,7 @@ esac
     problems: list[str] = []
     assert [(one["index"], one["compute_capability"]) for one in gpu.facts(problems)] == [(1, "8.0")]
     assert problems == [
-        "GPU 0 (NVIDIA A100) is in MIG mode and lists no slice, so nothing can compute on it: create one, or end the "
+        "GPU 0 (NVIDIA A100) is in MIG mode without slices, so nothing can compute on it: create one, or end the "
         "mode: nvidia-smi -i 0 -mig 0 (as root)"
     ]
 
@@ -266,12 +266,12 @@ esac
     ("row", "told"),
     [
         ("0, GPU-a, NVIDIA A100, 81920, 0, 3, 550.54.15, 8.0, Disabled", ""),
-        ("0, GPU-a, Tesla V100, 32768, 0, 3, 450.80.02", "whether MIG has cut a GPU into slices is unknown"),
+        ("0, GPU-a, Tesla V100, 32768, 0, 3, 450.80.02", "MIG slices are unknown"),
         (
             "0, GPU-a, NVIDIA A100, 81920, 0, 3, 550.54.15, 8.0, [Unknown Error]",
-            "whether MIG has cut a GPU into slices is unknown",
+            "MIG slices are unknown",
         ),
-        ("0, GPU-a, NVIDIA A100, 81920, 0, 3, 550.54.15, 8.0, Enabled", "is in MIG mode, which a run does not use"),
+        ("0, GPU-a, NVIDIA A100, 81920, 0, 3, 550.54.15, 8.0, Enabled", "is in MIG mode, which runs do not use"),
     ],
 )
 def test_a_list_of_slices_that_hangs_is_named(smi: Smi, row: str, told: str) -> None:
@@ -301,7 +301,7 @@ def test_an_nvidia_smi_that_prints_nothing_is_named(
     monkeypatch.setattr(gpu, "has_device", lambda: device)
     smi(f"exit {code}\n")
     problems: list[str] = []
-    said = [f"nvidia-smi prints nothing (exit code {code}): the GPUs cannot be seen"]
+    said = [f"nvidia-smi prints nothing (exit code {code}): the GPUs are not visible"]
     assert gpu.facts(problems) == [] and problems == (said if named else [])
 
 
@@ -381,6 +381,6 @@ def test_memory_that_an_amd_card_does_not_report_is_named() -> None:
     )
     assert problems == [
         "GPU 0 (AMD GPU) does not report its memory",
-        "GPU 1 (AMD GPU) does not report what is used of its memory",
-        "GPU 2 (AMD GPU) does not report what is used of its memory",
+        "GPU 1 (AMD GPU) does not report its used memory",
+        "GPU 2 (AMD GPU) does not report its used memory",
     ]

@@ -173,7 +173,7 @@ def test_activate_starts_in_the_workdir_and_may_set_pythonpath(tmp_path: Path) -
 def test_misspelt_profile_python_is_not_there(tmp_path: Path) -> None:
     """The files of the environment around it are those of another name."""
     _venv(tmp_path / ".venv")
-    for name, why in (("pyhton", "No such file"), ("pip", "it is not Python 3")):
+    for name, why in (("pyhton", "No such file"), ("pip", "not Python 3")):
         path = tmp_path / ".venv" / "bin" / name
         if name == "pip":
             path.write_text("#!/bin/sh\necho pip 24 >&2\n")
@@ -226,7 +226,7 @@ def test_something_else_than_a_python_is_named(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\necho 'wrong architecture' >&2; exit 1\n")
     program.chmod(0o755)
     _, problems = _facts(str(program))
-    assert problems == [f"{program} cannot be inspected: it is not Python 3 (wrong architecture)"]
+    assert problems == [f"{program} cannot be inspected: not Python 3 (wrong architecture)"]
 
 
 def test_user_site_pth_files_and_shared_environments(home: Path, tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def test_busy_gpus_name_who_uses_them() -> None:
     text = render_probe([("node1", replace(_PLAIN, gpus=(_gpu(0), busy, _gpu(2, 9 * _GIB))))])
     assert "1/3 free" in text
     assert "    GPUs 0-2: NVIDIA L4, 24 GiB" in text
-    assert "    GPU 1: 20.0 GiB taken, 50 % busy, by alice (python 4242)" in text
-    assert "    GPU 2: 9.0 GiB taken, 50 % busy, by a process that is not visible from here" in text
+    assert "    GPU 1: 20.0 GiB used, 50 % busy, by alice (python 4242)" in text
+    assert "    GPU 2: 9.0 GiB used, 50 % busy, by a process that is not visible from here" in text
 
 
 def test_differences_are_marked_against_most_hosts() -> None:
@@ -86,15 +86,29 @@ def test_differences_are_marked_against_most_hosts() -> None:
 def test_hosts_that_failed_keep_their_place() -> None:
     error = HostError("node2", "connection refused", "start sshd there")
     lines = render_probe([("node1", _PLAIN), ("node2", error), ("node3", _PLAIN)]).splitlines()
-    assert lines[3:5] == ["node2: connection refused", "    → start sshd there"]
-    assert lines[5].startswith("node3  8/8")
+    assert [line.split("  ")[0] for line in lines[1:3]] == ["node1", "node2: connection refused"]
+    assert lines[3] == "    → start sshd there" and lines[4].startswith("node3  8/8")
     assert render_probe([("node2", error)]).startswith("node2: connection refused")
+
+
+def test_what_several_hosts_share_stands_once() -> None:
+    full = replace(_PLAIN, problems=("disk full",))
+    names = [f"n{number}" for number in range(1, 5)]
+    assert [line.strip() for line in render_probe([(name, _PLAIN) for name in names]).splitlines()[5:]] == [
+        "all 4 hosts:", "/home/u/venv/bin/python · Python 3.11.2 · torch 2.13.0+cpu",
+    ]  # fmt: skip
+    found = [("a", _PLAIN), ("b", full), ("c", replace(full, problems=("disk full", "clock off")))]
+    assert [line.strip() for line in render_probe(found).splitlines()[3:]] == [
+        "c     8/8    60/64 GiB  -     2.13.0+cpu  10.0.0.1", "! clock off",
+        "a, b, c:", "/home/u/venv/bin/python · Python 3.11.2 · torch 2.13.0+cpu",
+        "b, c:", "! disk full",
+    ]  # fmt: skip
 
 
 def test_limits_explain_few_cores() -> None:
     limited = replace(_PLAIN, cpu=Cpu("Some CPU", 8, 16, 4, 1.5, 1, 0.0))
     words = " ".join(render_probe([("node1", limited)]).split())
-    assert "this login may use 4 of 16 logical CPUs, its control group allows 1.5 cores' worth of time" in words
+    assert "this login may use 4 of 16 logical CPUs, its control group allows 1.5 cores" in words
 
 
 @pytest.mark.parametrize("name", ["node1", "a-very-long-host-name.of.a.datacentre.far.away.example.org"])

@@ -171,7 +171,7 @@ def test_references_inside_text_and_only_where_they_count() -> None:
 def test_a_missing_secret_is_named_with_its_place() -> None:
     with pytest.raises(ProfileErrors) as caught:
         good().split_env(1, SecretValues({}).value)
-    assert str(caught.value) == "good.yaml:15:33: the variable SECRET is not set in this shell, export it first"
+    assert str(caught.value) == "good.yaml:15:33: the variable SECRET is not exported in this shell"
     with pytest.raises(ProfileErrors, match="SECRET is not UTF-8 text"):
         good().split_env(0, SecretValues({"SECRET": "\udc80"}).value)
 

@@ -27,8 +27,8 @@ def wrong(text: str, source: str = "p") -> str:
 HOST = "expected an ssh alias, user@host:port or local"
 BELOW = "expected a folder or a file below workdir, like out/"
 ONE = "expected exactly one of builtin, script, module and command"
-TEXT = "expected text (in quotes, if need be)"
-PORTS = "is not a range of ports, expected one from 1024 to 65535, or the first and the last, like 29500-29599"
+TEXT = "expected text (in quotes if necessary)"
+PORTS = "is not a range of ports, expected a port from 1024 to 65535, or a range, like 29500-29599"
 
 SCHEMA = [
     (profile(nproces="2"), "4:1: unknown key 'nproces', did you mean 'num_processes'?"),
@@ -37,7 +37,7 @@ SCHEMA = [
     (profile(script="x.py"), "4:1: unknown key 'script', it belongs under 'job'"),
     (profile(metrics="{zzz: 1}"), "4:11: unknown key 'zzz', expected one of pattern"),
     (profile(disttui=None), "1:1: 'disttui' is missing, expected 'disttui: 1', the version of the schema"),
-    (profile(disttui="one"), "1:10: disttui: no version of the schema, expected 1"),
+    (profile(disttui="one"), "1:10: disttui: unknown schema version, expected 1"),
     (profile(disttui="7", what="x"), "1:10: written by a newer disttui: schema 7, this one reads 1, upgrade disttui"),
     (profile(name="2 Node!"), "4:7: name: '2 Node!' is not a valid profile name (a-z 0-9 . _ -, at most 40, "
                               "a letter or digit first), try '2-node'"),
@@ -75,7 +75,7 @@ SCHEMA = [
     (profile(num_processes="3", parallel="{tp: 4}"),
      "5:16: tp 4 does not divide the 6 processes, expected tp 1, 2, 3 or 6"),
     (profile(job="{script: x}", parallel="{tp: 2}"),
-     "4:16: tp reaches the built-in job only, remove it and give your own job an argument"),
+     "4:16: tp applies only to the built-in job, remove it, and use an argument of your own job"),
     (profile(job="{builtin: bytegpt, args: [--dp-shard, 2]}", parallel="{dp_shard: 2}"),
      "3:32: --dp-shard is given here and as parallel.dp_shard, expected one of the two"),
     (profile(precision="half"), "4:12: precision: 'half', expected auto or fp32 or bf16 or fp16"),
@@ -88,7 +88,7 @@ SCHEMA = [
     (profile(parallel="{sync_interval: 8, compress: bf16}"),
      "4:40: compress has nothing to compress with sync_interval, which sends weights, expected one of the two"),
     (profile(job="{script: x}", parallel="{sync_interval: 8}"),
-     "4:27: sync_interval reaches the built-in job only, remove it and give your own job an argument"),
+     "4:27: sync_interval applies only to the built-in job, remove it, and use an argument of your own job"),
     (profile(precision="bf61"), "4:12: precision: 'bf61', did you mean 'bf16'?"),
     (profile(metrics="{pattern: '('}"), "4:20: pattern: '(' is not a valid regular expression: missing ), "
                                         "unterminated subpattern at position 0"),
@@ -106,13 +106,13 @@ HOSTS = [
     ("[null]", "2:9: hosts: null, expected a host, like node1"),
     ("[[a]]", "2:9: hosts: a list, expected a host, like node1"),
     ("[{name: n}]", f"2:9: 'host' is missing, {HOST}"),
-    ("[-oProxyCommand=x]", f"2:9: host: '-oProxyCommand=x' begins with '-', which ssh takes for an option, {HOST}"),
-    ("[-l@n]", f"2:9: host: '-l' begins with '-', which ssh takes for an option, {HOST}"),
-    ("['a b']", f"2:9: host: 'a b' holds ' ', {HOST}"),
-    ("['n[1:3]']", "2:9: host: 'n[1:3]' has brackets, which mean a list of hosts, "
-                   "expected each host by a name without brackets"),
-    ("['$(id)']", f"2:9: host: '$(id)' holds '$', {HOST}"),
-    ('["a\\e[2J"]', f"2:9: host: 'a\\x1b[2J' holds '\\x1b', {HOST}"),
+    ("[-oProxyCommand=x]", f"2:9: host: '-oProxyCommand=x' begins with '-', like an option of ssh, {HOST}"),
+    ("[-l@n]", f"2:9: host: '-l' begins with '-', like an option of ssh, {HOST}"),
+    ("['a b']", f"2:9: host: 'a b' contains ' ', {HOST}"),
+    ("['n[1:3]']", "2:9: host: 'n[1:3]' has brackets, as in a list of hosts, "
+                   "expected each host by its name"),
+    ("['$(id)']", f"2:9: host: '$(id)' contains '$', {HOST}"),
+    ('["a\\e[2J"]', f"2:9: host: 'a\\x1b[2J' contains '\\x1b', {HOST}"),
     ("['@n']", f"2:9: host: an empty name, {HOST}"),
     ("[ssh://a:22]", "2:9: host: 'ssh://a:22' begins with ssh://, expected user@host:port without it"),
     ("[a:b:c]", "2:9: host: 'a:b:c' has too many colons, expected host:port, or [IPv6 address]:port"),
@@ -123,34 +123,34 @@ HOSTS = [
     ("[me@local]", "2:9: hosts: 'local' is this machine, without SSH, write localhost to reach it by user and port"),
     ("[n, n]", "2:12: the host n is listed twice, first as hosts.0"),
     ("[a@n:1, {host: n, user: a, port: 1}]", "2:16: the host a@n:1 is listed twice, first as hosts.0"),
-    ("[n, {host: m, name: n}]", "2:28: two hosts are named 'n', give one another name:"),
+    ("[n, {host: m, name: n}]", "2:28: two hosts are named 'n', rename one:"),
     ("[{host: n, slots: 2}]", "2:19: unknown key 'slots', did you mean 'num_processes'?"),
     ("[{host: n, restarts: 2}]", "2:19: unknown key 'restarts', it belongs under 'launch'"),
     ("[{host: n, gpus: 2}]", "2:25: gpus: '2', expected a list, like [0, 1]"),
     ("[{host: n, gpus: [0, x]}]", "2:29: gpus: 'x', expected a whole number from 0 to 1,023"),
     ("[{host: n, gpus: [0, 0]}]", "2:25: gpus: a GPU is listed twice, expected each once"),
     ("[{host: n, address: m}]", "2:28: address: 'm', expected an IP address"),
-    ("[{host: n, address: 0.0.0.0}]", "2:28: address: 0.0.0.0 is not the address of one machine, "
+    ("[{host: n, address: 0.0.0.0}]", "2:28: address: 0.0.0.0 is not the address of a machine, "
                                       "expected an IP address"),
     ("[{host: n, interface: 'a b'}]", "2:30: interface: 'a b', expected the name of a network interface, like eth0"),
     ("[{host: n, workdir: x}]", "2:28: workdir: 'x', expected an absolute path or one that starts with ~/"),
 ]  # fmt: skip
 
 JOBS = [
-    ("{}", f"3:6: job: it names nothing to run, {ONE}"),
+    ("{}", f"3:6: job: nothing to run is named, {ONE}"),
     ("{script: a, outputs: out}", "3:27: outputs: 'out', expected a list, like [out/]"),
     ("{script: a, outputs: [/etc]}", f"3:28: outputs: '/etc', {BELOW}"),
     ("{script: a, outputs: [a/../..]}", f"3:28: outputs: 'a/../..', {BELOW}"),
     ("{script: a, outputs: [.]}", f"3:28: outputs: '.', {BELOW}"),
     ("{script: a, outputs: [~/x]}", f"3:28: outputs: '~/x', {BELOW}"),
-    ("{script: a, module: b}", f"3:6: job: script and module are given, {ONE}"),
+    ("{script: a, module: b}", f"3:6: job: script and module are set, {ONE}"),
     ("train.py", "3:6: job: 'train.py', expected a mapping, like {key: value}"),
     ("{builtin: bytegtp}", "3:16: builtin: 'bytegtp', did you mean 'bytegpt'?"),
     ("{script: ''}", "3:15: script: empty text, expected some"),
     ("{module: a-b}", "3:15: module: 'a-b', expected a module, like package.train"),
     ("{command: []}", "3:16: the command is empty, expected a list of words"),
     ("{command: ls -l}", "3:16: command: 'ls -l', expected a list, like [./train.sh, fast]"),
-    ("{command: [ls], args: [x]}", "3:28: a command has its arguments in its own list, move them"),
+    ("{command: [ls], args: [x]}", "3:28: the arguments of a command are in its list, move them"),
     ("{script: a, args: -x 3}", "3:24: args: '-x 3', expected a list, like [--steps, \"300\"]"),
     ("{script: a, args: [x, null]}", f"3:28: args: null, {TEXT}"),
     ("{script: a, args: [{b: c}]}", f"3:25: args: a mapping, {TEXT}"),
@@ -160,13 +160,13 @@ JOBS = [
 ]  # fmt: skip
 
 LAUNCHES = [
-    ("{launcher: slurm}", "4:20: slurm needs to know what to ask for, add the section slurm: {nodes: 2}"),
+    ("{launcher: slurm}", "4:20: launcher slurm needs the section slurm, add slurm: {nodes: 2}"),
     ("{launcher: torchrum}", "4:20: launcher: 'torchrum', did you mean 'torchrun'?"),
     ("{backend: ucc}", "4:19: backend: 'ucc', expected auto or nccl or gloo or mpi"),
     (
         "{backend: mpi}",
-        "4:19: backend mpi needs one MPI world over all hosts, and launcher is torchrun, "
-        "expected launcher: mpirun beside it",
+        "4:19: backend mpi needs one MPI world over all hosts, but launcher is torchrun, "
+        "expected launcher: mpirun",
     ),
     ("{ports: 80-90}", f"4:17: ports: '80-90' {PORTS}"),
     ("{ports: [5000, 4000]}", f"4:17: ports: this {PORTS}"),
@@ -200,7 +200,7 @@ ENVS = [
     ("{TORCHELASTIC_RUN_ID: x}", "4:7: 'TORCHELASTIC_RUN_ID' is set by disttui for every rank, remove it"),
     ("{CUDA_VISIBLE_DEVICES: 1}", "4:7: CUDA_VISIBLE_DEVICES is set from the GPUs of the host, "
                                   "choose them by gpus: [0, 1]"),
-    ("{A: 'x${env:}'}", "4:10: A: 'x${env:}' holds a broken reference, expected ${env:NAME}"),
+    ("{A: 'x${env:}'}", "4:10: A: 'x${env:}' contains a broken reference, expected ${env:NAME}"),
     ('{"\\e[2J": [a]}', "4:7: '\\x1b[2J' is not a valid variable name, expected letters, digits and _, no digit first\n"
                         f"p:4:16: \\x1b[2J: a list, {TEXT}"),
 ]  # fmt: skip
@@ -214,7 +214,7 @@ YAML = [
     (profile(hosts="[{host: a}, {<<: {host: b}}]"), "2:21: merge keys (<<) are not supported, write the values out, "
                                                     "or use an alias (*)"),
     (profile() + "---\na: 1\n", "4:1: a second document begins, expected one per file"),
-    (profile() + "env:\n\tA: 1\n", "5:1: a tab where YAML allows none, indent with spaces"),
+    (profile() + "env:\n\tA: 1\n", "5:1: a tab where YAML does not allow one, indent with spaces"),
     (profile() + "env: {A: 1\n", "4:6: not valid YAML: while parsing a flow mapping, expected ',' or '}', "
                                  "but got '<stream end>', close the mapping with }"),
     (profile(hosts="[a"), "2:8: not valid YAML: while parsing a flow sequence, expected ',' or ']', but got ':', "
@@ -237,23 +237,23 @@ YAML = [
      "4:14: the tag 'tag:yaml.org,2002:python/object/apply:os.system' is not allowed, quote the value to make it text\n"
      f"p:4:14: description: a list, {TEXT}"),
     (profile(description="a\0b"), "4:15: a NUL byte, expected text"),
-    (profile(description='"a\n  b\\0"'), "5:4: a NUL character, which no argument or variable can hold, remove it"),
+    (profile(description='"a\n  b\\0"'), "5:4: a NUL character, which no argument or variable can contain, remove it"),
     (profile(description='"x\\ud800"'), "4:16: half of a surrogate pair is not a character"),
     (profile(description="\x1b[1m"), '4:14: a raw control character \\x1b, write "\\x1b" in double quotes'),
     (profile(description="\udc80"), "4:14: half of a surrogate pair is not a character"),
-    (profile(description='"\\UFFFFFFFF"'), "4:17: not valid YAML: a number in an escape or directive is out of range"),
+    (profile(description='"\\UFFFFFFFF"'), "4:17: not valid YAML: number out of range in an escape or directive"),
     ("%YAML 2.0\n---\n" + profile(), "1:1: not valid YAML: found incompatible YAML document (version 1.* is required)"),
 ]  # fmt: skip
 
 UNSEEN = [
     (profile(description='"a\\u202eb"'),
-     "4:14: description: 'a\\u202eb' holds the character '\\u202e', which cannot be seen, remove it"),
+     "4:14: description: 'a\\u202eb' contains the invisible character '\\u202e', remove it"),
     (profile(description="a\u200bb"),
-     "4:14: description: 'a\\u200bb' holds the character '\\u200b', which cannot be seen, remove it"),
-    (profile(launch='{run_dir: "/x\\ny"}'), "4:19: run_dir: '/x\\ny' holds a line break, remove it"),
+     "4:14: description: 'a\\u200bb' contains the invisible character '\\u200b', remove it"),
+    (profile(launch='{run_dir: "/x\\ny"}'), "4:19: run_dir: '/x\\ny' contains a line break, remove it"),
     (profile(hosts="['..']"), f"2:9: host: '..' is not a valid name, {HOST}"),
     (profile(hosts="[{host: a, name: '.'}]"), f"2:25: name: '.' is not a valid name, {HOST}"),
-    (profile(hosts="[{host: a, name: ../../x}]"), f"2:25: name: '../../x' holds '/', {HOST}"),
+    (profile(hosts="[{host: a, name: ../../x}]"), f"2:25: name: '../../x' contains '/', {HOST}"),
     (profile(on_end="{webhook: 'http://[::1'}"), "4:19: webhook: 'http://[::1', expected http://… or https://…"),
     (profile(job="{script: " + "a" * 5000 + "}"), "3:15: script: 5,000 bytes, expected at most 4,000"),
     (profile(env="{A: " + "a" * 200_000 + "}"), "4:10: A: 200,000 bytes, expected at most 100,000"),
@@ -292,7 +292,7 @@ def test_an_option_given_twice_or_to_nobody() -> None:
     ]
     assert parse(profile(job=both, parallel="{strategy: auto}"), "p").job.args[0] == "--strategy"
     assert wrong(profile(job="{script: x}", precision="bf16")) == (
-        "p:4:12: precision reaches the built-in job only, remove it and give your own job an argument"
+        "p:4:12: precision applies only to the built-in job, remove it, and use an argument of your own job"
     )
 
 
@@ -341,12 +341,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     wanted = {
         "zebra": ": file not found",
-        "pipe.yaml": ": not a regular file, and a profile is read more than once\n  → Save it in a file.",
-        ".": ": this is a folder\n  → Name a profile in it.",
+        "pipe.yaml": ": not a regular file, but profiles are read more than once\n  → Save it in a file.",
+        ".": " is a folder\n  → Name a profile in it.",
         "latin.yaml": ":4:10: byte 0xe9 is not UTF-8 text, expected a YAML file",
         "picture.yaml": ":1:1: byte 0x89 is not UTF-8 text, expected a YAML file",
         "model.yaml": ":1:5: a NUL byte, expected text",
-        "wide.yaml": ":1:1: UTF-16 text, save it as UTF-8",
+        "wide.yaml": ":1:1: UTF-16 text, save the file as UTF-8",
         "/dev/zero": "/dev/zero:1:1: larger than 1 MiB, expected a profile of a few lines",
         "big.yaml": ":1:1: larger than 1 MiB, expected a profile of a few lines",
         "loop.yaml": ": cannot be read: Too many levels of symbolic links",

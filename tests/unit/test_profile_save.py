@@ -203,7 +203,7 @@ def test_saving_replaces_at_once_and_keeps_mode_and_links(tmp_path: Path) -> Non
 def test_what_cannot_be_saved_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text("mine")
-    with pytest.raises(InputError, match="there is a file already"):
+    with pytest.raises(InputError, match="this file already exists"):
         save("other", path, replace=False)
     with pytest.raises(InputError, match="ends in \\.yaml"):
         save("other", tmp_path / "x", replace=True)

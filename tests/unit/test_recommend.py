@@ -40,7 +40,7 @@ def test_gpus_that_are_free_on_every_host_give_nccl_and_one_rank_each() -> None:
 def test_a_host_with_a_quota_offers_no_more_gpus() -> None:
     (host,) = planned(facts("a100x8"), hosts=[{"quota": 3}]).recommendation.hosts
     assert host.gpus == (0, 1, 2)
-    assert host.reasons["num_processes"] == "3: 8 GPUs, all free, and each user may have 3"
+    assert host.reasons["num_processes"] == "3: 8 GPUs, all free, with a quota of 3 per user"
 
 
 def test_of_a_quota_what_the_user_holds_already_is_not_offered_again() -> None:
@@ -55,20 +55,20 @@ def test_of_a_quota_what_the_user_holds_already_is_not_offered_again() -> None:
     host = facts("a100x8")
     one = plan([0, 5], 3)
     assert one.recommendation.hosts[0].gpus == (1,)
-    assert "each user may have 3 (you hold 0 and 5)" in one.recommendation.hosts[0].reasons["gpus"]
+    assert "with a quota of 3 per user (you hold 0 and 5)" in one.recommendation.hosts[0].reasons["gpus"]
     assert errors(one) == []
     none = plan([0, 5], 2)
     assert none.recommendation.hosts[0].gpus is None
     assert "node1 has no GPU left in your quota" in none.recommendation.reasons["backend"]
     assert "lie idle" not in none.advice(), "they are not for this user"
     (error,) = errors(none)
-    assert error.startswith("node1: each user may have 2 of its GPUs (its `quota`), and you hold 0, 5 → Wait")
+    assert error.startswith("node1: this run would exceed the `quota` of 2 GPUs per user: you already hold 0, 5 →")
     (error,) = errors(plan([0, 5], 2, gpus=[1]))
-    assert "and you hold 0, 5" in error
+    assert "you already hold 0, 5" in error
     by_hand = plan([4, 5], 2, "hand")
     assert by_hand.recommendation.hosts[0].gpus == (4, 5)
     assert errors(by_hand) == []
-    assert errors(plan(None, 2, "hand")), "the whole host is more than its quota"
+    assert errors(plan(None, 2, "hand")), "the whole host has more than its quota"
 
 
 def test_the_plan_of_a_queued_run_names_its_gpus_and_whom_it_would_wait_for(
@@ -93,7 +93,7 @@ def test_the_plan_of_a_queued_run_names_its_gpus_and_whom_it_would_wait_for(
     assert "all free" not in later.output
     file.write_text(file.read_text().replace("num_processes: 2", ""))
     (part,) = plan_run(parse(file.read_text(), "mine.yaml"), [leased], {}, queued=True).plan.hosts
-    assert part.reasons["num_processes"] == "8: one for each GPU that will be free (8)"
+    assert part.reasons["num_processes"] == "8: one per GPU that will be free (8)"
     file.write_text(file.read_text().replace("node1, ", "node1, num_processes: 2"))
     (part,) = plan_run(parse(file.read_text(), "mine.yaml"), [leased], {}, queued=True).plan.hosts
     assert (part.gpus, part.any_of) == ((0, 1), tuple(range(8)))
@@ -108,7 +108,7 @@ def test_a_host_without_a_free_gpu_turns_all_to_the_cpu() -> None:
     assert "node2 has no free GPU" in it.recommendation.reasons["backend"]
     assert [host.gpus for host in it.recommendation.hosts] == [None, None]
     assert it.recommendation.precision == "fp32"
-    assert "node1: 8 free GPUs will lie idle" in it.advice()
+    assert "node1: 8 free GPUs will be idle" in it.advice()
 
 
 def test_a_torch_without_cuda_turns_to_the_cpu() -> None:
@@ -194,7 +194,7 @@ def test_bf16_needs_compute_capability_8_on_every_gpu() -> None:
     assert it.recommendation.hosts[0].gpus == (0, 1)
     assert it.recommendation.precision == "fp32"
     assert "GTX 1080 Ti has no bf16 (compute capability 6.1" in it.recommendation.reasons["precision"]
-    assert "node1: GPU 2 is left out: it is held by hidden programs (3.5 GiB)" in it.advice()
+    assert "node1: GPU 2 is skipped: held by hidden programs (3.5 GiB)" in it.advice()
     assert "GPUs of different kinds" in it.advice()
     assert planned(mixed, hosts=[{"gpus": [0]}]).recommendation.precision == "bf16"
 
@@ -203,7 +203,7 @@ def test_a_model_too_big_for_a_rank_is_sharded() -> None:
     big = {"builtin": "bytegpt", "args": ["--layers", "64", "--width", "4096", "--heads", "32"]}
     it = planned(facts("a100x8"), job=big).recommendation
     assert it.strategy == "fsdp"
-    assert "too much for the 80.0 GiB" in it.reasons["strategy"]
+    assert "more than the 80.0 GiB" in it.reasons["strategy"]
     assert planned(facts("a100x8")).recommendation.strategy == "ddp"
     chosen = planned(facts("a100x8"), job={**big, "args": [*big["args"], "--strategy=ddp"]}).recommendation
     assert chosen.strategy == "ddp"
@@ -259,10 +259,7 @@ def test_the_global_batch_is_reported_with_its_numbers() -> None:
     for settled in (["--global-batch", "88"], ["--lr-scaling", "sqrt"]):
         assert "global batch" not in planned(*both, job={"builtin": "bytegpt", "args": settled}).advice()
     # A script may divide its batch by the number of ranks, as nanoGPT does.
-    assert (
-        "if each rank of the script has a batch of its own, the global batch grows"
-        in planned(*both, job=SCRIPT).advice()
-    )
+    assert "if each rank has its own batch, the global batch grows" in planned(*both, job=SCRIPT).advice()
     assert "global batch" not in planned(facts("cpu_desk")).advice()
 
 

@@ -69,7 +69,7 @@ def test_a_secret_comes_from_a_file_of_the_user_alone(home: Path) -> None:
     assert resolved("Bearer ${file:~/.token}", HOME=str(home)) == f"Bearer {SECRET}"
     assert resolved(f"${{file:{token}}}") == SECRET
     token.chmod(0o640)
-    assert "others can read or write the file ~/.token, chmod 600 it first" in refused(
+    assert "others can read or write the file ~/.token; chmod 600 it first" in refused(
         "${file:~/.token}", HOME=str(home)
     )
     token.chmod(0o600)
@@ -79,7 +79,7 @@ def test_a_secret_comes_from_a_file_of_the_user_alone(home: Path) -> None:
         os.chown(token, 0, 0)
     token.write_bytes(b"x" * (LONGEST + 1))
     assert "more than 64 KiB" in refused(f"${{file:{token}}}")
-    for data, what in ((b"\xff\xfe", "no UTF-8 text"), (b"\n", "gives nothing"), (b"a\0b", "NUL")):
+    for data, what in ((b"\xff\xfe", "not UTF-8 text"), (b"\n", "is empty"), (b"a\0b", "NUL")):
         token.write_bytes(data)
         assert what in refused(f"${{file:{token}}}")
     token.unlink()
@@ -103,7 +103,7 @@ def test_a_command_runs_only_where_the_users_config_allows_it(home: Path) -> Non
         assert "secret_commands" in refused(f"${{cmd:{other}}}", **environ)
     (home / "disttui" / "config.yaml").chmod(0o666)
     why = refused(f"${{cmd:{words}}}", **environ)  # everybody could allow commands in it
-    assert f"others can write {home}/disttui/config.yaml, so its secret_commands do not count: chmod 600 it" in why
+    assert f"others can write {home}/disttui/config.yaml, so its secret_commands are ignored; chmod 600 it" in why
 
 
 def test_what_a_command_prints_is_never_part_of_an_error(home: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_a_command_prints_is_never_part_of_an_error(home: Path) -> None:
     script.write_text(f"#!/bin/sh\necho '{SECRET}' >&2\necho '{SECRET}'\nexit 3\n")
     script.chmod(0o755)
     environ = allow(home, str(script), "/no/such/program")
-    assert "ended with code 3; run it yourself" in refused(f"${{cmd:{script}}}", **environ)
+    assert "ended with exit code 3; run it to see why" in refused(f"${{cmd:{script}}}", **environ)
     assert "cannot be started: No such file" in refused("${cmd:/no/such/program}", **environ)
     script.write_text("#!/bin/sh\nyes\n")
     assert "more than 64 KiB" in refused(f"${{cmd:{script}}}", **environ)
@@ -161,12 +161,12 @@ def test_what_is_no_secret_stays_readable(name: str, value: str) -> None:
 
 
 LEAKS = [
-    ("env: {A: %s}", HF, "a token of Hugging Face"),
-    ("env: {A: 'x %s'}", "ghp_" + "a1B2" * 9, "a token of GitHub"),
-    ("env: {A: %s}", "github_pat_" + "a1B2_" * 6, "a token of GitHub"),
+    ("env: {A: %s}", HF, "a Hugging Face token"),
+    ("env: {A: 'x %s'}", "ghp_" + "a1B2" * 9, "a GitHub token"),
+    ("env: {A: %s}", "github_pat_" + "a1B2_" * 6, "a GitHub token"),
     ("env: {A: %s}", "sk-ant-" + "a1-B2" * 6, "an API key"),
-    ("env: {A: %s}", "AKIA" + "A1B2" * 4, "an access key of AWS"),
-    ("env: {WANDB_API_KEY: %s}", "0123456789abcdef0123456789abcdef01234567", "an API key of wandb"),
+    ("env: {A: %s}", "AKIA" + "A1B2" * 4, "an AWS access key"),
+    ("env: {WANDB_API_KEY: %s}", "0123456789abcdef0123456789abcdef01234567", "a wandb API key"),
     ("env: {MY_TOKEN: %s}", "q8Zx0Lm3Vt7R", "a secret"),
     ("env: {dbPassword: %s}", "hunter2hunter3", "a secret"),
     ("env: {A: 'https://me:%s@example.org'}", "s3cret-word", "an address with a password"),
@@ -188,7 +188,7 @@ def test_what_looks_like_a_secret_is_not_saved(tmp_path: Path, line: str, value:
 
 @pytest.mark.parametrize("text", [f"disttui: 1\n  # was {HF}\n", f"a: 1\n{HF}: x\n", f"Notes: no YAML\n\t{{ {HF}\n"])
 def test_a_token_is_not_saved_in_a_comment_a_key_or_other_text(text: str) -> None:
-    with pytest.raises(InputError, match=r"notes:2:\d+: .*looks like a token of Hugging Face") as caught:
+    with pytest.raises(InputError, match=r"notes:2:\d+: .*looks like a Hugging Face token") as caught:
         refuse(text, "notes")
     assert HF not in str(caught.value)
 
@@ -209,7 +209,7 @@ def test_harmless_values_are_saved(tmp_path: Path, line: str) -> None:
 def test_a_secret_that_is_written_out_is_warned_of_and_masked() -> None:
     it = planned(facts("cpu_desk"), job={"command": ["true"], "env": {"HF_TOKEN": HF}})
     text = render_plan(it.plan, it.recommendation, it.findings)
-    assert "'job.env.HF_TOKEN' looks like a token of Hugging Face: stored with the run" in text
+    assert "'job.env.HF_TOKEN' looks like a Hugging Face token: stored with the run" in text
     assert "Export it in your shell and write ${env:HF_TOKEN}" in text and HF not in masking.masked(text)
 
 

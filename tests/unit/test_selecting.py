@@ -58,7 +58,7 @@ def test_a_command_of_one_run_takes_a_word_for_one(tmp_path: Path) -> None:
     seen = runs_of(tmp_path)
     assert find_run(seen, "@latest").run == "cnn-0003"
     kept(tmp_path, "gpt-0004", problem="no such folder")
-    with pytest.raises(InputError, match="@failed are 2 runs: gpt-0004, gpt-0001"):
+    with pytest.raises(InputError, match="@failed matches 2 runs: gpt-0004, gpt-0001"):
         find_run(seen, "@failed")
 
 
@@ -67,9 +67,9 @@ def test_several_runs_are_asked_about_once(tmp_path: Path) -> None:
     done = command(tmp_path, "runs", "forget", "--here", "--mine")
     assert done.returncode == 2 and "Remove 2 runs: gpt-0002, gpt-0001?" in done.stderr, done.stderr
     done = command(tmp_path, "runs", "forget", "--here", "--mine", "--yes")
-    assert done.returncode == 0 and "gpt-0002: its mirror is removed" in done.stdout, done.stderr
+    assert done.returncode == 0 and "gpt-0002: local files removed" in done.stdout, done.stderr
     assert [row["run"] for row in json.loads(command(tmp_path, "ps", "--local", "--json").stdout)] == ["cnn-0003"]
-    assert "no run is given" in command(tmp_path, "stop").stderr
+    assert "no run was named" in command(tmp_path, "stop").stderr
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_removed_run_folder_ends_the_viewer(tmp_path: Path, monkeypatch: pytes
     removal.start()
     assert _followed(session, printer) == 1
     removal.join()
-    assert "node1: its run folder is gone" in err.getvalue()
+    assert "node1: its run folder was removed" in err.getvalue()
 
 
 def test_a_stop_that_no_link_could_take_goes_out_with_the_next_one(
@@ -125,8 +125,8 @@ def test_a_removed_mirror_is_reported_once_with_how_to_go_on(tmp_path: Path, mon
     taking.join()
     printer.end(session.state, tmp_path / "mirror")
     said = err.getvalue()
-    assert said.count("have been removed") == 1 and "Make room" not in said, said
-    assert "the run continues without this viewer" in said
+    assert said.count("were removed") == 1 and "Free space" not in said, said
+    assert "this viewer cannot continue; the run continues" in said
     assert said.count("disttui attach r-1") == 1 and said.count("disttui stop r-1") == 1
 
 
@@ -142,11 +142,11 @@ def test_a_host_that_stays_away_is_reported_once_for_every_reason(tmp_path: Path
         printer.link(state, 1, "not seen", note)
         notices += reading._take(state, LinkNews(1, "not seen", note))
     assert err.getvalue().count("trying again") == len(notices) == 3, (err.getvalue(), notices)
-    assert err.getvalue().count("(no answer); the run continues") == 1
+    assert err.getvalue().count("(no answer); the run may still be going") == 1
     err.truncate(err.seek(0))
     printer.link(state, 1, "seen", "")
     printer.link(fold(state, 0, "exit.json", {"state": "failed", "code": 1}), 1, "not seen", "")
-    assert "not seen since" in err.getvalue() and "the run continues" not in err.getvalue()
+    assert "unreachable since" in err.getvalue() and "may still be going" not in err.getvalue()
 
 
 def test_logs_that_are_followed_show_every_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_ctrl_c_after_the_end_skips_what_logs_prints_later(
             said.append(update.text)
     assert session.exit_code == 0
     assert len(shown) < len(_FLOOD) / 2
-    assert len(said) == 1 and "disttui logs r-1 prints them" in said[0]
+    assert len(said) == 1 and "print them: disttui logs r-1" in said[0]
     skipped = float(said[0].partition("MB")[0].removeprefix("skipped "))
     assert len(_FLOOD) / 2 < skipped * 1e6 < 1.05 * len(_FLOOD), "nothing is counted twice"
     with Viewer({}) as viewer:
@@ -313,7 +313,7 @@ def test_a_host_of_a_sandbox_that_is_gone_is_never_looked_for_by_its_name(tmp_pa
     for config in (None, str(tmp_path / "gone"), str(config_left)):
         played = (KnownHost("here", "local"),)
         run = KnownRun("r-1", tmp_path, played, {}, "~", 1.0, "me", ssh_config=config, sandbox=True)
-        with Viewer({}) as viewer, pytest.raises(HostError, match="lives only as long as its command"):
+        with Viewer({}) as viewer, pytest.raises(HostError, match="ends with its command"):
             viewer.link_to(run, 0)
 
 

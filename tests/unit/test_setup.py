@@ -9,7 +9,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +19,14 @@ import pytest
 from disttui.runner.errors import HostError
 from disttui.runner.hosts.link import Link
 from disttui.runner.node.supervise import setup
+from disttui.runner.node.supervise.steps import CommandError, EndedError, Steps
 from disttui.runner.transport.local import LocalConnection
 from tests.kept import has_been_reached
 from tests.unit.test_environment import guards, wait_gone
 from tests.unit.waiting import Patience
+
+A = f"a{os.getpid()}"
+"""How the runs' ids begin: a setup ends all that carries the tag of its run, also what other tests have started."""
 
 
 class Host:
@@ -77,23 +83,26 @@ def wait_for(path: Path) -> str:
 
 def test_it_runs_once_and_later_runs_get_what_it_wrote(host: Host) -> None:
     commands = ["mkdir -p out && echo $MINE$TOKEN > out/made && echo 2 >> train.py", "which python"]
-    assert host.run("a-1", commands) == {"ran": True}
-    log = (host.home / "runs/a-1/0/setup.log").read_text()
+    assert host.run(f"{A}-1", commands) == {"ran": True}
+    log = (host.home / f"runs/{A}-1/0/setup.log").read_text()
     assert "$ which python\n" + str(Path(sys.executable)) in log
-    assert not (host.home / "runs/a-1/0/spec.json").exists() and not (host.home / "runs/a-1/0/supervisor.json").exists()
-    assert host.run("a-2", commands) == {"ran": False}
-    code = host.code("a-2")
+    assert (
+        not (host.home / f"runs/{A}-1/0/spec.json").exists()
+        and not (host.home / f"runs/{A}-1/0/supervisor.json").exists()
+    )
+    assert host.run(f"{A}-2", commands) == {"ran": False}
+    code = host.code(f"{A}-2")
     assert (code / "out/made").read_text() == "1t\n" and (code / "train.py").read_text() == "12\n"
-    assert host.run("a-3", [*commands, "true"]) == {"ran": True}
-    assert host.run("a-4", commands, tree="b" * 64) == {"ran": True}
+    assert host.run(f"{A}-3", [*commands, "true"]) == {"ran": True}
+    assert host.run(f"{A}-4", commands, tree="b" * 64) == {"ran": True}
     other = host.home / "bin/python"
     other.parent.mkdir()
     other.symlink_to(sys.executable)
-    assert host.run("a-5", commands, python=str(other)) == {"ran": True}
+    assert host.run(f"{A}-5", commands, python=str(other)) == {"ran": True}
 
 
 def test_later_runs_lack_what_it_removed(host: Host) -> None:
-    for run in ("a-1", "a-2"):
+    for run in (f"{A}-1", f"{A}-2"):
         code = host.code(run)
         for name in ("old/a/b", "was-folder/x", "was-file", "two\nlines", os.fsdecode(b"\xff")):
             (code / name).parent.mkdir(parents=True, exist_ok=True)
@@ -101,73 +110,101 @@ def test_later_runs_lack_what_it_removed(host: Host) -> None:
         (code / "link").symlink_to("old")
     remove = "rm -r old $'two\\nlines' $'\\xff' link was-folder was-file"
     commands = [f"{remove}; echo 2 > was-folder; mkdir link was-file; echo 3 > link/x"]
-    assert host.run("a-1", commands) == {"ran": True}
-    assert host.run("a-2", commands) == {"ran": False}
+    assert host.run(f"{A}-1", commands) == {"ran": True}
+    assert host.run(f"{A}-2", commands) == {"ran": False}
     found = [
-        sorted(str(path.relative_to(host.code(run))) for path in host.code(run).rglob("*")) for run in ("a-1", "a-2")
+        sorted(str(path.relative_to(host.code(run))) for path in host.code(run).rglob("*"))
+        for run in (f"{A}-1", f"{A}-2")
     ]
     assert found == [["link", "link/x", "train.py", "was-file", "was-folder"]] * 2
-    assert (host.code("a-2") / "was-folder").read_text() == "2\n"
+    assert (host.code(f"{A}-2") / "was-folder").read_text() == "2\n"
+
+
+def test_commands_that_write_nothing_run_once_as_well(host: Host) -> None:
+    for run, ran in ((f"{A}-1", True), (f"{A}-2", False)):
+        assert host.run(run, ["rm train.py"]) == {"ran": ran}
+        assert not list(host.code(run).iterdir())
+    for run, ran in ((f"{A}-3", True), (f"{A}-4", False)):
+        assert host.run(run, ["true"], tree=None, workdir=str(host.home)) == {"ran": ran}, "a folder of the host"
+
+
+def test_commands_that_remove_their_own_folder_are_an_error(host: Host) -> None:
+    for run in (f"{A}-1", f"{A}-2"):
+        with pytest.raises(HostError, match="its commands have removed the folder that they run in"):
+            host.run(run, ['rm -r "$PWD"'])
 
 
 def test_a_failure_has_command_and_last_lines(host: Host) -> None:
     with pytest.raises(HostError) as error:
-        host.run("a-1", ["true", "seq 100; echo no compiler >&2; exit 7", "touch never"])
+        host.run(f"{A}-1", ["true", "seq 100; echo no compiler >&2; exit 7", "touch never"])
     said = str(error.value)
-    assert "`seq 100; echo no compiler >&2; exit 7` ended with code 7" in said and "no compiler" in said
-    assert "│ 100" in said and "│ 50" not in said and not (host.code("a-1") / "never").exists()
-    status = host.link().request("status", run="a-1", node_rank=0, run_dir="~/runs")
+    assert "`seq 100; echo no compiler >&2; exit 7` ended with exit code 7" in said and "no compiler" in said
+    assert "│ 100" in said and "│ 50" not in said and not (host.code(f"{A}-1") / "never").exists()
+    status = host.link().request("status", run=f"{A}-1", node_rank=0, run_dir="~/runs")
     assert status["exit"] is not None
     assert status["exit"]["state"] == "failed" and "code 7" in status["exit"]["cause"]["message"]
-    assert host.run("a-2", ["true"]) == {"ran": True}
+    assert host.run(f"{A}-2", ["true"]) == {"ran": True}
     with pytest.raises(HostError, match=r"`kill -9 \$\$` was killed by SIGKILL"):
-        host.run("a-3", ["kill -9 $$"])
+        host.run(f"{A}-3", ["kill -9 $$"])
 
 
 def test_two_at_once_run_it_once(host: Host) -> None:
     commands = [f"echo x >> {host.home}/count; sleep 1; echo 1 > made"]
-    both = [host.begin(f"a-{number}", commands) for number in range(2)]
+    both = [host.begin(f"{A}-{number}", commands) for number in range(2)]
     assert sorted(one.result(120)["ran"] for one in both) == [True, True]
     assert (host.home / "count").read_text() == "x\n"
-    assert all((host.code(f"a-{number}") / "made").exists() for number in range(2))
+    assert all((host.code(f"{A}-{number}") / "made").exists() for number in range(2))
 
 
 def test_a_stop_ends_it_and_all_that_it_started(host: Host) -> None:
     pids = host.home / "pids"
-    asked = host.begin("a-1", [f"setsid sleep 600 & echo $! $$ > {pids}; trap '' TERM; sleep 600"])
+    asked = host.begin(f"{A}-1", [f"setsid sleep 600 & echo $! $$ > {pids}; trap '' TERM; sleep 600"])
     found = [int(pid) for pid in wait_for(pids).split()]
     rows = host.link().request("list", run_dir="~/runs")["runs"]
     assert [row["alive"] for row in rows] == [True]
-    host.link().request("stop", run="a-1", node_rank=0, run_dir="~/runs")
-    with pytest.raises(HostError, match="it was stopped"):
+    host.link().request("stop", run=f"{A}-1", node_rank=0, run_dir="~/runs")
+    with pytest.raises(HostError, match="stopped"):
         asked.result(60)
     for pid in found:
         wait_gone(pid)
-    status = host.link().request("status", run="a-1", node_rank=0, run_dir="~/runs")
+    status = host.link().request("status", run=f"{A}-1", node_rank=0, run_dir="~/runs")
     assert status["exit"] is not None and status["exit"]["state"] == "stopped"
+
+
+def test_a_command_killed_by_a_stop_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stop may kill it before the process that waits for it looks."""
+    killed = SimpleNamespace(pid=0, returncode=-9, poll=lambda: -9)
+    monkeypatch.setattr("disttui.runner.node.supervise.steps.select.select", lambda *_: ([], [], []))
+    for stop, error in ((True, EndedError), (False, CommandError)):
+        steps = Steps(
+            str(tmp_path / "log"), f"{A}-1", 0, os.environ, str(tmp_path), lambda _: None, partial(bool, stop)
+        )
+        with monkeypatch.context() as patched, pytest.raises(error):
+            patched.setattr("disttui.runner.node.supervise.steps.subprocess.Popen", lambda *_, **__: killed)
+            steps.run(["true"])
 
 
 def test_it_ends_with_its_viewer_and_is_repeated(host: Host) -> None:
     pids = host.home / "pids"
     commands = [f"sleep 600 & echo $! > {pids}; [ -e {host.home}/quick ] || wait"]
-    host.begin("a-1", commands)
+    host.begin(f"{A}-1", commands)
     pid = int(wait_for(pids))
     [guard] = guards(host.home, b"setup")
     served_by = Path(f"/proc/{guard}/stat").read_text().rpartition(")")[2].split()[1]
     os.kill(int(served_by), signal.SIGKILL)
     wait_gone(pid)
     (host.home / "quick").write_text("")
-    assert host.run("a-2", commands) == {"ran": True}
+    assert host.run(f"{A}-2", commands) == {"ran": True}
     wait_gone(int(pids.read_text()))
 
 
 def test_ranks_of_a_run_that_was_set_up_before_are_left_alone(host: Host) -> None:
-    assert host.run("a-1", ["true"]) == {"ran": True}
-    rank = subprocess.Popen(["sleep", "600"], env={**os.environ, "DISTTUI_TAG": "a-1/0/1"})
+    assert host.run(f"{A}-1", ["true"]) == {"ran": True}
+    rank = subprocess.Popen(["sleep", "600"], env={**os.environ, "DISTTUI_TAG": f"{A}-1/0/1"})
     try:
         [result] = (host.home / ".cache/disttui/setups").glob("*.tar")
         result.unlink()
-        assert host.run("a-2", ["true"]) == {"ran": True}
+        assert host.run(f"{A}-2", ["true"]) == {"ran": True}
         assert rank.poll() is None
     finally:
         rank.kill()

@@ -243,7 +243,7 @@ def test_a_log_that_cannot_be_written_leaves_the_output_where_it_was(shim: Shim)
     code, said = shim.run("script", shim.script("print('hello')"))
     assert code == 0
     first, second = said.splitlines()
-    assert first.startswith(f"disttui: cannot write {shim.attempt}/rank-0.log: its output comes here instead: ")
+    assert first.startswith(f"disttui: cannot write {shim.attempt}/rank-0.log, so its output is here: ")
     assert second == "hello"
 
 
@@ -268,7 +268,7 @@ def test_a_process_that_no_launcher_started(shim: Shim) -> None:
     del shim.env["RANK"]
     code, said = shim.run("script", "x.py")
     assert code == 2
-    assert said.startswith("disttui: no launcher has set the rank of this process")
+    assert said.startswith("disttui: the launcher did not set this process's rank")
 
 
 @pytest.mark.parametrize(
@@ -301,3 +301,17 @@ def test_a_rank_whose_parent_has_gone_ends_at_once(shim: Shim) -> None:
     code, _ = shim.run("script", shim.script("print('never')"), DISTTUI_PARENT="1")
     assert code == 143
     assert shim.reports() == []
+
+
+@pytest.mark.root
+def test_a_program_on_a_disk_that_starts_none_says_so(shim: Shim) -> None:
+    disk = shim.folder / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "tmpfs", str(disk)], check=True)
+    try:
+        (disk / "run.sh").write_text("#!/bin/sh\n")
+        (disk / "run.sh").chmod(0o755)
+        assert shim.run("command", "./disk/run.sh")[0] == 126
+        assert shim.log() == "disttui: ./disk/run.sh: Permission denied (its disk is mounted noexec)\n"
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -13,18 +13,18 @@ _HEAD = "disttui: 1\nhosts: [login]\nnum_processes: 2\njob: {command: [x]}\n"
 _WRONG = [
     ("slurm: {nodes: 0}\n", "p:5:16: nodes: '0', expected a whole number from 1 to 1,024"),
     ("slurm: {time: soon}\n", "p:5:15: time: 'soon', expected minutes, or like \"1:30:00\" or \"2-12:00\""),
-    ("slurm: {partition: a b}\n", "p:5:20: partition: 'a b', expected one word, as Slurm's option takes it"),
-    ("slurm: {options: [--nodes=2]}\n", "p:5:19: options: --nodes has its own key, choose it by slurm.nodes"),
-    ("slurm: {options: [--array=1-4]}\n", "p:5:19: options: --array is disttui's to choose, remove it"),
+    ("slurm: {partition: a b}\n", "p:5:20: partition: 'a b', expected one word"),
+    ("slurm: {options: [--nodes=2]}\n", "p:5:19: options: --nodes has a key of its own, choose it by slurm.nodes"),
+    ("slurm: {options: [--array=1-4]}\n", "p:5:19: options: --array is set by disttui, remove it"),
     ("slurm: {options: [--constrain=x]}\n",
      "p:5:19: options: --constrain is not a known option of sbatch, did you mean --constraint?"),
     ("slurm: {options: [mem]}\n",
      "p:5:19: options: 'mem', expected --name=value, or --name for an option without a value"),
     ("slurm: {options: [\"--comment=a\\n--uid=0\"]}\n",
      "p:5:19: options: '--comment=a\\n--uid=0', expected --name=value, or --name for an option without a value"),
-    ("launch: {launcher: slurm}\n", "p:5:20: slurm needs to know what to ask for, add the section slurm: {nodes: 2}"),
+    ("launch: {launcher: slurm}\n", "p:5:20: launcher slurm needs the section slurm, add slurm: {nodes: 2}"),
     ("launch: {launcher: mpirun}\nslurm: {nodes: 2}\n",
-     "p:5:20: mpirun has not been tried in a job of Slurm, expected torchrun or accelerate or slurm"),
+     "p:5:20: mpirun has not been tried in a Slurm job, expected torchrun or accelerate or slurm"),
 ]  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def test_what_is_wrong_is_told_with_its_place(text: str, message: str) -> None:
 
 
 def test_two_hosts_are_no_login_node() -> None:
-    with pytest.raises(ProfileErrors, match="p:2:16: a job of Slurm has one login node"):
+    with pytest.raises(ProfileErrors, match="p:2:16: a Slurm job has one login node"):
         parse(_HEAD.replace("[login]", "[login, b]") + "slurm: {nodes: 2}\n", "p")
 
 

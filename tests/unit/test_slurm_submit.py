@@ -156,7 +156,7 @@ def test_a_job_that_writes_down_another_ones_number_has_that_not_cancelled(tmp_p
     does(tmp_path, "squeue", "echo /home/me/other.sh")
     watch = serve_slurm.job_of(folder)
     assert watch is not None
-    with pytest.raises(Problem, match="job 99 is not this run's"):
+    with pytest.raises(Problem, match="names job 99, which is not this run's"):
         watch.cancel()
     assert "scancel" not in log.read_text()
     does(tmp_path, "squeue", f"echo {folder}/job.sbatch")
@@ -199,7 +199,7 @@ def test_the_users_own_defaults_for_squeue_and_scancel_hide_no_job(
 
 def test_a_command_of_slurm_that_never_ends_its_output_fills_no_memory(tmp_path: Path, log: Path) -> None:
     does(tmp_path, "squeue", "yes")
-    with pytest.raises(Problem, match="squeue did not end within 30 s and 4 MiB of output"):
+    with pytest.raises(Problem, match="squeue did not end in 30 s and 4 MiB of output"):
         slurm.run("squeue")
 
 

@@ -143,7 +143,7 @@ def test_a_run_is_queued_until_its_first_attempt(begins: str) -> None:
     assert (run_word(state), stage(state)) == ("connecting", "connecting to the hosts"), "it may run for days"
     for node in (0, 1):
         state = link(state, node, "seen")
-    assert (run_word(state), stage(state)) == ("joining", "reading what has happened so far"), "it may run for days"
+    assert (run_word(state), stage(state)) == ("joining", "reading past events"), "it may run for days"
     up = {"t": 0.5, "e": "note", "level": "info", "text": "the supervisor is up"}
     assert stage(fold(state, 0, "events.jsonl", up)) == "waiting for the hosts to join"
     note = {"t": 1.0, "e": "note", "level": "info", "text": f"{begins}a: bob's x holds GPU 0"}
@@ -163,7 +163,7 @@ def test_before_anything_is_known() -> None:
 
 def test_a_run_that_has_ended_is_not_said_to_have_made_no_step() -> None:
     state = begin("r", ("a",), (1,))
-    assert stage(finish(state, {"state": "finished", "code": 0})) == "no step is known"
+    assert stage(finish(state, {"state": "finished", "code": 0})) == "step unknown"
     assert stage(finish(paced((1.0, 1200)), {"state": "finished", "code": 0})) == "step 1,200"
 
 
@@ -241,11 +241,11 @@ def test_earlier_attempts_have_their_causes() -> None:
     lines = ending(finish(state, {"state": "finished", "code": 0, "attempt": 3}), 65, Path("logs"), {})
     assert lines[0].startswith("✓ demo-1a2b finished in 1:05: 2 ranks on 2 hosts, in attempt 3")
     assert lines[1].startswith("  attempt 1 failed: rank 0 on node1 ended with SIGABRT")
-    words = f"  attempt 2 failed: host lost: node2, last sign of life {when(99)} (its supervisor has ended)"
+    words = f"  attempt 2 failed: host lost: node2, last heartbeat {when(99)} (its supervisor has ended)"
     assert lines[2:] == [words, "logs: logs"]
     gone = {"node": 0, "rank": None, "kind": "supervisor lost", "message": "killed by signal 9", "last": 90.0}
     lines = ending(finish(state, {"state": "failed", "code": 1, "attempt": 3, "cause": gone}), 65, Path("logs"), {})
-    assert lines[0].endswith(f": supervisor lost: node1, last sign of life {when(90)} (killed by signal 9)")
+    assert lines[0].endswith(f": supervisor lost: node1, last heartbeat {when(90)} (killed by signal 9)")
     last = {"node": 0, "rank": 1, "kind": "exit", "code": 3}
     lines = ending(finish(state, {"state": "failed", "code": 1, "attempt": 3, "cause": last}), 65, Path("logs"), {})
     assert "ended with exit code 3" in lines[0]
@@ -306,10 +306,10 @@ def test_a_host_is_reported_as_not_seen_once_per_kind_of_reason() -> None:
     printer = TextPrinter(StringIO(), err, ("node1", "node2"), 2, colour=False)
     for reason in ("refused at 09:26:31", "refused at 09:26:33", "no route", "refused at 09:26:37", "no route"):
         printer.link(state, 1, "not seen", reason)
-    assert err.getvalue().count("not seen since") == 2
+    assert err.getvalue().count("unreachable since") == 2
     printer.link(state, 1, "seen", "")
     printer.link(state, 1, "not seen", "no route")
-    assert err.getvalue().count("not seen since") == 3
+    assert err.getvalue().count("unreachable since") == 3
 
 
 def test_a_failed_attempt_is_reported_when_the_next_begins() -> None:
@@ -346,15 +346,15 @@ def test_why_a_run_stood_still_is_known_after_it_was_stopped() -> None:
     """What its ranks answered at the stall stays with the run: `show`, `diagnose` and a replay read it there."""
     lines = ending(finish(stalled(), {"state": "stopped", "code": 130, "attempt": 1}), 65, Path("logs"), {})
     assert lines[1:3] == [
-        "  it stood still: rank 0 is in load_batch (data.py:3) for 31 s",
-        "  it stood still: rank 1 is in load_batch (data.py:4) for 31 s",
+        "  it stalled: rank 0 is in load_batch (data.py:3) for 31 s",
+        "  it stalled: rank 1 is in load_batch (data.py:4) for 31 s",
     ]
 
 
 def test_a_stall_is_as_long_as_it_lasted_up_to_the_end() -> None:
     state = fold(stalled(), 0, "events.jsonl", {"t": 180.0, "e": "stopping", "attempt": 1, "reason": "user"})
     lines = ending(finish(state, {"state": "stopped", "code": 130, "attempt": 1}), 65, Path("logs"), {})
-    assert lines[1] == "  it stood still: rank 0 is in load_batch (data.py:3) for 61 s"
+    assert lines[1] == "  it stalled: rank 0 is in load_batch (data.py:3) for 61 s"
 
 
 def test_a_rank_whose_child_computes_did_not_stand_still() -> None:
@@ -371,7 +371,7 @@ def test_ranks_that_went_on_without_a_word_are_not_said_to_have_stood_still() ->
     """As in imports of half a minute, one of whose ranks was killed soon after."""
     for end in ("stopped", "failed"):
         lines = ending(finish(stalled(0, 1), {"state": end, "code": 1, "attempt": 1}), 65, Path("logs"), {})
-        assert not any("stood still" in line for line in lines)
+        assert not any("it stalled" in line for line in lines)
 
 
 def test_a_run_one_of_whose_ranks_went_on_is_not_said_to_have_stood_still() -> None:
@@ -389,7 +389,7 @@ def test_ranks_that_trained_without_a_line_are_not_said_to_have_stood_still(ente
     state = fold(stalled(entered=entered), 0, "events.jsonl", over)
     cause = {"node": 1, "rank": 1, "kind": "signal", "code": -9, "at": 190.0}
     lines = ending(finish(state, {"state": "failed", "code": 1, "cause": cause, "t": 190.0}), 65, Path("logs"), {})
-    assert any("stood still" in line for line in lines) is (entered < 140)
+    assert any("it stalled" in line for line in lines) is (entered < 140)
 
 
 @pytest.mark.parametrize(
@@ -402,9 +402,9 @@ def test_the_words_of_a_watchdog_are_no_end_of_the_stall_that_it_ends(end: str, 
     cause = {"node": 0, "rank": 0, "kind": "signal", "code": -6, "at": 229.0}
     state = finish(state, {"state": end, "code": 1, "attempt": 1, "cause": cause, "t": t})
     lines = ending(state, 65, Path("logs"), {})
-    words = "  before that it stood still: rank 0 is in load_batch (data.py:3) for 31 s"
+    words = "  before that it stalled: rank 0 is in load_batch (data.py:3) for 31 s"
     assert (words in lines) is seen
-    assert any("stood still" in line for line in lines) is seen
+    assert any("it stalled" in line for line in lines) is seen
 
 
 def test_the_story_of_a_signal() -> None:
@@ -418,14 +418,14 @@ def test_the_story_of_a_signal() -> None:
 
 
 def test_a_run_whose_folder_is_gone_is_said_to_be_lost_for_that() -> None:
-    state = link(training(1), 0, "gone", "its run folder is gone")
+    state = link(training(1), 0, "gone", "its run folder was removed")
     [line, _] = ending(state, 3, Path("logs"), {})
-    assert line == "✗ demo-1a2b is lost: its run folder on node1 is gone; its ranks were ended with it"
+    assert line == "✗ demo-1a2b is lost: its run folder on node1 was removed; its ranks were ended with it"
     assert run_word(state) == "lost", "the dashboard called it running"
 
 
 def test_a_host_whose_run_folder_is_gone_is_lost() -> None:
-    state = link(training(), 1, "gone", "its run folder is gone")
+    state = link(training(), 1, "gone", "its run folder was removed")
     assert (run_word(state), host_words(state)) == ("running", "node1 ● running  node2 ✗ lost")
 
 

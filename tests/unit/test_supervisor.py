@@ -198,7 +198,7 @@ def test_hostile_words_reach_the_script_byte_for_byte(cluster: Make, tmp_path: P
 def test_forget_refuses_the_living(cluster: Make) -> None:
     run = cluster(SLEEP)
     run.start()
-    with pytest.raises(Problem, match="alive"):
+    with pytest.raises(Problem, match="is still active"):
         runs.forget(run.folder(0))
     run.stop()
     run.exit(0)

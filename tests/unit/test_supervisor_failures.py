@@ -358,7 +358,7 @@ def test_no_restart_before_anything_shows_that_it_trains(cluster: Make) -> None:
     assert run.exit(0)["attempt"] == 1
     [text] = [note["text"] for note in run.events(0, "note")]
     assert re.fullmatch(
-        r"no further attempt: this attempt ended \d+ s after its start, before it showed any sign of training", text
+        r"no further attempt: this attempt ended \d+ s after its start, without any sign of training", text
     )
 
 
@@ -409,7 +409,7 @@ def test_no_third_attempt_with_the_same_error_at_the_same_step(cluster: Make) ->
     run.start()
     end = run.exit(0)
     assert (end["state"], end["attempt"], end["cause"]["message"]) == ("failed", 2, "again")
-    text = "two in a row have ended with the same ValueError, at the latest logged step 7, and saved nothing"
+    text = "two attempts in a row ended with the same ValueError at step 7 of the log, and saved nothing"
     assert f"no further attempt: {text}" in [note["text"] for note in run.events(0, "note")]
 
 

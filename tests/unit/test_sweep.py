@@ -24,7 +24,7 @@ def test_every_combination_of_values_is_a_run() -> None:
         (["job.args.lr=1"], "nothing to sweep"),
         (["lr"], "expected KEY=VALUE"),
         (["job.args.lr=1,,2"], "an empty value"),
-        (["job.args.lr=1,2", "job.args.lr=3,4"], r"gives values of job\.args\.lr twice"),
+        (["job.args.lr=1,2", "job.args.lr=3,4"], r"job\.args\.lr is given twice"),
         ([f"a{n}=1,2" for n in range(9)], "512 runs: at most 256 are allowed"),
         ([f"a{n}=1,2" for n in range(99)], "runs: at most 256 are allowed"),
     ],

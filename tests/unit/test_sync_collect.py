@@ -201,7 +201,7 @@ def test_a_key_behind_certificates_is_found_and_code_about_keys_is_carried(folde
     folder.write("check.py", "if text.startswith('-----BEGIN PRIVATE KEY-----'):\n")
     found = folder.collect(most=10_000)
     assert [one.path for one in found.entries] == [b"check.py"]
-    assert omissions(found) == dict.fromkeys(("chain.pem", "account.json"), "holds a private key")
+    assert omissions(found) == dict.fromkeys(("chain.pem", "account.json"), "contains a private key")
 
 
 def test_secrets_are_left_out_and_named(folder: Folder) -> None:
@@ -212,7 +212,7 @@ def test_secrets_are_left_out_and_named(folder: Folder) -> None:
     assert [os.fsdecode(one.path) for one in found.entries] == [".env.example"]
     assert {one.path for one in found.omitted if one.secret} == {".env", ".env.local", "id_rsa", "keys/deploy"}
     assert folder.names(include=(".env", "keys/")) == [".env", ".env.example", "keys/deploy"]
-    assert module.omission_lines(found.omitted)[0].endswith(("looks like a secret", "holds a private key"))
+    assert module.omission_lines(found.omitted)[0].endswith(("looks like a secret", "contains a private key"))
 
 
 def test_large_and_special_files_are_left_out_with_their_size(folder: Folder, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_large_and_special_files_are_left_out_with_their_size(folder: Folder, tm
     assert [(os.fsdecode(one.path), one.kind) for one in found.entries] == [("a/file", "f"), ("a/in", "l")]
     assert omissions(found) == {
         "big": "larger than job.sync.max", "pipe": "not a file (a named pipe)", "sock": "not a file (a socket)",
-        "out": "a link out of the folder, to /etc/passwd", "up": "a link out of the folder, to ../x",
+        "out": "a link to outside of the folder, to /etc/passwd", "up": "a link to outside of the folder, to ../x",
     }  # fmt: skip
     assert next(one.size for one in found.omitted if one.path == "big") == 2000
     assert "big" in folder.names(include=("big",))
@@ -294,7 +294,7 @@ def test_a_file_that_keeps_changing_is_an_error(folder: Folder, monkeypatch: pyt
 
     monkeypatch.setattr("disttui.runner.sync.collect.os.fstat", growing)
     monkeypatch.setattr(module, "_TRIES", 2)
-    with pytest.raises(InputError, match=r"a\.log: this file changes while it is read"):
+    with pytest.raises(InputError, match=r"a\.log: this file changed while being read"):
         folder.collect()
 
 
@@ -305,7 +305,7 @@ def test_home_and_root_are_refused(folder: Folder, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", str(folder.path / "a"))
     with pytest.raises(InputError, match="whole disk"):
         folder.collect()
-    with pytest.raises(InputError, match="cannot read it"):
+    with pytest.raises(InputError, match="cannot be read"):
         collect(Wanted(folder.path / "none"), folder.store, folder.cache)
 
 
@@ -356,7 +356,7 @@ def test_pointers_of_git_lfs_are_named(folder: Folder, monkeypatch: pytest.Monke
     folder.write("train.py", b"# " + pointer)
     assert [folder.collect(most=9000).pointers for _ in range(2)] == [("weights.bin",)] * 2, "also when it is known"
     [line] = module.pointer_lines(("weights.bin",))
-    assert line.startswith("sent as pointers of Git LFS") and line.endswith("git lfs pull): weights.bin")
+    assert line.startswith("sent as Git LFS pointers") and line.endswith("git lfs pull): weights.bin")
     assert module.pointer_lines(()) == []
     assert module.pointer_lines([str(number) for number in range(12)])[0].endswith(
         ": 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, and 2 more"

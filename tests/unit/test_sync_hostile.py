@@ -53,6 +53,27 @@ def test_links_that_lead_out_by_way_of_other_links_are_left_out(folder: Folder) 
         tree.decode(tree.encode([tree.link(b"p/q/up", b"../.."), tree.link(b"z", b"p/q/up/../../etc")]))
 
 
+@pytest.mark.parametrize("git", [False, True], ids=["plain", "git"])
+def test_what_lies_in_too_many_folders_is_left_out(folder: Folder, git: bool) -> None:
+    """Whatever has copied a folder into itself, again and again, must not make a copy that nobody can remove."""
+    if git:
+        folder.git("init", "-q")
+    folder.write("train.py")
+    deep, depth = os.open(folder.path, os.O_RDONLY), 1500
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=deep)
+        deep, above = os.open("d", os.O_RDONLY, dir_fd=deep), deep
+        os.close(above)
+    os.close(os.open("x", os.O_CREAT, dir_fd=deep))
+    os.close(deep)
+    try:
+        found = folder.collect(include=("nothing",))
+        assert [one.path for one in found.entries] == [b"train.py"]
+        assert omissions(found) == {"d/" * depth + "x": "it lies in more than 250 folders"}
+    finally:
+        subprocess.run(["rm", "-r", folder.path / "d"], check=True)
+
+
 def test_a_folder_replaced_by_a_link_carries_nothing_from_its_target(folder: Folder, tmp_path: Path) -> None:
     folder.write("conf/a")
     folder.write("keep.py")
@@ -62,7 +83,7 @@ def test_a_folder_replaced_by_a_link_carries_nothing_from_its_target(folder: Fol
     (folder.path / "conf").symlink_to(tmp_path / "elsewhere")
     found = folder.collect()
     assert [one.path for one in found.entries] == [b"keep.py"]
-    assert "a link out of the folder" in omissions(found)["conf"]
+    assert "a link to outside of the folder" in omissions(found)["conf"]
 
 
 def test_a_tracked_folder_replaced_by_a_file_is_that_file(folder: Folder) -> None:
@@ -97,6 +118,13 @@ def test_a_worktree_of_a_repository_is_carried(folder: Folder) -> None:
         folder.write(name)
     assert folder.names() == [".gitignore", "new.py", "train.py"]
     assert module.git_state(folder.path).branch == "other"
+
+
+def test_a_bare_repository_is_refused(folder: Folder) -> None:
+    folder.git("init", "-q", "--bare", ".")
+    with pytest.raises(InputError, match="the inside of a git repository") as caught:
+        folder.collect()
+    assert "checked out" in caught.value.cure
 
 
 @pytest.mark.root
@@ -162,7 +190,7 @@ def test_a_folder_that_git_cannot_read_is_named(tracked: bool, monkeypatch: pyte
         os.setresuid(12345, 12345, 0)
         try:
             if tracked:
-                with pytest.raises(InputError, match="data/x: cannot read it: Permission denied"):
+                with pytest.raises(InputError, match="data/x: cannot be read: Permission denied"):
                     made.collect()
                 assert made.names(exclude=("data/",)) == ["train.py"]
                 return
@@ -257,7 +285,7 @@ def test_a_file_that_grows_while_it_is_read_has_an_end(folder: Folder, monkeypat
             file.write(b"x" * 10)
 
     monkeypatch.setattr(Writer, "write", growing)
-    with pytest.raises(InputError, match="changes while it is read"):
+    with pytest.raises(InputError, match="changed while being read"):
         folder.collect()
 
 
@@ -272,7 +300,7 @@ def test_an_error_ends_the_reading_of_other_files(folder: Folder, monkeypatch: p
 
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     monkeypatch.setattr(module._Collector, "_read", failing)
-    with pytest.raises(InputError, match=r"\.py: cannot read it: Permission denied"):
+    with pytest.raises(InputError, match=r"\.py: cannot be read: Permission denied"):
         folder.collect()
     assert len(read) <= 4, "one for each thread"
 
@@ -300,9 +328,9 @@ def test_excluded_files_do_not_count(folder: Folder, monkeypatch: pytest.MonkeyP
     commit(folder.path)
     assert folder.names(exclude=("data/",)) == ["a.py"]
     monkeypatch.setattr(module._Collector, "_entry", None)  # none is read
-    with pytest.raises(InputError, match="10 files, and at most 3 can be sent") as caught:
+    with pytest.raises(InputError, match="10 files; at most 3 can be sent") as caught:
         folder.collect()
-    assert caught.value.cure.startswith("Leave data/, which has 9, out by a line in .disttuiignore")
+    assert caught.value.cure.startswith("Exclude data/, which has 9, in .disttuiignore")
 
 
 @pytest.mark.torch
@@ -323,7 +351,7 @@ def test_a_script_in_a_hostile_folder_trains_and_each_omission_is_named(tmp_path
     said = sorted(line.partition("not sent: ")[2] for line in done.stderr.splitlines() if "not sent: " in line)
     assert said == [
         ".env (1B): looks like a secret", "id_rsa (1B): looks like a secret",
-        "out: a link out of the folder, to /etc/passwd", "pipe: not a file (a named pipe)",
+        "out: a link to outside of the folder, to /etc/passwd", "pipe: not a file (a named pipe)",
         "sub/data.bin (5.4GB): larger than job.sync.max",
     ]  # fmt: skip
     assert r"'a\x1b]0;owned\x07b', 'loop', 'train.py', 'two\nlines']" in done.stdout

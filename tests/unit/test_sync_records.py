@@ -97,7 +97,7 @@ def test_an_override_starts_at_the_current_folder(folder: Path, monkeypatch: pyt
         ("{max: 5}", "x.yaml:5:15: max: '5', expected a size like 500MB"),
         ("{exclude: ['!a']}", "x.yaml:5:20: '!a', expected a pattern like data/ or *.bin"),
         ("{to: here}", "expected an absolute path"),
-        ("''", "expected a folder of this machine"),
+        ("''", "expected a local folder"),
     ],
 )
 def test_a_wrong_key_is_an_error_with_its_place(text: str, said: str) -> None:
@@ -148,14 +148,29 @@ def test_the_reason_why_a_script_is_not_sent_has_its_cure(folder: Path) -> None:
     (folder / "src/train.py").touch()
     (folder / "link.py").symlink_to("/etc/hostname")
     what, cure = refused("src/train.py", "{from: ., exclude: [src/]}")
-    assert what == "the script is not sent: excluded by src/" and "Remove that from job.sync.exclude" in cure
+    assert what == "the script is not sent: excluded by src/" and "Remove its pattern from job.sync.exclude" in cure
     what, cure = refused("link.py")
-    assert "a link out of the folder" in what and "in place of the link" in cure
+    assert "a link to outside of the folder" in what and "in place of the link" in cure
     (folder / ".gitignore").write_text("src/\n")
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
     assert refused("src/train.py") == ("the script is not sent: ignored by git", "Add src/ to job.sync.include.")
     (folder / "mine.yaml").write_text(profile("{from: ., include: [src/]}", script="src/train.py"))
     assert collect_code(load(folder / "mine.yaml"))
+
+
+def test_what_is_sent_and_what_is_not_is_said_in_lines(folder: Path) -> None:
+    (folder / "mine.yaml").write_text("disttui: 1\nhosts: [node1]\njob: {command: [env], sync: code}\n")
+    (folder / "code").mkdir()
+    _, code = collected(folder / "mine.yaml")
+    sent = f"code: 0 files, 0B, from {folder}/code"
+    assert code.lines() == [f"{sent}: it has no files, so the run gets an empty folder"]
+    (folder / "code/.env").touch()
+    _, code = collected(folder / "mine.yaml")
+    empty = f"{sent}: all that is in it is left out, so the run gets an empty folder"
+    assert code.lines() == [empty, "not sent: .env (0B): looks like a secret"]
+    (folder / "code/weights.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\n")
+    _, code = collected(folder / "mine.yaml")
+    assert code.lines()[0] == f"code: 1 file, 56B, from {folder}/code" and "git lfs pull" in code.lines()[2]
 
 
 def test_a_rerun_has_the_code_of_then_and_latest_that_of_now(folder: Path) -> None:
@@ -186,15 +201,15 @@ def test_code_that_is_gone_is_an_error_with_its_cure(folder: Path) -> None:
     known = started(folder / "mine.yaml", "mine-1")
     (name,) = [sha256 for path, _, sha256 in code_files(known) if path == "train.py"]
     (folder.parent / "cache/disttui/objects" / name[:2] / name[2:]).unlink()
-    with pytest.raises(InputError, match="not on this machine any more") as caught:
+    with pytest.raises(InputError, match="no longer on this machine") as caught:
         recorded_code(known)
     assert "--latest" in caught.value.cure
-    with pytest.raises(InputError, match="not on this machine any more") as caught:
+    with pytest.raises(InputError, match="no longer on this machine") as caught:
         copy_code(known, folder / "copy")
     assert caught.value.cure == "Look in the run's folder on its hosts.", "there is no --latest of pull"
     with pytest.raises(InputError, match="was not recorded on this machine"):
         recorded_code(replace(known, folder=folder))
-    with pytest.raises(InputError, match="no metrics"):  # the rules need no code
+    with pytest.raises(InputError, match="no known metrics"):  # the rules need no code
         try_rules(Viewer(os.environ), known, ["watch.spike=notify"], local=True)
 
 
@@ -244,7 +259,7 @@ def test_reading_a_folder_reports_progress_and_ends_with_the_listener(
 def test_progress_in_bytes_does_not_bury_other_lines(folder: Path) -> None:
     lines: list[str] = []
     news = host_words(load(folder / "mine.yaml"), lines.append)
-    said = ["reading: 1.2GB of 5.4GB", "the link broke: connecting again"]
+    said = ["reading: 1.2GB of 5.4GB", "the link broke; reconnecting"]
     for note in (*said, "1 of 2 files, 9B of 1MB, 1B/s, 9 s left"):
         news(0, "sending", note)
     assert [line.partition(" code: ")[2] for line in lines] == said

@@ -192,7 +192,7 @@ def test_a_silent_host_is_named() -> None:
     assert silenced({number: alive[number] for number in (0, 2)}).hosts == ("h1",)
     behind = {**alive, 2: Placed("h2", RankReport(2, "joined"), 99.0)}
     assert silenced(behind).hosts == ("h2",)
-    assert silenced(behind).what == "the other hosts have come further; nothing happened for 20 s after 'joined'"
+    assert silenced(behind).what == "the other hosts are further; no progress for 20 s after 'joined'"
 
 
 def test_a_rate_of_zero_is_no_measurement() -> None:

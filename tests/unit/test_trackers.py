@@ -248,7 +248,7 @@ print(json.dumps({run: [
     }
     (tmp_path / "full").write_text("in its place")
     refused = _sent(tmp_path, {"TRACKIO_DIR": str(tmp_path / "full")}, "--to", "trackio", code=2)
-    assert "trackio did not take the metrics" in refused and "could not be persisted" in refused
+    assert "trackio did not accept the metrics" in refused and "could not be persisted" in refused
 
 
 @pytest.mark.frameworks

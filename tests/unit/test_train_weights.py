@@ -190,7 +190,7 @@ def test_weights_of_a_resumed_run_without_a_step_are_those_it_resumed(tmp_path: 
     said: list[object] = []
     fetch_weights(viewer(), resumed, tmp_path / "model.pt", said.append)
     told = [news.text for news in said if isinstance(news, HostNotice)]
-    assert told[-1] == "third-0003 has saved no checkpoint: taking the one of first-0001, which it resumes"
+    assert told[-1] == "third-0003 has saved no checkpoint; using that of first-0001, which it resumed"
     assert torch.load(tmp_path / "model.pt", weights_only=True)["rows.weight"].equal(WEIGHTS["rows.weight"])
 
 

@@ -90,7 +90,7 @@ def test_unusable_keys_are_named(place: Place) -> None:
         login(place.write(server.block("alias", files)))
     for said in (
         "locked (not usable: needs a passphrase",
-        "loose (not usable: others may read it",
+        "loose (not usable: others can read it",
         "damaged (not usable",
     ):
         assert said in caught.value.sentence

@@ -125,10 +125,10 @@ def test_words_of_a_host_stand_above_the_question() -> None:
     child.expect(pexpect.EOF)
 
 
-@pytest.mark.parametrize(("others", "words"), [(1, "the other host,"), (15, "the other 15 hosts,")])
+@pytest.mark.parametrize(("others", "words"), [(1, "the other host?"), (15, "the other 15 hosts?")])
 def test_sharing_a_password_needs_a_yes(others: int, words: str) -> None:
     child = terminal(f"print(asked.share_password('node1', {others}))")
-    child.expect_exact(f"Use it for {words}")
+    child.expect_exact(f"Try it on {words}")
     child.expect_exact("[y/N] ")
     child.sendline("")
     child.expect_exact("False")

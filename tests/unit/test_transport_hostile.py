@@ -121,8 +121,8 @@ def unknown_message() -> bytes:
 @pytest.mark.parametrize(
     ("speak", "says"),
     [
-        (flood(b"x" * 4096), r"bytes and no SSH greeting; it began with 'xxxx"),
-        (flood(b"hello there\r\n"), r"no SSH handshake with .*; it began with 'hello there"),
+        (flood(b"x" * 4096), r"bytes without an SSH greeting; the server began with 'xxxx"),
+        (flood(b"hello there\r\n"), r"no SSH handshake with .*; the server began with 'hello there"),
         (drip(b""), r"did not finish in 2 s"),
         (drip(GREETING), r"did not finish in 2 s|no SSH handshake"),
         (four_gigabytes, r"announces a packet of \d{10} bytes"),
@@ -382,10 +382,10 @@ def never_ending_answer(marker: bytes) -> Iterator[bytes]:
     [
         (endless(b"motd\n" * 1000), "print too much"),
         (endless(b".", 0.1), "did not start in 1 s"),
-        (never_ending_answer, "not disttui's loader"),
-        (after_marker(b"[" * 4000 + b"\n"), "not disttui's loader"),
-        (after_marker(b"[1]\n"), "not disttui's loader"),
-        (after_marker(b"garbage \x1b[31m\n"), r"not disttui's loader: it printed 'garbage"),
+        (never_ending_answer, "not from disttui's loader"),
+        (after_marker(b"[" * 4000 + b"\n"), "not from disttui's loader"),
+        (after_marker(b"[1]\n"), "not from disttui's loader"),
+        (after_marker(b"garbage \x1b[31m\n"), r"not from disttui's loader: 'garbage"),
     ],
 )
 def test_a_host_whose_loader_lies(
@@ -418,6 +418,6 @@ def test_a_malformed_answer_leaves_nobody_waiting() -> None:
 
     over, connection = threading.Event(), Scripted(script)
     link = Link(connection, "node7")
-    with pytest.raises(HostError, match="its answer to 'probe' cannot be read"):
+    with pytest.raises(HostError, match="unreadable answer to 'probe'"):
         link.request("probe", timeout=20)
     over.set()

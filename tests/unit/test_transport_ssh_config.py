@@ -113,7 +113,7 @@ def test_without_the_ssh_program_one_error_says_so(
     config: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(HostError, match="alias: the program ssh is not installed\n  → Install OpenSSH"):
+    with pytest.raises(HostError, match="alias: the program ssh is not installed\n  → Install the OpenSSH"):
         resolve(Address("alias"), config)
 
 
@@ -147,9 +147,9 @@ def test_include_inside_a_block_ends_with_it(tmp_path: Path) -> None:
     "host", ["-oProxyCommand=touch x", "", "a b", "a\nb", "$(id)", "a;b", "a`b`", "a'b", "a|b", "a\x00b", "a\\"]
 )
 def test_hostile_names_are_refused(config: str, host: str) -> None:
-    with pytest.raises(InputError, match="not a host name"):
+    with pytest.raises(InputError, match="not a valid host name"):
         resolve(Address(host), config)
-    with pytest.raises(InputError, match="not a user name"):
+    with pytest.raises(InputError, match="not a valid user name"):
         resolve(Address("alias", user=host or "-"), config)
 
 
@@ -230,7 +230,7 @@ def test_a_machine_of_a_windows_domain_keeps_its_dollar(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text("Host n1\n  User CORP\\n1$\n")
     assert resolve(Address("n1"), str(config)).user == "CORP\\n1$"
-    with pytest.raises(InputError, match=r"'a b' is not a user name for disttui: .* contains spaces"):
+    with pytest.raises(InputError, match=r"'a b' is not a valid user name: .* contains spaces"):
         resolve(Address("n1", user="a b"), str(config))
 
 

@@ -240,7 +240,7 @@ def test_a_setting_that_cannot_be_kept_is_named(world: World, setting: str) -> N
     server = world.servers["plain"]
     why = by_disttui(world.place.write(server.block("alias", f"  {setting}")))
     keyword, value = setting.split()
-    assert f"{keyword} of your ssh configuration allows nothing that disttui can use: {value}" in why
+    assert f"{keyword} in your ssh configuration has nothing that disttui supports: {value}" in why
 
 
 def test_a_sha1_signature_is_never_taken(world: World) -> None:

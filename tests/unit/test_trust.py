@@ -94,7 +94,7 @@ def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> 
     for words in (["run", "team/train"], ["sweep", "team/train", "--set", "job.env.MODE=fast,slow"]):
         done = command(home, *words)
         assert done.returncode == 2 and "it is new to you, from the library team" in done.stderr
-        assert "it is not used until you confirm" in done.stderr and "or add --trust." in done.stderr
+        assert "not used until you confirm" in done.stderr and "or add --trust." in done.stderr
     shown = asked(home, b"n\n", ["profile", "plan", "team/train"])
     assert "  + job.command: on local: true\n  + hosts: local\n" in shown and "  + job.env.MODE: fast\n" in shown
     assert asks(True), "a no is no yes"
@@ -103,7 +103,7 @@ def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> 
         home, TEAM.replace("[local]", "[local, admin@payroll]").replace("MODE: fast", "MODE: fast, LD_PRELOAD: /x.so")
     )
     found = asks(False)
-    assert found and "and has changed since you confirmed it (" in str(found)
+    assert found and "and changed since you confirmed it (" in str(found)
     assert found.changes[:5] == (
         "+ env.LD_PRELOAD: on local, payroll: /x.so",
         "- job.command: on local: true",
@@ -149,10 +149,10 @@ def test_a_library_can_require_signed_commits(home: Path, monkeypatch: pytest.Mo
     with monkeypatch.context() as patched:
         # Read while another text stood there, which was put back at once.
         patched.setattr(library, "read", lambda path: read(path)._replace(text=text))
-        with pytest.raises(InputError, match="this is not what a commit of it has"):
+        with pytest.raises(InputError, match="no commit has this content"):
             asks(trusted=True)
     share(home, TEAM + "description: edited here\n")
-    with pytest.raises(InputError, match="this is not what a commit of it has"):
+    with pytest.raises(InputError, match="no commit has this content"):
         asks(trusted=True)
     git("commit", "-qam", "two")
     done = command(home, "run", "--trust", "train")
@@ -161,12 +161,12 @@ def test_a_library_can_require_signed_commits(home: Path, monkeypatch: pytest.Mo
     assert asks(trusted=True) is None
     share(home, TEAM + "description: everybody writes\n")
     (team / "train.yaml").chmod(0o666)
-    with pytest.raises(InputError, match="this is not what a commit of it has"):
+    with pytest.raises(InputError, match="no commit has this content"):
         asks(trusted=True)
     (team / "train.yaml").chmod(0o644)
     git("checkout", "-q", "train.yaml")
     (home / "signers").write_text(f"bob@example.org {(home / 'key.pub').read_text().replace('AAAA', 'AAAB', 1)}")
-    with pytest.raises(InputError, match="only what is signed is used"):
+    with pytest.raises(InputError, match="accepts only signed commits"):
         asks()  # agreed to, and signed by nobody who is trusted any more
 
 
@@ -253,10 +253,10 @@ def test_git_runs_nothing_that_others_have_configured(home: Path, others: str, m
     assert found and "last commit" not in str(found) and not mark.exists()
     config = home / "disttui" / "config.yaml"
     config.write_text(config.read_text().replace("{name: team", "{name: team, signed: true"))
-    with pytest.raises(InputError, match="not a clone that only you can write to"):
+    with pytest.raises(InputError, match="not a clone that only you can write"):
         asks(trusted=True)
     monkeypatch.setattr(library, "is_ours_alone", lambda _: True)  # it was exchanged behind this question
-    with pytest.raises(InputError, match="only what is signed is used"):
+    with pytest.raises(InputError, match="accepts only signed commits"):
         asks(trusted=True)
     assert not mark.exists()
 
@@ -289,7 +289,7 @@ def test_a_link_that_leads_out_makes_nothing_ones_own(home: Path, monkeypatch: p
 def test_what_everybody_can_write_is_shown_as_well(home: Path) -> None:
     (home / "team" / "train.yaml").chmod(0o666)
     found = asks()
-    assert found and "everybody on this machine can write it; it is new to you" in str(found)
+    assert found and "every user of this machine can write it; it is new to you" in str(found)
     assert "+ job.command: on local: true" in found.changes
 
 
@@ -423,9 +423,9 @@ def test_what_runs_is_said_once_also_where_the_profile_says_it_for_a_host() -> N
     now = profile(hosts=hosts, activate=line)
     lines = changes(None, now)
     assert [one for one in lines if "activate" in one or "python" in one] == [
-        f"+ python: on b, also while checking: {path}",
-        f"+ activate: on a, also while checking: {line}",
-        "+ activate: on b, also while checking: module load cuda",
+        f"+ python: on b, also during checks: {path}",
+        f"+ activate: on a, also during checks: {line}",
+        "+ activate: on b, also during checks: module load cuda",
     ]
     moved = profile(hosts=[{"host": "a", "activate": line}, hosts[1]])
     both = {f"- activate: {line}", f"+ hosts.a.activate: {line}"}
@@ -443,7 +443,7 @@ def test_no_number_of_other_lines_hides_what_runs() -> None:
     lines = changes(None, profile(hosts=hosts, job=job, on_end={"command": ["beep"]}))
     for shown in ("+ job.command: on all 300 hosts: evil", "+ ${env:KEY}: to all 300 hosts, as B",
                   "+ on_end.command: on this machine, when the run ends: beep", "+ hosts: n299",
-                  "+ python: on n299, also while checking: /opt/299/bin/python"):  # fmt: skip
+                  "+ python: on n299, also during checks: /opt/299/bin/python"):  # fmt: skip
         assert shown in lines
     assert lines[-1].endswith("more lines: read the file") and len(lines) < 620
 
@@ -467,9 +467,7 @@ def test_validate_masks_a_token_among_the_arguments(home: Path) -> None:
         done = command(home, *form, "profile", "validate", "team/train")
         assert done.returncode == 2 and HF not in done.stdout + done.stderr and "aB3dE5gH7jK9" not in done.stdout
         assert f"--lr 1 --token '***' '--password=***' x{HF[:9]}" in done.stdout
-    assert (
-        "'job.args.3' looks like a token of Hugging Face" in command(home, "profile", "validate", "team/train").stderr
-    )
+    assert "'job.args.3' looks like a Hugging Face token" in command(home, "profile", "validate", "team/train").stderr
 
 
 def test_the_app_asks_about_a_found_run_with_every_word_of_its_commands(tmp_path: Path) -> None:
@@ -498,8 +496,8 @@ def test_no_number_of_hosts_and_secrets_hides_what_runs(many: dict[str, Any]) ->
 def test_a_package_with_the_name_of_a_token_is_shown() -> None:
     before, now = (profile(activate=f"pip install sk-{name}-of-somebody-else") for name in ("learn", "evil"))
     lines = changes(before, now)
-    assert "- activate: on a, also while checking: pip install sk-learn-of-somebody-else" in lines
-    assert "+ activate: on a, also while checking: pip install sk-evil-of-somebody-else" in lines
+    assert "- activate: on a, also during checks: pip install sk-learn-of-somebody-else" in lines
+    assert "+ activate: on a, also during checks: pip install sk-evil-of-somebody-else" in lines
     assert not any("***" in line for line in lines)
 
 

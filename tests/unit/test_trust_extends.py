@@ -54,7 +54,7 @@ def test_a_base_is_judged_as_it_was_read(tmp_path: Path, monkeypatch: pytest.Mon
     answers = Answers(None)
     with pytest.raises(DistrustError):
         load_profile(str(own), questions=answers)
-    assert "everybody on this machine can write it" in str(answers.asked[0])
+    assert "every user of this machine can write it" in str(answers.asked[0])
 
 
 class Quick(Answers):
@@ -126,12 +126,12 @@ def test_what_another_user_writes_reaches_for_no_profile_of_ones_own(tmp_path: P
     for _ in range(2):
         for name in ("own/private", "private"):
             theirs.write_text(f"disttui: 1\nextends: {name}\nhosts=: [evil]\n")
-            hint = r"this file may be another user's \(.*\): it extends profiles beside it, or examples"
-            with pytest.raises(InputError, match=f"no profile '{name}', {hint}"):
+            hint = r"another user may have written this file \(.*\): it can only extend profiles beside it, or examples"
+            with pytest.raises(InputError, match=f"profile '{name}' not found, {hint}"):
                 load_profile(str(theirs), trusted=True)
         theirs.write_text("disttui: 1\nhosts: {inventory: lab}\njob: {command: [x]}\n")
         with pytest.raises(
-            InputError, match=r"no inventory 'lab', this file may be .*: it has inventories of inventory/"
+            InputError, match=r"inventory 'lab' not found, another user may .*: it can only use inventories"
         ):
             load_profile(str(theirs), trusted=True)
         theirs.chmod(0o644)
