@@ -178,7 +178,7 @@ class Following:
                 yield from self._take_news()
                 yield from self._take_logs()
                 yield self._refresh()
-                yield from self._obey()
+                yield from self._send_stops()
                 yield from self._skip()
                 if self.control.leave or self._failed:
                     break
@@ -242,7 +242,8 @@ class Following:
 
     def _skip(self) -> Iterator[Update]:
         """Skip to the end of the logs on request, on a second Ctrl-C, and on any Ctrl-C if there is nothing to stop."""
-        wanted = self.control.skips + max(0, self.control.stops - (self.state.result is None))
+        asked_to_stop = self.state.result is None or self._stops_said > 0
+        wanted = self.control.skips + max(0, self.control.stops - asked_to_stop)
         if wanted <= self._skips:
             return
         self._skips = wanted
@@ -303,7 +304,7 @@ class Following:
             self.state = link(self.state, host.node, "gone")
         return True
 
-    def _obey(self) -> Iterator[Update]:
+    def _send_stops(self) -> Iterator[Update]:
         """Send a stop for the first request, a kill for the second; repeat it on every new link to a host."""
         wanted = min(self.control.stops, 2)
         if not wanted or self.state.result is not None:

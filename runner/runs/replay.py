@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from disttui.runner.paths import PathError
 from disttui.runner.protocol.metrics import Metrics
-from disttui.runner.runs.contents import EventLine, ExitFile, NewerEvent, metrics_place, read_content
+from disttui.runner.runs.contents import EventLine, ExitFile, MetricsLine, NewerEvent, metrics_place, read_content
 from disttui.runner.runs.registry import KnownRun
 from disttui.runner.runs.state import RunState, fold
 from disttui.runner.runs.store import HostStore, host_folder
@@ -75,8 +75,8 @@ def replay(run: KnownRun, folder: Path) -> Replay:
                 except ValueError:
                     warnings.append(f"{host.name}: {name} at byte {offset}: malformed record skipped")
                     continue
-                if place:
-                    metrics.append(MetricRecord(host.name, *place, record))
+                if isinstance(content, MetricsLine):
+                    metrics.append(MetricRecord(host.name, *content))
                 elif isinstance(content, EventLine | NewerEvent):
                     events.append((node, content))
                 elif not name.endswith(".jsonl"):

@@ -280,6 +280,21 @@ def test_ctrl_c_after_the_end_skips_what_logs_prints_later(
     assert "".join(f"{line}\n" for line in lines).encode() == _FLOOD
 
 
+def test_one_ctrl_c_stops_the_run_and_skips_none_of_its_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SlowHand
+) -> None:
+    run, control, shown = _flooded(tmp_path, monkeypatch), RunControl(), bytearray()
+    session = _session(run, control)
+    for update in session:
+        if isinstance(update, StopSent):
+            (tmp_path / "runs/r-1/0/exit.json").write_text('{"state": "stopped", "code": 130, "t": 2.0}')
+        elif isinstance(update, LogRead):
+            shown += update.data
+            control.stops = 1
+        assert not isinstance(update, Notice), update
+    assert session.state.result is not None and bytes(shown) == _FLOOD
+
+
 def test_skipping_leaves_out_what_the_host_has_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, control, shown = _flooded(tmp_path, monkeypatch), RunControl(), bytearray()
     monkeypatch.setattr(HostStore, "write", _slowly(HostStore.write))

@@ -249,6 +249,13 @@ def test_a_metric_with_an_endless_name_is_left_out() -> None:
     assert set(state.hosts[0].series[1, 0].latest) == {"t", "loss"}
 
 
+@pytest.mark.parametrize("value", [{"a": 1}, [1.0], None, "x" * 5000])
+def test_a_metric_is_a_number_or_a_short_text(value: object) -> None:
+    record = {"t": 1.0, "loss": "nan", "stage": "warm-up", "best": True, "other": value}
+    state = fold(begin("r", ("a",), (1,)), 0, "attempt-1/rank-0.metrics.jsonl", record)
+    assert set(state.metrics) == {"t", "loss", "stage", "best"}
+
+
 @pytest.mark.parametrize("one_way", [True, False])
 def test_node_0_names_the_nodes_of_a_job_of_slurm_alone(one_way: bool) -> None:
     state = begin("r", ("a", "b"), (1, 1), one_way=one_way)
