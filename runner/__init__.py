@@ -1,3 +1,3 @@
-"""disttui's core: everything that is not a screen."""
+"""disttui's core: everything but the screens."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""The name of a host as a profile gives it; what it means over SSH is `disttui.runner.transport`'s to find out."""
+"""Addresses of hosts as written in a profile; `disttui.runner.transport` resolves them for SSH."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Address:
-    """A host as the profile names it: an ssh alias, a `user@host:port`, or `local`."""
+    """A host as written in the profile: an ssh alias, `user@host:port` or `local`."""
 
     host: str
     user: str | None = None
     port: int | None = None
     transport: str | None = field(default=None, compare=False)
-    """Who speaks SSH to it: `builtin` or `ssh`, the program; None: as the user's config says."""
+    """`builtin`, or `ssh` for the ssh program; None: as in the user's config."""
 
     @property
     def is_local(self) -> bool:
-        """Whether this is the machine disttui itself runs on, reached without SSH."""
+        """Whether this is the machine that disttui runs on, which needs no SSH."""
         return self.host == "local"

@@ -1,4 +1,4 @@
-"""The errors that end a command: what is wrong as fields, and the exit code each means.
+"""The errors that end a command, with their parts as fields and an exit code each.
 
 `str(error)` is the text for a terminal. Other front ends use the fields.
 """
@@ -10,21 +10,21 @@ from collections.abc import Sequence
 
 
 class DisttuiError(Exception):
-    """Something the user can correct.
+    """An error that the user can correct.
 
     Args:
         what: What is wrong, as one sentence without the host and the place.
         cure: What to do about it, as an imperative; empty if there is no advice.
-        host: The host that it concerns, by the profile's name; empty: none or all.
-        place: Where in which file, `file`, `file:line` or `file:line:column`; empty: nowhere.
+        host: The host's name in the profile; empty: none or all.
+        place: `file`, `file:line` or `file:line:column`; empty: none.
         cause: The message of the system, a library or a host; empty: none.
     """
 
     exit_code = 1
     code = "failed"
-    """A short name of the kind of error, for programs: docs/formats.md lists them."""
+    """A short name of the kind of error, for programs; docs/formats.md lists all."""
     parts: Sequence[DisttuiError] = ()
-    """The single errors of one that reports several."""
+    """The single errors, if it reports several."""
 
     def __init__(self, what: str, cure: str = "", *, host: str = "", place: str = "", cause: str = "") -> None:
         super().__init__(what)
@@ -36,11 +36,11 @@ class DisttuiError(Exception):
 
     @property
     def reason(self) -> str:
-        """What is wrong and why, for a view that shows the host and the place beside it."""
+        """What is wrong and its cause, for views that show the host and the place separately."""
         return f"{self.what}: {self.cause}" if self.cause else self.what
 
     def as_json(self) -> dict[str, object]:
-        """The error for programs."""
+        """The error as data for JSON."""
         data = {"code": self.code, "what": self.reason, "cure": self.cure, "host": self.host, "place": self.place}
         return {**data, "problems": [part.as_json() for part in self.parts]} if self.parts else {**data}
 
@@ -65,7 +65,7 @@ class HostError(DisttuiError):
     """A host cannot be used, or a check before the launch failed. Exit code 3.
 
     Args:
-        host: The host's name as the profile gives it.
+        host: The host's name in the profile.
     """
 
     exit_code = 3
@@ -76,17 +76,17 @@ class HostError(DisttuiError):
 
 
 class LinkLostError(HostError):
-    """The link broke: the host's answer is unknown, and another attempt may succeed."""
+    """The link broke, so the host's answer is unknown; another attempt may succeed."""
 
     code = "link-lost"
 
 
 def near(word: str, known: Sequence[str]) -> str | None:
-    """The known word that `word` was most likely meant to be."""
-    # It takes quadratic time; a word of this length is not a typing error.
+    """The known word most similar to `word`, or None."""
+    # difflib takes quadratic time, and a word of this length is not a typing error.
     if len(word) > 60:
         return None
-    # The folder, or the library, that they share makes two names no more alike.
+    # A common folder or library must not count as a similarity.
     shared = word[: word.rfind("/") + 1]
     if not any(name.startswith(shared) for name in known):
         shared = ""

@@ -1,4 +1,4 @@
-"""Readable numbers (durations, moments, counts, bytes), and tables of them."""
+"""Formats numbers (durations, times, counts, bytes) and tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from disttui.runner.protocol.metrics import NOT_FINITE
 _Said = TypeVar("_Said", bound=Hashable)
 
 _AGES = 1e11
-"""Seconds: some 3,000 years."""
+"""Seconds from which on a duration is impossible: some 3,000 years."""
 
 
 def number(value: Any) -> float | None:
@@ -22,13 +22,13 @@ def number(value: Any) -> float | None:
         return None
     try:
         found = float(value)
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # an integer too large for a float
         return None
     return found if math.isfinite(found) else None
 
 
 def figure(value: Any) -> str | None:
-    """A metric with four digits; the text of one that is not finite, such as nan; else None."""
+    """A metric with four digits; a text such as nan for one that is not finite; None if it is not a metric."""
     known = number(value)
     return f"{known:.4g}" if known is not None else value if value in NOT_FINITE else None
 
@@ -60,7 +60,7 @@ def code_words(code: Any) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0:37`, `12:31`, `1:02:07`, `3 d 04:11`; `?` for an impossible duration."""
+    """Seconds as `0:37`, `12:31`, `1:02:07` or `3 d 04:11`; `?` for an impossible duration."""
     known = number(seconds)
     if known is None or known >= _AGES:
         return "?"
@@ -74,18 +74,18 @@ def duration(seconds: float) -> str:
 
 
 def when(moment: float) -> str:
-    """`14:03:11` today, `2026-03-01 14:03` before, `?` for an impossible time."""
+    """A Unix time as `14:03:11` today, else `2026-03-01 14:03`; `?` for an impossible time."""
     today = _local(moment, "%Y-%m-%d") == time.strftime("%Y-%m-%d")
     return _local(moment, "%H:%M:%S" if today else "%Y-%m-%d %H:%M")
 
 
 def timestamp(moment: float) -> str:
-    """`2026-03-01 14:03:11`; `?` for an impossible time."""
+    """A Unix time as `2026-03-01 14:03:11`; `?` for an impossible time."""
     return _local(moment, "%Y-%m-%d %H:%M:%S")
 
 
 def clock(moment: float) -> str:
-    """`14:03:11`, without the day; `?` for an impossible time."""
+    """A Unix time as `14:03:11`, without the day; `?` for an impossible time."""
     return _local(moment, "%H:%M:%S")
 
 
@@ -98,7 +98,7 @@ def _local(moment: float, form: str) -> str:
 
 
 def count(value: float) -> str:
-    """`940`, `41.2k`, `1.3M`; `?` for anything but a finite number."""
+    """A number as `940`, `41.2k` or `1.3M`; `?` for anything but a finite number."""
     if number(value) is None:
         return "?"
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -108,7 +108,7 @@ def count(value: float) -> str:
 
 
 def rough(seconds: float) -> str:
-    """`moments`, `12 min`, `3.4 h`, `12 days`."""
+    """Seconds as `moments`, `12 min`, `3.4 h` or `12 days`."""
     if seconds < 60:
         return "moments"
     if seconds < 3600:
@@ -117,13 +117,13 @@ def rough(seconds: float) -> str:
 
 
 def amount(number_of: int, noun: str) -> str:
-    """`1 rank`, `12 ranks`, `2 processes`."""
+    """A number with its noun: `1 rank`, `12 ranks`, `2 processes`."""
     many = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{number_of:,} {noun if number_of == 1 else many}"
 
 
 def each_once(said: Iterable[tuple[str | None, _Said]]) -> Iterator[tuple[str, _Said]]:
-    """What is said of several hosts, each once, behind their names: `node1, node2`, or empty."""
+    """Merge equal items of several hosts: yield (host names such as `node1, node2` or "", item)."""
     hosts: dict[_Said, list[str]] = {}
     for host, what in said:
         hosts.setdefault(what, []).extend([host] if host else [])
@@ -132,19 +132,19 @@ def each_once(said: Iterable[tuple[str | None, _Said]]) -> Iterator[tuple[str, _
 
 
 def gibibytes(value: float) -> str:
-    """`11.2 GiB`; below one, `640 MiB`; `?` for anything but a finite number."""
+    """Bytes as `11.2 GiB`, or `640 MiB` below 1 GiB; `?` for anything but a finite number."""
     if number(value) is None:
         return "?"
     return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
 
 
 def fit(text: str, width: int) -> str:
-    """A text whose lines are cut to a width; a cut line ends with `…`."""
+    """Cut the lines of a text to `width` characters; a cut line ends with `…`."""
     return "\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in text.split("\n"))
 
 
 def table(head: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under a head of (title, `<` or `>`); a column without any value is left out."""
+    """Rows under a head of (title, `<` or `>` for the alignment); columns without any text are omitted."""
     lines = [[title for title, _ in head], *rows]
     columns = [index for index in range(len(head)) if any(line[index] for line in lines)]
     widths = {index: max(len(line[index]) for line in lines) for index in columns}

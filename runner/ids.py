@@ -1,4 +1,4 @@
-"""Ids of runs: 64 random bits, of which as few digits are shown and typed as distinguish a run from the others."""
+"""Run ids: a name and 64 random bits; only as many digits are shown and typed as distinguish a run from others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from disttui.runner.text import clean
 
 
 def new_run_id(name: str, known: Iterable[str]) -> str:
-    """An id that begins with the profile's name, and whose short form none of the `known` has."""
+    """Return a new id that begins with the profile's name; its short form is unique among `known`."""
     known = list(known)
     while True:
         run = f"{name}-{secrets.token_hex(8)}"
@@ -21,7 +21,7 @@ def new_run_id(name: str, known: Iterable[str]) -> str:
 
 
 def short(run: str, among: Iterable[str] = ()) -> str:
-    """A run's short id: four of its digits, more only where another id of `among` has the same beginning."""
+    """A run's short id, with four of its digits, or more if an id in `among` begins in the same way."""
     length = len(protocol_names.short(run))
     others = [other for other in among if other != run]
     while length < len(run) and any(other.startswith(run[:length]) for other in others):
@@ -30,13 +30,13 @@ def short(run: str, among: Iterable[str] = ()) -> str:
 
 
 def pick(text: str, names: Sequence[str], host: str | None = None) -> str:
-    """The one of `names` that an id or its beginning denotes.
+    """The one of `names` that equals or begins with `text`.
 
     Args:
-        host: Where the names were read; None: here.
+        host: The host that the names come from; None: this machine.
 
     Raises:
-        InputError: No name matches, or several do; it lists similar ids.
+        InputError: No name matches, or several do; similar ids are suggested.
     """
     if text in names:
         return text
@@ -57,7 +57,7 @@ def pick(text: str, names: Sequence[str], host: str | None = None) -> str:
 
 
 def _near(text: str, names: Sequence[str]) -> list[str]:
-    # difflib is quadratic: do not compare very long texts.
+    # difflib takes quadratic time.
     if len(text) > 60:
         return []
     ends = {name: name.rpartition("-")[2] for name in names}

@@ -1,4 +1,4 @@
-"""Makes paths from untrusted text: inside their folder, or refused."""
+"""Builds paths from untrusted text, which must stay inside their folder."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from disttui.runner.errors import InputError
 from disttui.runner.text import clean
 
 LONGEST = 1024
-"""Characters of all names together."""
+"""Most characters of all names together."""
 DEEPEST = 32
-"""Folders and the file."""
+"""Most parts of a path: folders and the file."""
 _PART = 255
-"""Bytes of one name: what file systems allow."""
+"""Most bytes of one name, as in file systems (NAME_MAX)."""
 
 
 class PathError(InputError, ValueError):
@@ -22,10 +22,10 @@ class PathError(InputError, ValueError):
 
 
 def inside(folder: Path, *names: str) -> Path:
-    """The path of `names` under `folder`; each is the name of a file or folder, or several joined by `/`.
+    """The path of `names` under `folder`; each is one name or several joined by `/`.
 
-    Every path from text of a host, a run's files or a profile is made here. Links are followed to check where the path
-    leads.
+    All paths from text of a host, a run's files or a profile are built here. Links are resolved to check that the path
+    stays inside.
 
     Raises:
         PathError: A name is absolute, empty, ".", "..", too long, has invalid characters, or leads out of the folder.
@@ -37,7 +37,7 @@ def inside(folder: Path, *names: str) -> Path:
         raise _refused(folder, names, "is not a valid file name")
     path = folder.joinpath(*parts)
     try:
-        leads = path.resolve(strict=True)  # else Python 3.13 takes a loop of links for a folder
+        leads = path.resolve(strict=True)  # without strict, Python 3.13 accepts a loop of links
     except (FileNotFoundError, NotADirectoryError):
         leads = path.resolve()
     except (OSError, RuntimeError):  # a loop of links
@@ -48,7 +48,7 @@ def inside(folder: Path, *names: str) -> Path:
 
 
 def typed(text: str) -> Path:
-    """The path that a user typed. Raises InputError if it begins with the name of an unknown user."""
+    """The path that a user typed, with `~` expanded. Raises InputError for the home of an unknown user."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -56,12 +56,12 @@ def typed(text: str) -> Path:
 
 
 def expanded(text: str) -> Path:
-    """A path with its ~ replaced; that of an unknown user, for which Path.expanduser raises, stays as it is."""
+    """A path with `~` expanded; unlike Path.expanduser, leaves the home of an unknown user unchanged."""
     return Path(os.path.expanduser(text))  # noqa: PTH111
 
 
 def here() -> Path:
-    """The current folder; the home folder if that has been deleted."""
+    """The current folder, or the home folder if the current one has been deleted."""
     try:
         return Path.cwd()
     except OSError:
@@ -69,7 +69,7 @@ def here() -> Path:
 
 
 def _is_name(part: str) -> bool:
-    # Cc: controls, NUL among them; Cs: lone surrogates, which replace bytes that are not UTF-8.
+    # Cc: control characters, including NUL; Cs: lone surrogates, which stand for bytes that are not UTF-8.
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in part):
         return False
     return len(part.encode()) <= _PART

@@ -1,4 +1,4 @@
-"""Folders and files for this user alone, with any umask; and files of others, read without a risk."""
+"""Creates files and folders private to this user under any umask, and reads untrusted files safely."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from disttui.runner.protocol.regular import open_regular, regular
 
 
 class NoRegularFileError(OSError):
-    """A pipe, a socket or a device: reading it could wait forever, or never end."""
+    """A pipe, socket or device, which could block or never end when read."""
 
 
 def read(path: Path | str, most: int, *, devices: bool = False) -> tuple[bytes, os.stat_result]:
-    """The first `most` bytes of a regular file, and the status of what they are read from.
+    """Read up to `most` bytes of a regular file; return them and the status of the open file.
 
     Args:
-        devices: Whether a device may be read as well.
+        devices: Whether character devices may be read as well.
 
     Raises:
-        NoRegularFileError: It is not a regular file; nothing was waited for.
+        NoRegularFileError: It is not a regular file; detected without blocking.
         OSError: It cannot be read.
     """
-    # Not blocking: a pipe may have taken the place of a file a moment ago.
+    # O_NONBLOCK, since a pipe may have just replaced the file.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -36,20 +36,20 @@ def read(path: Path | str, most: int, *, devices: bool = False) -> tuple[bytes, 
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(status.st_mode) and not (devices and stat.S_ISCHR(status.st_mode)):
             raise NoRegularFileError(errno.EINVAL, "not a regular file")
-        # In pieces: a buffer for all that is allowed costs more than the reading of a small file.
+        # In pieces: allocating a buffer of `most` bytes costs more than reading a small file.
         pieces, left, piece = [], most, max(status.st_size + 1, 65536)
         while left and (data := os.read(descriptor, min(left, piece))):
             pieces.append(data)
             left -= len(data)
         return b"".join(pieces), status
-    except BlockingIOError:  # /proc/kmsg says that it is a regular file
+    except BlockingIOError:  # /proc/kmsg claims to be a regular file
         raise NoRegularFileError(errno.EINVAL, "not a regular file") from None
     finally:
         os.close(descriptor)
 
 
 def open_named(path: Path) -> BinaryIO:
-    """Open a file that the user names: a regular one, or what a shell has opened already, as `<(…)` of bash.
+    """Open a file named by the user: a regular one, or one that a shell has already opened, as bash's `<(…)`.
 
     Raises OSError.
     """
@@ -59,7 +59,7 @@ def open_named(path: Path) -> BinaryIO:
 
 
 def make_folder(folder: Path, mode: int = 0o700) -> None:
-    """Make a folder and those above it that are missing, each with `mode`. Raises OSError."""
+    """Create a folder and its missing parents, each with `mode`. Raises OSError."""
     missing = []
     above = folder
     while not above.exists() and above != above.parent:
@@ -67,11 +67,11 @@ def make_folder(folder: Path, mode: int = 0o700) -> None:
         above = above.parent
     for path in reversed(missing):
         path.mkdir(mode=mode, exist_ok=True)
-    folder.mkdir(mode=mode, exist_ok=True)  # raises where a file is in its place
+    folder.mkdir(mode=mode, exist_ok=True)  # raises if a file is in its place
 
 
 def lock(descriptor: int, patience: float) -> bool:
-    """Lock an open file or folder against other processes; False: another one has held it for `patience` seconds."""
+    """Lock an open file or folder; False if it stays locked for `patience` seconds. Raises OSError without locks."""
     until = time.monotonic() + patience
     while True:
         try:
@@ -85,7 +85,7 @@ def lock(descriptor: int, patience: float) -> bool:
 
 
 def in_use(path: Path) -> bool:
-    """Whether a process has locked a file that only this user can have put there."""
+    """Whether a process has locked a file; False unless this user owns the file and its folder."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -105,14 +105,14 @@ def in_use(path: Path) -> bool:
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Write a file, text as UTF-8; a new one is private to this user. Raises OSError."""
+    """Write a regular file, text as UTF-8; a new one is private to this user. Raises OSError."""
     descriptor = regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def replace(path: Path, content: str | bytes) -> None:
-    """Write a private file in place of an earlier one, which stays as it was if that fails. Raises OSError."""
+    """Replace a file atomically with a private one. Raises OSError, and then the old file is unchanged."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         write(part, content)

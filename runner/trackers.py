@@ -1,6 +1,6 @@
-"""Where the metrics of a run can be sent: TensorBoard's files, Weights & Biases, Trackio, MLflow. Knows no run.
+"""Sends metrics to TensorBoard's files, Weights & Biases, Trackio and MLflow. Independent of how runs are stored.
 
-The packages of trackers are imported when they are used, and raise errors of any kind.
+The packages of trackers are imported when they are used, and may raise any exception.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from disttui.runner.protocol.metrics import Metrics
 from disttui.runner.untrusted.records import whole
 
 _NO_METRICS = ("t", "step", "steps")
-"""The time, the step and the number of all steps."""
+"""Keys of records that are not metrics: time, step and number of steps."""
 _LONGEST_NAME = 200
 _LATEST = 1e11
-"""The bound of usable times: what a script writes may be anything."""
+"""Bound of usable Unix times, since scripts may write any value."""
 _OTHER = re.compile(r"[^A-Za-z0-9_.: -]")
-"""MLflow, the strictest of all, refuses these in a name."""
+"""Characters that MLflow, the strictest tracker, refuses in a name."""
 
 
 class MetricPoint(NamedTuple):
-    """Values at one step."""
+    """The metrics of one step."""
 
     step: int
     t: float
     """Unix time."""
     values: dict[str, float]
-    """Not-a-number and the infinities among them."""
+    """Metric → value, which may be NaN or infinite."""
 
 
 class Tracked(NamedTuple):
-    """Which attempt of which run is sent."""
+    """The attempt of a run that is sent."""
 
     run: str
     attempt: int
@@ -51,24 +51,24 @@ class Tracked(NamedTuple):
 
     @property
     def config(self) -> dict[str, str | float]:
-        """What trackers get of the run besides its metrics."""
+        """The run's data that trackers get in addition to its metrics."""
         return {**self.hyperparameters, "disttui_run": self.run, "attempt": self.attempt, "processes": self.processes}
 
     @property
     def name(self) -> str:
-        """Its name at a tracker: the run's id, from the second attempt on with the attempt's number."""
+        """Its name in a tracker: the run's id, followed by the attempt's number from the second attempt on."""
         return self.run if self.attempt == 1 else f"{self.run}.{self.attempt}"
 
 
 def points(records: Iterable[tuple[int, Metrics]], since: float, *, by_rank: bool = False) -> list[MetricPoint]:
-    """The points of an attempt by step, each value the mean of the ranks that reported it.
+    """The points of an attempt, sorted by step; each value is the mean over the ranks that reported it.
 
-    A record without a step counts for the step before it; of a rank's values of one step and name the last counts.
+    A record without a step belongs to its rank's previous step; the last value of a rank, step and name counts.
 
     Args:
-        records: (rank, record), of each rank in the order in which it wrote them.
-        since: The time of steps before the first record that has one.
-        by_rank: Where several ranks report, each one's own values too, as `rank-1/loss`.
+        records: (rank, record), those of each rank in the order in which they were written.
+        since: Unix time for steps before the first record with a time.
+        by_rank: If several ranks report, also include each rank's own values, as `rank-1/loss`.
     """
     newest: dict[int, int] = {}
     times: dict[int, float] = {}
@@ -96,7 +96,7 @@ def points(records: Iterable[tuple[int, Metrics]], since: float, *, by_rank: boo
 
 
 def _number(value: object) -> float | None:
-    """A number, also one that is not finite and so written as text; None for anything else."""
+    """A number, or one that is not finite and therefore stored as text, as a float; None for anything else."""
     if isinstance(value, bool) or not (isinstance(value, int | float) or value in ("nan", "inf", "-inf")):
         return None
     try:
@@ -106,25 +106,25 @@ def _number(value: object) -> float | None:
 
 
 def usable(name: str) -> str:
-    """A name that every tracker takes, also those that make paths of it; empty where nothing is left."""
+    """A name that every tracker accepts, also those that turn it into a path; empty if nothing of it is usable."""
     parts = (_OTHER.sub("_", part) for part in name[:_LONGEST_NAME].split("/"))
     return "/".join(part for part in parts if part.strip(". "))
 
 
 _LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 _LARGEST_FLOAT = 3.4028235677973366e38
-"""What is as large or larger has no float of 32 bits."""
+"""Values from this one on round to infinity as 32-bit floats."""
 
 
 def to_tensorboard(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str:
-    """Write an event file into a folder of its own below the folder `place`; one of the same run is replaced.
+    """Write an event file into a subfolder of the folder `place`, replacing one of the same attempt; return its folder.
 
-    A file has TFRecords of `tensorflow.Event` messages: node/observe/scalar_formats.py, which reads them, has the
-    sources of the format. TensorBoard is not needed. Raises OSError where it cannot be written.
+    The file has TFRecords of `tensorflow.Event` messages; node/observe/scalar_formats.py, which reads them, lists the
+    sources of the format. TensorBoard is not needed. Raises OSError.
     """
     folder = inside(Path(place), tracked.name)
     private.make_folder(folder, 0o775)
-    # TensorBoard reads whatever has "tfevents" in its name. No time in it, as others have: that of a live run may move.
+    # TensorBoard reads files with "tfevents" in their names. Unlike others, the name has no time, which may change.
     path, unfinished = inside(folder, EVENTS + tracked.name), inside(folder, f".{tracked.name}.part")
     try:
         with unfinished.open("wb") as file:
@@ -142,7 +142,7 @@ def to_tensorboard(place: str, tracked: Tracked, points: Sequence[MetricPoint]) 
 
 
 def _hparams(config: Mapping[str, str | float], t: float) -> bytes:
-    """A summary's value for the HParams dashboard: HParamsPluginData as the metadata of a tensor without content."""
+    """A summary value for the HParams dashboard: HParamsPluginData as the metadata of a dummy tensor."""
     session = b"".join(
         _field(1, _field(1, name.encode()) + _field(2, _double(2, value) if isinstance(value, int | float) else
                                                  _field(3, value.encode())))
@@ -187,10 +187,10 @@ def _field(field: int, value: bytes) -> bytes:
 
 
 def to_wandb(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str:
-    """Make a run in the project `place`, in a group with the run's other attempts; offline where WANDB_MODE says so."""
+    """Create a run in the project `place`, grouped with the run's other attempts; offline if WANDB_MODE is set so."""
     import wandb
 
-    # What this machine has and does is not what the run had and did.
+    # No data about this machine, which is not where the run ran.
     settings = wandb.Settings(
         silent=True, console="off", save_code=False, disable_git=True, x_disable_stats=True, x_disable_meta=True,
         x_disable_machine_info=True, x_save_requirements=False,
@@ -206,16 +206,16 @@ def to_wandb(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str
 
 
 _HARMLESS = "Reserved keys renamed"
-"""The beginning of its warning for a metric named as one of its own columns."""
+"""Beginning of Trackio's warning for a metric with the name of one of its columns."""
 
 
 def to_trackio(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str:
-    """Make a run in the project `place`: here, or where TRACKIO_SPACE_ID or TRACKIO_SERVER_URL says.
+    """Create a run in the project `place`, locally or in TRACKIO_SPACE_ID or TRACKIO_SERVER_URL.
 
-    Trackio notes the time of now for every step.
+    Trackio stores the current time for every step.
 
     Raises:
-        RuntimeError: Something could not be stored, of which Trackio itself only warns.
+        RuntimeError: Something could not be stored, for which Trackio only issues a warning.
     """
     import trackio
 
@@ -236,13 +236,13 @@ def to_trackio(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> s
 
 
 _BATCH = 1000
-"""Metrics of one request: MLflow's limit."""
+"""Metrics per request: MLflow's limit."""
 _PARAMS, _LONGEST_PARAM = 100, 6000
-"""The same of parameters, and of the characters of one."""
+"""Parameters per request, and characters of one: MLflow's limits."""
 
 
 def to_mlflow(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str:
-    """Make a run in the experiment `place`, which is made where it is missing, at MLFLOW_TRACKING_URI."""
+    """Create a run in the experiment `place`, which is created if missing, at MLFLOW_TRACKING_URI."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
 
@@ -276,4 +276,4 @@ Target = Literal["tensorboard", "wandb", "trackio", "mlflow"]
 TRACKERS: Mapping[Target, Callable[[str, Tracked, Sequence[MetricPoint]], str]] = {
     "tensorboard": to_tensorboard, "wandb": to_wandb, "trackio": to_trackio, "mlflow": to_mlflow,
 }  # fmt: skip
-"""Each sends the points of one attempt to a place, a project or a folder, and returns where they can be seen."""
+"""Name → function that sends the points of one attempt to a folder or project and returns where to see them."""

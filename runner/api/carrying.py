@@ -312,7 +312,7 @@ def carry(
 
 def meeting_addresses(profile: Profile) -> list[str | None]:
     """Address of each host for the other hosts; None: any of its addresses."""
-    # With a master on loopback all hosts are this machine: nothing may listen on the network.
+    # With a master on loopback, all hosts are this machine, so nothing must listen on the network.
     alone = profile.launch.master if profile.launch.master in ("127.0.0.1", "::1") else None
     return [alone or host.address for host in profile.hosts]
 
@@ -340,7 +340,7 @@ def stepwise(
     try:
         while (step := steps.get()) is not None:
             yield step
-    except BaseException:  # the caller leaves, or Ctrl-C
+    except BaseException:  # the caller stops iterating, or Ctrl-C
         left.set()
         if unwanted is not None:
             close = unwanted
@@ -395,7 +395,7 @@ def stage(
 
 
 class _Staging:
-    """One entry of `data`."""
+    """Brings one entry of `data` to all hosts."""
 
     def __init__(
         self, viewer: Viewer, known: KnownRun, profile: Profile, index: int,
@@ -427,7 +427,7 @@ class _Staging:
             except HostError:
                 if host:
                     raise
-                self._ask(nodes, fetch=True)  # some reach no other host, but perhaps the address
+                self._ask(nodes, fetch=True)  # hosts that cannot connect to the others may still reach the address
                 self._send(parcel, single=found["file"])
         except DisttuiError as error:
             parts = [self._named(part) for part in error.parts or [error]]
@@ -447,7 +447,7 @@ class _Staging:
         )  # fmt: skip
 
     def _collected(self) -> tuple[TreeParcel, bool]:
-        """Send local data. Raises InputError."""
+        """Collect local data into the store; return its parcel, and whether it is a single file. Raises InputError."""
         place = ("data", self._index, "from")
         path = self._profile.local_path(self._data.source, *place)
         cure = f"Correct data.{self._index}.from."
@@ -479,7 +479,7 @@ class _Staging:
         return TreeParcel(tree.digest(manifest), manifest, self._store), True
 
     def _fetched(self, nodes: Sequence[int]) -> StagedTree:
-        """Send data from a host that has it, or from the first that can fetch it. Raises DisttuiError."""
+        """Return the staged data of the first host that has it or can fetch it. Raises DisttuiError."""
         if self._data.is_address and (
             found := next((one for one in self._ask(nodes, fetch=False) if one["tree"]), None)
         ):

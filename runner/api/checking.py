@@ -208,7 +208,7 @@ def _differences(
 def _connect(
     reached: Sequence[_Host], profile: Profile | None, ports: list[int]
 ) -> tuple[list[Way], dict[str, Listening]]:
-    """Let every host listen, and every other dial all its addresses."""
+    """Let every host listen and all others connect to its addresses; return the results, and what each listens on."""
     keys = {host.name: secrets.token_bytes(32) for host in reached}
     given = {host.name: host.address for host in profile.hosts if host.address} if profile else {}
     listening: dict[str, Listening] = {}
@@ -365,7 +365,7 @@ def measure(
         tell(check)
     found = tournament.figures(ranks, time.time())
     if viewer.sandbox is not None:
-        return Measured(tuple(found))  # its hosts are one machine
+        return Measured(tuple(found))  # a sandbox's hosts are all this machine
     step = tournament.predict(ranks)
     known.save(viewer.environ, profile, found, step)
     advice = tournament.break_even(ranks, parameters) if parameters else step and step.text()
@@ -376,9 +376,9 @@ _NEEDED = "the measurement starts like a run, so a run would fail too"
 
 
 def _hear(following: Following, ranks: dict[int, Placed], tell: Callable[[Check], None]) -> bool:
-    """Collect the reports of all ranks until the run has ended, or end it when a phase takes too long.
+    """Collect the reports of all ranks until the run ends; stop it if a phase takes too long.
 
-    Returns whether all of them have measured everything.
+    Returns whether every rank has completed all measurements.
     """
     state = following.state
     owner = [host.node for host in state.hosts for _ in range(host.nproc)]
@@ -391,7 +391,7 @@ def _hear(following: Following, ranks: dict[int, Placed], tell: Callable[[Check]
         if isinstance(update, RecordRead) and isinstance(update.content, MetricsLine):
             rank, record = update.content.rank, update.content.metrics
             if not (0 <= rank < len(owner) and owner[rank] == update.node):
-                continue  # a host speaks for its own ranks only
+                continue  # a host may report only its own ranks
             if record.get("phase"):
                 progress, limit = now, PHASE if len(raw) == len(owner) else limit
                 raw[rank] = {**raw.get(rank, {}), **record}

@@ -169,7 +169,7 @@ def _versions(kept: Provenance) -> Iterator[tuple[str, str]]:
 
 
 def _facts(kept: Provenance) -> Iterator[tuple[str, str]]:
-    """Facts that rarely change: not load, free memory or processes."""
+    """Yield facts that rarely change, unlike load, free memory and processes."""
     for host in kept.hosts:
         if host.facts:
             for name, value in _lasting(host.facts):
@@ -197,13 +197,13 @@ def _result(state: RunState, run: KnownRun) -> dict[str, str]:
         found["code"] = str(end.get("code"))
         found["seconds"] = f"{float(end.get('t', run.started)) - run.started:.0f}"
     for name, value in state.metrics.items():
-        if name != "t" and isinstance(value, int | float):  # t is when they were reported
+        if name != "t" and isinstance(value, int | float):  # t is the time of the report
             found[name] = f"{value:.6g}"
     return found
 
 
 def _changes(one: KnownRun, other: KnownRun, before: CodeKept | None, after: CodeKept | None) -> list[str]:
-    """The diff of the sent code file by file, else of the uncommitted changes."""
+    """The diff of the sent code or, if it was not recorded, of the uncommitted changes, as at most 401 lines."""
     if before is None or after is None:
         return []
     found: list[str] = []
@@ -215,5 +215,5 @@ def _changes(one: KnownRun, other: KnownRun, before: CodeKept | None, after: Cod
         names = ("uncommitted changes before", "uncommitted changes after")
         found = list(difflib.unified_diff(before.diff.splitlines(), after.diff.splitlines(), *names, lineterm="", n=1))
     more = len(found) - _MOST_LINES
-    how_many = "" if sent else f"{more:,} "  # what was sent is compared no further
+    how_many = "" if sent else f"{more:,} "  # the comparison of sent code stops here, so the number is unknown
     return [*found[:_MOST_LINES], *([f"… and {how_many}more lines"] if more > 0 else [])]

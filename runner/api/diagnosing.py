@@ -57,13 +57,13 @@ def diagnose(viewer: Viewer, run: KnownRun, words: Callable[[Diagnosed], str] | 
                 reached.refuse_none()
             warnings += [error.sentence for error in reached.errors.values()]
             warnings += [f"{link.host}: {link.note}" for link in set(reached.links.values()) if link.note]
-            # Before anything else: a rank that hangs now may continue in a moment.
+            # First, since a rank that hangs now may continue at any moment.
             ranks = _ask(run, reached, warnings)
             warnings += map(str, sync(run, folder, reached).values())
             problems = removed(run, reached, list(reached.links))
             gone = {run.hosts[node].name for node, error in problems.items() if isinstance(error, RunRemovedError)}
             warnings = [one for one in warnings if one.partition(": ")[0] not in gone]
-            # Another viewer of this machine has locked the mirror then, and updates it.
+            # Without nodes to ask, read the mirror itself, which another viewer may have locked and be updating.
             state = without_folders(replay(run, folder if nodes else run.folder).state, problems)
     asked = bool(ranks) and state.result is None
     found = Diagnosed(run, state, tuple(ranks if asked else standings(state)), asked, tuple(warnings))
@@ -88,7 +88,7 @@ def _ask(run: KnownRun, reached: Reached, warnings: list[str]) -> list[Standing]
 
 
 def _look(run: KnownRun, reached: Reached, warnings: list[str]) -> dict[tuple[int, int], RankStacks]:
-    """Ask every rank once; returns the answers by rank and node."""
+    """Ask every rank once; return its answers by (rank, node)."""
     found: dict[tuple[int, int], RankStacks] = {}
     for node, answer in reached.ask("stacks", **run.request()).items():
         if isinstance(answer, DisttuiError):
@@ -96,7 +96,7 @@ def _look(run: KnownRun, reached: Reached, warnings: list[str]) -> dict[tuple[in
             continue
         ranks: Mapping[str, RankStacks] = answer["ranks"]
         begin = sum(host.nproc for host in run.hosts[:node])
-        # A host can answer for its own ranks only.
+        # A host may answer only for its own ranks.
         for rank in range(begin, begin + run.hosts[node].nproc):
             if str(rank) in ranks:
                 found[rank, node] = ranks[str(rank)]

@@ -112,7 +112,7 @@ def stop_runs(
 
 
 def _reach(viewer: Viewer, stops: Sequence[_Stop], config: str | None) -> Reached:
-    """Connect to the hosts of all runs and send each the stop; hosts that got it forward it to slow ones."""
+    """Connect to the hosts of all runs and send each of them the stop; hosts that have it forward it to slow ones."""
     parts = [(one, node) for one in stops for node in range(len(one.run.hosts))]
 
     def send(part: int, link: Link) -> None:
@@ -208,7 +208,7 @@ class _Stop:
         self._sent[node] = link.submit("stop", node_rank=node, **self.run.request(), now=self._now, reason="user")
 
     def begin(self) -> None:
-        """Take the hosts' answers to the stop."""
+        """Process the hosts' answers to the stop; errors go to `error`."""
         try:
             refuse_sandbox(self.run)
             known = self.run.ends()
@@ -254,7 +254,7 @@ class _Stop:
         self._again = time.monotonic() + _AGAIN
 
     def _refuse_orphans(self) -> None:
-        """Fail if a run without folders may have processes: only `runs orphans` can end them."""
+        """Raise HostError if a run without folders may have processes, which only `runs orphans` can end."""
         left: dict[str, str] = {}
         certain = False
         for node, answer in self.reached.ask("orphans", run=self.run.run, run_dirs=[self.run.run_dir]).items():
@@ -271,7 +271,7 @@ class _Stop:
             raise HostError("", what, cure)
 
     def ask(self) -> dict[int, Future[Any]]:
-        """Request the status of hosts that have not ended."""
+        """Request the status of the run on hosts where it has not ended."""
         links = self.reached.links
         return {node: links[node].submit("status", node_rank=node, **self.run.request()) for node in self.waiting}
 
@@ -281,7 +281,7 @@ class _Stop:
             host = self.run.hosts[node].name
             if isinstance(status, DisttuiError):
                 self.waiting.discard(node)
-                # The hosts of a sandbox go with the command that follows the run: it has stored how that ended.
+                # A sandbox's hosts vanish with the command that follows the run, which has stored the end.
                 if end := self.run.ends().get(node):
                     self._ends[node] = read_exit(end)
                 else:
@@ -294,7 +294,7 @@ class _Stop:
                 self._reported.add(notice)
                 self._tell(self.run, notice)
         if self._now and self.waiting and time.monotonic() > self._again:
-            # A supervisor that hangs by now is killed at the second request.
+            # A supervisor that still hangs is killed by the second request.
             self._again = time.monotonic() + _AGAIN
             for node in self.waiting:
                 self.send(node, self.reached.links[node])
@@ -308,11 +308,11 @@ class _Stop:
             self.waiting = set()
 
     def result(self) -> StopResult:
-        """The result after the last wait, stored so that every command reports the same."""
+        """The final result, which is also stored so that all commands report the same."""
         run = self.run
         silent = set() if 0 in self._ends else {*self.reached.errors, *self._broken}
         if unknown := sorted(self._refused | silent):
-            # The leader ends last, after all other hosts; it may be connected again, and have received the stop.
+            # The leader ends after all other hosts; it may be reachable again and have received the stop.
             self._ends |= _look_again(self._viewer, run, unknown)
         known = {**{node: read_exit(end) for node, end in run.ends().items()}, **self._ends}
         led = known[0]["unconfirmed"] if 0 in known else None
@@ -324,7 +324,7 @@ class _Stop:
         for answer in self.reached.ask("list", leader, **run.request()).values():
             for last in () if isinstance(answer, DisttuiError) else summaries(answer):
                 if last["run"] == run.run and last.get("node_rank") == 0:
-                    run.note_seen(last)  # how far it has come, for lists
+                    run.note_seen(last)  # its progress, for lists
         return StopResult(
             run.run,
             {run.hosts[node].name: end for node, end in sorted(self._ends.items()) if end["state"] or not self._before},
@@ -337,13 +337,13 @@ class _Stop:
 def _patience(run: KnownRun) -> float:
     given = run.profile.get("launch")
     launch: Mapping[str, object] = given if isinstance(given, Mapping) else {}
-    # A host that cannot reach the leader waits until the leader has ended its ranks, or is connected again.
+    # A host that cannot reach the leader waits until the leader has ended its ranks or is reachable again.
     limits = (2 * _seconds(launch.get("grace"), 10.0), _seconds(launch.get("host_timeout"), 60.0))
     return PATIENCE + _CONCLUSION + sum(limits) + _seconds(launch.get("rejoin_timeout"), 0.0)
 
 
 def _look_again(viewer: Viewer, run: KnownRun, nodes: list[int]) -> dict[int, Exit]:
-    """The ends of hosts that could not be reached before, if they can be now."""
+    """Node rank → how the run ended there, for hosts that have become reachable."""
     with viewer.reach(run, nodes, _AGAIN) as reached:
         answers = reached.ask("status", **run.request())
     return {
@@ -438,7 +438,7 @@ def old_sweeps(viewer: Viewer, older: float, without: Iterable[Old] = ()) -> tup
     left = {*run_names(viewer.environ)} - {old.run.run for old in without}
     found = []
     for path in sorted(sweeps_folder(viewer.environ).glob("*.json")):
-        with suppress(OSError, InputError):  # a damaged one is left alone
+        with suppress(OSError, InputError):  # damaged sweeps are kept
             if time.time() - path.stat().st_mtime > older:
                 sweep = load_sweep(viewer.environ, path.stem)
                 if not left & {one.run for one in sweep.runs}:
@@ -459,7 +459,7 @@ def remove_sweep(viewer: Viewer, name: str) -> None:
 
 
 def _look(viewer: Viewer, run: KnownRun) -> Old | None:
-    """A run's end and size; None while it is running. Raises DisttuiError if a host cannot be reached."""
+    """A run with its end and size; None while it is running. Raises DisttuiError if a host cannot be reached."""
     here = disk_use(str(run.folder))
     known: Summary = run.summary()
     if run.gone:

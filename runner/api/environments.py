@@ -94,7 +94,7 @@ def _read(path: Path, top: Path, files: dict[str, str]) -> None:
 
 
 def _follow(path: Path, text: str, top: Path, files: dict[str, str]) -> None:
-    """Read the files a requirements file refers to. Raises InputError for a requirement that only this machine has."""
+    """Read the files that a requirements file refers to. Raises InputError for a requirement with a local path."""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.strip()
         if found := _REFERS.match(words):
@@ -107,7 +107,7 @@ def _follow(path: Path, text: str, top: Path, files: dict[str, str]) -> None:
 
 
 def _packed(viewer: Viewer, folder: Path) -> TreeParcel:
-    """The wheels of a folder. Raises InputError."""
+    """Add the wheels of a folder to the store and return their parcel. Raises InputError."""
     store, entries = code_store(viewer.environ), []
     try:
         for path in sorted(folder.iterdir()):

@@ -32,10 +32,10 @@ _RUN = (
     'done; done; kill -9 -$$; }} >/dev/null 2>&1 & DISTTUI_EXEC=$1 sh -c -- "$line" 2>&1 </dev/null 3<&-; code=$?; '
     "exec 2>/dev/null; kill $!; exit $code' sh {token}"
 )
-"""Runs the first line of its input, and kills all that this has started at a second one: also what is in a session of
-its own, or has lost its parent.
+"""Runs the first line of its input. At a second line, kills all processes of the first, even those in another session
+or without their parent.
 
-The line arrives by standard input: login shells read the same words in different ways.
+The line is sent on standard input because login shells differ in how they parse words.
 """
 _ACTIVATED = (
     'eval "$1" || { code=$?; echo "disttui: activate ended with status $code" >&2; exit $code; }; exec sh -c -- "$2"'
@@ -133,14 +133,14 @@ def open_shell(viewer: Viewer, place: ExecPlace) -> int:
         DisttuiError: It cannot be reached, or the connection is lost.
     """
     host = place.host
-    viewer.ask(host, "complete", place.ssh_config)  # with the first answer the node program is in place
+    viewer.ask(host, "complete", place.ssh_config)  # installs the node program
     request: ShellRequest = {
         "run": "", "run_dir": "", "node_rank": 0, "rank": 0, "workdir": place.folder, "activate": place.activate
     }  # fmt: skip
     if place.rank:
         run, node, rank = place.rank
         request = {**request, **run.request(), "node_rank": node, "rank": rank}
-    word = base64.urlsafe_b64encode(json.dumps(request).encode()).decode()  # nothing that a login shell may change
+    word = base64.urlsafe_b64encode(json.dumps(request).encode()).decode()  # no login shell changes base64
     python = host.python if host.python and host.python[0] in "/~" else "python3"
     connection = viewer.connector(place.ssh_config).connect(host.endpoint)
     try:
@@ -191,11 +191,11 @@ def _script(place: ExecPlace, line: str) -> str:
     if place.activate:
         activate = place.activate.replace("\\", "\\\\").replace("\n", "\\n")
         line = f'exec bash -c {shlex.quote(_ACTIVATED)} sh "$(printf %b {shlex.quote(activate)})" {shlex.quote(line)}'
-    return "; ".join([*steps, line])  # as it is, at the end: it may end in `;`, in `&` or in a comment
+    return "; ".join([*steps, line])  # the line is last and unchanged, since it may end in `;`, `&` or a comment
 
 
 def _folder(path: str) -> str:
-    """A folder quoted for sh: `~` is expanded there, and a relative one is below the home folder."""
+    """A folder quoted for sh, which expands `~`; relative folders are below the home folder."""
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else "~" if path == "~" else shlex.quote(path)
 
 

@@ -87,7 +87,7 @@ def _denoted(viewer: Viewer, word: str) -> list[KnownRun]:
     try:
         swept = sweep_runs(viewer, word) if word else []
     except InputError:
-        return [registry.find_run(word, viewer.environ)]  # raises, with what was meant
+        return [registry.find_run(word, viewer.environ)]  # raises InputError with similar ids
     runs = [registry.find_run(run, viewer.environ) for run in swept if run in known]
     if not runs:
         raise InputError(f"no runs of the sweep {clean(word)[:100]} are known here")
@@ -143,13 +143,13 @@ def adopt(
         run, node, names, counts = summary["run"], summary["node_rank"], summary["hosts"], summary["nproc"]
         folder = inside(mirrors_folder(viewer.environ), run)
         before = None
-        with suppress(InputError):  # it is not stored here, or its record is damaged
+        with suppress(InputError):  # the run is not stored here, or its record is damaged
             before = load_run(folder)
         written = {} if before and not before.adopted else _written(link, run, node, run_dir)
     if before and not before.adopted:
         registry.mask_secrets(before, viewer.environ)
         return before
-    if summary.get("job"):  # one login node of Slurm is the way to all of its nodes
+    if summary.get("job"):  # all nodes of a Slurm job are reached through its login node
         hosts = tuple(map(KnownHost.of, repeat(known), names, counts))
     else:
         hosts = _of_profile(profile, run, names, counts) if profile else _of_names(known, node, names, counts)
@@ -186,7 +186,7 @@ def _pick(text: str, found: Sequence[Summary], host: str) -> Summary:
 
 
 def _of_profile(profile: Profile, run: str, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
-    """The hosts with the addresses of the user's profile."""
+    """A run's hosts with the addresses of the user's profile. Raises InputError if their numbers differ."""
     if len(profile.hosts) != len(names):
         what = (
             f"the profile has {amount(len(profile.hosts), 'host')}, {short(run)} has {len(names)}: {', '.join(names)}"
@@ -196,7 +196,7 @@ def _of_profile(profile: Profile, run: str, names: Sequence[str], counts: Sequen
 
 
 def _of_names(asked: KnownHost, node: int, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
-    """The hosts as ssh aliases of these names; the asked host keeps its address."""
+    """A run's hosts, with their names as ssh aliases; the asked host keeps its address. Raises InputError."""
     hosts = [
         KnownHost.of(asked, name, count) if rank == node else KnownHost(name, _address(asked.name, name), nproc=count)
         for rank, (name, count) in enumerate(zip(names, counts, strict=True))
@@ -210,7 +210,7 @@ def _of_names(asked: KnownHost, node: int, names: Sequence[str], counts: Sequenc
 
 
 def _address(asked: str, name: str) -> str:
-    """The host in a name like bob@box:2222; login and port are never taken from another host's answer."""
+    """The host in a name such as bob@box:2222. Ignores login and port, which come from a host. Raises HostError."""
     try:
         host = split_host(name)[1]
         KnownHost(name, host).as_host()

@@ -170,14 +170,14 @@ def try_rules(viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, l
     for item in logs(viewer, run, LineFilter(times=True), local=local) if "log" in actions else ():
         if isinstance(item, LogLines) and item.rank is not None:
             judge = judges.setdefault(item.attempt, Judge(rules))
-            judge.hear_log(item.rank, False, item.time or 0.0)  # the silence before these lines
+            judge.hear_log(item.rank, False, item.time or 0.0)  # the time without output before these lines
             judge.hear_log(item.rank, any(map(pattern.search, item.lines)), item.time or 0.0)
             take(judge, item.attempt, item.host, item.time)
     return sorted(fired.values(), key=lambda one: one.at)
 
 
 def _alarms(run: KnownRun, found: Replay, actions: dict[RuleName, Action]) -> dict[tuple[int, str], Fired]:
-    """Findings from the events of a run; attempt and rule → the first."""
+    """(attempt, rule) → first finding in the events of a run."""
     from disttui.runner.protocol.events import stall_text
     from disttui.runner.protocol.watch import ALARMS
 

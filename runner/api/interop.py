@@ -52,7 +52,7 @@ def refuse_foreign(path: Path) -> None:
     try:
         found = recognise(_text(path))
     except InputError:
-        return  # what is wrong with it is found where it is read as a profile
+        return  # errors are reported when it is read as a profile
     if found in ("accelerate", "deepspeed"):
         name = printable(str(path))
         cure = f"Convert it: disttui profile import {name} -o NAME.yaml"

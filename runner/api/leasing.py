@@ -176,7 +176,7 @@ def move(viewer: Viewer, run: KnownRun, to: Literal["first", "last"]) -> Moved:
 
 
 def _place(viewer: Viewer, run: str, place: QueuePlace) -> None:
-    """Give another of the user's runs a place in the queue. Raises DisttuiError."""
+    """Give another of the user's runs this place in the queue. Raises DisttuiError."""
     known = next((one for one in known_runs(viewer.environ)[0] if one.run == run), None)
     if known is None:
         raise InputError(
@@ -195,7 +195,7 @@ def _move(reached: Reached, run: KnownRun, place: QueuePlace) -> None:
 
 
 def _leases_of(run: KnownRun, reached: Reached) -> list[HostLeases]:
-    """The leases of a run's hosts. Raises DisttuiError."""
+    """The leases of all hosts of a run. Raises DisttuiError."""
     reached.refuse_some()
     hosts = []
     for node, answer in reached.ask("leases", gpus=False).items():
@@ -229,7 +229,7 @@ def lease(
             made = _ask(viewer, place, "lease", gpus=gpus, seconds=seconds, note=note, by=whoami())
             done.append((place, str(made.get("lease"))))
     except BaseException:
-        for place, name in done:  # what this user has leased there before stays
+        for place, name in done:  # only the new leases, not earlier ones of this user
             with suppress(DisttuiError):
                 _ask(viewer, place, "release", lease=name)
         raise

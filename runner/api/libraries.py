@@ -66,7 +66,7 @@ class _Kept(NamedTuple):
 
 
 _KEPT: dict[Path, dict[str, _Kept]] = {}
-"""Folder of a library → path of a profile → its header, since the app lists all whenever a run changes."""
+"""Folder of a library → path of a profile → cached header, since the app lists all whenever a run changes."""
 
 
 _LARGEST = 64 << 10
@@ -127,7 +127,7 @@ def first_problem(error: InputError) -> str:
 
 def _stamp(path: str) -> tuple[int, int]:
     try:
-        status = os.stat(path)  # noqa: PTH116 - of thousands: a Path takes twice as long
+        status = os.stat(path)  # noqa: PTH116 - called for thousands of files; a Path takes twice as long
     except (OSError, ValueError):
         return (0, 0)
     return status.st_mtime_ns, status.st_size
@@ -184,7 +184,7 @@ def list_library(
     listed = [(each, profiles_in(each)) for each in libraries(environ)]
     for entry in chain(*(entries for _, entries in listed)):
         if not entry.problem:
-            first.setdefault(entry.full_name, entry)  # before `team/x.yaml` in the user's own library
+            first.setdefault(entry.full_name, entry)  # takes precedence over `team/x.yaml` in the user's own library
     names, shelf = (
         [each.name for each, _ in listed],
         hash(
@@ -196,7 +196,7 @@ def list_library(
         wanted = library in (None, each.name)
         read = headers(each, entries, shelf) if wanted else [(entry, Header()) for entry in entries]
         for entry, header in read:
-            same = first.get(entry.full_name, entry)  # a.yaml beside a.yml
+            same = first.get(entry.full_name, entry)  # another file if there are both a.yaml and a.yml
             full = entry.full_name if same.path == entry.path else entry.full_name + entry.path.suffix
             elsewhere = in_one_library(entry.name, names)
             if not (elsewhere or entry.problem):
@@ -228,7 +228,7 @@ def _missing(library: Library) -> str:
 
 
 def _last_runs(environ: Mapping[str, str]) -> dict[str, LastRun]:
-    """Path of a profile → its newest run."""
+    """Path of a profile → its newest known run."""
     found: dict[str, LastRun] = {}
     for run in known_runs(environ)[0]:
         paths = (
@@ -374,7 +374,7 @@ def unsent_in(library: Library, environ: Mapping[str, str]) -> str:
 
 
 def _configure(environ: Mapping[str, str], change: Callable[[list[object]], list[object]]) -> None:
-    """Change the list of libraries in the user's config; its comments stay."""
+    """Replace the list of libraries in the user's config with the result of `change`; comments are kept."""
 
     def changed(data: Mapping[str, object]) -> dict[str, object]:
         given = data.get("libraries")

@@ -153,7 +153,7 @@ def _as_shared(profile: Profile) -> Profile | None:
 
 
 def _of_library(path: Path, text: str, profile: Profile, environ: Mapping[str, str]) -> Doubt | None:
-    """What the user must know about a profile of a team library before it runs; None: unchanged since confirmed."""
+    """What the user must confirm about a team library's profile; None if unchanged. Raises InputError if unsigned."""
     files = _shared_files(path, profile, environ)
     if not files:
         return None
@@ -188,7 +188,7 @@ def _shared_files(path: Path, profile: Profile, environ: Mapping[str, str]) -> l
 
 
 def _signature(library: Library, path: Path, text: str, environ: Mapping[str, str]) -> Signature | None:
-    """Signer of the newest change of a file; None if unknown, or if `text` differs from that version."""
+    """Signature of the newest commit of a file; None if unknown, or if `text` differs from that version."""
     if not _has_history(library):
         return None
     inner = os.path.relpath(os.path.realpath(path), os.path.realpath(library.folder))
@@ -196,7 +196,7 @@ def _signature(library: Library, path: Path, text: str, environ: Mapping[str, st
 
 
 def _has_history(library: Library) -> bool:
-    """Whether git is asked about a library: disttui's clones belong to this user, a folder may not."""
+    """Whether git may be run in a library: in disttui's clones, and in folders that only this user can write."""
     return (library.folder / ".git").exists() if library.url else is_ours_alone(library.folder)
 
 

@@ -140,7 +140,7 @@ def dependents(reading: LibraryEdit, environ: Mapping[str, str] = os.environ) ->
     found = []
     for entry in every_profile(environ):
         sources: list[Source] = []
-        with suppress(InputError):  # of one with an error, what was read before that counts
+        with suppress(InputError):  # if a profile has an error, the files read before it still count
             given = read(entry.path)
             root = compose(given.text, str(entry.path), [], quick=True)
             if isinstance(root, MappingNode):

@@ -91,7 +91,7 @@ def list_runs(
     elif at is not None:
         runs = [run for run in runs if not {place_of_host(host) for host in run.hosts}.isdisjoint(at)]
     rows = {run.run: run.summary() for run in runs}
-    # A state may be outdated until the host is asked, nothing else.
+    # All fields but the state are known without asking the host.
     runs = [run for run in runs if replace(wanted, states=()).takes(rows[run.run])]
     rows = {run.run: rows[run.run] for run in runs}
     if not local:
@@ -121,7 +121,7 @@ def _refresh_all(viewer: Viewer, runs: Sequence[KnownRun], rows: dict[str, RunSt
 
 
 def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, RunStatus], limit: float) -> None:
-    """Ask all hosts of the runs concurrently; node 0's summary has priority."""
+    """Update `rows` with the answers of all hosts of the runs, asked concurrently."""
     answered, failed = _ask(
         {place_of_host(host): host for run in runs for host in run.hosts},
         {(place_of_host(host), run.run_dir) for run in runs for host in run.hosts},
@@ -148,7 +148,7 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, Run
 
 
 def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict[str, RunStatus]) -> list[DisttuiError]:
-    """Add the runs of further hosts; returns the hosts that could not be asked."""
+    """Add the runs of further hosts to `rows`; return the errors of hosts that could not be asked."""
     parsed = [parse_host(text) for text in hosts]
     asked = [KnownHost.of(host, host.name) for host in parsed]
     places = {place_of_host(host): host for host in asked}
@@ -167,9 +167,9 @@ def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict
 
 
 def _name_private(lease: Lease, host: str, rows: dict[str, RunStatus]) -> None:
-    """Add a run with unreadable files, by its lease, which all users of the host can see."""
+    """Add a run with unreadable files to `rows`, from its lease, which all users of the host can see."""
     row = rows.setdefault(lease["run"], {"run": lease["run"], "note": f"{lease['user']}'s, private, on {host}"})
-    if "state" not in row:  # else it was readable
+    if "state" not in row:  # otherwise the run's files were readable
         state = "queued" if lease["state"] == "waiting" else "running"
         row |= {"name": lease["run"].rpartition("-")[0], "by": lease["user"], "started": lease["since"]}
         row |= {"state": state, "hosts": [host]}
@@ -182,10 +182,10 @@ def _ask(
     limit: float,
     leases: dict[Place, tuple[Lease, ...]] | None = None,
 ) -> tuple[dict[tuple[Place, str], tuple[Summary, ...]], dict[Place, DisttuiError]]:
-    """Summaries by (place, run_dir), and why others are missing.
+    """Return summaries by (place, run_dir), and errors by place.
 
     Args:
-        leases: Takes the leases of each host; None: do not ask for them.
+        leases: The leases of each host are added to it; None: do not ask for them.
     """
     order = list(hosts)
     answered, failed = {}, dict[Place, DisttuiError]()

@@ -30,7 +30,7 @@ from disttui.runner.untrusted.records import Unfinished
 
 _RANK_LOG = re.compile(r"attempt-(\d+)/(?:rank-(\d+)|launcher)\.log|setup\.log")
 _LAUNCHER = -1
-"""In place of a rank: the output of torchrun, `activate` and the job's wrapper; of attempt 0, of `job.setup`."""
+"""Used as the rank of the launcher's log, with the output of `activate` and the job's wrapper, and of `setup.log`."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def logs(
 
 
 class _Reading:
-    """Turns bytes of logs into the requested lines."""
+    """Reads the requested lines of logs, from the mirror and from hosts."""
 
     def __init__(self, run: KnownRun, names: list[str], wanted: LineFilter, colours: bool) -> None:
         self._run = run
@@ -109,7 +109,7 @@ class _Reading:
         self._missed: dict[int, str] = {}
 
     def everything(self, viewer: Viewer, follow: bool, control: RunControl, local: bool) -> Iterator[LogItem]:
-        """Mirrored lines, then fetched ones, then new ones."""
+        """Yield the lines of the completed mirror and, if `follow`, `CaughtUp` and new lines."""
         run = self._run
         with mirror_of(run) as folder:
             # A complete mirror may still lack the beginning of a log after an attach.
@@ -138,7 +138,7 @@ class _Reading:
         )
 
     def _history(self, folder: Path, reached: Reached, follow: bool) -> Iterator[LogItem]:
-        """The existing lines, after the missing beginnings have been fetched."""
+        """Yield the existing lines; beginnings of logs that the mirror lacks are fetched."""
         found = []
         for node, host in enumerate(self._names):
             store = HostStore(host_folder(folder, node))
@@ -186,7 +186,7 @@ class _Reading:
             yield from self._link(state, update)
 
     def _link(self, state: RunState, news: LinkNews) -> Iterator[HostNotice]:
-        """Report that a host is unreachable, once per reason."""
+        """Yield a notice that a host is unreachable, once per reason."""
         if news.kind == "seen":
             self._missed.pop(news.node, None)
             return
@@ -209,26 +209,26 @@ class _Reading:
 
 
 def _numbers(name: str) -> tuple[int, int]:
-    """Attempt and rank of a log."""
+    """Attempt and rank (or `_LAUNCHER`) of a log's name; attempt 0 for `setup.log`."""
     found = _RANK_LOG.fullmatch(name)
     return (int(found[1] or 0), int(found[2] or _LAUNCHER)) if found else (0, 0)
 
 
 def _place(name: str) -> tuple[int, bool, int]:
-    """Sort key of a log: by attempt, then ranks, then launchers."""
+    """Sort key of a log: by attempt; within an attempt, ranks before the launcher."""
     attempt, rank = _numbers(name)
     return attempt, rank == _LAUNCHER, rank
 
 
 def _offset_at(store: HostStore, name: str, since: float) -> int | None:
-    """The log's size at a host time; None: it did not grow afterwards."""
+    """The size of a log at a host time; None if it has not grown since."""
     growth = _growth_of(store, name)
     before = max((size for size, moment in zip(*growth, strict=True) if moment < since), default=0)
     return before if not growth.sizes or before < store.files()[name][1] else None
 
 
 class _Grown(NamedTuple):
-    """The sizes of a rank's log over time; empty: not recorded."""
+    """Sizes of a rank's log in bytes at Unix times; empty if not recorded."""
 
     sizes: array[int]
     times: array[float]
@@ -251,7 +251,7 @@ def _growth_of(store: HostStore, name: str) -> _Grown:
 
 
 def _timed(growth: _Grown, offset: int, data: bytes) -> Iterator[tuple[float | None, bytes]]:
-    """Split the data at an offset of a log by the times at which it was written."""
+    """Split a log's data by the times at which it was written: yield (time or None, piece)."""
     sizes, times = growth
     at = bisect_right(sizes, offset)
     begin = 0
@@ -264,7 +264,7 @@ def _timed(growth: _Grown, offset: int, data: bytes) -> Iterator[tuple[float | N
 
 
 def _last(items: Iterator[LogItem], most: int) -> Iterator[LogItem]:
-    """The last lines of one log, after any other reports."""
+    """Yield the last `most` lines of one log, after all its notices."""
     kept: deque[LogLines] = deque(maxlen=most)
     for item in items:
         if isinstance(item, LogLines):

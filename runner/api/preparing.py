@@ -167,7 +167,7 @@ def plan_run(
 
 
 def _at_its_turn(host: HostPlan, any_of: tuple[int, ...] | None, facts: HostFacts) -> HostPlan:
-    """A queued run's part of a host: any free GPUs, unless the profile lists them."""
+    """The plan of a queued run for a host: any free GPUs at its turn, unless the profile lists them."""
     from disttui.runner.planning.processes import gpu_state
 
     if not any_of or not host.gpus:
@@ -264,7 +264,7 @@ def refuse(planned: Planned) -> None:
 
 
 _PATIENCE = 90.0
-"""Seconds for five places, 15 s each, and the connection."""
+"""Seconds for notifying up to five places, 15 s each, and for connecting."""
 
 
 class Tested(NamedTuple):

@@ -43,7 +43,7 @@ _FOLDERS = ("checkpoints", "outputs")
 _PULLED = "pulled"
 """File in the run's local folder with the paths of all files ever pulled, each followed by a NUL."""
 _READS = 10 << 20
-"""Least bytes per second that a host reads of what it need not send."""
+"""Bytes per second that a host reads at least when it computes a checksum."""
 
 
 class Offered(NamedTuple):
@@ -166,20 +166,20 @@ def _wanted(
     is_ours: Callable[[Path, Offered], bool],
     pulled: Container[bytes],
 ) -> tuple[dict[Path, Offered], list[str]]:
-    """The targets of a host's missing files, and why others have none: a wrong name, or a file of the user's own.
+    """Return target path → file for a host's missing files, and why others are refused.
 
-    All other files of the host are noted in `taken`.
+    Refused are bad names, and names of existing files that are not from this run. All other files go into `taken`.
     """
     wanted: dict[Path, Offered] = {}
     refused: list[str] = []
     for file in files:
         known = taken.get(file.name)
         if known == file:
-            continue  # the same disk, seen from another host
+            continue  # the same file, on a disk shared with another host
         try:
             alike = known is not None and known._replace(inode=file.inode) == file
             if alike and is_ours(_place(to, host, file.name, apart=False), file):
-                continue  # a copy, or shared by a file system whose inode numbers differ from host to host
+                continue  # a copy, or on a shared file system whose inode numbers differ between hosts
             path = _place(to, host, file.name, apart=known is not None)
         except PathError as error:
             refused.append(error.what)
@@ -208,7 +208,7 @@ def _offered(file: Mapping[str, object]) -> Offered | None:
 
 
 def _place(to: Path, host: str, name: str, *, apart: bool) -> Path:
-    """The target of a host's file. Raises PathError for a bad name."""
+    """The target path of a host's file, in a folder of the host if `apart`. Raises PathError for a bad name."""
     if name.partition("/")[0] not in _FOLDERS:
         raise PathError(f"{clean(repr(name[:100]))} is not a checkpoint or output of a run")
     # Files of the same name on several hosts go to separate folders.
@@ -218,7 +218,7 @@ def _place(to: Path, host: str, name: str, *, apart: bool) -> Path:
 def _fetch(
     link: Link, run: KnownRun, node: int, to: Path, path: Path, file: Offered, came: Callable[[int], object]
 ) -> int:
-    # Of this host's file alone: what another host has sent must not be the beginning of it.
+    # The name includes the host, so that data of another host is never used as the beginning.
     whose = f"{run.run}\0{link.host}\0{file.name}".encode(errors="replace")
     half = inside(to, _HALVES, hashlib.sha256(whose).hexdigest())
     try:
@@ -235,7 +235,7 @@ def _fetch(
             half.unlink()
             raise HostError(link.host, f"{clean(file.name)} changed while it was read", "Pull again.")
         os.utime(half, (file.mtime, file.mtime))
-        # A run that this one resumes may have no folder here.
+        # The folder may be missing if this is a run that another one resumed.
         with contextlib.suppress(FileNotFoundError), inside(run.folder, _PULLED).open("ab") as pulled:
             pulled.write(os.fsencode(path.resolve()) + b"\0")
         half.replace(path)
@@ -246,7 +246,7 @@ def _fetch(
         raise InputError(f"{error.strerror}", "Free space, or pull elsewhere with --to.", place=f"{path}") from None
     finally:
         with contextlib.suppress(OSError):
-            half.parent.rmdir()  # stays while it holds another half file
+            half.parent.rmdir()  # fails while there are other partial files
     return path.stat().st_size - begun
 
 
@@ -286,10 +286,10 @@ def _receive(
         try:
             answer = future.result(1.0)
         except FutureTimeout:
-            patience = REACH + begun / _READS  # it reads what it need not send for the checksum
+            patience = REACH + begun / _READS  # the host first reads the part that is here, for the checksum
             if not failed and time.monotonic() - heard < patience:
                 continue
-            # Late pieces of this file must not reach the next one.
+            # So that late pieces of this file are not written to the next one.
             link.close()
             what = f"no data of {clean(file.name)} for {patience:.0f} s"
             raise failed[0] if failed else HostError(link.host, what, "Pull again later.") from None
@@ -299,7 +299,7 @@ def _receive(
 
 
 def _is_ours(link: Link, run: KnownRun, node: int, path: Path, file: Offered) -> bool:
-    """Whether a host's file equals a local one, by a checksum that the host sends."""
+    """Whether a host's file equals the local one, by the host's SHA-256. Raises HostError."""
     try:
         with Path(os.devnull).open("wb") as nowhere:
             answer = _receive(link, run, node, file, nowhere, file.size)

@@ -37,7 +37,7 @@ _UNFINISHED = re.compile(r"\.(tmp|part)(/|$)")
 """Marks the name of a file or folder that is being written."""
 _STEP = re.compile(r"(?:step|checkpoint|ckpt|iter)\D?(\d+)", re.IGNORECASE)
 _CONTINUED = re.compile(rf"(.*)/([^/]+)/{FOLDER}(/[^/]+)?")
-"""Name of a run's folder for checkpoints, or of a checkpoint."""
+"""Path of a run's checkpoint folder or of a checkpoint: run_dir, run, optional checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def rerun(
     Raises:
         InputError: None of them has saved a checkpoint, or the profile is wrong.
     """
-    found = again(run, overrides, latest=latest)  # a wrong profile is reported before any host is asked
+    found = again(run, overrides, latest=latest)  # first, so that profile errors are reported without asking hosts
     checkpoint = newest_checkpoint(viewer, run) if resume else None
     if resume and checkpoint is None:
         raise no_checkpoint(run)
@@ -173,7 +173,7 @@ def _saved_by(viewer: Viewer, run: KnownRun, limit: float) -> list[Checkpoint]:
         answers = reached.ask("files", **run.request())
     problems = [*reached.errors.values(), *(one for one in answers.values() if isinstance(one, DisttuiError))]
     files: dict[str, dict[Offered, str]] = {}
-    """Checkpoint → its files, each with the first host that has it, since hosts can share a disk."""
+    """Checkpoint → its files, each with the first host that has it, since hosts may share a disk."""
     for node, answer in answers.items():
         for file in offered(answer):
             if name := _saved(file):
@@ -211,7 +211,7 @@ def no_checkpoint(run: KnownRun) -> InputError:
 
 
 def _saved(file: Offered) -> str:
-    """The name of a file below the folder of checkpoints, as safe text; empty: missing or incomplete."""
+    """The file's name below the checkpoint folder, as safe text; empty if it is elsewhere, empty or unfinished."""
     folder, _, name = file.name.partition("/")
     return clean(name) if folder == FOLDER and file.size and not _UNFINISHED.search(name) else ""
 
@@ -267,7 +267,7 @@ def fetch_weights(
 
 
 def _newest(files: Sequence[Offered]) -> tuple[Offered, ...]:
-    """The files of the newest complete checkpoint of a host."""
+    """The files of a host's newest complete checkpoint; empty if there is none."""
     found: dict[tuple[int, int, str], list[Offered]] = {}
     for file in files:
         match = _OF_CHECKPOINT.fullmatch(file.name)

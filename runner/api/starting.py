@@ -60,7 +60,7 @@ def _launch_all(
     """Run the setup commands on all hosts, then start their supervisors.
 
     Raises:
-        DisttuiError: A host could not start; those that had started are stopped before this is raised.
+        DisttuiError: A host could not start; those that had started have been stopped.
     """
     key = secrets.token_hex(32)
     started = time.time()
@@ -88,7 +88,7 @@ def _launch_all(
     try:
         if not planned.ignore_leases and not planned.queued:
             _claim(reached, planned.facts, plan, known)
-        # All at once, so that every host imports torch while the others still start.
+        # Concurrently, so that every host imports torch while the others still start.
         with ThreadPoolExecutor(max_workers=len(links), thread_name_prefix="start") as pool:
             answers = list(pool.map(start, nodes))
         errors = [answer for answer in answers if isinstance(answer, DisttuiError)]
@@ -115,12 +115,12 @@ def _spec(
 
 
 def _turns(facts: Sequence[HostFacts]) -> list[int]:
-    """Node ranks in the order in which every run takes leases on these hosts."""
+    """Node ranks in the order in which all runs take leases on these hosts, which avoids deadlocks."""
     return sorted(range(len(facts)), key=lambda node: (facts[node].boot_id, facts[node].hostname, node))
 
 
 def _queue(plan: Plan, facts: Sequence[HostFacts], node: int, *, lasts: bool) -> Queue:
-    """A run's place in the queue: the last of its round, whatever the clocks of others say."""
+    """A run's place in the queue: the last of its round, even if clocks of other users are ahead."""
     last = max((one["order"] for host in facts for one in host.leases if one["state"] == "waiting"), default=0.0)
     now = facts[0].time
     order = max(now, last + 0.001) if last < now + _LATEST else now
@@ -140,11 +140,11 @@ def _queue(plan: Plan, facts: Sequence[HostFacts], node: int, *, lasts: bool) ->
 def _claim(reached: Sequence[Reachable], facts: Sequence[HostFacts], plan: Plan, known: KnownRun) -> None:
     """Lease the GPUs of all hosts, or none. Raises DisttuiError.
 
-    One host after the other, in an order that is the same for everybody: of two starts, the one that gets the first
-    host that both need gets all others that both need.
+    Hosts are leased one by one, in the same order by all users: of two starts, the one that gets the first common host
+    also gets all others.
     """
     if len(facts) == 1 or not any(host.gpus for host in plan.hosts):
-        return  # the start itself takes it, or there is nothing that one run could take from another
+        return  # the start itself leases a single host, and runs without GPUs do not conflict
     done: list[int] = []
     try:
         for node in _turns(facts):
@@ -218,7 +218,7 @@ class Reachable:
 
 
 def _lead(hosts: Sequence[Reachable], request: Run, leader: LeaderPlace) -> list[DisttuiError]:
-    """Send the leader's address to the followers; returns the errors."""
+    """Send the leader's address to the followers; return the errors."""
 
     def lead(node: int) -> object:
         return hosts[node].attempt("lead", LEAD_PATIENCE, **request, node_rank=node, leader=leader)
@@ -228,7 +228,7 @@ def _lead(hosts: Sequence[Reachable], request: Run, leader: LeaderPlace) -> list
 
 
 def _kill(hosts: Sequence[Reachable], request: Run) -> None:
-    """Stop what was started, and wait for every reachable host's confirmation before its channel is closed."""
+    """Stop a failed start on all hosts, and wait up to `KILL_PATIENCE` for their confirmations."""
     answers = [
         host.link.submit("stop", **request, node_rank=node, now=True, reason="failure")
         for node, host in enumerate(hosts)
@@ -288,14 +288,14 @@ def start(  # noqa: PLR0913
     if isinstance(profile, Prepared):
         prepared = profile
     else:
-        resolve_secrets(viewer, profile)  # before any host is contacted: an unset variable must not leave half a gang
+        resolve_secrets(viewer, profile)  # first, so that an unset variable is reported before any host is contacted
         notify_targets(viewer, profile)
         prepared = yield from stepwise(
             lambda tell: prepare(viewer, wanted, tell, ignore_leases=ignore_leases, queued=queued), Prepared.close
         )
     try:
         if wanted.job.environment:
-            before = prepared  # a check of what is not built yet says little
+            before = prepared  # the checks need the built environments
 
             def reopen(node: int) -> Link:
                 return viewer.open_link(before.planned.profile.hosts[node], ssh_config)
@@ -322,7 +322,7 @@ def _launch(
     run: str | None,
     code: RunCode | None,
 ) -> Generator[HostStep, None, KnownRun]:
-    """Start a prepared run, after writing its record, so that it can be attached to later."""
+    """Store the record of a prepared run, so that it can be attached to later, then start it."""
     planned = prepared.planned
     profile, plan, environ = planned.profile, planned.plan, viewer.environ
     secret_env, targets = resolve_secrets(viewer, profile), notify_targets(viewer, profile)
@@ -402,7 +402,7 @@ def keep_origin(
             made.with_code(keep_code(known, code)).save(known.folder)
     if code is not None:
         return
-    # The answer comes while the ranks start: nobody waits for it.
+    # Nothing waits for the answer, which arrives while the ranks start.
     script = profile.job.target.value if profile.job.target.kind == "script" else None
     asked = first.submit("code", workdir=plan.hosts[0].workdir, script=script)
     asked.add_done_callback(lambda answer: _keep_code(answer, made, known, profile.hosts[0].name))

@@ -109,9 +109,9 @@ def start_sweep(
     source = find(profile)
     all_settings = [(*plain, *(f"{key}={value}" for key, value in one.items())) for one in made]
     base = load_profile(str(source), all_settings[0], questions=viewer.questions, trusted=trusted)
-    loaded = [load_again(base, source, one) for one in all_settings]  # all of them before any is started
+    loaded = [load_again(base, source, one) for one in all_settings]  # checks all before any is started
     same = all(one.job.sync == base.job.sync for one in loaded)
-    code = collect_code(base, viewer.environ) if same else None  # an edit must not reach half of the runs
+    code = collect_code(base, viewer.environ) if same else None  # collected once, so that all runs get the same code
     name = f"{base.name}-sweep-{secrets.token_hex(4)}"
     runs: list[SweptRun] = []
     for values, one in zip(made, loaded, strict=True):

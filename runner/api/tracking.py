@@ -60,7 +60,7 @@ def send_metrics(run: KnownRun, found: Replay, target: Target, place: str, *, by
         if not made:
             continue
         try:
-            with redirect_stdout(io.StringIO()):  # where packages greet
+            with redirect_stdout(io.StringIO()):  # packages print greetings
                 where = TRACKERS[target](place, Tracked(run.run, attempt, processes, hyperparameters(run)), made)
         except DisttuiError:
             raise
@@ -69,7 +69,7 @@ def send_metrics(run: KnownRun, found: Replay, target: Target, place: str, *, by
             raise InputError(f"{target} cannot be imported", cure, cause=clean(str(error))) from None
         except OSError as error:
             raise InputError(f"{target}: {error.strerror or error}", place=clean(str(error.filename or ""))) from None
-        except Exception as error:  # the package of a tracker raises what it likes
+        except Exception as error:  # tracker packages may raise any exception
             why = clean(str(error).strip().partition("\n")[0]) or type(error).__name__
             raise InputError(f"{target} did not accept the metrics", _CURES[target], cause=why) from None
         yield Sent(attempt, len(made), len({name for point in made for name in point.values}), clean(where))
@@ -156,7 +156,7 @@ class LogTrial:
             raise InputError(str(error), cure, place=f"{self._path}") from None
 
     def _log(self, reader: Reader) -> Iterator[tuple[int, Record]]:
-        """The number of each line with metrics, and the metrics."""
+        """Yield (line number, metrics) of each line with metrics."""
         known = Recogniser()
         with open_named(self._path) as file:
             for (number, line), (_, following) in pairwise(chain(_lines(file), [(0, b"")])):
@@ -165,7 +165,7 @@ class LogTrial:
                     yield number, record
 
     def _samples(self) -> Iterator[tuple[int, Record]]:
-        """Each sample of a file of metrics with its number. Raises MalformedFileError."""
+        """Yield (number, metrics) of each sample of a metrics file. Raises MalformedFileError."""
         number = 0
         with closing(ScalarFile(str(self._path), str(self._path.absolute()))) as file:
             size = self._path.stat().st_size
@@ -176,7 +176,7 @@ class LogTrial:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The lines of a log, numbered from 1; every state of a bar redrawn in place is a line."""
+    """Yield (number from 1, line) of a log; every state of a progress bar redrawn in place counts as a line."""
     number = 0
     while data := file.readline(_PIECE):
         number += 1

@@ -145,5 +145,5 @@ class Viewer:
             return self.ssh_config
         if self._runs_bring_theirs:
             return of_run or self.ssh_config
-        # The configuration file of a run may be gone: use the user's own then.
+        # If the run's configuration file no longer exists, use the user's own.
         return self.ssh_config or (of_run if of_run and os.path.isfile(of_run) else None)  # noqa: PTH113 - never raises

@@ -164,7 +164,7 @@ def overall(found: Sequence[Waited | DisttuiError], *, first: bool = False) -> i
     if first and (met := [one.code for one in found if isinstance(one, Waited) and one.met]):
         return met[0]
     codes = [one.code if isinstance(one, Waited) else one.exit_code for one in found]
-    # What needs attention comes first.
+    # The most urgent code wins.
     return min(codes, key=lambda code: _URGENCY.index(code) if code in _URGENCY else len(_URGENCY), default=0)
 
 
@@ -179,9 +179,9 @@ def _wait(viewer: Viewer, run: KnownRun, wanted: Sequence[Condition], control: R
         for update in following:
             caught_up = caught_up or isinstance(update, CaughtUp)
             if not caught_up:
-                continue  # what is known may be old
+                continue  # the state may be outdated
             state = following.state
-            # Behind the end come the cause and the last metrics of hosts that reconnect.
+            # After the end, keep reading: the cause and last metrics of hosts that reconnect may follow.
             if state.result is None and (met := _met(wanted, state)):
                 return Waited(run, state, met.text, CODES[met.kind], _evidence(state, following.mirror))
         state = following.state
@@ -204,7 +204,7 @@ def ended(run: KnownRun, state: RunState, mirror: Path | None) -> Waited:
 
 
 def _evidence(state: RunState, mirror: Path) -> Evidence | None:
-    """The frame that failed, and the last lines of the culprit's log."""
+    """The failed frame, and the last lines of the culprit's log, or of the most silent rank's in a stall."""
     cause = find(state) if state.result and state.result.get("state") in ("failed", "lost") else None
     stall = state.hosts[0].story.stall
     place = ""

@@ -1,1 +1,1 @@
-"""What went wrong, or hangs, or is slow: from a run's records to sentences. Pure but for `command`."""
+"""Diagnoses what failed, hangs or is slow in a run, from its records. Pure."""

@@ -1,4 +1,4 @@
-"""The one cause of an attempt's failure over all hosts, and what only followed from it. Pure."""
+"""Finds the root cause of an attempt's failure over all hosts, and its consequences. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from disttui.runner.protocol.events import Death, Error, OomEvidence
 from disttui.runner.runs.state import Attempt, HostState, RunState
 
 _OUTCOME = re.compile(r"^(?:ended with exit code \d+|killed by [\w ]+)(?:: )?")
-"""What a host puts before a program's own words, which the code says as well."""
+"""The prefix that a host puts before a program's own message; it repeats the exit code."""
 _CARRIED = re.compile(
     r"\s*(?:Caught [\w.]+ in [^\n]{1,100}\.\nOriginal Traceback \(most recent call last\):"
     r"|-- Process \d+ terminated with the following error:\nTraceback \(most recent call last\):"
     r"|ray::[^\n]{1,300})\n"
 )
-"""The line before another process's traceback in an exception of torch's DataLoader, mp.spawn or Ray."""
+"""The lines before another process's traceback in an exception of torch's DataLoader, mp.spawn or Ray."""
 _RAISED = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?", re.DOTALL)
 
 
@@ -32,7 +32,7 @@ class Failure:
     host: str
     rank: int | None
     kind: str
-    """exception, signal, exit, host lost, join, launch, supervisor lost, folder."""
+    """One of exception, signal, exit, host lost, join, launch, supervisor lost and folder."""
     type: str
     message: str
     code: int | None
@@ -41,19 +41,19 @@ class Failure:
     traceback: str = ""
     oom: OomEvidence | None = None
     last: float | None = None
-    """Unix time of the last sign of life of a host or a supervisor that is lost."""
+    """Unix time of the last heartbeat, for a lost host or supervisor."""
     grace: float | None = None
-    """Where it was killed because it did not end: the seconds that disttui had given it for that."""
+    """Seconds that it had to end before disttui killed it; None if disttui did not."""
     ended_by_us: bool = False
-    """Whether it came after its host was asked to end."""
+    """Whether it ended after its host was asked to stop the attempt."""
 
     @property
     def follows(self) -> bool:
-        """Whether it looks like the echo of another failure."""
+        """Whether it looks like the consequence of another failure."""
         words: wire.Cause = {"kind": self.kind, "code": self.code, "type": self.type, "message": self.message}
         if self.ended_by_us or is_consequence(words):
             return True
-        # A script may catch the broken connection and raise an error of its own.
+        # A script may catch the error of a broken connection and raise its own.
         inner = blocks(self.traceback)[:-1]
         return any(is_consequence({"kind": "exception", "type": "", "message": line}) for line in inner)
 
@@ -65,16 +65,16 @@ class RootCause:
     attempt: int
     failure: Failure
     consequences: tuple[Failure, ...]
-    """The others, the earliest first."""
+    """The other failures, earliest first."""
     gone: tuple[int, ...] = ()
-    """Ranks that had ended with 0 before, where the failure is what a rank sees that still waits for another."""
+    """Ranks that had ended with exit code 0 before, if the failed rank was still waiting for others."""
 
 
 def find(state: RunState, attempt: int | None = None) -> RootCause | None:
-    """The cause of an attempt (the newest by default), None where nothing has failed in it.
+    """The root cause of an attempt (by default the newest), or None if nothing failed in it.
 
-    The earliest failure by the leader's clock that is not a consequence of another; where all look like consequences,
-    the earliest.
+    This is the earliest failure, by the leader's clock, that is not a consequence of another; if all look like
+    consequences, the earliest one.
     """
     number = state.attempt if attempt is None else attempt
     found = failures(state, number)
@@ -88,7 +88,7 @@ def find(state: RunState, attempt: int | None = None) -> RootCause | None:
 
 
 def _ended_before(state: RunState, number: int, at: float) -> tuple[int, ...]:
-    """The ranks that had ended with 0 by a moment of the leader's clock."""
+    """Ranks that had ended with exit code 0 by time `at` of the leader's clock."""
     found: set[int] = set()
     for host in state.hosts:
         known = host.story.attempts.get(number)
@@ -98,14 +98,14 @@ def _ended_before(state: RunState, number: int, at: float) -> tuple[int, ...]:
 
 
 def causes(state: RunState) -> tuple[RootCause, ...]:
-    """The cause of every attempt that has failed, the oldest first; without attempts whose cause is unknown."""
+    """The root causes of all failed attempts, oldest first; attempts whose cause is unknown are omitted."""
     failed = state.result is not None and state.result.get("state") in ("failed", "lost")
     numbers = [*(number for number in state.attempts if number < state.attempt), *((state.attempt,) if failed else ())]
     return tuple(cause for number in numbers if (cause := find(state, number)))
 
 
 def failures(state: RunState, number: int) -> list[Failure]:
-    """Every failure of an attempt, one per rank, with times of the leader's clock."""
+    """All failures of an attempt, one per rank, with times of the leader's clock."""
     found: dict[int | None, Failure] = {}
     for host in state.hosts:
         attempt = host.story.attempts.get(number)
@@ -115,7 +115,7 @@ def failures(state: RunState, number: int) -> list[Failure]:
     blamed = _blamed(state, number)
     if blamed:
         known = _as_failure(state, blamed)
-        # A rank's own report is more exact than what the leader heard about it.
+        # A rank's own report is more exact than the leader's.
         if known.rank is None or known.kind not in ("exception", "signal", "exit") or known.rank not in found:
             found[known.rank] = known
     return list(found.values())
@@ -129,7 +129,7 @@ def _blamed(state: RunState, number: int) -> wire.Cause | None:
     result = state.result
     if result is None or number < state.attempt:
         return None
-    # A run that ended before its first attempt names an attempt that no host has reported.
+    # The result of a run that ended before its first attempt has an attempt that no host reported.
     return result.get("cause") if result.get("attempt", number) >= number else None
 
 
@@ -137,7 +137,7 @@ def _of_host(host: HostState, attempt: Attempt, offset: float) -> Iterable[Failu
     stopping = float(attempt.stopping["t"]) if attempt.stopping else float("inf")
     errors: dict[int, Error] = {}
     deaths: dict[int, Death] = {}
-    for event in reversed(attempt.errors):  # the first of its kind counts
+    for event in reversed(attempt.errors):  # reversed, so that the first one of a rank remains
         if "rank" in event and event["e"] == "error":
             errors[event["rank"]] = event
         elif "rank" in event and event["e"] == "death":
@@ -164,7 +164,7 @@ def _of_host(host: HostState, attempt: Attempt, offset: float) -> Iterable[Failu
 
 
 def _raised(kind: str, message: str, traceback: str) -> tuple[str, str]:
-    """The type and the message of an exception; of one that carries another process's, those of that."""
+    """Type and message of an exception, or of the other process's exception that it contains."""
     if not _CARRIED.match(message):
         return kind, message
     lines = (traceback or message).rstrip().split("\n")

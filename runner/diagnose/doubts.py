@@ -1,4 +1,4 @@
-"""What is doubtful about a run that looks well: a loss that is not a number, ranks that fell silent. Pure."""
+"""Finds signs of trouble in a run without errors, such as a loss that is not finite or silent ranks. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def _loss(state: RunState) -> list[str]:
 
 
 def silence(state: RunState) -> list[str]:
-    """How long no rank has written a record, by the clock of each one's host: telemetry comes every second."""
+    """How long no rank has written a record; empty if any rank has. The newest telemetry gives each host's time."""
     if state.result is not None or state.hosts[0].story.stall is not None:
-        return []  # a stall has its own story
+        return []  # a stall is reported separately
     silent: list[tuple[float, float]] = []
     for host, _, series in state.ranks():
         attempt = host.story.attempts.get(state.attempt)
@@ -48,7 +48,7 @@ def silence(state: RunState) -> list[str]:
 
 
 def _apart(state: RunState) -> list[str]:
-    """Ranks of one process group that do not keep step, as where the model was not wrapped: the first and the last."""
+    """The first and the last of ranks that are more than 10 s of training apart, as when a model is not wrapped."""
     if state.result is not None:
         return []
     offsets = state.hosts[0].story.offsets
@@ -61,15 +61,15 @@ def _apart(state: RunState) -> list[str]:
         begun, first = series.marks[0]
         if t > begun and step > first:
             pace, now = (step - first) / (t - begun), t - offsets.get(host.node, 0.0)
-            # Ranks that began elsewhere, or restart their count in each epoch, may count something else.
+            # Compare only ranks with the same first step and epoch: others may count something else.
             alike = tuple(str(one) for one in (series.first.get("step"), series.latest.get("epoch")))
             found.setdefault(alike, []).append((step - pace * now, pace, now, step, rank))
     for ranks in found.values():
         newest = max(now for _, _, now, _, _ in ranks)
-        # Where each would be at the newest one's time: ranks report at different moments.
+        # Extrapolate each rank to the time of the newest record, since ranks report at different times.
         places = sorted((base + pace * newest, pace, step, rank) for base, pace, _, step, rank in ranks)
         (behind, _, low, last), (ahead, pace, high, first_rank) = places[0], places[-1]
-        # Seconds of training by which a rank may be behind another before the two count as training apart
+        # The limit is 10 s of training at the pace of the first rank.
         if ahead - behind > 10.0 * pace:
             where = f"rank {first_rank} is at step {high:.0f}, rank {last} at step {low:.0f}"
             return [f"{where}: they are not synchronized; check that the model is wrapped"]
@@ -77,11 +77,11 @@ def _apart(state: RunState) -> list[str]:
 
 
 SLOW = 1.5
-"""A rank is slow whose steps take this many times the median of the others."""
+"""A rank is slow if its steps take this many times the median of the others."""
 
 
 def straggler_sentence(event: Straggler, host: str) -> str:
-    """A `straggler` event in words."""
+    """The text for a `straggler` event."""
     own, others = event.get("median"), event.get("others")
     who = f"rank {event['rank']} on {clean(host)}"
     if event.get("over"):
@@ -92,7 +92,7 @@ def straggler_sentence(event: Straggler, host: str) -> str:
 
 
 def step_times(state: RunState) -> dict[int, float]:
-    """Rank → seconds of its last step, by the best metric that all ranks have, if any."""
+    """Rank → seconds of its last step, by the first suitable metric that all ranks have; empty if there is none."""
     ranks = {rank: series.latest for _, rank, series in state.ranks()}
     for name in ("forward_time", "step_time"):
         found = {rank: value for rank, latest in ranks.items() if (value := number(latest.get(name))) and value > 0}
@@ -102,9 +102,9 @@ def step_times(state: RunState) -> dict[int, float]:
 
 
 def spread_sentence(state: RunState) -> str | None:
-    """Median and spread of the ranks' last steps; None where they are not known.
+    """Median and spread of the times of the ranks' last steps; None if fewer than two are known.
 
-    It calls no rank slow, since any step may be late once: the leader says who is slow for long.
+    It does not call a rank slow, since any single step may be late: the leader reports ranks that stay slow.
     """
     times = step_times(state)
     if len(times) < 2:

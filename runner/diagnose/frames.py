@@ -1,4 +1,4 @@
-"""Stack frames and tracebacks: whose they are, how they are written, library frames folded. Pure."""
+"""Parses stacks and tracebacks, separates user code from libraries, and folds library frames. Pure."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Frame:
 
     @property
     def library(self) -> bool:
-        """Whether it is library code: torch, the standard library, installed packages."""
+        """Whether it is library code: an installed package or the standard library."""
         return bool(_LIBRARY.search(self.file))
 
     @property
     def place(self) -> str:
-        """`train.py:83`."""
+        """File name and line, such as `train.py:83`."""
         return f"{self.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{self.line}"
 
 
 def main_frames(answer: RankStacks) -> tuple[Frame, ...]:
-    """The main thread's stack out of a rank's answer (docs/formats.md, "Stacks"), innermost last; empty if unknown."""
+    """The main thread's stack in a rank's answer (docs/formats.md, "Stacks"), innermost last; empty if unknown."""
     for thread in answer.get("threads", []):
         if thread.get("main"):
             return tuple(_frame(one) for one in thread.get("frames", []))
@@ -44,13 +44,13 @@ def main_frames(answer: RankStacks) -> tuple[Frame, ...]:
 
 
 def own(frames: Sequence[Frame]) -> Frame | None:
-    """The innermost frame of the user's own code, else the innermost in a file, else of all."""
+    """The innermost frame of the user's code, else the innermost one in a file, else the innermost of all."""
     chosen = users(frames) or in_files(frames) or frames
     return chosen[-1] if chosen else None
 
 
 def users(frames: Sequence[Frame]) -> list[Frame]:
-    """The frames of the user's own code: outside libraries, else of the installed package that the job is."""
+    """The frames of the user's code: those outside libraries, else those of the first installed package but torch."""
     if mine := [frame for frame in frames if not frame.library]:
         return mine
     packages = [(found[1], frame) for frame in frames if (found := _PACKAGE.search(frame.file))]
@@ -59,12 +59,12 @@ def users(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def in_files(frames: Sequence[Frame]) -> list[Frame]:
-    """The frames with a file to look at, unlike <string> and <frozen importlib._bootstrap>."""
+    """The frames in actual files, unlike <string> and <frozen importlib._bootstrap>."""
     return [frame for frame in frames if not frame.file.startswith("<")]
 
 
 def folded(frames: Sequence[Frame]) -> list[str]:
-    """The stack as lines from the user's first frame on, runs of library frames as one line."""
+    """The stack as lines, from the user's first frame on, with each series of library frames as one line."""
     lines: list[str] = []
     mine = users(frames)
     stack = list(dropwhile(lambda frame: frame not in mine, frames)) or frames
@@ -78,7 +78,7 @@ def folded(frames: Sequence[Frame]) -> list[str]:
 
 
 def forked(frames: Sequence[Frame]) -> Sequence[Frame]:
-    """The frames of a forked process itself, without those that it has from its parent."""
+    """The frames of a forked process, without those inherited from its parent."""
     begin = [i for i, frame in enumerate(frames) if frame.file.endswith("multiprocessing/process.py")]
     return frames[begin[-1] + 1 :] if begin else frames
 
@@ -88,7 +88,7 @@ def _frame(one: StackFrame) -> Frame:
 
 
 def faulthandler_frames(text: str) -> tuple[Frame, ...]:
-    """The thread that took the signal, which is the main one, from faulthandler's words (innermost first)."""
+    """The frames, innermost last, of the thread that got the signal, the main one, in faulthandler's output."""
     threads: list[tuple[bool, list[Frame]]] = []
     for line in text.splitlines():
         if line.startswith(("Thread ", "Current thread ")):
@@ -97,7 +97,7 @@ def faulthandler_frames(text: str) -> tuple[Frame, ...]:
             file, number, function = found.groups()
             threads[-1][1].append(Frame(clean(file), int(number) if number.isdecimal() else 0, clean(function)))
     _, chosen = max(threads, key=lambda one: one[0], default=(False, []))
-    # What is below the user's script is the rank shim.
+    # The outermost frames, below the user's script, are the rank shim's.
     shim = next((index for index, frame in enumerate(chosen) if "/_disttui/" in frame.file), len(chosen))
     return tuple(reversed(chosen[:shim]))
 
@@ -112,7 +112,7 @@ _REMOTE = re.compile(
 
 
 def fold_traceback(text: str) -> list[str]:
-    """The lines, safe to print, with runs of library frames as one; all frames where none is the user's."""
+    """The sanitised lines, with each series of library frames as one line; all frames if none is the user's."""
     lines = clean_lines(text.rstrip()).split("\n")
     frames = [_traceback_frame(line) for line in lines]
     if not any(frame and not frame.library for frame in frames):
@@ -134,7 +134,7 @@ def fold_traceback(text: str) -> list[str]:
 
 
 def blocks(text: str) -> list[str]:
-    """The last line of every exception of a chain, the first raised first."""
+    """The last line of every exception of a chain, in the order in which they were raised."""
     lines = text.rstrip().splitlines()
     ends = [index for index, line in enumerate(lines) if _CHAINED.match(line)]
     found = []
@@ -146,7 +146,7 @@ def blocks(text: str) -> list[str]:
 
 
 def frames(text: str) -> tuple[Frame, ...]:
-    """The frames of the exception that was raised last, innermost last; of a pool's process, those of that process."""
+    """The frames of the last exception in a chain, innermost last; for a process pool, those in its worker."""
     remote = _REMOTE.search(text)
     lines = (remote[1] if remote else text).rstrip().splitlines()
     start = max((index for index, line in enumerate(lines) if _CHAINED.match(line)), default=-1) + 1

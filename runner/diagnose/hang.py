@@ -1,4 +1,4 @@
-"""Why a run stands still: from the stacks of all ranks and torch's flight recorders to sentences. Pure."""
+"""Explains why a run hangs, from the stacks of all ranks and torch's flight recorders. Pure."""
 
 from __future__ import annotations
 
@@ -20,63 +20,63 @@ _COLLECTIVES = frozenset(
     reduce_scatter_tensor_coalesced _all_gather_base _reduce_scatter_base all_gather_tensor wait_tensor
     _verify_param_shape_across_processes _sync_params_and_buffers _sync_module_states""".split()  # noqa: SIM905
 )
-"""Functions of torch.distributed that wait for other ranks; the last three when DDP or FSDP wraps a model."""
+"""Functions of torch.distributed that wait for other ranks; the last three run when DDP or FSDP wraps a model."""
 LONG = 30.0
-"""Seconds in a collective that all ranks have entered after which it counts as hung; the leader's limit for a stall."""
+"""Seconds after which a collective that all ranks have entered counts as hung; as the leader's limit for a stall."""
 _JOINING = frozenset({"init_process_group", "_store_based_barrier", "rendezvous", "_create_c10d_store", "new_group"})
 
 
 @dataclass(frozen=True)
 class Standing:
-    """One rank: where it is, as far as it answered."""
+    """Where one rank is, as far as it answered."""
 
     rank: int
     host: str
     frames: tuple[Frame, ...]
     state: str
-    """"" for a process that runs, else "stopped", "kernel", "ended", "mute"."""
+    """"" for a running process, else "stopped", "kernel", "ended" or "mute"."""
     note: str
     pid: int
     silent: float | None
-    """Seconds since it last stepped or entered a collective; where neither is known, since it last logged. As long as
-    a stall lasts, up to the host's last report."""
+    """Seconds since its last step or collective or, if neither is known, its last output; None if unknown. Includes
+    `age`."""
     moved: bool
     answer: RankStacks
     age: float = 0.0
-    """Seconds for which the run has stood still since it was asked."""
+    """Seconds that the stall has lasted since the rank was asked; 0 if it is over."""
     step: float | None = None
-    """The step that it has logged last."""
+    """The last step that it logged."""
 
     @property
     def mine(self) -> Frame | None:
-        """The innermost frame of the user's code."""
+        """The innermost frame of the user's code, as from `own`."""
         return own(self.frames)
 
     @property
     def works(self) -> bool:
-        """Whether it, or a process that it has started, is at work."""
+        """Whether it, or one of its child processes, is working."""
         return self.moved or any(map(_computes, self.answer.get("children", [])))
 
     @property
     def interrupted(self) -> bool:
-        """Whether its main thread runs other code inside a collective, as a handler of a signal does."""
+        """Whether its main thread runs other code inside a collective, such as a signal handler."""
         return not self.collective and any(map(_enters, self.frames))
 
     @property
     def spawner(self) -> bool:
-        """Whether it waits for processes that it started by torch.multiprocessing.spawn."""
+        """Whether it waits for processes started with torch.multiprocessing.spawn."""
         return not self.state and any("torch/multiprocessing/spawn.py" in frame.file for frame in self.frames)
 
     @property
     def collective(self) -> str:
-        """The collective or the joining that its main thread is in, by its stack."""
+        """The collective or joining function on its main thread's stack, or ""."""
         return collective(self.frames)
 
 
 def collective(frames: Sequence[Frame]) -> str:
-    """The collective or the joining that a stack is in, "" where it is in none.
+    """The collective or joining function that a stack is in, or "".
 
-    The user's code in one, such as a handler of a signal that came there, is not that collective.
+    User code that runs inside one, such as a signal handler, does not count as that collective.
     """
     for frame in reversed(frames):
         if _enters(frame):
@@ -91,7 +91,7 @@ def _enters(frame: Frame) -> bool:
 
 
 def standing(rank: int, host: str, answer: RankStacks, later: RankStacks | None = None, age: float = 0.0) -> Standing:
-    """Read a rank's answer (docs/formats.md, "Stacks"), and what it answered when it was asked again."""
+    """Parse a rank's answer (docs/formats.md, "Stacks"); `later` is a second answer, to detect movement."""
     frames = main_frames(answer)
     state = answer.get("state") or ("" if frames else "mute")
     note, pid = clean(answer.get("note", ""))[:300], answer.get("pid", 0)
@@ -102,9 +102,9 @@ def standing(rank: int, host: str, answer: RankStacks, later: RankStacks | None 
 
 
 def _silent(answer: RankStacks) -> float | None:
-    """A rank that steps rarely and enters one collective after the other does not stand still.
+    """Seconds since a rank's last step or collective, else since its last output; None if unknown.
 
-    Its output says less: any thread may print, such as that of a progress bar.
+    Output counts least, since any thread may print, such as that of a progress bar.
     """
     asked, signs = answer.get("t"), [answer["stepped"]] if "stepped" in answer else []
     entered = [call.since for group in progress(answer).values() for call in group.calls.values() if call.since]
@@ -113,7 +113,7 @@ def _silent(answer: RankStacks) -> float | None:
 
 
 def _differ(first: RankStacks, later: RankStacks) -> bool:
-    """Whether a rank has moved between two samples: by its step, its stack or its recorder, never by its output."""
+    """Whether a rank's step, stack or flight recorder changed between two samples; its output does not count."""
     if later.get("moved") or first.get("step") != later.get("step"):
         return True
     if not (first.get("threads") and later.get("threads")):
@@ -127,7 +127,7 @@ def _differ(first: RankStacks, later: RankStacks) -> bool:
 
 
 def standings(state: RunState) -> list[Standing]:
-    """All ranks as the stacks say that were collected last, at the newest stall; empty where there are none."""
+    """All ranks by the stacks collected at the newest stall, sorted; empty if there are none."""
     known = [(host, host.stacks) for host in state.hosts if host.stacks]
     leader = state.hosts[0].story
     lasts = leader.stood is not None and leader.stood_until is None
@@ -145,14 +145,14 @@ def standings(state: RunState) -> list[Standing]:
 
 
 def sentences(ranks: Sequence[Standing]) -> list[str]:
-    """What blocks the gang, the most informative first."""
+    """Sentences on what blocks the run, most informative first."""
     by_rank = {one.rank: one for one in ranks}
     explained: set[int] = set()
     lines = []
     for wait in _waits(ranks):
         lines.append(_wait_sentence(wait, by_rank))
         explained |= {*wait.inside, *wait.missing}
-    # Ranks that do not appear in the recorder: by what their stacks say.
+    # Ranks without a wait in the flight recorders are described by their stacks.
     rest = [one for one in ranks if one.rank not in explained]
     lines += [_unasked(one) for one in rest if one.state]
     for group in merge(one for one in rest if not one.state):
@@ -167,7 +167,7 @@ def sentences(ranks: Sequence[Standing]) -> list[str]:
 
 
 def awaited(ranks: Sequence[Standing]) -> frozenset[int]:
-    """The ranks that others wait for: not yet in the collective of the others, or unable to continue."""
+    """The ranks that others wait for: those missing in a collective, or unable to continue."""
     known = _waits(ranks)
     missing = {rank for wait in known for rank in wait.missing}
     stuck = {one.rank for one in ranks if one.state or one.interrupted}
@@ -179,14 +179,14 @@ def awaited(ranks: Sequence[Standing]) -> frozenset[int]:
 
 
 def _waits(ranks: Sequence[Standing]) -> list[Wait]:
-    """The waits that the flight recorders show, without those that a rank has left since."""
+    """The waits in the flight recorders, without those that a rank has left since."""
     asked = {one.rank: progress(one.answer) for one in ranks if one.frames and "recorder" in one.answer}
     moved = {one.rank for one in ranks if one.moved}
     return [wait for wait in recorder_waits(asked) if not moved.intersection(wait.inside)]
 
 
 def merge(ranks: Iterable[Standing]) -> list[list[Standing]]:
-    """Ranks with the same stack together, the largest group first: the odd one comes last."""
+    """Group ranks by their stack and state, largest group first, so that odd ones come last."""
     groups: dict[Any, list[Standing]] = {}
     for one in ranks:
         groups.setdefault((one.frames, one.state), []).append(one)
@@ -194,7 +194,7 @@ def merge(ranks: Iterable[Standing]) -> list[list[Standing]]:
 
 
 def stacks(ranks: Sequence[Standing]) -> list[str]:
-    """Every stack once, with the ranks that have it."""
+    """Lines of every distinct stack, below the ranks that have it."""
     lines = []
     for group in merge(one for one in ranks if one.frames):
         hosts = ", ".join(dict.fromkeys(one.host for one in group))
@@ -239,14 +239,14 @@ def _wait_sentence(wait: Wait, ranks: Mapping[int, Standing]) -> str:
     elif not [one for one in ranks.values() if one.rank not in wait.inside]:
         line += f"{_for(_within(wait, inside))}, which all ranks have entered"
         if (_within(wait, inside) or 0.0) >= LONG:
-            # What a GPU is asked to do waits for all that it was asked before.
+            # A GPU runs a collective only after all work queued before it.
             or_gpu = ", or the work of a GPU before it," if wait.group[0] == "nccl" else ""
             line += f": the network between them{or_gpu} is slow or broken"
     return line
 
 
 def _within(wait: Wait, inside: Sequence[Standing]) -> float | None:
-    """Seconds for which all of these have been in a collective; without its time, since they last gave a sign."""
+    """Seconds that all of `inside` have been in a collective, by its start or else their `silent`; None if unknown."""
     found = []
     for one in inside:
         call, asked = wait.calls.get(one.rank), one.answer.get("t")
@@ -286,7 +286,7 @@ def _computes(child: ChildStack) -> bool:
 
 
 def _children(one: Standing) -> list[str]:
-    """What the processes do that a rank has started, those that do the same in one line."""
+    """What a rank's child processes do; those that do the same share a line."""
     found: dict[str, list[str]] = {}
     for child in one.answer.get("children", []):
         frame = own(forked(faulthandler_frames(child.get("text", ""))))
@@ -318,7 +318,7 @@ def _doing(one: Standing) -> str:
 
 
 def _since(group: Sequence[Standing]) -> str:
-    """How long they have been there: since their last sign of life, if they stood still between two looks."""
+    """How long ranks have been where they are, or that they keep working if they moved between two samples."""
     silent = [one.silent for one in group if one.silent is not None]
     moved = [one for one in group if one.moved]
     if moved:
@@ -354,12 +354,12 @@ Group = tuple[str, str]
 
 @dataclass(frozen=True)
 class Call:
-    """A collective as one rank has called it."""
+    """A collective as called by one rank."""
 
     name: str
     sizes: str
     since: float | None = None
-    """Unix time of the rank's host when it was entered."""
+    """Unix time at which it was entered, by the clock of the rank's host; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,7 @@ class GroupProgress:
     enqueued: int
     completed: int
     calls: Mapping[int, Call]
-    """Number → what was called, of late."""
+    """Number → recent call."""
 
 
 @dataclass(frozen=True)
@@ -378,21 +378,21 @@ class Wait:
 
     group: Group
     number: int
-    """Of the collective, counted from 1 within the group."""
+    """Number of the collective, counted from 1 within the group."""
     inside: tuple[int, ...]
     missing: tuple[int, ...]
     calls: Mapping[int, Call]
-    """Rank → what it has called as that number."""
+    """Rank → its call with that number."""
 
     @property
     def mismatched(self) -> bool:
-        """Whether the ranks inside have called different things."""
+        """Whether the ranks inside have called different collectives, or with different sizes."""
         shaped = {(call.name, call.sizes) for call in self.calls.values() if _same_shaped(call.name)}
         return len({call.name for call in self.calls.values()}) > 1 or (not self.missing and len(shaped) > 1)
 
 
 def progress(answer: RankStacks) -> dict[Group, GroupProgress]:
-    """Read the `recorder` of a rank's answer."""
+    """Parse the flight `recorder` of a rank's answer: progress in each process group."""
     found: dict[Group, GroupProgress] = {}
     for backend, trace in answer.get("recorder", {}).items():
         for group, status in trace.get("pg_status", {}).items():
@@ -405,16 +405,16 @@ def progress(answer: RankStacks) -> dict[Group, GroupProgress]:
 
 
 def recorder_waits(ranks: Mapping[int, Mapping[Group, GroupProgress]]) -> list[Wait]:
-    """Who waits for whom: one `Wait` per process group in which a rank waits.
+    """One `Wait` for each process group in which a rank waits.
 
-    The ranks with the lowest number entered are the ones missing; where all have entered the same, none is.
+    The ranks with the lowest number of entered collectives are missing; none is if all have entered the same number.
     """
     groups = sorted({group for each in ranks.values() for group in each})
     found = []
     for group in groups:
         members = {rank: each[group] for rank, each in ranks.items() if group in each}
         if group[1] == "0":  # the number of the process group that all ranks are in
-            # The recorder knows a group only from its first collective on.
+            # A recorder lists a group only after its first collective.
             members = {rank: members.get(rank, GroupProgress(0, -1, {})) for rank in ranks}
         lowest = min(one.enqueued for one in members.values())
         behind = [rank for rank, one in members.items() if one.enqueued == lowest]
@@ -442,7 +442,7 @@ def _calls(entries: Iterable[CollectiveEntry], group: str) -> Iterator[tuple[int
 
 
 def _same_shaped(name: str) -> bool:
-    """Whether all ranks must give the same sizes: not so for scatters, gathers and uneven splits."""
+    """Whether all ranks must pass the same sizes, unlike in scatters, gathers and uneven splits."""
     return name in ("all_reduce", "allreduce", "broadcast", "reduce")
 
 

@@ -1,4 +1,4 @@
-"""Known failures and their cures: a table of patterns, memory that ran out, and what several hosts show. Pure."""
+"""Known failures and their cures: a table of patterns, and checks for memory, missing files and others. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from disttui.runner.text import clean
 
 @dataclass(frozen=True)
 class Hint:
-    """What a failure means, and its cure."""
+    """The meaning of a failure, and its cure."""
 
     name: str
     text: str
@@ -28,7 +28,7 @@ def _table(rows: dict[str, tuple[str, str]]) -> list[tuple[str, re.Pattern[str],
     return [(name, re.compile(pattern, re.IGNORECASE | re.DOTALL), text) for name, (pattern, text) in rows.items()]
 
 
-# The first that matches counts: the special before the general. {host} becomes the host, {1} the first group.
+# The first match counts, so specific patterns precede general ones. {host} is the host, {1} the first group.
 _KNOWN = _table(
     {
         "mismatched collectives": (
@@ -218,7 +218,7 @@ _KNOWN = _table(
             "everywhere.",
         ),
         "rank killed elsewhere": (
-            # Named by gloo, NCCL or the store, or alone: other connections break as well.
+            # Only in messages of gloo, NCCL or the store, or without context: other connections break as well.
             r"(?:pair\.cc|gloo|nccl|c10d|TCPStore|ibv_|socketPro|Call to \w+|(?:read|write) error|writev|recv[VB]|sendB"
             r"|\bNet :)[^\n]{0,300}connection (?:closed|reset) by (?:remote )?peer"
             r"|(?:^|\n)[\w.]*(?:Error|Exception): (?:\[Errno \d+\] )?connection (?:closed|reset) by (?:remote )?peer"
@@ -590,13 +590,13 @@ _MISSING_MODULE = re.compile(r"No module named ['\"]?([\w.]+)")
 
 
 def hint(state: RunState, cause: RootCause) -> Hint | None:
-    """The hint that fits a cause best, None where the failure is not a known one."""
+    """The hint that fits a cause best, or None if the failure is unknown."""
     return next((found for each in _KINDS if (found := each(state, cause))), None)
 
 
 def _known(state: RunState, cause: RootCause) -> Hint | None:
     failure = cause.failure
-    # What was raised while another exception was handled before that one.
+    # First without the exceptions that were being handled when the last one was raised.
     for words in (_words(failure, chained=False), _words(failure)):
         for name, pattern, text in _KNOWN:
             found = pattern.search(words)
@@ -617,7 +617,7 @@ _DEVICE_IDS = re.compile(r"DistributedDataParallel device_ids .*got device_ids .
 
 
 def _no_gpu(state: RunState, cause: RootCause) -> Hint | None:
-    """How scripts made for GPUs fail on a host without one, or with a torch built without CUDA."""
+    """The hint for GPU scripts on a host without a usable GPU, or with a torch built without CUDA; else None."""
     words, name = _words(cause.failure), clean(cause.failure.host)
     telemetry = state.hosts[cause.failure.node].telemetry
     cards = telemetry.get("gpus") if telemetry else None
@@ -671,7 +671,7 @@ def _world(state: RunState, cause: RootCause) -> Hint | None:
 def _missing_module(state: RunState, cause: RootCause) -> Hint | None:
     failure = cause.failure
     if failure.kind in ("launch", "exit"):
-        # The last line that a launcher printed that could not begin; warnings may stand before it.
+        # Only the last line of a launcher that could not start, since warnings may precede it.
         found = _MISSING_MODULE.search(failure.message.rstrip().rpartition("\n")[2])
     else:
         failed = failure.type.rpartition(".")[2] in ("ModuleNotFoundError", "ImportError")
@@ -690,7 +690,7 @@ def _missing_module(state: RunState, cause: RootCause) -> Hint | None:
 
 
 def _missing_program(state: RunState, cause: RootCause) -> Hint | None:
-    """A `command`, or the script of its shell, that is not there, by what the shim or a shell says of it."""
+    """The hint for a missing `command`, or script of its shell, by the message of the shim or a shell; else None."""
     failure = cause.failure
     said = failure.message.strip().rpartition("\n")[2]
     found = re.search(r"([^\s:]+): (?:No such file(?: or directory)?|(?:command )?not found)$", said)
@@ -708,12 +708,12 @@ _WRITES = re.compile(
     r"""\bopen\([^\n]*,\s*(?:mode\s*=\s*)?["'][wax][bt+]{0,2}["']|\.open\(\s*["'][wax][bt+]{0,2}["']|\bsave\w*\("""
     r"""|\bmkdir\(|\bwrite_\w+\(|\.to_(?:csv|json|parquet)\("""
 )
-"""Lines of Python that write a file."""
+"""Calls in a line of Python that write a file."""
 
 
 def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     failure = cause.failure
-    # What was raised while a missing file was dealt with is another failure.
+    # Without chained exceptions: one raised while a missing file was being handled is another failure.
     words = _words(failure, chained=False)
     if failure.type.rpartition(".")[2] != "FileNotFoundError" and "No such file or directory" not in words:
         return None
@@ -726,14 +726,14 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     where = _where(state, cause, path or "No such file or directory")
     lack = "do not have" if ", " in where else "does not have"
     if path and "/" not in path and "in _execute_child" in failure.traceback:
-        # Python names the folder in the same way, where that is missing.
+        # Python's message is the same if the working folder is missing.
         cure = "install the program, or set `activate:`; if it is the folder to start it in, create it"
         return Hint("program missing", f"{where} {lack} {path}, needed to start a program: {cure}.")
     if path and _WRITES.search(failure.traceback[-2000:]):
         folder = path.rpartition("/")[0] or "."
         cure = f"create {folder} first (os.makedirs), or name a folder that every host has"
         return Hint("folder missing", f"{where} cannot write {path}, whose folder does not exist: {cure}.")
-    # Attempt 1 had all that it needs from the beginning on.
+    # Only a later attempt can miss a file that the attempt before should have written.
     written = f"attempt {cause.attempt - 1} may have ended before it was written; else " if cause.attempt > 1 else ""
     cure = "copy it there, or use a folder that all hosts share"
     if f"/{state.run}/code/" in path or (path and path[0] not in "/~" and _is_sent(state, failure)):
@@ -745,12 +745,12 @@ def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
 
 
 def _is_sent(state: RunState, failure: Failure) -> bool:
-    """Whether the failed code is the run's own copy, by its name in the traceback."""
+    """Whether the failed code is in the run's own copy, by the paths in the traceback."""
     return bool(re.search(rf'File "[^"\n]*/{re.escape(state.run)}/', failure.traceback))
 
 
 def _where(state: RunState, cause: RootCause, words: str) -> str:
-    """`node1, node2`: the hosts whose ranks have failed with the same words. Of others nothing is known."""
+    """Names of the hosts whose ranks failed with the same words, such as `node1, node2`."""
     failures = (cause.failure, *cause.consequences)
     return ", ".join(
         clean(state.hosts[node].name) for node in sorted({one.node for one in failures if words in _words(one)})
@@ -761,7 +761,7 @@ _IN_A_HANDLER = "\nDuring handling of the above exception"
 
 
 def _words(failure: Failure, *, chained: bool = True) -> str:
-    """An exception and those that led to it, without lines of source; `chained`: also those that it was to handle."""
+    """An exception and its causes, without source lines; `chained` adds those being handled when it was raised."""
     text = failure.traceback[-4000:]
     text = text if chained else text.rpartition(_IN_A_HANDLER)[2]
     text = "\n".join(line for line in text.split("\n") if not line.startswith("  "))
@@ -798,7 +798,7 @@ _LESS_ON_HOST = (
 
 
 def _memory(state: RunState, cause: RootCause) -> Hint | None:
-    """Whether memory was the reason, and which."""
+    """The hint for a lack of shared, GPU or host memory; else None."""
     failure = cause.failure
     text, host = _words(failure), clean(failure.host)
     shared = _SHARED.search(text) or _SEMAPHORE.search(failure.traceback)
@@ -824,7 +824,7 @@ def _memory(state: RunState, cause: RootCause) -> Hint | None:
 
 
 def _signal_of(failure: Failure) -> int:
-    """The signal that ended a rank, or the program that its shell ran (exit code 128 and more); 0: none did."""
+    """The signal that ended a rank, or the program that its shell ran (exit code over 128); 0 if none did."""
     code = failure.code or 0
     return -code if code < 0 else max(0, code - 128)
 
@@ -838,11 +838,11 @@ _CRASHES = {
 
 
 def _crash(state: RunState, cause: RootCause) -> Hint | None:
-    """Native code that a signal ended, where nothing else tells why."""
+    """The hint for native code that was ended by a signal, if no other hint fits; else None."""
     what = next((text for number, text in _CRASHES.items() if number == _signal_of(cause.failure)), None)
     if what is None:
         return None
-    # The line that called it is known where faulthandler has printed its report.
+    # With a report of faulthandler, the message contains the line that called it.
     called = re.search(r" in .+ \(.+:\d+\)", cause.failure.message)
     cure = "run again with env PYTHONFAULTHANDLER=1 to see in which call"
     if called:
@@ -858,7 +858,7 @@ def _gpu_memory(text: str) -> Hint:
     if others and size["total"] and others > 0.2 * size["total"]:
         cure = f"Another program holds {gibibytes(others)} of it: end it, or give this run other GPUs. {_LESS}"
     elif unused and size["wanted"] and unused > size["wanted"]:
-        # torch calls it PYTORCH_CUDA_ALLOC_CONF before 2.9, and says so.
+        # torch's message has the variable's name, which is PYTORCH_CUDA_ALLOC_CONF before 2.9.
         named = re.search(r"PYTORCH_\w{0,10}ALLOC_CONF", text)
         setting = f"{named[0] if named else 'PYTORCH_CUDA_ALLOC_CONF'}=expandable_segments:True"
         cure = f"{gibibytes(unused)} are lost to fragmentation: set {setting}. {_LESS}"
@@ -868,7 +868,7 @@ def _gpu_memory(text: str) -> Hint:
 
 
 def _killed(failure: Failure, telemetry: Telemetry | None) -> str:
-    """What speaks for the kernel having killed a rank for want of memory; empty if nothing does."""
+    """Evidence that the kernel killed a rank for lack of memory, as a clause; empty if there is none."""
     oom: events.OomEvidence = failure.oom or {}
     killer = "the kernel's out-of-memory killer ended it"
     if oom.get("group"):
@@ -897,4 +897,4 @@ def _size(pattern: re.Pattern[str], text: str) -> float | None:
 _KINDS: tuple[Callable[[RunState, RootCause], Hint | None], ...] = (
     _memory, _uneven, _world, _no_gpu, _missing_module, _missing_program, _missing_file, _known, _crash,
 )  # fmt: skip
-"""The first that finds something counts."""
+"""Sources of hints; the first that returns one counts."""

@@ -1,4 +1,4 @@
-"""The answers of a host, checked and bounded before they are used (docs/formats.md, "Frames")."""
+"""Validates and bounds the answers of a host (docs/formats.md, "Frames")."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from disttui.runner.untrusted.decode import decode
 from disttui.runner.untrusted.records import mapping, text, whole
 
 _LONG, _SHORT = 4096, 100
-"""Characters."""
+"""Limits of texts, in characters."""
 
 
 class StagedTree(TypedDict):
-    """Of `stage`; `tree` is empty where nothing was fetched yet."""
+    """The answer to `stage`; `tree` is "" if nothing was fetched yet."""
 
     tree: str
     manifest: bytes
@@ -57,7 +57,7 @@ class Exit(TypedDict):
     processes: list[LeftProcess]
     held: Held
     unconfirmed: list[int] | None
-    """Of the leader: the node ranks that have not confirmed a stop; None: it does not say."""
+    """The leader's list of node ranks that have not confirmed a stop; None if it reports none."""
 
 
 class _Left(TypedDict, total=False):
@@ -65,7 +65,7 @@ class _Left(TypedDict, total=False):
 
 
 class Status(TypedDict):
-    """Of `status`."""
+    """The answer to `status`."""
 
     alive: bool
     exit: Exit | None
@@ -73,7 +73,7 @@ class Status(TypedDict):
 
 
 def read_answer(op: str, answer: Any) -> Any:
-    """An answer as the type of its op. Raises ValueError for a malformed one."""
+    """Decode an answer to the type of its op. Raises ValueError if it is malformed."""
     if not isinstance(answer, dict):
         raise ValueError("not an object")
     return _READERS[op](answer) if op in _READERS else answer
@@ -85,7 +85,7 @@ def _started(answer: Mapping[str, Any]) -> Started:
 
 
 def read_place(place: Mapping[str, Any]) -> LeaderPlace:
-    """Where a host listens. Raises ValueError for a malformed one."""
+    """Decode the port and addresses at which a host listens. Raises ValueError if they are malformed."""
     port, addresses = whole(place.get("port"), 1 << 16), place.get("addresses")
     if not port or not isinstance(addresses, list):
         raise ValueError("gang")
@@ -101,7 +101,7 @@ def _status(answer: Mapping[str, Any]) -> Status:
 
 
 def read_exit(end: Mapping[str, object]) -> Exit:
-    """The content of an exit.json, bounded: a host may have written anything."""
+    """Decode the content of an exit.json; missing or malformed values get defaults."""
     state, unconfirmed = text(end.get("state"), _SHORT), end.get("unconfirmed")
     return {
         "t": number(end.get("t")),
@@ -117,12 +117,12 @@ def read_exit(end: Mapping[str, object]) -> Exit:
 
 
 def to_store(end: Exit) -> files.Exit:
-    """The same as the content of an exit.json."""
+    """Encode as the content of an exit.json."""
     return decode(files.Exit, {name: value for name, value in end.items() if value is not None})
 
 
 def no_exit() -> Exit:
-    """The answer of a host that does not know how its part of the run ended."""
+    """Return the answer of a host that does not know how its part of the run ended."""
     return read_exit({})
 
 
@@ -132,7 +132,7 @@ def _stacks(answer: Mapping[str, Any]) -> StacksAnswer:
 
 def _completed(answer: Mapping[str, Any]) -> Completed:
     names = answer.get("names")
-    # Not cleaned: the user continues to type this path; the code that shows it cleans it.
+    # Not cleaned, since the user continues to type this path; the code that prints it cleans it.
     found = [name for name in names[:100] if isinstance(name, str)] if isinstance(names, list) else []
     return {"names": [name[:_LONG] for name in found], "more": answer.get("more") is True}
 
@@ -142,7 +142,7 @@ def _code_state(answer: Mapping[str, Any]) -> CodeState:
     return {
         "folder": text(answer.get("folder"), _LONG),
         "head": head if isinstance(head, str) and re.fullmatch("[0-9a-f]{40,64}", head) else None,
-        # As it is: a patch with other characters would not apply. The code that shows it cleans it.
+        # Not cleaned, since a changed patch would not apply; the code that prints it cleans it.
         "diff": diff[:CODE_DIFF] if isinstance(diff, str) else "",
         "cut": answer.get("cut") is True,
         "untracked": _texts(names[:CODE_UNTRACKED], _LONG) if isinstance(names, list) else [],
@@ -156,7 +156,7 @@ def _synced(answer: Mapping[str, Any]) -> TreeAnswer:
     ranges, end = list[list[int]](), 0
     for one in missing:
         first, many = (whole(number, tree.MOST_FILES + 1) for number in one)
-        if first is None or many is None or first < end:  # each object once
+        if first is None or many is None or first < end:  # ranges must be sorted and disjoint
             raise ValueError("missing")
         ranges.append([first, many])
         end = first + many
@@ -205,7 +205,7 @@ def _as(kind: type[Any]) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON with every text made safe to show, and everything cut to what one host may need."""
+    """Make every text in JSON safe to print, and cut texts, lists and objects to generous limits."""
     if isinstance(value, str):
         return text(value, _SHORT * 5)
     if isinstance(value, list):

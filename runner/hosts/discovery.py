@@ -1,7 +1,7 @@
-"""Sources of hosts: each gives named candidates and reports what it could not read. No host is contacted.
+"""Discovers hosts in files. Each source yields candidates and reports what it could not read. No host is contacted.
 
-ssh's configuration (`Host` lines without wildcards, `Include` followed), hostfiles of MPI and DeepSpeed, and Ansible
-inventories: by `ansible-inventory` where it is installed, else the ini and YAML forms read here.
+Sources are ssh's configuration (`Host` lines without wildcards, following `Include`), hostfiles of MPI and DeepSpeed,
+and Ansible inventories: by `ansible-inventory` if it is installed, or else the ini and YAML forms parsed here.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from disttui.runner.transport.ssh_config import NamedHosts
 from disttui.runner.untrusted.records import mapping
 
 MOST = 1000
-"""The most hosts of one source."""
+"""Largest number of hosts of a source."""
 MAX_SIZE = 1024 * 1024
-"""Bytes of a file that are read."""
+"""Bytes of the largest file."""
 _LONGEST = 255
-"""Characters of a word that names several hosts."""
+"""Characters of the longest word that names several hosts."""
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _ITEM = re.compile(r"(\d{1,9})(?:[:-](\d{1,9})(?:[/:]([1-9]\d{0,3}))?)?")
 _LETTERS = re.compile(r"([a-z]):([a-z])|([A-Z]):([A-Z])")
@@ -44,21 +44,21 @@ _WORDS = re.compile(r"(?:[^\s,;\[]|\[[^\]]*\]?)+")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A host that a source names."""
+    """A host named by a source."""
 
     host: str
-    """As the profile writes it: an ssh alias, `user@host:port` or `local`."""
+    """The host as written in a profile: an ssh alias, `user@host:port` or `local`."""
     source: str
     """A short name of the source."""
     note: str = ""
-    """Details from the source, such as its address or its groups."""
+    """Details from the source, such as the host's address or groups."""
     slots: int | None = None
-    """The number of processes from the source."""
+    """The number of processes in the source, if any."""
 
 
 @dataclass(frozen=True)
 class Discovered:
-    """The hosts of one source, and its problems: one line each, with its place."""
+    """The hosts of a source, and its problems: one line each, with file and line."""
 
     source: str
     candidates: tuple[Candidate, ...] = ()
@@ -66,7 +66,7 @@ class Discovered:
 
 
 def gather(source: str, candidates: Iterable[Candidate], problems: list[str]) -> Discovered:
-    """The usable ones, each host once, at most `MOST`; `problems` gains a line for every other."""
+    """Collect valid candidates, each host once, at most `MOST`; add a line to `problems` for each invalid one."""
     kept: dict[str, Candidate] = {}
     for one in candidates:
         if flaw := flaw_of(one.host):
@@ -81,7 +81,7 @@ def gather(source: str, candidates: Iterable[Candidate], problems: list[str]) ->
 
 
 def flaw_of(host: str) -> str:
-    """Why a text is not a valid host of a profile; empty for a valid one."""
+    """Return why a text is not a valid host of a profile, or ""."""
     try:
         split_host(host)
     except PydanticCustomError as error:
@@ -90,7 +90,7 @@ def flaw_of(host: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises InputError."""
+    """Return the text of a file of at most MAX_SIZE bytes. Raises InputError."""
     name = clean(str(path))
     try:
         with path.open("rb") as file:
@@ -103,15 +103,15 @@ def read_text(path: Path) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a list of hosts; commas and blanks inside brackets part none."""
+    """Split a list of hosts at commas, semicolons and blanks outside brackets."""
     return _WORDS.findall(text)
 
 
 def spread(pattern: str) -> list[str]:
-    """The names that a node list of Slurm, ClusterShell or Ansible contains, zeros kept.
+    """Expand a node list of Slurm, ClusterShell or Ansible, keeping leading zeros.
 
-    `n[01-03,7],m1`, `c[1,3]-[1,2]`, `n[0-8/2]`, `n[1:3]`, `n[0:8:2]`.
-    Raises InputError for more than `MOST` and for a bad list.
+    Examples: `n[01-03,7],m1`, `c[1,3]-[1,2]`, `n[0-8/2]`, `n[1:3]`, `n[0:8:2]`.
+    Raises InputError for an invalid list and for more than `MOST` names.
     """
     names = [name for word in words_of(pattern) for name in _spread(word, pattern)]
     if len(names) > MOST:
@@ -123,7 +123,7 @@ def _spread(word: str, pattern: str) -> list[str]:
     found = _BRACKETS.search(word)
     if (found is None and ("[" in word or "]" in word)) or (
         found and re.search("[!^&]", word)
-    ):  # of ClusterShell's sets
+    ):  # operators of ClusterShell's sets
         raise InputError(f"{clean(pattern)!r} is not a list of hosts", "Write it like node[1-4,7].")
     if found is None or (found[1].count(":") > 1 and (not found.start() or word[found.start() - 1] == "@")):
         return [word]  # a name, or an IPv6 address
@@ -144,7 +144,7 @@ def _too_many(pattern: str) -> InputError:
 
 
 def _items(item: str, pattern: str) -> list[str]:
-    """`01-03` → 01, 02, 03."""
+    """Expand a range: `01-03` → 01, 02, 03."""
     if letters := _LETTERS.fullmatch(item):
         return [chr(one) for one in range(*map(ord, filter(None, letters.groups())))] + [item[-1]]
     found = _ITEM.fullmatch(item)
@@ -165,7 +165,7 @@ _COUNTED = re.compile(r"([^\s:]+|(?:[^\s:@]+@)?\[[\da-fA-F:.]+(?:%\w+)?\]):(\d{1
 # Grid Engine's host file: n1 8 all.q@n1 <NULL>
 PE_HOST = re.compile(r"\s*(\S+)\s+(\d{1,6})\s+[\w.-]+@\S+\s+\S+\s*")
 _NAMES = re.compile(r"[^\s:,\[\]]+(?::\d{1,6})?(?:,[^\s:,\[\]]+(?::\d{1,6})?)+")
-"""What mpirun -H is given: n1:4,n2."""
+"""A list as for mpirun -H: n1:4,n2."""
 
 
 class HostLine(NamedTuple):
@@ -176,17 +176,17 @@ class HostLine(NamedTuple):
     """A name, or a range such as node[1-4]."""
     slots: int | None
     rest: tuple[str, ...]
-    """What else the line has, word by word."""
+    """The remaining words of the line."""
 
 
 def hostfile(text: str, name: str) -> Discovered:
-    """The hosts of a hostfile, in its order."""
+    """Return the hosts of a hostfile, in its order."""
     problems: list[str] = []
     return gather(name, _hosts(text, name, problems), problems)
 
 
 def host_lines(text: str) -> Iterator[HostLine]:
-    """Every line that names a host, as it was written."""
+    """Yield each line that names a host; a list such as `n1:4,n2` yields one for each."""
     for number, line in enumerate(text.splitlines(), 1):
         if of_queue := PE_HOST.fullmatch(line):
             yield HostLine(number, of_queue[1], int(of_queue[2]), ())
@@ -200,7 +200,7 @@ def host_lines(text: str) -> Iterator[HostLine]:
             pairs = (part.partition(":") for part in host.split(","))
             yield from (HostLine(number, name, int(slots) if slots else None, ()) for name, _, slots in pairs)
             continue
-        counted = None if given else _COUNTED.fullmatch(host)  # else it is a port
+        counted = None if given else _COUNTED.fullmatch(host)  # with slots=, the number is a port
         login, port = _LOGIN.search(rest), _PORT.search(rest)
         slots = int(given[1]) if given else int(counted[2]) if counted else None
         for taken in sorted(filter(None, (given, login, port)), key=re.Match.start, reverse=True):
@@ -226,14 +226,14 @@ _ASKED = {
     "ANSIBLE_INVENTORY_ENABLED": "ini,yaml",
     "ANSIBLE_VARS_ENABLED": "host_group_vars",
 }
-"""Variables of `ansible-inventory`: files are parsed, and none is run or names a plugin."""
+"""Variables for `ansible-inventory`: it must only parse files, not run them or load plugins that they name."""
 
 
 def _inventory(path: Path, text: str, name: str, *, ask: bool) -> Discovered:
-    """The hosts of an inventory.
+    """Return the hosts of an inventory.
 
     Args:
-        ask: Ask `ansible-inventory`, which knows group_vars too, where it is installed.
+        ask: Use `ansible-inventory` if it is installed, which also reads group_vars.
     """
     problems: list[str] = []
     listed = _ask(path) if ask else None
@@ -252,12 +252,12 @@ def _ask(path: Path) -> Mapping[str, object] | None:
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20.0, check=True,
-            # Not here: this folder may be a stranger's, with plugins and collections in it.
+            # The current folder is untrusted: it may contain plugins and collections.
             cwd="/", env={**os.environ, **_ASKED},
         )  # fmt: skip
         data = json.loads(done.stdout[: 16 * MAX_SIZE])
     except (OSError, ValueError, RecursionError, subprocess.SubprocessError):
-        return None  # the file is then read here
+        return None  # the caller then parses the file itself
     return data if isinstance(data, dict) else None
 
 
@@ -318,7 +318,7 @@ def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidat
 
 
 def _listed(groups: object) -> Iterator[tuple[str, str, Mapping[str, object]]]:
-    """Every host of every group, with its variables."""
+    """Yield group, host and variables for each host of each group."""
     for group, content in mapping(groups).items():
         for host, given in mapping(mapping(content).get("hosts")).items():
             yield group, host, mapping(given)
@@ -326,7 +326,7 @@ def _listed(groups: object) -> Iterator[tuple[str, str, Mapping[str, object]]]:
 
 
 def _candidate(name: str, given: Mapping[str, object], groups: list[str], source: str) -> Candidate:
-    """The inventory's name stays where it gives no address: it may be an ssh alias."""
+    """Make a candidate; without an address its name is used, which may be an ssh alias."""
     address = str(given.get("ansible_host") or name)
     user, port = given.get("ansible_user"), given.get("ansible_port")
     if given.get("ansible_connection") == "local":
@@ -344,11 +344,11 @@ _INI = re.compile(r"^\s*\[[A-Za-z_][^\]]*\]\s*(?:[#;].*)?$|\bansible_\w+\s*=", r
 
 
 def find_all(config_file: str | None, environ: Mapping[str, str], folder: Path) -> list[Discovered]:
-    """The results of all sources with hosts or problems. Reads files, so it belongs in a thread.
+    """Return the results of all sources that have hosts or problems. Reads files, so call it in a thread.
 
     Args:
-        config_file: As ssh's -F.
-        folder: The folder in which files such as `hostfile` and `inventory.ini` are searched.
+        config_file: See `ssh_hosts`.
+        folder: The folder in which to look for files such as `hostfile` and `inventory.ini`.
     """
     found = [ssh_hosts(config_file)]
     for path in usual_files(environ, folder):
@@ -360,17 +360,17 @@ def find_all(config_file: str | None, environ: Mapping[str, str], folder: Path) 
 
 
 def usual_files(environ: Mapping[str, str], folder: Path) -> list[Path]:
-    """Existing files with the usual names of such files."""
+    """Return existing files with usual names of hostfiles and inventories."""
     named = [expanded(part) for part in environ.get("ANSIBLE_INVENTORY", "").split(",") if "/" in part]
     paths = [*(folder / name for name in _HERE), Path("/job/hostfile"), Path("/etc/ansible/hosts"), *named]
     return [path for path in dict.fromkeys(paths) if path.is_file()]
 
 
 def read_file(path: Path, *, ask: bool) -> Discovered:
-    """The hosts of one file, whichever of the forms it has. Raises InputError when it cannot be read.
+    """Return the hosts of a hostfile or an inventory. Raises InputError if it cannot be read.
 
     Args:
-        ask: The user has named it, so that a program may read it too: `ansible-inventory`.
+        ask: Whether `ansible-inventory` may read the file, since the user named it explicitly.
     """
     text = read_text(path)
     name = clean(path.name)
@@ -383,7 +383,7 @@ SOURCE = "typed"
 
 
 def typed_hosts(text: str) -> Discovered:
-    """Every host of a line of text."""
+    """Return the hosts in a text that the user typed."""
     problems: list[str] = []
     return gather(SOURCE, _typed(text, problems), problems)
 
@@ -397,10 +397,10 @@ def _typed(text: str, problems: list[str]) -> Iterator[Candidate]:
 
 
 def ssh_hosts(config_file: str | None = None) -> Discovered:
-    """The names that can be given to ssh.
+    """Return the host aliases in ssh's configuration.
 
     Args:
-        config_file: As ssh's -F; None: the user's and the system's configuration.
+        config_file: The file, as for ssh -F; None for the user's and the system's configuration.
     """
     found = NamedHosts(config_file)
     candidates = (

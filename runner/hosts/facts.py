@@ -1,4 +1,4 @@
-"""The facts of a host: the probe's answer (docs/formats.md, "Probe") as frozen dataclasses."""
+"""Facts of a host: the probe's answer (docs/formats.md, "Probe") as frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from disttui.runner.untrusted.decode import COMPUTED, Shown, build
 from disttui.runner.untrusted.records import each, text, whole
 
 MOST_LEASES = 1000
-"""Of one host: each waiting one is compared with all others."""
+"""Leases read from a host: each waiting one is compared with all others."""
 
 
 def read_leases(items: Any) -> tuple[Lease, ...]:
-    """The leases in a host's answer; what is not a lease is left out."""
+    """Return the leases in a host's answer; malformed ones are left out."""
     return each(items, _lease, MOST_LEASES)
 
 
 def blocking(leases: Sequence[Lease], gpus: Sequence[int], uid: int, by: str, run: str = "") -> tuple[Lease, ...]:
-    """The leases that keep a run of this user from using these GPUs, none of them: the host's CPUs."""
+    """Return the leases that prevent a run of this user from using `gpus`, or the host's CPUs if that is empty."""
     return tuple(in_the_way(Wish("run", run, list(gpus), False, uid, person(by)), leases))
 
 
 def own_gpus(leases: Sequence[Lease], gpus: Sequence[int], uid: int, by: str) -> tuple[int, ...]:
-    """Those of a host's GPUs that this user has in leases."""
+    """Return those of a host's GPUs that this user has leased."""
     own = own_leases(Wish("run", "", None, False, uid, person(by)), leases)
     return tuple(
         index for index in gpus if any(one["gpus"] is None or index in one["gpus"][: one["count"]] for one in own)
@@ -36,7 +36,7 @@ def own_gpus(leases: Sequence[Lease], gpus: Sequence[int], uid: int, by: str) ->
 
 
 def own_cpu_runs(leases: Sequence[Lease], uid: int, by: str) -> int:
-    """How many runs this user has on a host's CPUs."""
+    """Return the number of this user's runs on a host's CPUs."""
     return len({one["run"] for one in own_leases(Wish("run", "", [], False, uid, person(by)), leases)})
 
 
@@ -60,13 +60,13 @@ class GpuProcess:
     pid: int
     user: _Shown
     memory: int | None
-    """Bytes, None where the driver does not report them."""
+    """Bytes; None if the driver does not report them."""
     command: _Shown
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, with its users. Memory in bytes, `use` in percent."""
+    """A GPU and its users. Memory in bytes, `use` in percent."""
 
     index: Annotated[int, 1024]
     uuid: str
@@ -78,37 +78,37 @@ class Gpu:
     compute_capability: str
     processes: Annotated[tuple[GpuProcess, ...], 1000] = ()
     lease: Annotated[Lease | None, COMPUTED] = None
-    """Another's, or another run's, that keeps this user from starting a run on it."""
+    """A lease of another user or run that prevents this user from starting a run on it."""
 
     @property
     def busy(self) -> bool:
-        """Whether it is leased by others or in use."""
+        """Whether the GPU is leased by others or in use."""
         return self.lease is not None or self.in_use
 
     @property
     def in_use(self) -> bool:
-        """Whether a process holds it, or over a tenth of its memory is taken."""
+        """Whether a process holds the GPU, or more than a tenth of its memory is used."""
         return bool(self.processes) or (self.memory_total > 0 and self.memory_used > self.memory_total * 0.1)
 
 
 @dataclass(frozen=True)
 class Cpu:
-    """Processors: the existing ones, and those that affinity and cgroup quota leave."""
+    """Processors: those that exist, and those that affinity and cgroup quota leave available."""
 
     model: str
     physical: _Count
     logical: _Count
     affinity: _Count
     quota: float | None
-    """Cores' worth of CPU time that the cgroup allows, None: no limit."""
+    """CPU time that the cgroup allows, in cores; None if unlimited."""
     available: _Count
-    """Physical cores that this login can really use, at least 1."""
+    """Physical cores that this login can use, at least 1."""
     load: float
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes; `limit` is the cgroup's, None: no limit."""
+    """Memory in bytes; `limit` is the cgroup's, None if unlimited."""
 
     total: int
     available: int
@@ -117,7 +117,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Nic:
-    """A network interface. `speed` in Mbit/s, None where the kernel does not know."""
+    """A network interface. `speed` in Mbit/s, None if unknown to the kernel."""
 
     name: str
     addresses: tuple[str, ...]
@@ -129,7 +129,7 @@ class Nic:
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python on the host; `torch` None: it has none. Versions are read from files, nothing is imported."""
+    """A Python on the host; `torch` is None if it lacks torch. Versions are read from files, without imports."""
 
     path: str
     version: _Shown
@@ -138,7 +138,7 @@ class Interpreter:
     nccl: _Shown | None
     source: str
     mpi: bool | None = None
-    """Whether torch was built with MPI; None: not known."""
+    """Whether torch was built with MPI; None if unknown."""
 
     @property
     def on_gpus(self) -> bool:
@@ -147,18 +147,18 @@ class Interpreter:
 
     @property
     def rocm(self) -> bool:
-        """Whether its torch is built for AMD's GPUs: 2.7.0+rocm6.3."""
+        """Whether its torch is built for AMD's GPUs, as 2.7.0+rocm6.3 is."""
         return "rocm" in (self.torch or "")
 
     @property
     def is_eligible(self) -> bool:
-        """Whether `python: auto` may choose it: it has torch, and is not the environment of another project."""
+        """Whether `python: auto` may choose it: it has torch, and is not another project's environment."""
         return bool(self.torch) and self.source != "elsewhere"
 
 
 @dataclass(frozen=True)
 class Disk:
-    """The file system of the run folder, bytes."""
+    """The file system of the run folder; sizes in bytes."""
 
     path: str
     total: int
@@ -181,17 +181,17 @@ class Needs:
     """What the job needs and the host lacks, if known."""
 
     module: str | None = None
-    """The first missing part of the module's name; empty: it exists; None: unknown."""
+    """The first missing part of the module's name; "" if it exists, None if unknown."""
     programs: tuple[str, ...] = ()
     package: str | None = None
-    """The launcher's, if it is missing; empty: it exists; None: unknown."""
+    """The launcher's package if it is missing; "" if it exists, None if unknown."""
     version: str | None = None
-    """What the launcher says to `--version`; None: unknown."""
+    """The launcher's output for `--version`; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Git:
-    """The commit that is checked out, and whether the code differs from it."""
+    """The checked-out commit, and whether the code differs from it."""
 
     head: _Digest
     dirty: bool
@@ -199,18 +199,18 @@ class Git:
 
 @dataclass(frozen=True)
 class Code:
-    """Fingerprints of the job's own code, None where it cannot be read or is too large."""
+    """Fingerprints of the job's own code; None for what cannot be read or is too large."""
 
     file: str | None
     """The word of the profile that names the script."""
     script: _Digest | None
     folder: _Digest | None
-    """Of all Python files in the script's folder or in the package, and below."""
+    """Digest of all Python files in the script's folder or in the package, recursively."""
     git: Git | None
     nccl_line: int | None
-    """Where the script itself begins a process group with nccl."""
+    """Line in which the script itself creates a process group with nccl."""
     launcher_line: int | None
-    """Where a shell script starts a launcher of ranks and names no other hosts."""
+    """Line in which a shell script starts a launcher of ranks without naming other hosts."""
 
 
 @dataclass(frozen=True)
@@ -241,33 +241,33 @@ class HostFacts:
     linger: bool | None
     problems: tuple[Annotated[str, Shown(2000)], ...]
     activate_problem: Annotated[str, Shown(2000)] = ""
-    """How `activate` failed, which is also one of `problems`; empty: it did not fail."""
+    """How `activate` failed, which is also in `problems`; "" if it succeeded."""
     needs: Needs = Needs()
     code: Code | None = None
-    """None: the job has no file to compare."""
+    """None if the job has no file to compare."""
     ports_held: str = ""
-    """The listeners on the profile's ports, as a text, where no port is free."""
+    """The listeners on the profile's ports, as text, if no port is free."""
     leases: Annotated[tuple[Lease, ...], COMPUTED] = ()
-    """All of the host that count, the oldest first."""
+    """All valid leases of the host, oldest first."""
     reserved: Annotated[tuple[Lease, ...], COMPUTED] = ()
-    """Those of the whole host that keep this user from starting a run that computes on its CPUs."""
+    """Leases of the whole host that prevent this user from starting a run on its CPUs."""
     own_gpus: Annotated[tuple[int, ...], COMPUTED] = ()
-    """Indices of those that this user has in leases, which count for a quota."""
+    """Indices of GPUs that this user has leased, which count towards a quota."""
     own_cpu_runs: Annotated[int, COMPUTED] = 0
-    """How many runs this user has on its CPUs, which count for a quota."""
+    """Number of this user's runs on its CPUs, which count towards a quota."""
     gpus_now: Annotated[tuple[Gpu, ...], COMPUTED] = ()
-    """The GPUs as they are, where `gpus` has them as they will be."""
+    """The GPUs' current state, if `gpus` has their expected state; see `when_free`."""
     packages: Annotated[Mapping[str, str], COMPUTED] = field(default_factory=dict)
-    """Name → version of what the environment of `job.environment` sees."""
+    """Name → version of the packages that the environment of `job.environment` has."""
     seen: Annotated[float, COMPUTED] = 0.0
     """This machine's unix time when the host's `time` arrived: hosts are not probed at the same moment."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HostFacts:
-        """Build from the probe's JSON; unknown keys are ignored, so that a newer node program does no harm.
+        """Build from the probe's JSON; unknown keys are ignored, since a newer node program may send more.
 
         Raises:
-            ValueError: A required field is missing, or a value is impossible.
+            ValueError: A required field is missing or invalid.
         """
         return replace(build(cls, data), leases=read_leases(data.get("leases")))
 
@@ -278,12 +278,12 @@ class _Gpus:
 
 
 def read_gpus(data: Mapping[str, Any]) -> tuple[Gpu, ...]:
-    """The `gpus` of a host's answer. Raises ValueError."""
+    """Decode the `gpus` of a host's answer. Raises ValueError."""
     return build(_Gpus, data).gpus
 
 
 def with_leases(facts: HostFacts, by: str = "") -> HostFacts:
-    """The facts with the leases that keep this user from starting a run, of those who share an account `by` alone."""
+    """Return the facts with the leases that apply to this user; `by` names the person on a shared account."""
     leases = {gpu.index: blocking(facts.leases, [gpu.index], facts.euid, by) for gpu in facts.gpus}
     return replace(
         facts,
@@ -295,12 +295,12 @@ def with_leases(facts: HostFacts, by: str = "") -> HostFacts:
 
 
 def without_leases(facts: HostFacts) -> HostFacts:
-    """The facts as if nothing were leased."""
+    """Return the facts as if nothing were leased."""
     return with_leases(replace(facts, leases=()))
 
 
 def when_free(facts: HostFacts) -> HostFacts:
-    """The facts as they will be when nothing is leased, and the programs on leased GPUs have ended."""
+    """Return the facts expected once all leases and the programs on leased GPUs have ended."""
     gpus = tuple(
         gpu if gpu.lease is None else replace(gpu, lease=None, processes=(), memory_used=0) for gpu in facts.gpus
     )
@@ -308,7 +308,7 @@ def when_free(facts: HostFacts) -> HostFacts:
 
 
 def facts_of(host: str, answer: Any) -> HostFacts:
-    """A host's answer to the probe. Raises HostError for a malformed one."""
+    """Decode a host's answer to the probe. Raises HostError if it is malformed."""
     try:
         return with_leases(replace(HostFacts.from_json(answer), seen=time.time()))
     except (ValueError, AttributeError) as error:

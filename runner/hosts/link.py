@@ -28,35 +28,35 @@ from disttui.runner.untrusted.records import message
 NOISE_LIMIT = 64 * 1024
 """Bytes that login scripts may print before the loader's marker."""
 BEGIN = 30.0
-"""Seconds that a host may stay silent before the loader's marker, and then before the first frame."""
+"""Seconds that a host may be silent before the loader's marker, and then before the first frame."""
 HELLO = 90.0
-"""Seconds until that marker, however much login scripts print before it."""
+"""Seconds until that marker, even if login scripts keep printing before it."""
 _ANSWER_LIMIT = 4096
-"""The most bytes of the loader's answer, which has a version and two short names."""
+"""Bytes of the longest answer of the loader, which has a version and two short names."""
 SILENCE = 5.0
-"""Seconds without a frame after which a host counts as not seen."""
+"""Seconds without a frame after which a host counts as unreachable."""
 GONE = 7.0
-"""Seconds without a frame after which the channel is closed and opened again: after a cut, TCP retransmits at
-growing intervals, so a new connection is back sooner."""
+"""Seconds without a frame after which the channel is closed and reopened: after an interruption, TCP retransmits at
+growing intervals, so a new connection recovers sooner."""
 _PROBLEM = 20_000
-"""Characters that are kept of a problem from a host, such as a traceback of the node program."""
+"""Characters kept of an error from a host, such as a traceback of the node program."""
 _MOST = 4 << 20
-"""Bytes to read in one call: more than SSH's window holds, since each read of a flood waits `_BREATH`."""
+"""Bytes to read in one call: more than an SSH window, since each read of a flood is followed by `_BREATH`."""
 _FLOOD = 32 * 1024
 _BREATH = 0.001
-"""Seconds to wait while a flood arrives: waking up for every packet costs more than reading it."""
+"""Seconds to wait while a flood arrives: waking up for each packet costs more than reading it."""
 
 Item = Mapping[str, Any] | tuple[int, int, int, memoryview]
-"""Of a stream: an event, or a piece of a file as (file id, generation, offset, bytes)."""
+"""An item of a stream: an event, or a piece of a file as (file id, generation, offset, bytes)."""
 Handler = Callable[[Item], None]
-"""Takes a stream's items. Code that keeps a piece for long must copy it: the piece keeps its whole read alive."""
+"""Called with a stream's items. To keep a piece for long, copy it: it keeps the buffer of its whole read alive."""
 
 
 class Link:
     """A connection to one host's node program.
 
-    The reader thread calls stream handlers directly: a handler that blocks delays only its own host, and there, by
-    the SSH window, only the reading of files.
+    The reader thread calls stream handlers directly: a handler that blocks delays only its own host, where the full
+    SSH window stalls only the reading of files.
 
     Args:
         connection: An open connection; the link closes it.
@@ -73,16 +73,16 @@ class Link:
         self.host = host
         self.heard = time.monotonic()
         self.note = ""
-        """What the user should know of how the host was reached."""
+        """A note for the user about how the host was reached, or ""."""
         self.node_python = ""
         self._connection = connection
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[str, Future[Any]]] = {}
         self._handlers: dict[int, Handler] = {}
         self._files: Handler | None = None
-        """Of the newest `read` or `fetch`, whose pieces have the file id 0."""
+        """The handler of the newest `read` or `fetch`, whose pieces have the file id 0."""
         self._mirrored: dict[int, Handler] = {}
-        """File id → the mirror that has announced it, until that ends: several parts of a run may share a link."""
+        """File id → handler of the stream that announced it, until it ends: several parts of a run may share a link."""
         self._write_lock = threading.Lock()
         self._closed = False
         self._stream = connection.run(remote_command(python))
@@ -107,7 +107,7 @@ class Link:
         """Send a request to the node program and wait for the answer.
 
         Raises:
-            HostError: The host answered with a problem, not at all within `timeout` seconds, or the link broke.
+            HostError: The host answered with an error or not within `timeout` seconds, or the link broke.
         """
         future = self.submit(op, **arguments)
         try:
@@ -124,11 +124,11 @@ class Link:
     @overload
     def submit(self, op: Op, **arguments: Any) -> Future[Any]: ...
     def submit(self, op: Op, **arguments: Any) -> Future[Any]:
-        """Like `request`, without waiting."""
+        """Send a request and return a future for its answer, which may raise HostError."""
         return self._begin(op, arguments)[1]
 
     def _begin(self, op: Op, arguments: Mapping[str, Any], handler: Handler | None = None) -> tuple[int, Future[Any]]:
-        """Send a request, whose answer the future will have, as number so-and-so."""
+        """Send a request; return its number and a future for its answer."""
         number = next(self._numbers)
         future: Future[Any] = Future()
         self._waiting[number] = op, future
@@ -138,15 +138,15 @@ class Link:
         return number, future
 
     def stream(self, op: Op, handler: Handler, **arguments: Any) -> Future[Any]:
-        """Request a stream; its items go to `handler`. The future is done when the stream has ended."""
+        """Request a stream whose items are passed to `handler`. The future is done when the stream has ended."""
         if op in ("read", "fetch"):
             self._files = handler
         return self._begin(op, arguments, handler)[1]
 
     def upload(self, op: Op, pieces: Iterable[bytes], **arguments: Any) -> Future[Any]:
-        """Like `submit`, and send pieces of at most `limits.CHUNK` bytes behind it; it ends when all are on their way.
+        """Send a request and then pieces of at most `limits.CHUNK` bytes; return once all have been written.
 
-        What remains of them is not sent if the host has answered already: with a problem, or the link broke.
+        The remaining pieces are not sent once the future is done: the host answered early, or the link broke.
         """
         number, future = self._begin(op, arguments)
         for piece in pieces:
@@ -157,7 +157,7 @@ class Link:
         return future
 
     def cancel(self, future: Future[Any]) -> None:
-        """End a stream: its future is done after its last item."""
+        """Request the end of a stream; its future is done after its last item."""
         for number, (_, waiting) in list(self._waiting.items()):
             if waiting is future:
                 self._send({"cancel": number})
@@ -168,7 +168,7 @@ class Link:
 
     @property
     def silence(self) -> float:
-        """Seconds since the last frame of the host."""
+        """Seconds since the host's last frame."""
         return time.monotonic() - self.heard
 
     def close(self) -> None:
@@ -213,23 +213,23 @@ class Link:
                 future.set_exception(LinkLostError(self.host, f"the link broke: {error}"))
 
     def _beat(self) -> None:
-        """Show the host that this viewer lives; what is being sent to it shows that as well.
+        """Send a heartbeat to the host, unless another frame is being sent, which serves as one.
 
-        A host that takes nothing more must not keep the reader here, which finds that it is silent.
+        It does not wait for the lock: a host that accepts no more data must not block the reader, which detects that.
         """
         if self._write_lock.acquire(blocking=False):
             try:
                 self._stream.write(pack_json({"beat": time.time()}))
             except (ConnectionError, OSError):
-                pass  # the reader finds it as well
+                pass  # the reader detects the broken link as well
             finally:
                 self._write_lock.release()
 
     def _read(self, rest: bytes) -> None:
         reason = "the host closed the channel"
         beaten = 0.0
-        patience = BEGIN  # a busy host or a slow file system takes long over the start of the node program
-        self.heard = time.monotonic()  # a slow login is over
+        patience = BEGIN  # on a busy host or a slow file system, the node program takes long to start
+        self.heard = time.monotonic()  # do not count the time of a slow login
         try:
             self._take(rest)
             while not self._closed:
@@ -312,7 +312,7 @@ class Link:
 def _read_answer(
     connection: Connection, stream: Stream, host: str, marker: bytes, python: str
 ) -> tuple[Mapping[str, Any], bytes]:
-    """Skip what login scripts print, find the marker, return the loader's answer and the bytes after it."""
+    """Skip the output of login scripts up to the marker; return the loader's answer and the bytes after it."""
     heard = b""
     deadline = time.monotonic() + HELLO
     while True:
@@ -367,9 +367,9 @@ def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, p
     status = _status(stream)
     said = clean_lines((stream.errors() or heard.decode("utf-8", "replace")).strip())[-600:]
     if re.search("(?:exec|/): restricted", said):
-        return _no_login(host, said)  # the commands that were tried first need no `exec` and no path
+        return _no_login(host, said)  # `_broken_login` finds nothing, as its commands need no `exec` and no path
     missing = status == 127 or "not found" in said or "No such file" in said
-    if missing and "error while loading shared libraries" not in said:  # it is there, and `ulimit -v` is too low for it
+    if missing and "error while loading shared libraries" not in said:  # it exists, but `ulimit -v` may be too low
         if "/" in python and (cure := _path_cure(connection, python)):
             return HostError(host, f"{python} does not exist on this host", cure)
         return HostError(
@@ -388,31 +388,31 @@ def _no_start(connection: Connection, stream: Stream, host: str, heard: bytes, p
 
 
 _READ = {"bash": "~/.bashrc", "zsh": "~/.zshenv", "fish": "~/.config/fish/config.fish", "tcsh": "~/.tcshrc or ~/.cshrc"}
-"""Login shell → what it reads before it runs a command."""
+"""Login shell → the file that it reads before it runs a command."""
 _INTERACTIVE = {
     "fish": "put it between `if status is-interactive` and `end`",
     "tcsh": "put it between `if ($?prompt) then` and `endif`",
 }
-"""Login shell → how its file does something in interactive shells only, where bash's way is an error."""
+"""Login shell → how to limit something to interactive shells, if bash's syntax is an error there."""
 _NO_LOGIN = re.compile(
     r"account is .*not available|nologin|fatal: unrecognized command|sftp connections only|restricted by rssh|"
     r"shell access",
     re.IGNORECASE,
 )
-"""What nologin, git-shell, an sftp server or a code host prints in place of running a command."""
+"""What nologin, git-shell, an sftp server or a code host prints instead of running a command."""
 _EXPIRED = re.compile(r"(?:password|account) has expired|change your password", re.IGNORECASE)
-"""What sshd prints, without a terminal, in place of running a command."""
+"""What sshd prints without a terminal instead of running a command."""
 _PATIENCE = 10.0
 
 
 _NEAREST = (
     'd=$1; until [ -e "$d" ]; do d=${d%/*}; [ "$d" ] || d=/; done; echo "$0 $1"; echo "$0 $d"; ls -a "$d" | head -n 999'
 )
-"""For sh: the path, what exists of it, and what is beside the first name that does not. Without `'`, `!`, backslash."""
+"""For sh: prints a path, its longest existing part, and the names in that. Without `'`, `!` and backslash."""
 
 
 def _path_cure(connection: Connection, python: str) -> str:
-    """The cure for the path of an interpreter that does not exist; empty if it exists, or the host does not say."""
+    """Return the cure for an interpreter's path that does not exist, or "" if it exists or the host does not answer."""
     path, fixed = "", python
     for _ in range(python.count("/")):
         token = secrets.token_hex(8)
@@ -439,11 +439,11 @@ def _path_cure(connection: Connection, python: str) -> str:
 
 
 def _printed(connection: Connection, command: str, given: str = "") -> tuple[str, str, int | None]:
-    """What a command prints on a host, its errors, and its exit status. Raises HostError and OSError."""
+    """Run a command on a host; return its output, its errors and its exit status. Raises HostError and OSError."""
     heard = b""
     stream = connection.run(command)
     deadline = time.monotonic() + _PATIENCE
-    with suppress(ConnectionError):  # what has ended is read below
+    with suppress(ConnectionError):  # the output of a command that has ended is read below
         stream.write(given.encode())
     with suppress(TimeoutError):
         while len(heard) < NOISE_LIMIT and (data := stream.read(65536, max(0.0, deadline - time.monotonic()))):
@@ -454,9 +454,9 @@ def _printed(connection: Connection, command: str, given: str = "") -> tuple[str
 
 
 def _broken_login(connection: Connection, host: str) -> HostError | None:
-    """The error for a login script that keeps a command or its input from arriving; None if both arrive.
+    """Return the error for a login script that prevents a command or its input from arriving; None if both arrive.
 
-    The input is a line that a shell would run, and that `head` prints as it is.
+    The input is a line that `head` prints unchanged, but that a shell would run.
     """
     token = secrets.token_hex(8)
     try:
@@ -466,7 +466,7 @@ def _broken_login(connection: Connection, host: str) -> HostError | None:
         return None
     ran, read = (re.search(rf"^{token} {word} ?(\S*)", heard, re.MULTILINE) for word in ("ran", "read"))
     arrived = f"echo {token}" in heard
-    if ran and (arrived or status == 127):  # there is no `head`
+    if ran and (arrived or status == 127):  # 127: the host has no `head`
         return None
     shell = next((found[1].rpartition("/")[2] for found in (ran, read) if found), "")
     file = _READ.get(shell, "a login script (~/.bashrc of bash, ~/.zshenv of zsh)")
@@ -497,7 +497,7 @@ def _no_login(host: str, said: str) -> HostError:
 
 
 def _status(stream: Stream) -> int | None:
-    """The exit status of a command whose output has ended: status and standard error may arrive a moment later."""
+    """Wait up to 1 s for the exit status of a command whose output has ended; status and errors may arrive later."""
     deadline = time.monotonic() + 1.0
     while stream.exit_status() is None and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -505,5 +505,5 @@ def _status(stream: Stream) -> int | None:
 
 
 def _below(said: str) -> str:
-    """A host's own words, on lines of their own."""
+    """Format a host's output as separate lines to append to an error, or ""."""
     return "".join(f"\n{line}" for line in set_apart(said)) if said else ""

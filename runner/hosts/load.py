@@ -1,4 +1,4 @@
-"""A host's load from its telemetry records: typed, checked, and safe to show."""
+"""A host's load from its telemetry records: typed, validated, and safe to print."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from disttui.runner.ids import short
 from disttui.runner.untrusted.decode import MalformedRecordError, Shown, build
 
 _RANK = re.compile(r"\S.*?/node-\w+\.zip shim (script|module|command) (\S+)")
-"""How ranks are started: docs/architecture.md, the rank shim."""
+"""The command line of a rank (docs/architecture.md, the rank shim)."""
 _BUILT_IN = re.compile(r"train-\w+\.zip")
 
 
 @dataclass(frozen=True)
 class GpuLoad:
-    """A GPU. None: the card or its driver does not report the value."""
+    """A GPU. Values are None if the card or its driver does not report them."""
 
     index: int
     name: Annotated[str, Shown(60)] = ""
@@ -32,17 +32,17 @@ class GpuLoad:
     temp: float | None = None
     """°C."""
     throttle: bool = False
-    """Whether it is throttled by heat."""
+    """Whether heat throttles the GPU."""
 
 
 @dataclass(frozen=True)
 class ProcessLoad:
-    """A process of a host."""
+    """A process of a host; memory in bytes."""
 
     pid: int
     user: Annotated[str, Shown(32)] = ""
     command: Annotated[str, Shown(300)] = ""
-    """Without the folder of its program."""
+    """Command line, without the folder of the program."""
     cpu: float | None = None
     """Percent of one core."""
     rss: float | None = None
@@ -53,13 +53,13 @@ class ProcessLoad:
 
     @property
     def run(self) -> str:
-        """The short id of its run; empty for none."""
+        """The short id of its run, or ""."""
         return short(self.tag.partition("/")[0])
 
 
 @dataclass(frozen=True)
 class Load:
-    """A host at one moment. Percent, bytes, bytes a second."""
+    """A host at one moment. CPU in percent, sizes in bytes, network rates in bytes per second."""
 
     t: float
     cpu: float | None = None
@@ -79,7 +79,7 @@ class Load:
 
 
 def load_of(record: Mapping[str, object]) -> Load | None:
-    """Read a telemetry record. Returns None for a record without a time; malformed values are ignored."""
+    """Decode a telemetry record; None for a record without a time. Malformed values are ignored."""
     try:
         found = build(Load, record)
     except MalformedRecordError:
@@ -88,7 +88,7 @@ def load_of(record: Mapping[str, object]) -> Load | None:
 
 
 def _command(line: str) -> str:
-    """A command line without the folder of its program; a rank's is that of the user's script."""
+    """Remove the folder of the program from a command line; for a rank, return that of the user's script."""
     if rank := _RANK.match(line):
         value, rest = rank[2].rpartition("/")[2], line[rank.end() :]
         if _BUILT_IN.fullmatch(value):

@@ -1,4 +1,4 @@
-"""Makes what is sent to hosts: the node program and the built-in job as zips, and the loader, one line of Python."""
+"""Builds what is sent to hosts: the node program and the built-in job as zips, and the loader, one line of Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from threading import Lock
 
 _RUNNER = Path(__file__).parent.parent
 _LOADER = ("folders.py", "parcel.py", "loader.py")
-"""Of the node program, in the order in which they run."""
+"""Files of the node program that make up the loader, in the order in which they run."""
 
 _MAKING = Lock()
 
@@ -24,20 +24,20 @@ COMMAND = (
 )
 """The only remote command. Without `!`, backslash, `$` and newline it means the same in every login shell.
 
-Without -E, a PYTHONHOME or a PYTHONPATH that is meant for another Python would keep this one from starting.
-It ends if the viewer is cut off before it sends anything: sshd may notice that hours later, or never.
+-E because a PYTHONHOME or PYTHONPATH that is meant for another Python would prevent this one from starting.
+The alarm ends it if the viewer is disconnected before it sends anything: sshd may notice that hours later, or never.
 """
 
 _PLAIN = re.compile(r"[A-Za-z0-9._/~+-]+")
 
 
 def remote_command(python: str) -> str:
-    """COMMAND with this interpreter: a name, an absolute path or `~/…`, whose `~` the login shell replaces."""
+    """Return COMMAND for an interpreter: a name, an absolute path or `~/…`, whose `~` the login shell expands."""
     return COMMAND.format(python=shell_word(python))
 
 
 def shell_word(path: str) -> str:
-    """A path as a word of every login shell, without `'` and `!` in it; the shell replaces a `~` at its beginning."""
+    """Quote a path, which has no `'` and `!`, for every login shell; the shell expands a leading `~/`."""
     if _PLAIN.fullmatch(path):
         return path
     home, rest = ("~/", path[2:]) if path.startswith("~/") else ("", path)
@@ -58,21 +58,21 @@ class Parcel:
 
     @property
     def packed(self) -> bytes:
-        """What is sent: the zip's files lie in it as they are, so that they are compressed all in one."""
+        """The bytes to send. The zip itself is uncompressed, since compressing all files together is better."""
         return zlib.compress(self.data, 9)
 
     @property
     def remote_path(self) -> str:
-        """Its path on a host with a writable home."""
+        """The path on a host whose home folder is writable."""
         return f"~/.cache/disttui/{self.kind}-{self.sha256[:16]}.zip"
 
 
 def node_parcel() -> Parcel:
-    """The node program: node/ and protocol/ side by side as here, so that relative imports work unchanged.
+    """Return the node program: node/ and protocol/ side by side as here, so that relative imports work unchanged.
 
-    The package above them is named `_disttui`, so that it shadows no module of the user.
+    Their parent package is named `_disttui`, which does not shadow a module of the user.
     """
-    with _MAKING:  # all hosts ask for it concurrently
+    with _MAKING:  # threads for all hosts call this concurrently
         return _node_parcel()
 
 
@@ -85,7 +85,7 @@ def _node_parcel() -> Parcel:
 
 @cache
 def train_parcel() -> Parcel:
-    """The built-in training job."""
+    """Return the built-in training job."""
     return Parcel(
         "train", _zip({"_disttui_train": _RUNNER / "train"}, "from _disttui_train.main import main\nmain()\n")
     )
@@ -93,16 +93,16 @@ def train_parcel() -> Parcel:
 
 @cache
 def loader_line() -> bytes:
-    """The loader's source as one line of Python, ready for the remote command to read."""
+    """Return the loader's source as one line of Python for the remote command to read."""
     sources = [(_RUNNER / "node" / name).read_text(encoding="utf-8") for name in _LOADER]
     return ";".join(f"exec({source!r})" for source in sources).encode() + b"\n"
 
 
 def _zip(packages: Mapping[str, Path | None], start: str) -> bytes:
-    """Zip packages' sources and texts; the same files give the same bytes on every machine.
+    """Zip the .py and .txt files of packages; the same files give the same bytes on every machine.
 
     Args:
-        packages: Folder in the zip → folder of its sources; None: an empty package.
+        packages: Folder in the zip → folder of its sources; None makes an empty package.
         start: The source of the zip's `__main__`.
     """
     out = io.BytesIO()

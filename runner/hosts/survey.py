@@ -18,12 +18,12 @@ from disttui.runner.protocol.slurm import PROGRAMS
 from disttui.runner.transport import Connector
 
 Tell = Callable[[int, str, str], None]
-"""Takes progress of a host: node rank, its present step, a note."""
+"""Called with the progress of a host: node rank, current step, note."""
 
 _OWN = "python3"
-"""The interpreter that a host finds on its PATH."""
+"""The default interpreter, found in the host's PATH."""
 CONNECTS = 16
-"""Concurrent connects; more of them are slower for all (sshd's own limits, key exchanges)."""
+"""Concurrent connections being opened; more would be slower for all (sshd's limits, key exchanges)."""
 
 
 _Item = TypeVar("_Item")
@@ -31,13 +31,13 @@ _Result = TypeVar("_Result")
 
 
 def together(errors: Iterable[DisttuiError]) -> str:
-    """The texts of several errors; what is the same on several hosts is there once."""
+    """Join the texts of several errors; an error that is the same on several hosts appears once."""
     said = each_once((error.host, (error.place, error.reason, error.cure)) for error in errors)
     return "\n".join(str(DisttuiError(what, cure, host=hosts, place=place)) for hosts, (place, what, cure) in said)
 
 
 class HostsError(DisttuiError):
-    """Several hosts cannot be used; the message names each with its reason."""
+    """Several hosts cannot be used; the message names each with its reason. Exit code 3."""
 
     exit_code = 3
     code = "host"
@@ -49,7 +49,7 @@ class HostsError(DisttuiError):
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A host that was reached, and its facts."""
+    """A connected host and its facts."""
 
     host: Host
     link: Link
@@ -57,13 +57,13 @@ class Surveyed:
 
 
 def open_link(host: Host, connector: Connector, *, any_python: bool = False) -> Link:
-    """Reach one host and start its node program. Raises HostError.
+    """Connect to a host and start its node program. Raises HostError.
 
     Args:
-        any_python: Use the host's own python3 if the given interpreter does not start, as after an environment was
-            moved: it serves for all but a start.
+        any_python: Use the host's python3 if the profile's interpreter does not start, for example because its
+            environment was moved. This is sufficient for everything but starting a run.
     """
-    # An interpreter given by name may be on the PATH only after `activate`, which the node program does not need.
+    # An interpreter without a path may be in PATH only after `activate`, which the node program does not run.
     python = host.python if host.python and host.python[0] in "/~" else _OWN
     try:
         connection = connector.connect(host.endpoint)
@@ -85,10 +85,10 @@ def open_link(host: Host, connector: Connector, *, any_python: bool = False) -> 
 
 
 def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]:
-    """Connect to all hosts and probe them concurrently. A link that breaks is opened a second time.
+    """Connect to all hosts and probe them concurrently. A link that breaks is reopened once.
 
     Raises:
-        HostsError: Some hosts cannot be used; the links to the others are closed.
+        DisttuiError: A host cannot be used (HostsError for several); all links are closed.
     """
 
     def one(node: int, host: Host, *, again: bool = True) -> Surveyed | DisttuiError:
@@ -104,7 +104,7 @@ def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]
             if link:
                 link.close()
             if again and isinstance(error, LinkLostError):
-                return one(node, host, again=False)  # the network may have been cut for some seconds
+                return one(node, host, again=False)  # the network may have been interrupted briefly
             tell(node, "failed", error.sentence)
             return error
 
@@ -119,15 +119,15 @@ def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]
 
 
 _PACKAGES = {"accelerate-launch": "accelerate", "deepspeed": "deepspeed"}
-"""Launcher → the Python package that it is in."""
+"""Launcher → its Python package."""
 _PROGRAMS = {"mpirun": ("mpirun", "orted"), "mpirun-per-host": ("mpirun",)}
 """Launcher → its programs."""
 
 
 def side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Do `work` for all items, `CONNECTS` at a time; the results in the items' order.
+    """Do `work` for all items, `CONNECTS` at a time; return the results in the items' order.
 
-    An interrupt ends the waiting immediately: work in progress, such as a connect to a dead host, is abandoned.
+    An interrupt returns immediately: work in progress, such as connecting to an unreachable host, is abandoned.
     """
     pool = ThreadPoolExecutor(max_workers=CONNECTS, thread_name_prefix="hosts")
     try:
@@ -137,9 +137,9 @@ def side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> li
 
 
 def probe_request(profile: Profile, node: int) -> ProbeRequest:
-    """The arguments of the `probe` op for one host of a profile."""
+    """Return the arguments of the `probe` op for one host of a profile."""
     host, sent = profile.hosts[node], profile.job.sync is not None
-    # Code that is sent is checked on this machine: the host does not have it yet.
+    # With job.sync the host does not have the code yet, so it is checked on this machine.
     return {
         "workdir": "~" if sent else profile.workdir(node),
         "script": None if sent and not _absolute(profile.job.script) else profile.job.script,
@@ -160,7 +160,7 @@ def _absolute(script: str | None) -> bool:
 
 
 def _wanted_module(profile: Profile, node: int) -> str:
-    """The module that the probe searches for; none inside a container or with other search paths."""
+    """Return the module that the probe looks for; "" in a container, with job.sync or with other search paths."""
     target = profile.job.target
     if profile.job.sync is not None:
         return ""
@@ -173,7 +173,7 @@ def _elsewhere(profile: Profile, node: int) -> bool:
 
 
 def _wanted_programs(profile: Profile, node: int) -> list[str]:
-    """The programs that it searches for; none with another search path."""
+    """Return the programs that the probe looks for; only Slurm's if the profile sets PATH."""
     target = profile.job.target
     slurm = [] if profile.slurm is None else list(PROGRAMS)
     if "PATH" in profile.host_env(node):
@@ -182,12 +182,12 @@ def _wanted_programs(profile: Profile, node: int) -> list[str]:
         return [*slurm, profile.container.runtime]
     if profile.job.wrap:
         return [*slurm, profile.job.wrap[0]]
-    # A program among the code that is sent is not there yet.
+    # A program that job.sync sends is not on the host yet.
     own = target.kind == "command" and not (profile.job.sync and "/" in target.value)
     return [*slurm, *_launcher_programs(profile, node), *([target.value] if own else [])]
 
 
 def _launcher_programs(profile: Profile, node: int) -> tuple[str, ...]:
-    """Those of the launcher, where the job's search path is known."""
+    """Return the launcher's programs, or () if the job's PATH is unknown."""
     known = not profile.enclosed and "PATH" not in profile.host_env(node)
     return _PROGRAMS.get(profile.launch.launcher, ()) if known else ()

@@ -1,1 +1,1 @@
-"""Libraries of profiles that a team shares: lists, git repositories, and edits of two people joined by key."""
+"""Shared libraries of profiles: folders and git repositories, with concurrent edits merged by key."""

@@ -1,8 +1,8 @@
-"""The git program: every call of it is made here.
+"""Makes all calls of the git program.
 
-A repository is a stranger's word. None of its files is checked out by git: they are read as objects and written by
-`runner.library.syncing`, so that no filter, attribute, hook, submodule or link of it has a part in that. No program is
-taken from its configuration. Nobody is asked for a password.
+Repository contents are untrusted. git checks out none of its files: they are read as objects and written by
+`runner.library.syncing`, so that its filters, attributes, hooks, submodules and links have no effect. No program is
+taken from its configuration. git never prompts for a password.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from disttui.runner.errors import DisttuiError, InputError
 from disttui.runner.text import clean, is_clean
 
 LARGEST = 4 << 20
-"""Bytes of a file that is read."""
+"""Bytes of the largest file that is read."""
 _MOST = 64 << 20
-"""Bytes of the output of one command: a tree of a few KB can name more files than memory holds."""
+"""Bytes of a command's output: a tree of a few KB can list more files than fit into memory."""
 _MOST_WORDS = 1 << 20
-"""The same of its errors; of more, the beginning counts."""
+"""Bytes of a command's errors; the remainder is discarded."""
 _MOST_STORED = 1 << 30
-"""Bytes that one fetch may bring, as one file: git itself has no bound for it."""
+"""Bytes of the single file that a fetch may write: git itself sets no limit."""
 _MOST_MEMORY = 2 << 30
-"""Bytes of memory that it may take: a pack of some MB can hold files of many GB. Not of addresses, of which programs
-that log in (those in Go, .NET) reserve a multiple of the machine's memory."""
+"""Bytes of data memory of a fetch: a pack of a few MB can contain files of many GB. The address space is not limited,
+since login helpers in Go or .NET reserve a multiple of the machine's memory."""
 _SECONDS, _NETWORK_SECONDS, _CONNECT_SECONDS = 60, 300, 8
 _SHA1 = 40 * "0"
 _MOST_COMMITS = 100
@@ -45,15 +45,15 @@ _OPTIONS = (
     "core.attributesFile=/dev/null", "core.quotePath=false", "submodule.recurse=false", "core.logAllRefUpdates=false",
     "fetch.fsckObjects=true", "fetch.recurseSubmodules=false", "push.recurseSubmodules=no", "gc.auto=0",
     "maintenance.auto=false", "init.defaultBranch=main", "init.templateDir=", "pack.threads=1",
-    "fetch.unpackLimit=1",  # one pack for each fetch, so that the bound of a file is one of the fetch
+    "fetch.unpackLimit=1",  # one pack per fetch, so that the limit of a file is that of the fetch
     "push.followTags=false", "push.gpgSign=false", "log.showSignature=false",
 )  # fmt: skip
 _INHERITED = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_CONFIG_GLOBAL",
               "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_SYSTEM", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME",
               "GIT_COMMITTER_EMAIL", "GIT_EXEC_PATH")  # fmt: skip
-"""Variables of git that count here. Others would lead it to another repository, as those of a hook do."""
+"""Variables of git that are passed on. Others, such as those set in a hook, would redirect it to another repository."""
 _PROGRAMS = {"openpgp": "gpg", "ssh": "ssh-keygen", "x509": "gpgsm"}
-"""What git calls for signatures of each format, where the user has set nothing else."""
+"""Signature format → git's default program."""
 _UNTRUSTED = "git -c core.hooksPath=/dev/null -c core.alternateRefsCommand= -c core.fsmonitor=false "
 _LOCAL = {
     "fetch": ("--upload-pack", f"{_UNTRUSTED} upload-pack"),
@@ -62,8 +62,8 @@ _LOCAL = {
         f"{_UNTRUSTED} -c receive.autogc=false -c receive.denyCurrentBranch=refuse receive-pack",
     ),
 }
-"""How the other side is started for a repository on this machine that others can change: as this user it would run
-their hooks, and the programs of their configuration."""
+"""Options that start the other side for a repository on this machine that others can change: otherwise it would run
+their hooks and the programs in their configuration as this user."""
 _AGAIN = re.compile(r"\[rejected\]|cannot lock ref|failed to update ref|incorrect old value|stale info", re.IGNORECASE)
 
 
@@ -75,11 +75,11 @@ _BOUNDED = (
 
 
 class GitError(InputError):
-    """The git program refuses."""
+    """A git command failed."""
 
 
 class TooLargeError(GitError):
-    """A fetch would bring more than `_MOST_STORED`, and was not completed."""
+    """A fetch exceeded `_MOST_STORED` or `_MOST_MEMORY`, and was not completed."""
 
     def __init__(self, where: str = "") -> None:
         super().__init__(
@@ -90,17 +90,17 @@ class TooLargeError(GitError):
 
 
 class RemoteError(DisttuiError):
-    """The repository that a library is a clone of is not reached, or refuses. Exit code 3."""
+    """The remote repository of a library is unreachable or rejects the operation. Exit code 3."""
 
     exit_code = 3
     code = "remote"
 
 
 class Blob(NamedTuple):
-    """A file of a commit."""
+    """An entry of a commit's tree."""
 
     mode: str
-    """100644 or 100755; of links and submodules another."""
+    """100644 or 100755 for files; links and submodules have others."""
     id: str
 
     @property
@@ -110,7 +110,7 @@ class Blob(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """An entry of a history."""
+    """A commit in a history; `time` is the author's, in seconds since the epoch."""
 
     id: str
     author: str
@@ -119,18 +119,18 @@ class Commit(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """The newest commit that has changed a file, and what git says of its signature."""
+    """The newest commit that changed a file, and its signature's status."""
 
     commit: str
     author: str
     status: str
     """One letter, as `%G?` of git log: G is good and trusted, N is not signed."""
     signer: str
-    """As the key names its owner; empty: unknown."""
+    """The name in the key; "" if unknown."""
 
     @property
     def is_good(self) -> bool:
-        """Whether a key that this user trusts has signed it."""
+        """Whether a key that this user trusts made the signature."""
         return self.status == "G"
 
     def __str__(self) -> str:
@@ -152,7 +152,7 @@ class Repository:
         self._environ = environ
 
     def branch(self) -> str:
-        """The branch that the clone is on. Raises GitError where it is on none."""
+        """Return the current branch of the clone. Raises GitError if HEAD is detached or the folder is not a clone."""
         where = clean(str(self.folder))
         if not (self.folder / ".git").is_dir():
             raise GitError("not a git clone", "Move it away, then sync again.", place=where)
@@ -165,14 +165,14 @@ class Repository:
             raise GitError("the clone has a commit checked out, not a branch", cure, place=where) from None
 
     def commit_of(self, name: str) -> str | None:
-        """The commit that a branch, a ref or the beginning of an id means; None if there is no such commit."""
+        """Resolve a branch, a ref or an abbreviated id to a commit id, or None."""
         try:
             return self._text("rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}") or None
         except GitError:
             return None
 
     def files(self, commit: str | None) -> dict[str, Blob]:
-        """All entries of a commit by path; none without one."""
+        """Return all entries of a commit by path; {} for None."""
         if commit is None:
             return {}
         found = {}
@@ -183,7 +183,7 @@ class Repository:
         return found
 
     def changes(self, old: str | None, new: str) -> dict[str, tuple[Blob | None, Blob | None]]:
-        """What differs between two commits: path → before and after."""
+        """Return what differs between two commits, as path → (before, after)."""
         before = old or self._run("mktree", given=b"").decode().strip()
         out = self._run("diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--raw", "--no-abbrev", before, new)
         parts = out.split(b"\0")[:-1]
@@ -196,7 +196,7 @@ class Repository:
         return found
 
     def sizes(self, blobs: Iterable[str]) -> dict[str, int]:
-        """The sizes of files by their ids, in bytes."""
+        """Return blob id → size in bytes. Raises GitError if a blob is missing."""
         wanted = list(dict.fromkeys(blobs))
         given = "".join(f"{each}\n" for each in wanted).encode()
         out = self._run("cat-file", "--batch-check=%(objectsize)", given=given) if wanted else b""
@@ -206,7 +206,7 @@ class Repository:
         return dict(zip(wanted, map(int, out.split()), strict=True))
 
     def read(self, blobs: Iterable[str]) -> dict[str, bytes | None]:
-        """The content of files by their ids; None for what is larger than `LARGEST`. Raises GitError over 64 MiB."""
+        """Return blob id → content; None for blobs larger than `LARGEST`. Raises GitError over 64 MiB in total."""
         sizes = self.sizes(blobs)
         found: dict[str, bytes | None] = dict.fromkeys(sizes)
         small = [each for each, size in sizes.items() if size <= LARGEST]
@@ -222,7 +222,7 @@ class Repository:
         return found
 
     def store(self, *contents: bytes) -> list[Blob]:
-        """Store the contents of files, by one process for all of them."""
+        """Store the contents of files as blobs, in order, with a single git process."""
         given = b"".join(
             b"blob\nmark :%d\ndata %d\n%s\nget-mark :%d\n" % (at, len(content), content, at)
             for at, content in enumerate(contents, 1)
@@ -232,10 +232,10 @@ class Repository:
     def commit(
         self, parent: str | None, files: Mapping[str, Blob | None], message: str, *, like: str | None = None
     ) -> str:
-        """Make a commit, and no branch; None in `files` takes a file out.
+        """Make a commit without moving a branch, and return its id; None in `files` removes a file.
 
         Args:
-            like: A commit whose author and time it gets; else the user is its author, now.
+            like: A commit whose author and time to copy; by default the user is the author, now.
         """
         index = {"GIT_INDEX_FILE": str(self.folder / ".git" / f"disttui-index-{os.getpid()}")}
         try:
@@ -262,39 +262,39 @@ class Repository:
         return self._run(*own, "commit-tree", *sign, *parents, "-F", "-", tree, given=given, extra=who).decode().strip()
 
     def message(self, commit: str) -> str:
-        """The message of a commit."""
+        """Return the message of a commit."""
         return self._text("log", "-1", "--format=%B", commit)
 
     def move(self, ref: str, new: str, *old: str | None) -> None:
-        """Let a ref mean another commit. Raises GitError where it does not mean `old`, if that is given, any more."""
+        """Move a ref to another commit. Raises GitError if `old` is given and the ref is no longer there."""
         self._run("update-ref", ref, new, *(each or "0" * len(new) for each in old))
 
     def refresh(self) -> None:
-        """Let plain git commands in the clone see the files as saved."""
+        """Update the index, so that git commands of the user see the files as committed."""
         with suppress(GitError):
             self._run("read-tree", "HEAD")
             self._run("update-index", "-q", "--refresh")
 
     def edited(self) -> list[str]:
-        """The files of the clone that differ from its commit, new ones too; deleted ones as well."""
+        """Return the paths of files that differ from the commit, including new and deleted ones."""
         out = self._run(
             "status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=all"
         )
         return [os.fsdecode(line[3:]) for line in out.split(b"\0")[:-1]]
 
     def common(self, one: str, other: str) -> str | None:
-        """The newest commit that both have."""
+        """Return the newest common ancestor of two commits, or None."""
         try:
             return self._text("merge-base", one, other).partition("\n")[0] or None
         except GitError:
             return None
 
     def own_commits(self, head: str, *known: str) -> list[str]:
-        """The commits of `head` that no `known` one has, the oldest first."""
+        """Return the first-parent commits of `head` that are not in the history of a `known` one, oldest first."""
         return self._text("rev-list", "--reverse", "--first-parent", head, *(f"^{each}" for each in known)).split()
 
     def history(self, path: str | None) -> list[Commit]:
-        """The newest commits that have changed a file; of all files where none is given."""
+        """Return the newest commits, up to 100, that changed `path`, or any file if None."""
         if self.commit_of("HEAD") is None:
             return []
         only = ["--", path] if path is not None else []
@@ -306,7 +306,7 @@ class Repository:
         return found
 
     def signature(self, path: str, content: bytes) -> Signature | None:
-        """Of the newest commit that has changed a file; None without one, or if `content` is not what it has."""
+        """Return the signature of the newest commit that changed a file; None if `content` is not the committed one."""
         try:
             out = self._text(*self._signers(), "log", "-1", "--format=%H%n%an%n%G?%n%GS", "HEAD", "--", path)
             commit, author, status, signer = (out.split("\n") + 4 * [""])[:4]
@@ -317,10 +317,10 @@ class Repository:
         return Signature(commit, clean(author), status, clean(signer)) if commit and kept == now else None
 
     def _signers(self) -> list[str]:
-        """Options that let the user's own settings name programs and keys for signatures, never those of a clone."""
+        """Return options that take programs and keys for signatures from the user's settings, never the clone's."""
         own: dict[str, str] = {}
         with suppress(GitError):
-            # With a scope named, git leaves out a file of the user's where there are two, and what those include.
+            # With --global, git would skip one of the user's two files, and what they include.
             words = ("config", "--includes", "--null", "--show-scope", "--get-regexp", r"^gpg\.")
             parts = self._run(*words).decode("utf-8", "replace").split("\0")
             for scope, entry in zip(parts[::2], parts[1::2], strict=False):
@@ -332,13 +332,13 @@ class Repository:
         found["gpg.ssh.defaultKeyCommand"] = own.get("gpg.ssh.defaultkeycommand", "")
         for name in ("gpg.ssh.allowedSignersFile", "gpg.ssh.revocationFile"):
             file = own.get(name.lower(), "")
-            # git would look for another kind of path in the clone.
+            # git resolves a relative path inside the clone.
             found[name] = file if file.startswith(("/", "~", "%(prefix)/")) else os.devnull
         return [word for name, value in found.items() for word in ("-c", f"{name}={value}")]
 
     def fetch(self) -> None:
-        """Get what is new at the remote. Raises RemoteError."""
-        branch = self.branch()  # alone: each ref of a remote would be a file here
+        """Fetch the current branch from the remote. Raises RemoteError or TooLargeError."""
+        branch = self.branch()  # no other branches: each ref would be a file here
         try:
             self._run("fetch", *_other_side("fetch", self.remote()),
                       "--quiet", "--no-tags", "--no-write-fetch-head", "origin",
@@ -349,10 +349,10 @@ class Repository:
         except GitError as error:
             if "couldn't find remote ref" not in error.what:
                 raise RemoteError(f"cannot reach {self.url()}: {error.what}", _cure(error.what, _LATER)) from None
-            self._run("update-ref", "-d", f"refs/remotes/origin/{branch}")  # it is empty there, or gone
+            self._run("update-ref", "-d", f"refs/remotes/origin/{branch}")  # the remote is empty, or removed it
 
     def push(self, commit: str, branch: str) -> bool:
-        """Offer a commit to the remote; False if another user was quicker. Raises RemoteError."""
+        """Push a commit to the remote; return False if another user pushed first. Raises RemoteError."""
         try:
             self._run("push", *_other_side("push", self.remote()),
                       "--quiet", "--porcelain", "--no-verify", "origin", f"{commit}:refs/heads/{branch}",
@@ -364,7 +364,7 @@ class Repository:
         return True
 
     def hooks_left_out(self) -> bool:
-        """Whether the remote has hooks that a push of this user does not run, since others can write there."""
+        """Whether the remote has hooks that a push does not run because others can write to it."""
         if not _other_side("push", self.remote()):
             return False
         folder = _bare(Path(self.remote().removeprefix("file://")))
@@ -375,23 +375,23 @@ class Repository:
         return False
 
     def remote(self) -> str:
-        """The remote's address."""
+        """Return the remote's address, as configured."""
         return self._setting("remote.origin.url", local=True)
 
     def url(self) -> str:
-        """The same as safe text."""
+        """Return the remote's address, safe to print."""
         return clean(self.remote()) or "its remote"
 
     def user(self) -> str:
-        """A short word for the user, for names of files."""
+        """Return the user's name as a short word for file names."""
         name = self._identity()["GIT_COMMITTER_NAME"]
         return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:30] or "me"
 
     def _identity(self) -> dict[str, str]:
-        """Author and committer: as git's settings say, else the login."""
+        """Return the variables for author and committer, from git's settings or else the login."""
         try:
             login = getpass.getuser()
-        except (KeyError, OSError):  # a number without a name
+        except (KeyError, OSError):  # the user id has no name
             login = f"user-{os.getuid()}"
         name = self._environ.get("GIT_AUTHOR_NAME") or self._setting("user.name") or login
         mail = self._environ.get("GIT_AUTHOR_EMAIL") or self._setting("user.email") or f"{login}@{socket.gethostname()}"
@@ -399,7 +399,7 @@ class Repository:
         return {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()}
 
     def _setting(self, name: str, *kind: str, local: bool = False) -> str:
-        """A setting of the user's; of the clone where `local`."""
+        """Return a git setting or ""; with `local` only the clone's own."""
         try:
             return self._text("config", *(["--local"] if local else []), *kind, "--get", name)
         except GitError:
@@ -428,16 +428,16 @@ class Repository:
 
 
 def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
-    """Clone a repository without writing out its files.
+    """Clone a repository without checking out its files.
 
     Raises:
-        InputError: The address may not be used.
-        TooLargeError: Its clone takes too much room.
-        RemoteError: It is not reached.
+        InputError: The address is not allowed.
+        TooLargeError: The repository exceeds the limits.
+        RemoteError: It is unreachable or cannot be cloned.
     """
     if flaw := url_flaw(url):
         raise InputError(f"{clean(url)!r}: {flaw}", "Give one such as hub:profiles.git or https://hub/profiles.git.")
-    # --local would copy objects unchecked.
+    # --local would copy objects without checking them.
     words = [
         "clone",
         "--quiet",
@@ -462,17 +462,17 @@ def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
 
 
 def is_ours_alone(folder: Path) -> bool:
-    """Whether nobody but this user and root can change a clone, or put another in its place."""
+    """Whether only this user and root can change or replace a clone."""
     return _only_we_write(folder, folder / ".git", folder / ".git/config")
 
 
 def _only_we_write(*paths: Path) -> bool:
-    """Whether paths, which must be there, belong to this user or root, and nobody else can write or replace them."""
+    """Whether paths exist, belong to this user or root, and cannot be written or replaced by others."""
     others = stat.S_IWGRP | stat.S_IWOTH
     try:
         for path in paths:
             real = Path(os.path.realpath(path))
-            # Also by its path as it was given: a link there could be exchanged.
+            # Folders of the given path count as well: a link in them could be replaced.
             above = [each.stat() for each in {*real.parents, *path.absolute().parents}]
             own = [one.st_uid in (0, os.geteuid()) for one in (path.lstat(), real.stat(), *above)]
             # In a sticky folder such as /tmp only the owner of an entry can replace it.
@@ -485,10 +485,10 @@ def _only_we_write(*paths: Path) -> bool:
 
 
 def _other_side(verb: str, url: str) -> list[str]:
-    """Options for a repository on this machine that others can change."""
+    """Return options for a repository on this machine that others can change; [] for all others."""
     address = url.removeprefix("file://")
     if address == url and ":" in url.partition("/")[0]:
-        return []  # it is reached by a network, and its hooks run there
+        return []  # a remote machine, where its hooks run
     folder = _bare(Path(address))
     parts = [folder, folder / "config", *([folder / "hooks"] if (folder / "hooks").exists() else [])]
     parts += list((folder / "hooks").glob("*"))
@@ -496,12 +496,12 @@ def _other_side(verb: str, url: str) -> list[str]:
 
 
 def _bare(address: Path) -> Path:
-    """The folder of a repository's own files."""
+    """Return the folder with a repository's HEAD: `.git` or, if bare, the repository itself."""
     return next((each for each in (address / ".git", address) if (each / "HEAD").exists()), address)
 
 
 def url_flaw(url: str) -> str:
-    """Why an address is not given to git; empty where it is."""
+    """Return why an address must not be passed to git, or ""."""
     if not url or url.startswith("-") or not is_clean(url):
         return "not the address of a repository"
     if "::" in url.partition("/")[0]:
@@ -521,15 +521,15 @@ def run(
     seconds: float = _SECONDS,
     grows: Path | None = None,
 ) -> bytes:
-    """What a git command prints. Raises GitError.
+    """Run a git command and return its output. Raises GitError.
 
     Args:
-        grows: A folder that the command fills, with `_MOST_STORED` bytes a file at most. Raises TooLargeError.
+        grows: A folder that the command fills; enforces `_MOST_STORED` and `_MOST_MEMORY` (TooLargeError).
     """
     options = [word for option in _OPTIONS for word in ("-c", option)]
     at = ["-C", str(folder), f"--git-dir={folder / '.git'}", f"--work-tree={folder}"] if folder else []
     env = {name: value for name, value in environ.items() if not name.startswith("GIT_") or name in _INHERITED}
-    # A clone that lacks objects may name a remote to get them from, and how: nothing is got but by `_network`.
+    # A clone could name a remote, and a program, for missing objects: without `_network`, no protocol is allowed.
     env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C",
             "GIT_ASKPASS": "true", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1"}  # fmt: skip
     env.setdefault("PATH", os.defpath)
@@ -568,21 +568,21 @@ def run(
             with suppress(BrokenPipeError):
                 stream.close()
         for left in grows.rglob("tmp_*") if grows and process.returncode else ():
-            left.unlink(missing_ok=True)  # git never removes what a fetch that failed has written
+            left.unlink(missing_ok=True)  # git never removes the files of a failed fetch
     if grows and process.returncode and re.search(b"File too large|[Oo]ut of memory", problem):
         raise TooLargeError
     if process.returncode:
-        missing = process.returncode == 127  # of the shell in `_BOUNDED`
+        missing = process.returncode == 127  # the shell in `_BOUNDED` found no git
         why = _reason(problem.decode("utf-8", "replace"), out) or f"git {_verb(words)} failed"
         raise GitError(*_MISSING) if missing else GitError(why)
     return out
 
 
 def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float) -> tuple[bytes, bytes]:
-    """Both outputs of a process.
+    """Write `given` to a process and return its stdout and stderr.
 
     Raises:
-        TimeoutError: It takes too long.
+        TimeoutError: The process has not ended by `until`, on the monotonic clock.
         OverflowError: It prints more than `_MOST` bytes.
     """
     assert process.stdin and process.stdout and process.stderr
@@ -597,13 +597,13 @@ def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float) -> 
             process.stdin.close()
         while waiting.get_map():
             ready = waiting.select(max(0.0, until - time.monotonic()))
-            if time.monotonic() >= until:  # whatever is ready: a remote may print forever
+            if time.monotonic() >= until:  # even if data is ready: a remote may print forever
                 raise TimeoutError
             for key, _ in ready:
                 if key.data is None:
                     try:
                         left = left[os.write(key.fd, left[:65536]) :]
-                    except BrokenPipeError:  # it says why
+                    except BrokenPipeError:  # the reason is in stderr
                         left = left[:0]
                     if not left:
                         waiting.unregister(key.fileobj)
@@ -624,18 +624,18 @@ def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float) -> 
 
 
 def _network(environ: Mapping[str, str]) -> dict[str, str]:
-    """What lets git reach a remote: the protocols that run no program of an address, and ssh."""
-    # With the resolver's own limits, a name takes 10 s or more without a network.
+    """Return the variables that let git reach a remote: ssh, and protocols that cannot run a program in an address."""
+    # With the resolver's default limits, a lookup takes 10 s or more without a network.
     names = {"RES_OPTIONS": environ.get("RES_OPTIONS", "timeout:2 attempts:2")}
     return {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", **names, **_ssh(environ)}
 
 
 def _ssh(environ: Mapping[str, str]) -> dict[str, str]:
-    """How git calls ssh: as the user has set it for all repositories, and without questions."""
+    """Return the variable with git's ssh command: the user's own setting, or else ssh in batch mode."""
     if environ.get("GIT_SSH_COMMAND") or environ.get("GIT_SSH"):
         return {}
     with suppress(GitError):
-        outside = {"GIT_DIR": os.devnull}  # of no repository, not of one that this process runs in either
+        outside = {"GIT_DIR": os.devnull}  # ignores the repository that the current folder is in
         return {"GIT_SSH_COMMAND": run(["config", "--get", "core.sshCommand"], environ, extra=outside).decode().strip()}
     file = environ.get("DISTTUI_SSH_CONFIG", "")
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}"]
@@ -647,7 +647,7 @@ _NOT_WRITABLE = re.compile("insufficient permission|unable to create temporary|P
 
 
 def _cure(problem: str, otherwise: str) -> str:
-    """What helps if a repository belongs to another account than the one that uses it."""
+    """Return the cure if a repository belongs to another account, or else `otherwise`."""
     if "dubious ownership" in problem:
         return "Have root trust it there for all users: git config --system --add safe.directory PATH."
     if _NOT_WRITABLE.search(problem):
@@ -659,7 +659,7 @@ def _cure(problem: str, otherwise: str) -> str:
 
 
 def _verb(words: Sequence[str]) -> str:
-    """The command among the words, behind its options."""
+    """Return the git subcommand among the words, after the options."""
     at = 0
     while words[at].startswith("-"):
         at += 2 if words[at] == "-c" else 1
@@ -667,7 +667,7 @@ def _verb(words: Sequence[str]) -> str:
 
 
 def _reason(problem: str, out: bytes) -> str:
-    """The lines of an error that say most, as one safe line."""
+    """Return the most useful lines of an error as one safe line of at most 500 characters."""
     lines = [re.sub(r"^(fatal|error|remote): *", "", line.strip()) for line in problem.splitlines()]
     said = [line for line in lines if line and not line.startswith(_NOISE)]
     said += [line for line in out.decode("utf-8", "replace").splitlines() if line.startswith("!")]

@@ -1,6 +1,6 @@
-"""Saving into a library: at once or not at all, and never over an edit that another user has made in the meantime.
+"""Saves to a library atomically, without overwriting concurrent edits of other users.
 
-Two edits of one profile are joined by key; what cannot be joined without losing something is not joined.
+Two edits of a profile are merged by key; if a merge would lose something, both versions are kept.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from disttui.runner.text import clean
 
 _SUBJECT = 72
 _MOST = 40
-"""Keys in the body of a message."""
+"""Keys listed in the body of a commit message."""
 _WIDE = 100
 _DASH = "-"
 
 
 class KeyChange(NamedTuple):
-    """A key that two texts of a profile differ in, as safe text; `-` where the text does not have it."""
+    """A key that differs between two texts of a profile, safe to print; `-` stands for a missing value."""
 
     key: str
     before: str
@@ -46,7 +46,7 @@ class KeyChange(NamedTuple):
 
 
 def key_changes(before: str, after: str) -> list[KeyChange] | None:
-    """The keys that differ; None where one of the texts cannot be read."""
+    """Return the keys that differ, or None if one of the texts cannot be parsed."""
     old, new = _data(before), _data(after)
     if old is None or new is None:
         return None
@@ -59,7 +59,7 @@ def key_changes(before: str, after: str) -> list[KeyChange] | None:
 
 
 def message(name: str, before: str | None, after: str | None) -> str:
-    """The message of the commit that saves an edit: what has changed, key by key."""
+    """Return the commit message for an edit: what changed, key by key; None stands for no file."""
     name = clean(name)
     if before is None or after is None:
         return f"{name}: {'new' if before is None else 'removed'}\n"
@@ -77,7 +77,7 @@ def message(name: str, before: str | None, after: str | None) -> str:
 
 
 def _data(text: str) -> Mapping[str, object] | None:
-    """The data of a text; what looks like a secret in it is masked from now on. None where it cannot be read."""
+    """Parse a text and mask what looks like a secret in it from now on; None if it cannot be parsed."""
     if not text:
         return {}
     try:
@@ -109,27 +109,27 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 _MOST_LINES = 2_000
 _MOST_PAIRS = 50_000
-"""Pairs of equal lines that may be compared: many lines that are alike cost time with their number to the third."""
+"""Largest number of pairs of equal lines: the time to compare grows with the cube of the number of equal lines."""
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
 
 
 class _Missing:
-    """A key that is not there."""
+    """A missing key."""
 
 
 _MISSING = _Missing()
 
 
 class _ConflictError(Exception):
-    """Both have changed the same."""
+    """Both sides changed the same value."""
 
 
 def join(base: str, mine: str, theirs: str, works: Callable[[str], bool]) -> str | None:
-    """The text with both edits of a profile, comments too; None where both have changed the same.
+    """Merge two edits of a profile, including comments; return None on a conflict.
 
     Args:
-        base: What both began with.
-        works: Whether a text is a valid profile. An invalid join of two valid ones is discarded.
+        base: The text that both edits began with.
+        works: Whether a text is a valid profile. An invalid merge of two valid texts counts as a conflict.
     """
     if theirs in (mine, base):
         return mine
@@ -150,7 +150,7 @@ def join(base: str, mine: str, theirs: str, works: Callable[[str], bool]) -> str
 
 
 def join_lines(base: str, mine: str, theirs: str) -> str | None:
-    """The text with both edits where they have changed lines that do not touch one another; else None."""
+    """Merge two edits by line; return None if they change the same or adjacent lines, or the texts are too long."""
     old, one, other = [text.splitlines(keepends=True) for text in (base, mine, theirs)]
     if max(map(len, (old, one, other))) > _MOST_LINES:
         return None
@@ -167,7 +167,7 @@ def join_lines(base: str, mine: str, theirs: str) -> str | None:
 
 
 def _edits(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]] | None:
-    """The lines from and to which an edit has others; None where it is too costly to find out."""
+    """Return the changes of an edit as (first line, end, new lines), or None if the comparison would take too long."""
     head = alike(old, new)
     tail = alike(old[head:][::-1], new[head:][::-1])
     old, new = old[head : len(old) - tail], new[head : len(new) - tail]
@@ -181,7 +181,7 @@ def _edits(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, tuple
 
 
 def _joined(base: Any, mine: Any, theirs: Any, key: str) -> Any:
-    """A value, or `_MISSING`. Raises _ConflictError."""
+    """Return the merged value, or `_MISSING` if it was removed. Raises _ConflictError."""
     if _same(mine, theirs) or _same(theirs, base):
         return mine
     if _same(mine, base):
@@ -199,7 +199,7 @@ def _joined(base: Any, mine: Any, theirs: Any, key: str) -> Any:
 
 
 def _joined_hosts(*lists: Any) -> list[Any]:
-    """Lists of hosts are joined by name; each keeps the order that one of the two has not changed."""
+    """Merge lists of hosts (base, mine, theirs) by name. Raises _ConflictError if both sides reordered them."""
     named = [_by_name(each) for each in lists]
     base, mine, theirs = named
     common = [name for name in base if name in mine and name in theirs]
@@ -226,14 +226,14 @@ def _host_name(host: object) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal, and of the same kind: 1 is not true."""
+    """Whether two values have the same JSON; unlike with ==, 1 and true differ."""
     if isinstance(one, _Missing) or isinstance(other, _Missing):
         return one is other
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _comments_lost(base: str, mine: str, theirs: str, joined: str) -> bool:
-    """Whether a comment is missing that one side has written, or that both have left."""
+    """Whether a comment that one side added, or that both kept, is missing in `joined`."""
     old, one, other, new = (
         Counter(line.strip() for line in _COMMENT.findall(text)) for text in (base, mine, theirs, joined)
     )
@@ -241,12 +241,12 @@ def _comments_lost(base: str, mine: str, theirs: str, joined: str) -> bool:
 
 
 def text_in(library: Library, name: str) -> str | None:
-    """The text of a file of a library; None if it does not exist. Raises InputError where it cannot be read."""
+    """Return the text of a file of a library, or None if it does not exist. Raises InputError if it is unreadable."""
     return text_of(path_in(library, name))
 
 
 def text_of(path: Path) -> str | None:
-    """The text of a file, None if it does not exist. Raises InputError if it cannot be read."""
+    """Return the text of a file, or None if it does not exist. Raises InputError if it cannot be read."""
     try:
         content, _ = private.read(path, LARGEST + 1)
     except FileNotFoundError:
@@ -264,7 +264,7 @@ def text_of(path: Path) -> str | None:
 
 
 def put(library: Library, name: str, text: str | None) -> None:
-    """Write a file of a library at once or not at all; None removes it. Raises InputError."""
+    """Write a file of a library atomically; None removes it. Raises InputError."""
     path = path_in(library, name)
     with writing(path):
         if text is None:
@@ -277,30 +277,30 @@ _BUSY = "another disttui is changing this library"
 
 
 class Saved(NamedTuple):
-    """A profile as it was saved."""
+    """The result of saving a profile."""
 
     name: str
-    """In its library."""
+    """The profile's name in its library."""
     path: Path
     joined: bool = False
     """Whether another user's edit was merged into it."""
     other: str = ""
-    """The name under which the user's own version was saved, since both have changed the same."""
+    """The name under which the user's version was saved after a conflict, or ""."""
     commit: str = ""
-    """Of a library that is a repository."""
+    """The commit id, if the library is a repository."""
 
 
 class Settled(NamedTuple):
-    """What becomes of two edits of one file."""
+    """The result of merging two edits of a file."""
 
     text: str | None
-    """What stands under the file's name; None: no file."""
+    """The content of the file; None if it is removed."""
     other: str | None = None
-    """The user's own version where both are kept."""
+    """The user's version, if both versions are kept."""
 
 
 def settle(folder: Path, name: str, base: str | None, mine: str | None, theirs: str | None) -> Settled:
-    """Join two edits of a file in the folder of a library; None: there is no file."""
+    """Merge two edits of a file in the folder of a library, or keep both; None stands for no file."""
     if theirs in (mine, base, None):
         return Settled(mine)
     if mine == base or mine is None:
@@ -316,8 +316,8 @@ def check(folder: Path, name: str, text: str, *, personal: bool = True) -> None:
     """Check the text of a profile or an inventory. Raises ProfileErrors.
 
     Args:
-        folder: Of its library: what it extends is found there.
-        personal: Whether the user's own settings count.
+        folder: The library's folder, where profiles that it extends are found.
+        personal: Whether the user's own settings apply.
     """
     if name.startswith(f"{INVENTORIES}/"):
         parse_inventory(text, folder / name)
@@ -326,7 +326,7 @@ def check(folder: Path, name: str, text: str, *, personal: bool = True) -> None:
 
 
 def works(folder: Path, name: str, text: str) -> bool:
-    """Whether a text is a good profile or inventory."""
+    """Whether a text is a valid profile or inventory."""
     try:
         check(folder, name, text, personal=False)
     except ProfileErrors:
@@ -335,7 +335,7 @@ def works(folder: Path, name: str, text: str) -> bool:
 
 
 def beside(name: str, user: str, taken: Callable[[str], bool]) -> str:
-    """The name of a file for a user's own version: `2node@alice.yaml`."""
+    """Return a free file name for a user's own version, such as `2node@alice.yaml`."""
     stem, dot, suffix = name.rpartition(".")
     stem, suffix = (stem, dot + suffix) if dot else (name, "")
     found, number = f"{stem}@{user}{suffix}", 1
@@ -351,13 +351,13 @@ def save(
     """Save a profile; in a repository as a commit.
 
     Args:
-        name: In its library.
-        text: None removes it.
-        base: The text that the edit began with; None where there was no profile of this name.
-        subject: The message's first line, in place of one made from the keys that differ.
+        name: The profile's name in its library.
+        text: The new text; None removes the profile.
+        base: The text that the edit began with; None for a new profile.
+        subject: The first line of the commit message, instead of one made from the keys that differ.
 
     Raises:
-        InputError: It cannot be saved; what was there is as it was.
+        InputError: It cannot be saved; the library is unchanged.
     """
     file = name if name.endswith(SUFFIXES) else f"{name}.yaml"
     path = path_in(library, file)
@@ -397,7 +397,7 @@ def save(
                 )
                 commit = repository.commit(head, blobs, words)
         for each, new in changes.items():
-            if each != file or new != current:  # a file that stays as it is may be edited at this moment
+            if each != file or new != current:  # an unchanged file may be open in an editor
                 put(library, each, new)
         if repository and commit:
             repository.move(f"refs/heads/{branch}", commit, head)
@@ -408,13 +408,13 @@ def save(
 
 @contextmanager
 def lock(name: str, environ: Mapping[str, str], *, to_fetch: bool = False) -> Iterator[None]:
-    """Let one process at a time change the library of this name.
+    """Hold the lock for changes to the library of this name.
 
     Args:
-        to_fetch: Let one at a time fetch, which may take long and changes none of its files.
+        to_fetch: Hold the lock for fetching instead, which may take long and changes no files.
 
     Raises:
-        InputError: Another one has done so for a minute.
+        InputError: Another process has held the lock for a minute.
     """
     with locked(inside(clones_folder(environ), f"{name}{'~fetch' * to_fetch}.lock"), _BUSY, name):
         yield
@@ -422,10 +422,10 @@ def lock(name: str, environ: Mapping[str, str], *, to_fetch: bool = False) -> It
 
 @contextmanager
 def _folder_lock(library: Library) -> Iterator[None]:
-    """The same for a folder that several users write in; where its file system has no locks, without one."""
+    """Lock a folder that several users write to; without effect if its file system does not support locks."""
     try:
         descriptor = os.open(library.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:  # it is made by the first save
+    except OSError:  # the first save creates the folder
         yield
         return
     try:

@@ -1,4 +1,4 @@
-"""A library that is a git repository is brought together with its remote: fetch, join, push."""
+"""Synchronizes a library that is a git repository with its remote: fetch, merge, push."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ from disttui.runner.text import clean
 
 _TRIES = 10
 _MOST_FILES, _MOST_BYTES = 20_000, 512 << 20
-"""Of a repository that are written out: one file under many names takes much room from few bytes of git's."""
+"""Limits for checked-out files: a small repository can contain one large file under many names."""
 _AT_ONCE = 32 << 20
-"""Bytes of files that are held at a time."""
+"""Bytes of files that are held in memory at a time."""
 _BASE = "refs/disttui/base"
-"""The commit of the remote onto which the user's own ones were last rebased."""
+"""The remote's commit onto which the user's own commits were last rebased."""
 
 
 class KeptBoth(NamedTuple):
-    """A file of which two versions are kept, since two people have changed the same keys."""
+    """A file with a conflict, of which both versions are kept."""
 
     file: str
     other: str
-    """The user's own version."""
+    """The file with the user's own version."""
 
 
 class Synced(NamedTuple):
-    """What a sync has done. Names are those of files in the library."""
+    """The result of a sync. Files are named by their path in the library."""
 
     cloned: bool = False
     by_hand: tuple[str, ...] = ()
-    """Edits without `library save` that were saved first."""
+    """Files edited without `library save`, which were saved first."""
     left: tuple[tuple[str, str], ...] = ()
     """Files with edits that were not saved, and why."""
     received: tuple[str, ...] = ()
-    """Files that have changed here."""
+    """Files that changed here."""
     sent: int = 0
-    """Commits."""
+    """Number of pushed commits."""
     kept: tuple[KeptBoth, ...] = ()
     hooks_left_out: bool = False
-    """Whether the remote has hooks that were not run for what was sent, since others can write that repository."""
+    """Whether the remote has hooks that the push did not run because others can write to it."""
 
 
 def sync(library: Library, environ: Mapping[str, str]) -> Synced:
-    """Save what was edited by hand, get what others have saved, and send what was saved here.
+    """Commit edits made by hand, fetch and merge the remote's commits, and push.
 
     Raises:
-        RemoteError: The remote is not reached; what was saved here stays.
-        InputError: It is not a repository, or its clone cannot be used.
+        RemoteError: The remote is unreachable; local commits are kept.
+        InputError: The library is not a repository, or its clone cannot be used.
     """
     if not library.url:
         raise InputError("this library is a folder: saved profiles are shared immediately", place=library.name)
@@ -82,7 +82,7 @@ def sync(library: Library, environ: Mapping[str, str]) -> Synced:
     kept: dict[str, str] = {}
     received: dict[str, None] = {}
     for attempt in range(_TRIES):
-        with lock(library.name, environ, to_fetch=True):  # one that is killed removes all that is unfinished
+        with lock(library.name, environ, to_fetch=True):  # a failed fetch removes the files of all unfinished ones
             repository.fetch()
         with lock(library.name, environ):
             upstream = repository.commit_of(f"refs/remotes/origin/{branch}")
@@ -108,7 +108,7 @@ def sync(library: Library, environ: Mapping[str, str]) -> Synced:
 
 
 def _make(library: Library, environ: Mapping[str, str]) -> None:
-    """Clone a library into its folder, wholly or not at all."""
+    """Clone a library into its folder atomically."""
     folder = clones_folder(environ)
     private.make_folder(folder)
     passing = Path(tempfile.mkdtemp(prefix=f".{library.name}.", dir=folder))
@@ -126,7 +126,7 @@ def _make(library: Library, environ: Mapping[str, str]) -> None:
 
 
 def _put_upon(repository: Repository, head: str | None, upstream: str | None, kept: dict[str, str]) -> str | None:
-    """Rebase the user's own commits onto those of the others, joined by key; returns the newest of them."""
+    """Rebase the user's commits onto `upstream`, merging by key; return the new tip, or None without any commit."""
     if upstream is None or head is None:
         return head or upstream
     if head == upstream or repository.common(upstream, head) == upstream:
@@ -155,14 +155,14 @@ def _joined(
     files: Mapping[str, Blob],
     kept: dict[str, str],
 ) -> dict[str, Blob | None]:
-    """What becomes of one changed file: path → content. A file of which two versions are kept gains its second one."""
+    """Return the changes that merge one edited file, as path → blob; a conflict adds a file with the user's version."""
     before, after = edit
     target = kept.get(path, path)
     there = files.get(target)
     if there in (before, after) or (there is None and after is not None):
         return {target: after}
     if after is None:
-        return {}  # removed here, changed there: it stays
+        return {}  # removed here, but changed upstream: keep it
     assert there
     texts = [_text(repository, blob) for blob in (before, after, there)]
     plain = None not in texts[1:] and (before is None or texts[0] is not None)
@@ -183,7 +183,7 @@ def _text(repository: Repository, blob: Blob | None) -> str | None:
 
 
 def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """Save profiles that were edited without `library save`; return them, and those that are not saved, and why."""
+    """Commit files that were edited by hand; return them, and those that were not saved with the reason."""
     head = repository.commit_of("HEAD")
     files = repository.files(head)
     saved: dict[str, bytes] = {}
@@ -194,7 +194,7 @@ def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tu
         target = _place(repository.folder, path)
         disk = _on_disk(target) if target else None
         if disk is None or disk == content:
-            continue  # a file that was deleted by hand is written again below: `library remove` removes a profile
+            continue  # a file deleted by hand is restored below: only `library remove` removes a profile
         try:
             text = disk.decode()
             if path.endswith(SUFFIXES):
@@ -225,10 +225,10 @@ def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tu
 
 
 def _write_out(repository: Repository, old: str | None, new: str) -> list[str]:
-    """Write the files that differ between two commits; return those. Uncommitted edits are joined or kept."""
+    """Write the files that differ between two commits, and return them. Uncommitted edits are merged or kept."""
     changes = repository.changes(old, new)
     places = {path: target for path in changes if (target := _place(repository.folder, path))}
-    # What goes makes room: a file may have become a folder, or a folder a file.
+    # Remove before writing: a file may have become a folder, or a folder a file.
     ordered = sorted(places, key=lambda path: changes[path][1] is not None)
     written = []
     for path, (old_content, new_content) in _contents(repository, {path: changes[path] for path in ordered}):
@@ -248,7 +248,7 @@ def _write_out(repository: Repository, old: str | None, new: str) -> list[str]:
 
 
 def _tidy(folder: Path, root: Path) -> None:
-    """Remove a folder that is empty, and those above it that are so then."""
+    """Remove a folder if it is empty, and then its empty parents below `root`."""
     with suppress(OSError):
         while folder != root:
             folder.rmdir()
@@ -256,7 +256,7 @@ def _tidy(folder: Path, root: Path) -> None:
 
 
 def _over(repository: Repository, path: str, contents: tuple[bytes | None, bytes | None, bytes | None]) -> bytes | None:
-    """What is written over a file that was edited after the last save; where it cannot be joined, both are kept."""
+    """Merge a new version with a file edited after the last save, and return it; on a conflict keep both versions."""
     base, mine, theirs = (None if each is None else each.decode("utf-8", "surrogateescape") for each in contents)
     settled = settle(repository.folder, path, base, mine, theirs)
     if settled.other is not None:
@@ -270,7 +270,7 @@ def _over(repository: Repository, path: str, contents: tuple[bytes | None, bytes
 def _contents(
     repository: Repository, changes: Mapping[str, tuple[Blob | None, Blob | None]]
 ) -> Iterator[tuple[str, tuple[bytes | None, bytes | None]]]:
-    """The contents before and after of some files, few at a time. Raises InputError before the first for too many."""
+    """Yield path and contents before and after, reading few files at a time. Raises InputError for too many files."""
     files = {path: [blob.id for blob in pair if blob and blob.is_file] for path, pair in changes.items()}
     sizes = {blob: size for blob, size in repository.sizes(chain(*files.values())).items() if size <= LARGEST}
     after = [sizes[blob.id] for _, blob in changes.values() if blob and blob.id in sizes]
@@ -289,7 +289,7 @@ def _contents(
 
 
 def _portions(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Names in their order, as many at a time as are not much larger than `_AT_ONCE` together."""
+    """Yield groups of names, in order; a group ends when its total size exceeds `_AT_ONCE`."""
     found: list[str] = []
     room = _AT_ONCE
     for name, size in sizes.items():
@@ -303,16 +303,16 @@ def _portions(sizes: Mapping[str, int]) -> Iterator[list[str]]:
 
 
 def _is_ours(path: str) -> bool:
-    """Whether an edit by hand of this file is saved."""
+    """Whether edits of this file by hand are committed."""
     return path.endswith((*SUFFIXES, ".md", ".txt")) and not any(
         part.startswith((".", "-")) for part in path.split("/")
     )
 
 
 def _place(folder: Path, path: str) -> Path | None:
-    """Where a file of a repository is written; None where it is not: it is hidden, or could lead out of the folder.
+    """Return where a repository's file is written, or None if it is hidden or could lead out of the folder.
 
-    Names that begin with a dot are of git and other programs, and some file systems know git's own by other spellings.
+    Names with a leading dot belong to git and other programs; some file systems accept other spellings of `.git`.
     """
     parts = path.split("/")
     if any(part.startswith(".") or part.lower().startswith("git~") or not part.isprintable() for part in parts):
@@ -340,7 +340,7 @@ def _put(target: Path, content: bytes | None) -> None:
         descriptor, part = tempfile.mkstemp(prefix=".part.", dir=target.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(content)  # not synced to the disk: git has it, too
+                file.write(content)  # without fsync: git also has the content
             Path(part).replace(target)
         except BaseException:
             Path(part).unlink(missing_ok=True)

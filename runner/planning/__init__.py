@@ -1,1 +1,1 @@
-"""Facts and a profile become what every host gets and runs, each value with its reason. Pure."""
+"""Turns facts and a profile into what each host gets and runs, with a reason for each value."""

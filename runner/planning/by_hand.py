@@ -1,4 +1,4 @@
-"""A plan as commands for a POSIX shell, which do the same without disttui. Pure."""
+"""Translates a plan into POSIX shell commands that start the same run without disttui. No I/O."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _TILDE = re.compile(r"~[\w.-]*(?=/|\Z)")
 
 
 def shell_command(plan: Plan, host: HostPlan) -> str:
-    """One host's command for a POSIX shell, `activate` as its own line where the start runs it: in the job's folder.
+    """Return one host's command for a POSIX shell; `activate` is a line of its own, run in the job's folder.
 
-    Secrets are exported by the shell itself: every user of the host can see the words of `env`.
+    References are exported instead of passed to `env`, since any user of the host can see a process's arguments.
     """
     env = {name: value(name, text) for name, text in host.env.items()}
     env = {**interface(plan, host, quote(plan.master)), **env}
@@ -33,10 +33,10 @@ def shell_command(plan: Plan, host: HostPlan) -> str:
 
 
 def value(name: str, text: str) -> str:
-    """A variable's value; a reference becomes the shell's own, which stops the command where it is not set.
+    """Return a variable's value as a shell word; a reference becomes `${NAME:?}`, which fails if NAME is not set.
 
-    In place of a file or a command of the machine that disttui runs on, the shell's variable `name` is taken: the
-    script runs on another one. A second such reference in one text is `name`_2, and so on.
+    A reference to a file or command of the machine that disttui runs on becomes the shell variable `name`, because
+    the script runs on another machine. Further ones in the same text become `name`_2, `name`_3 and so on.
     """
     known: dict[Reference, str] = {}
     words = []
@@ -52,16 +52,16 @@ def value(name: str, text: str) -> str:
 
 
 def interface(plan: Plan, host: HostPlan, master: str) -> Mapping[str, str]:
-    """The interface variables that a start finds out on the host, as a shell can: from the route to the master.
+    """Return NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME, found from the route to the master; empty on one machine.
 
-    Without them gloo listens where the host's own name resolves to, often 127.0.1.1, and fails where it does not.
+    Without them gloo listens on the address of the host's own name, often 127.0.1.1, and fails if it has none.
 
     Args:
-        master: The master's address, as a word of the shell.
+        master: The master's address, as a shell word.
     """
     if len(plan.hosts) == 1 or master == quote(network.LOOPBACK):
         return {}
-    # The route to an own address is lo: it is the address that packets come from that tells the interface.
+    # The route to an address of this host leads over lo, so the interface is found by the source address instead.
     source = f"$(ip -o route get {master} | sed -n 's/.* src \\([^ ]*\\).*/\\1/p')"
     found = f'"$(ip -o addr show to "{source}" | awk \'{{print $2; exit}}\')"'
     name = quote(host.interface) if host.interface else found
@@ -69,23 +69,23 @@ def interface(plan: Plan, host: HostPlan, master: str) -> Mapping[str, str]:
 
 
 def folder(path: str) -> str:
-    """A path for a shell, which itself puts a home folder in place of a leading tilde."""
+    """Quote a path for a shell, but leave a leading `~` or `~user` for the shell to expand."""
     found = _TILDE.match(path)
     if found is None:
         return quote(path)
-    # The slash stays out of the quotes: before a quoted one a shell leaves the tilde as it is.
+    # The slash stays outside the quotes: a shell does not expand a tilde before a quoted slash.
     rest = path[found.end() + 1 :]
     return found[0] + path[found.end() : found.end() + 1] + (quote(rest) if rest else "")
 
 
 def word(text: str, plan: Plan) -> str:
-    """A word of the job for a shell; a script or program at home is found there, as a start finds it."""
+    """Quote a word of the job for a shell; a leading tilde of its script or program is left for the shell to expand."""
     kind, script, _ = plan.profile.job.target
     return folder(text) if kind in ("script", "command") and text == script else quote(text)
 
 
 def outer(text: str, host: HostPlan) -> str:
-    """A word of what the launcher runs in; the shell puts the home folder into a container's own."""
+    """Quote a word of the command around the launcher; the shell expands tildes in a container's paths."""
     if host.container is None:
         return quote(text)
     if _OPTION.match(text):

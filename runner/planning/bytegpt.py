@@ -1,4 +1,4 @@
-"""What the built-in job's arguments say about its size, without starting it. Pure; the job is in runner/train."""
+"""Reads the options and model size of the built-in job from its arguments. No I/O; the job is in runner/train."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from disttui.runner.train.options import Options, parse
 from disttui.runner.train.problem import Problem
 
 BYTES_PER_PARAMETER = 16
-"""Model states with Adam: weight, gradient, two moments in fp32; in mixed precision 16 as well (arXiv 1910.02054)."""
+"""Model states with Adam: weight, gradient and two moments in fp32; also 16 in mixed precision (arXiv 1910.02054)."""
 
 _VOCABULARY = 256
 
 
 def problem(args: Sequence[str]) -> str | None:
-    """Why the job would refuse these arguments, None where it would not."""
+    """Return why the job would reject these arguments, or None if it accepts them."""
     if {"-h", "--help"} & set(args):
         return "--help only prints the options and trains nothing"
     try:
@@ -25,16 +25,16 @@ def problem(args: Sequence[str]) -> str | None:
 
 
 def read(args: Sequence[str]) -> Options:
-    """The job's options; its defaults where the arguments are wrong."""
+    """Return the job's options, or its defaults if the arguments are invalid."""
     return parse(()) if problem(args) else parse(args)
 
 
 def given(args: Sequence[str], option: str) -> bool:
-    """Whether the arguments settle an option themselves, so that nothing needs to be recommended."""
+    """Whether the arguments contain an option, such as `--backend`; its value is then not recommended."""
     return any(word.partition("=")[0] == option for word in args)
 
 
 def parameters(options: Options) -> int:
-    """Weights: 12 × width² a layer (attention 4, network 8), the norms, and the bytes' table at both ends."""
+    """Number of weights: 12 × width² per layer (attention 4, MLP 8), the norms, and the embedding and output tables."""
     norms = (2 * options.layers + 1) * options.width
     return 12 * options.layers * options.width**2 + 2 * _VOCABULARY * options.width + norms

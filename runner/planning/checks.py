@@ -1,4 +1,4 @@
-"""What `disttui check` concludes from what hosts report about themselves and about the way to each other. Pure."""
+"""Conclusions of `disttui check` from what hosts report about themselves and their connections. No I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MIB, _GIB = 1 << 20, 1 << 30
 
 @dataclass(frozen=True)
 class Check:
-    """One conclusion; `hosts` is empty if it is about none in particular."""
+    """One conclusion; `hosts` is empty if it concerns no particular host."""
 
     id: str
     level: Level
@@ -40,64 +40,65 @@ class HostDifference:
 
     name: str
     values: tuple[str, ...]
-    """By host; empty: the host does not have it."""
+    """One per host; "" if the host does not have it."""
     level: Level
     why: str
 
 
 @dataclass(frozen=True)
 class Way:
-    """One address and port of a host, as another host tried it."""
+    """One connection attempt from a host to an address and port of another."""
 
     source: str
     target: str
     address: str
     port: int
     fixed: bool
-    """Whether the port is of `launch.ports`; otherwise the kernel chose it."""
+    """Whether the port is in `launch.ports`; otherwise the kernel chose it."""
     ms: float | None
     error: str
-    """Empty: connected, and the target proved that it was reached."""
+    """Empty if connected and the target proved its identity."""
     stranger: bool = False
-    """Whether something else than the target answered."""
+    """Whether another host or program answered."""
 
 
 @dataclass(frozen=True)
 class HostFigures:
-    """What a host's ranks have measured; rates per second, of its slowest rank."""
+    """Measurements of a host. Rates are per second, those of compute and copies of its slowest rank."""
 
     host: str
     device: str
     ranks: int
     t: float
     product: float | None = None
-    """Operations of matrix products."""
+    """Floating-point operations of matrix products."""
     memory: float | None = None
     copy: float | None = None
     """Bytes from the host to the GPU."""
     network: float | None = None
-    """Bytes to the best of its partners."""
+    """Bytes to the host with which it is fastest."""
     ms: float | None = None
+    """Milliseconds for a message to the host with which it is fastest."""
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """All that a check of hosts found."""
+    """Results of a check of hosts."""
 
     hosts: tuple[str, ...]
     checks: tuple[Check, ...] = ()
     differences: tuple[HostDifference, ...] = ()
     ways: tuple[Way, ...] = ()
     skipped: tuple[str, ...] = field(default=())
-    """Ids, or their first words, that were left out as asked."""
+    """Ids or prefixes of ids that the user excluded."""
     figures: tuple[HostFigures, ...] = ()
-    """What the ranks of each host have measured, where that was asked."""
+    """One per measured host, if measurements were requested."""
     advice: str = ""
-    """Whether one host is faster than all; empty: not known."""
+    """Text on whether one host is faster than all; empty if unknown."""
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found that stops a run."""
+        """Whether no check is an error."""
         return not any(check.level == "error" for check in self.checks)
 
 
@@ -138,11 +139,11 @@ IDS: Mapping[str, str] = {
     "train.copy": "copies to the GPU, likewise",
     "train.network": "latency and bandwidth of pairs of hosts",
 }
-"""Id → what is looked at."""
+"""Id → what is checked."""
 
 
 def selected(name: str, only: Sequence[str], skip: Sequence[str]) -> bool:
-    """Whether an id is asked for; `host` names all that begin with `host.`."""
+    """Whether an id is selected; `host` in `only` or `skip` covers all ids that begin with `host.`."""
     return (not only or _named(name, only)) and not _named(name, skip)
 
 
@@ -151,10 +152,10 @@ def _named(name: str, given: Sequence[str]) -> bool:
 
 
 def of_host(name: str, facts: HostFacts, found: Inspected, needed: int) -> Iterator[Check]:
-    """Conclusions about one host.
+    """Yield conclusions about one host.
 
     Args:
-        needed: Free bytes that the job's folders need at least.
+        needed: Bytes that must be free in the job's folders.
     """
     yield from _shm(name, found["shm"])
     yield from _limits(name, facts, found)
@@ -299,7 +300,7 @@ def _gpu(name: str, gpu: GpuHealth, found: Inspected) -> Iterator[Check]:
 
 
 def clocks(names: Sequence[str], facts: Sequence[HostFacts]) -> Iterator[Check]:
-    """Hosts whose clock differs from the median of all."""
+    """Yield a warning for each host whose clock is more than CLOCKS_APART seconds from the median of all."""
     ahead = [found.time - found.seen for found in facts]
     middle = median(ahead)
     for name, own in zip(names, ahead, strict=True):
@@ -330,7 +331,7 @@ _ROWS: Mapping[str, tuple[Level, str]] = {
 def differences(
     names: Sequence[str], facts: Sequence[HostFacts], found: Sequence[Inspected], pythons: Sequence[Interpreter | None]
 ) -> Iterator[HostDifference]:
-    """What is not the same on all hosts."""
+    """Yield the versions, hardware, packages and variables that are not the same on all hosts."""
     rows: dict[str, list[str]] = {name: [] for name in _ROWS}
     for one, python, more in zip(facts, pythons, found, strict=True):
         rows["python"].append(".".join(map(str, release(python.version)[:2])) if python else "")
@@ -369,12 +370,12 @@ def ways(
     answers: Mapping[str, Sequence[Dialled]],
     proofs: Mapping[str, Mapping[str, str]],
 ) -> list[Way]:
-    """The results of all connections.
+    """Return the results of all connections.
 
     Args:
-        targets: Host → what it was asked to dial: the name of the target, address, port, whether it is of launch.ports.
-        answers: Host → the results, in the same order.
-        proofs: Host that dialled → host → what the latter would answer.
+        targets: Host → what it dialled: target host, address, port, and whether the port is in launch.ports.
+        answers: Host → its results, in the same order.
+        proofs: Dialling host → target host → the proof that the target would answer.
     """
     found: list[Way] = []
     for name in names:
@@ -393,7 +394,7 @@ def ways(
 def of_network(
     names: Sequence[str], facts: Mapping[str, HostFacts], found: Sequence[Way], listening: Mapping[str, Listening]
 ) -> Iterator[Check]:
-    """Conclusions from the connections between all hosts; the first of `names` is the master."""
+    """Yield conclusions from the connections between all hosts; the first of `names` is the master."""
     for name in names:
         if name in listening and listening[name]["fixed"] is None:
             held = facts[name].ports_held
@@ -453,7 +454,7 @@ def _pair(source: str, target: str, own: Sequence[Way]) -> Iterator[Check]:
 
 
 def common_address(names: Sequence[str], found: Sequence[Way], target: str) -> str | None:
-    """The first address of a host that all others reach on both ports; None if none is."""
+    """Return the first address of `target` that all other hosts reach on all tried ports, or None."""
     others = {name for name in names if name != target}
     by: dict[str, dict[str, list[Way]]] = {}
     for way in found:
@@ -503,10 +504,10 @@ def _latency(pairs: Mapping[tuple[str, str], Sequence[Way]]) -> Iterator[Check]:
 
 
 def latency(own: Iterable[Way]) -> float | None:
-    """The best time of a pair of hosts, milliseconds; None: not connected."""
+    """Return the shortest connection time in milliseconds, or None if no attempt connected."""
     return min((way.ms for way in own if way.ms is not None and not way.error), default=None)
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text for a sentence."""
+    """Format seconds, as `90 s` or `5 min`."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

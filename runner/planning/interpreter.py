@@ -1,4 +1,4 @@
-"""Which Python runs the job on a host, and what is known of it. Pure."""
+"""Chooses the Python that runs the job on a host. No I/O."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from disttui.runner.profile.sections import Host
 from disttui.runner.protocol.names import ENVIRONMENT
 
 SAID = "set in the profile"
-"""The reason for a value that the profile gives."""
+"""The reason given for a value from the profile."""
 
 
 def find_python(profile: Profile, host: Host, facts: HostFacts) -> tuple[str, Interpreter | None, str]:
-    """The interpreter of the job: its path, what the probe knows of it (None: nothing), and why this one."""
+    """Return the path of the job's interpreter, what the probe found out about it (or None), and why it was chosen."""
     if profile.enclosed:
         return (
             expand(host.python or "python3", facts),
@@ -39,31 +39,31 @@ def find_python(profile: Profile, host: Host, facts: HostFacts) -> tuple[str, In
 
 
 def has_environment(profile: Profile, host: Host) -> bool:
-    """Whether a host needs no environment, or its Python is that of one."""
+    """Whether the profile has no `job.environment`, or the host's Python is in one that was built."""
     return profile.job.environment is None or bool(host.python and ENVIRONMENT.search(host.python))
 
 
 def is_written(profile: Profile, key: str, value: str) -> bool:
-    """Whether the profile gives this value, for all hosts or for one; else it was set for the run, as in a sandbox."""
+    """Whether the profile sets `key` to this value, for all hosts or for one; a sandbox adds values of its own."""
     written = profile.as_written()
     hosts = [host for host in written.get("hosts") or () if isinstance(host, Mapping)]
     return value in [one.get(key) for one in (written, *hosts)]
 
 
 def in_sandbox(profile: Profile, host: Host) -> bool:
-    """Whether this machine plays the host: its network interface was set for the run."""
+    """Whether the host is simulated on this machine by a sandbox, which sets an interface that the profile does not."""
     return host.interface is not None and not is_written(profile, "interface", host.interface)
 
 
 def expand(path: str, facts: HostFacts) -> str:
-    """Put this host's home folder in place of a leading tilde."""
+    """Replace a leading `~` by the host's home folder; `~user` stays as it is."""
     if path == "~" or path.startswith("~/"):
         return facts.home.rstrip("/") + path[1:]
     return path
 
 
 def release(version: str) -> tuple[int, int]:
-    """Major and minor of a version such as `2.13.0+cpu`; (0, 0) where it cannot be read."""
+    """Return major and minor of a version such as `2.13.0+cpu`; (0, 0) if it cannot be parsed."""
     major, _, rest = version.partition(".")
     minor = rest.partition(".")[0]
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)

@@ -1,4 +1,4 @@
-"""Launchers: what each makes of a host's part in a run, for the node program and for a hand that types it. Pure."""
+"""Launchers: the options, variables and full command of each for one host of a run. No I/O."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 @dataclass(frozen=True)
 class Place:
-    """One host among all of a run, with what runs there and where the hosts meet."""
+    """One host's part of a run: what it runs, and the address and port at which the hosts connect."""
 
     profile: Profile
     counts: tuple[int, ...]
-    """Processes of every host."""
+    """Number of processes on each host, by node rank."""
     gpus: tuple[tuple[int, ...] | None, ...]
-    """GPUs of every host; None: not known."""
+    """GPU indices of each host, by node rank; None for a host that computes on the CPU or whose GPUs are unknown."""
     node_rank: int
     python: str
     target: Target
-    """The job; of the built-in one `value` is its file."""
+    """The job; `value` is the path of the zip file for the built-in job."""
     backend: str
     master: str
     port: int
     exported: tuple[str, ...] = ()
-    """Names of the host's variables, for a launcher that hands them to other hosts."""
+    """Names of the host's variables that a launcher forwards to other hosts or a container."""
     workdir: str = "~"
-    """The job's folder, for a container."""
+    """The job's folder, which a container mounts."""
 
     @property
     def container(self) -> ContainerSpec | None:
-        """What this host's launcher runs in."""
+        """The container that this host's launcher runs in, or None."""
         box = self.profile.container
         return box.spec(bool(self.gpus[self.node_rank])) if box else None
 
     @property
     def around(self) -> tuple[str, ...]:
-        """The words before the launcher, as they are typed by hand: its container and `job.wrap`."""
+        """The words before the launcher in the command: its container and `job.wrap`."""
         names = (*(self.exported or self.profile.host_env(self.node_rank)), *INTERFACES)
         mounts = (self.workdir,)
         box = start_words(self.container, self.workdir, mounts=mounts, variables=names) if self.container else ()
@@ -62,17 +62,17 @@ class Place:
 
     @property
     def world_size(self) -> int:
-        """How many processes there are on all hosts."""
+        """Number of processes on all hosts."""
         return sum(self.counts)
 
     @property
     def num_processes(self) -> int:
-        """How many processes this host has."""
+        """Number of processes on this host."""
         return self.counts[self.node_rank]
 
 
 class Reasoned(NamedTuple):
-    """A variable's value, and why it is set."""
+    """A variable's value and why it is set."""
 
     value: str
     why: str
@@ -86,36 +86,36 @@ class Refusal(NamedTuple):
 
 
 class Launcher:
-    """Turns places into commands."""
+    """Turns a place into a command."""
 
     PART: ClassVar[LauncherPart]
     """The part of the node program that runs it."""
 
     def launcher_args(self, place: Place) -> tuple[str, ...]:
-        """The options that are known before the start; the others come with the start line."""
+        """Return the options that are known before the start; the others are sent with the start line."""
         raise NotImplementedError
 
     def variables(self, _place: Place) -> Mapping[str, Reasoned]:
-        """What it sets for every rank of the host, before the hosts have met."""
+        """Return the variables that it sets for every rank of the host, known before the hosts have connected."""
         return {}
 
     def by_hand(self, place: Place) -> tuple[str, ...]:
-        """The words of the command that does the same without disttui."""
+        """Return the words of the command that starts the same without disttui."""
         raise NotImplementedError
 
     def refusal(self, _profile: Profile, _counts: Mapping[str, int], _backend: str) -> Refusal | None:
-        """Why it cannot start so many processes on each host by name; None: it can."""
+        """Return why it cannot start this run, or None; `_counts` maps a host to its number of processes."""
         return None
 
 
 RENDEZVOUS_TIMEOUT = 90
-"""Seconds that torchrun waits for the other hosts. Its own 600 s of silence hide a host that never comes."""
+"""Seconds that torchrun waits for the other hosts. Its default, a silent 600 s, hides a host that never connects."""
 
 
 def torchrun_options(*, nnodes: int, num_processes: int, node_rank: int) -> tuple[str, ...]:
-    """Everything that is known before the start; master, port and rendezvous id come with the start line.
+    """Return the options known before the start; master, port and rendezvous id are sent with the start line.
 
-    `--shutdown-timeout` is left to the variable TORCH_ELASTIC_SHUTDOWN_TIMEOUT: torch before 2.11 refuses the option.
+    TORCH_ELASTIC_SHUTDOWN_TIMEOUT is set instead of `--shutdown-timeout`, which torch before 2.11 rejects.
     """
     return (
         "--nnodes", str(nnodes),
@@ -128,7 +128,7 @@ def torchrun_options(*, nnodes: int, num_processes: int, node_rank: int) -> tupl
 
 
 def preload(profile: Profile) -> tuple[tuple[str, ...], str]:
-    """What a host imports once for its ranks, which it then forks, and why; nothing: each rank imports for itself."""
+    """Return the modules that a host imports once before it forks its ranks, and why; () if each rank imports them."""
     launch, job = profile.launch, profile.job
     own = "each rank imports for itself: "
     if not launch.preload:
@@ -145,7 +145,7 @@ def preload(profile: Profile) -> tuple[tuple[str, ...], str]:
 
 
 class Torchrun(Launcher):
-    """torchrun, which itself sets what ranks need."""
+    """torchrun, which sets all variables that ranks need."""
 
     PART = "torchrun"
 
@@ -159,7 +159,7 @@ class Torchrun(Launcher):
 
 
 def target_words(kind: str, value: str, args: Sequence[str]) -> tuple[str, ...]:
-    """The end of torchrun's command line: what it starts for each rank.
+    """Return the end of torchrun's command line: what it starts for each rank.
 
     Args:
         kind: builtin, script, module or command.
@@ -174,24 +174,24 @@ def target_words(kind: str, value: str, args: Sequence[str]) -> tuple[str, ...]:
 
 
 def job_in_other_words(place: Place) -> tuple[str, ...]:
-    """The same for a launcher that has other names for torchrun's options."""
+    """Return `target_words` with the flags that DeepSpeed and Accelerate have for torchrun's -m and --no-python."""
     words = target_words(*place.target)
     flags = {"-m": "--module", "--no-python": "--no_python"}
     return (flags.get(words[0], words[0]), *words[1:])
 
 
 class DeepSpeed(Launcher):
-    """DeepSpeed's launcher; it starts any run."""
+    """DeepSpeed's launcher; the job need not use DeepSpeed."""
 
     PART = "deepspeed"
 
     def launcher_args(self, place: Place) -> tuple[str, ...]:
-        """Options. A script gets `--local_rank=N`, as DeepSpeed's own examples expect it."""
+        """Return the options. A script or module gets `--local_rank=N`, as DeepSpeed's own examples expect."""
         flags = () if place.target.kind in ("script", "module") else ("--no_local_rank",)
         return (f"--world_info={_world_info(place)}", f"--node_rank={place.node_rank}", *flags)
 
     def variables(self, place: Place) -> Mapping[str, Reasoned]:
-        """Which kind of device it is for: else each rank finds out."""
+        """Return DS_ACCELERATOR for a CPU run; otherwise each rank detects its device."""
         return {"DS_ACCELERATOR": Reasoned("cpu", "this run computes on the CPU")} if place.backend == "gloo" else {}
 
     def by_hand(self, place: Place) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ class DeepSpeed(Launcher):
 
 
 def _world_info(place: Place) -> str:
-    """The devices of every host, which DeepSpeed makes CUDA_VISIBLE_DEVICES of; -1 hides all GPUs."""
+    """Encode the devices of each host, from which DeepSpeed sets CUDA_VISIBLE_DEVICES; -1 hides all GPUs."""
     found = {}
     for host, count, gpus in zip(place.profile.hosts, place.counts, place.gpus, strict=True):
         if place.backend == "gloo" and not gpus:
@@ -212,12 +212,12 @@ def _world_info(place: Place) -> str:
 
 
 _MIXED_PRECISION = {"fp32": "no"}
-"""Our words for precision → Accelerate's, where they differ."""
+"""Profile precision → Accelerate's name, if it differs."""
 _SIZES = ("dp_replicate", "dp_shard", "tp", "cp")
 
 
 def settings(place: Place) -> Mapping[str, Reasoned]:
-    """What the profile gives, not what is left to `auto`: there the script decides."""
+    """Return Accelerate's variables for the profile's settings; what is `auto` is left to the script."""
     profile, found = place.profile, dict[str, Reasoned]()
     if profile.job.builtin:
         return found
@@ -238,7 +238,7 @@ def settings(place: Place) -> Mapping[str, Reasoned]:
 
 
 def layout_refusal(profile: Profile, counts: Mapping[str, int], backend: str) -> Refusal | None:
-    """Sizes that do not fit the processes, and what Accelerate does on GPUs alone."""
+    """Refuse sizes that do not fit the processes, and sharding on the CPU, which Accelerate does not support."""
     if profile.job.builtin:
         return None
     layout = _layout(profile, [*counts.values()])
@@ -246,7 +246,7 @@ def layout_refusal(profile: Profile, counts: Mapping[str, int], backend: str) ->
         return Refusal(f"parallel: {layout.what}", layout.cure)
     if backend == "gloo" and (layout.strategy != "ddp" or _sized(profile)):
         given = f"{layout}" if _sized(profile) else layout.strategy
-        # It trains with DDP where only FSDP is asked for, and raises an exception where sizes are given.
+        # Accelerate would silently train with DDP if only FSDP is requested, and raise an exception if sizes are set.
         what = f"parallel sets {given}, but Accelerate shards models only on GPUs"
         return Refusal(what, "Remove `parallel`, or use a script that shards its model itself")
     return None
@@ -262,9 +262,9 @@ def _layout(profile: Profile, counts: Sequence[int]) -> Layout | Flaw:
 
 
 class Accelerate(Torchrun):
-    """torchrun with variables that Accelerate reads its settings from.
+    """torchrun with the variables from which Accelerate reads its settings.
 
-    Unlike `accelerate launch`, this starts unequal numbers of processes, and no host trains alone.
+    Unlike `accelerate launch`, it supports unequal numbers of processes, and no host trains alone.
     """
 
     def variables(self, place: Place) -> Mapping[str, Reasoned]:
@@ -275,14 +275,14 @@ class Accelerate(Torchrun):
 
 
 class AccelerateLaunch(Launcher):
-    """`accelerate launch`, once on each host. It gives every machine as many processes."""
+    """`accelerate launch`, once on each host. It starts equally many processes on every machine."""
 
     PART = "accelerate-launch"
 
     def launcher_args(self, place: Place) -> tuple[str, ...]:
-        """Options.
+        """Return the options.
 
-        `--multi_gpu` on CPUs as well, where ACCELERATE_USE_CPU says the rest: with `--cpu` each host would train alone.
+        `--multi_gpu` is also used on CPUs, with ACCELERATE_USE_CPU: with `--cpu` each host would train alone.
         """
         given = settings(place).get("ACCELERATE_MIXED_PRECISION")
         several = ("--multi_gpu",) if place.world_size > 1 else ("--cpu",) if place.backend == "gloo" else ()
@@ -300,7 +300,7 @@ class AccelerateLaunch(Launcher):
         )  # fmt: skip
 
     def variables(self, place: Place) -> Mapping[str, Reasoned]:
-        """The profile's parallel settings; `accelerate launch` leaves them to the script as they are."""
+        """Return the profile's parallel settings, which `accelerate launch` passes to the script unchanged."""
         return {name: one for name, one in settings(place).items() if name != "ACCELERATE_MIXED_PRECISION"}
 
     def by_hand(self, place: Place) -> tuple[str, ...]:
@@ -309,8 +309,8 @@ class AccelerateLaunch(Launcher):
         return (*place.around, *words, *job_in_other_words(place))
 
     def refusal(self, profile: Profile, counts: Mapping[str, int], backend: str) -> Refusal | None:
-        """Unequal hosts, since it divides the total by the machines and silently drops the rest; and what Accelerate
-        cannot divide."""
+        """Refuse unequal hosts, since `accelerate launch` divides the total by the machines and silently drops the
+        remainder, and what `layout_refusal` finds."""
         if len(set(counts.values())) == 1:
             return layout_refusal(profile, counts, backend)
         shown = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:6])
@@ -324,9 +324,9 @@ _MPI_NUMBERS = {"RANK": "RANK", "LOCAL_RANK": "LOCAL_RANK", "WORLD_SIZE": "SIZE"
 
 
 class MpirunPerHost(Launcher):
-    """One mpirun on each host for its own processes, which are an MPI world of their own.
+    """One mpirun on each host for the processes of that host, which form an MPI world.
 
-    Its rank numbers are those of one host: a shell, and under disttui the rank shim, adds the number of the first.
+    MPI's rank numbers begin at 0 on each host: a shell, or the rank shim under disttui, adds the host's first rank.
     """
 
     PART: ClassVar[LauncherPart] = "mpirun-per-host"
@@ -348,7 +348,7 @@ class MpirunPerHost(Launcher):
         return _by_mpirun(place, MpirunPerHost.launcher_args(self, place), exported, each)
 
     def refusal(self, profile: Profile, _counts: Mapping[str, int], _backend: str) -> Refusal | None:
-        """A colon among the job's words: mpirun takes what is behind it for another program, wherever it stands."""
+        """Refuse a `:` among the job's words: anywhere in a command, mpirun takes it as the start of a new program."""
         target = profile.job.target
         if ":" not in (target.value, *target.args, *profile.launch.resume_args):
             return None
@@ -359,15 +359,15 @@ class MpirunPerHost(Launcher):
 
 
 class Mpirun(MpirunPerHost):
-    """One mpirun, on the first host, for the processes of all. They are one MPI world."""
+    """One mpirun, on the first host, that starts the processes of all hosts as one MPI world."""
 
     PART = "mpirun"
 
     def launcher_args(self, place: Place) -> tuple[str, ...]:
-        """The options of the first host; the others' come with the start line.
+        """Return the options of the first host; the other hosts get theirs with the start line.
 
-        The names of the other hosts need only differ: mpirun asks disttui for each. Numbers cost no look-up of a name,
-        and these (RFC 1112, class E) belong to no machine.
+        The other hosts' names need only be distinct, since mpirun has disttui start its daemon on each. Numeric
+        addresses need no name lookup, and these (RFC 1112, class E) belong to no machine.
         """
         if len(place.counts) == 1:
             return super().launcher_args(place)
@@ -389,21 +389,21 @@ class Mpirun(MpirunPerHost):
 
 
 def _mpi_options(processes: int, map_by: str) -> tuple[str, ...]:
-    """What any mpirun is given.
+    """Return the options of every mpirun.
 
-    Without `--bind-to none` each rank would be bound to one core. mpirun refuses more processes than cores, and root.
+    `--bind-to none` because each rank would be bound to one core; the others allow more processes than cores, and root.
     """
     return ("-np", str(processes), "--bind-to", "none", "--map-by", map_by, "--allow-run-as-root")
 
 
 def _mpi_world(place: Place, hosts: Sequence[str]) -> tuple[str, ...]:
     listed = ",".join(f"{name}:{count}" for name, count in zip(hosts, place.counts, strict=True))
-    # In the order of the hosts, as torchrun numbers its ranks.
+    # By slot, so that ranks are numbered host by host, as torchrun does.
     return ("--host", listed, *_mpi_options(place.world_size, "slot:OVERSUBSCRIBE"))
 
 
 def _by_mpirun(place: Place, options: Sequence[str], exported: Sequence[str], each: str) -> tuple[str, ...]:
-    """The command; `each` is what a shell exports in every rank."""
+    """Return the command; `each` is the assignments that a shell exports in every rank."""
     job = target_words(*place.target)
     rank = job[1:] if job[0] == "--no-python" else (place.python, "-u", *job)
     words = ("mpirun", *options, *(word for one in exported for word in ("-x", one)))
@@ -415,10 +415,10 @@ _MPI_APART = "set launch.launcher to mpirun-per-host"
 
 
 def mpi_refusals(profile: Profile, versions: Mapping[str, str]) -> Iterator[Refusal]:
-    """What keeps these hosts from starting.
+    """Yield what prevents mpirun from starting on these hosts.
 
     Args:
-        versions: Host → the first line of its `mpirun --version`, of those where it is known.
+        versions: Host → the first line of its `mpirun --version`, for hosts where it is known.
     """
     hosts = hosts_by_value(versions.items())
     others = {version: where for version, where in hosts.items() if not open_mpi.is_open_mpi(version)}

@@ -1,4 +1,4 @@
-"""How the built-in job's ranks divide model and data: strategy and sizes, each with its reason. Pure."""
+"""Chooses how the built-in job's ranks divide model and data: strategy and sizes, with reasons. No I/O."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from disttui.runner.profile.schema import Profile, asked, link_options
 from disttui.runner.train.layout import ORDER, Flaw, Layout, Sizes, crossings, settle
 
 FULL = 0.7
-"""Share of a rank's memory that model and optimizer may take; activations and the rest need some as well."""
+"""Fraction of a rank's memory that model and optimizer may take; the remainder is for activations and buffers."""
 
 
 @dataclass(frozen=True)
 class LayoutChoice:
-    """The choice for the whole run. `layout` None: another program's own matter, or sizes that do not fit."""
+    """The choice for the whole run. `layout` is None for a job that is not built in, and if the sizes do not fit."""
 
     strategy: str
     why_strategy: str
@@ -27,7 +27,7 @@ class LayoutChoice:
 
 
 def choose_layout(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> LayoutChoice:
-    """Decide what the profile leaves open."""
+    """Decide strategy and sizes that the profile leaves open; `facts` and `choices` have one item per host."""
     if profile.job.target.kind != "builtin":
         if profile.parallel.strategy != "auto":
             return LayoutChoice(profile.parallel.strategy, f"{profile.parallel.strategy}: set in the profile")
@@ -52,13 +52,13 @@ def choose_layout(profile: Profile, facts: Sequence[HostFacts], choices: Sequenc
 
 
 def _spared_link(profile: Profile) -> str:
-    """What asks to spare a slow link, empty where nothing does."""
+    """Return the option for slow links that is set, such as `sync_interval 8`, or ""."""
     sync_interval, compress = link_options(profile.parallel, bytegpt.read(profile.job.target.args))
     return f"compress {compress}" if compress != "none" else f"sync_interval {sync_interval}" * (sync_interval > 1)
 
 
 def link_arguments(profile: Profile) -> Iterator[tuple[str, str]]:
-    """The options by which the job spares slow links, as the profile asks."""
+    """Yield the job's options for slow links that the profile sets, as (option, value)."""
     if profile.parallel.sync_interval > 1:
         yield "--sync-interval", str(profile.parallel.sync_interval)
     if profile.parallel.compress != "none":
@@ -66,7 +66,7 @@ def link_arguments(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def size_arguments(profile: Profile, layout: Layout | None) -> Iterator[tuple[str, str]]:
-    """The options that tell the job its sizes, where the strategy alone does not."""
+    """Yield the job's size options that do not follow from the strategy alone, as (option, value)."""
     asked_for = [name for name in Sizes._fields if getattr(profile.parallel, name)]
     for name in Sizes._fields:
         size = getattr(layout, name) if layout else getattr(profile.parallel, name)
@@ -99,7 +99,7 @@ def _by_memory(
 
 
 def _rank_memory(facts: HostFacts, choice: HostChoice) -> float | None:
-    """Bytes for a rank; None: a GPU does not report its memory."""
+    """Return the bytes of memory that a rank has, or None if a GPU does not report its memory."""
     totals = [gpu.memory_total for gpu in choice.used(facts)]
     if totals and not all(totals):
         return None
@@ -107,7 +107,7 @@ def _rank_memory(facts: HostFacts, choice: HostChoice) -> float | None:
 
 
 def _where(layout: Layout, hosts: Sequence[int]) -> str:
-    """`tp and dp_shard inside hosts, dp_replicate between hosts`."""
+    """Describe the placement, as `tp and dp_shard inside hosts, dp_replicate between hosts`."""
     if len(hosts) == 1:
         return "all on one host"
     used = [name for name in reversed(ORDER) if getattr(layout, name) > 1]

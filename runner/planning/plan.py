@@ -1,4 +1,4 @@
-"""Profile, facts and choices → the exact command and environment of every host. Pure."""
+"""Turns profile, facts and choices into the exact command and environment of every host. No I/O."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from disttui.runner.protocol.slurm import Batch
 from disttui.runner.train.layout import Layout
 
 FLIGHT_RECORDER_ENTRIES = 2000
-"""Collectives that NCCL's flight recorder remembers, torch's own recommendation; a few hundred bytes each."""
+"""Collectives kept by NCCL's flight recorder, a few hundred bytes each; 2000 is torch's own recommendation."""
 
 
 @dataclass(frozen=True)
 class HostPlan:
-    """What one host will run. `reasons` has why each value and each added variable is what it is."""
+    """What one host will run. `reasons` maps a value or an added variable to why it was chosen."""
 
     node_rank: int
     name: str
@@ -36,27 +36,27 @@ class HostPlan:
     python: str
     workdir: str
     command: tuple[str, ...]
-    """The launcher as it would be typed by hand, to be run in `workdir` with `env`."""
+    """The launcher's command as typed by hand, to be run in `workdir` with `env`."""
     env: Mapping[str, str]
-    """What is set on top of the login's environment; `${env:NAME}` is resolved only at the start."""
+    """Variables set in addition to the login's environment; references such as `${env:NAME}` are not yet resolved."""
     activate: str
     gpus: tuple[int, ...] | None
     interface: str | None
-    """None: the one on the route to the master, found on the host."""
+    """None if the host takes the interface on its route to the master."""
     reasons: Reasons
     launcher_args: tuple[str, ...]
     container: ContainerSpec | None
     around: tuple[str, ...]
     """The words of the command before the launcher."""
     references: frozenset[str]
-    """Names of the variables in `env` that hold a `${env:NAME}`."""
+    """Names of the variables in `env` that contain a reference such as `${env:NAME}`."""
     any_of: tuple[int, ...] | None = None
-    """The GPUs that a queued run chooses from at its turn, as many as `gpus` has; None: it takes `gpus`."""
+    """GPUs from which a queued run takes as many as `gpus` has when it starts; None if it takes `gpus`."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What all hosts will run. `master` is the first candidate: the run takes the one that all hosts reach."""
+    """What all hosts will run. `master` is the first candidate: the run uses the address that all hosts reach."""
 
     profile: Profile
     hosts: tuple[HostPlan, ...]
@@ -67,12 +67,12 @@ class Plan:
     world_size: int
     master: str
     job_args: tuple[str, ...]
-    """The profile's, and for the built-in job what was decided."""
+    """The profile's arguments, and for the built-in job also the options that were decided."""
     batch: Batch | None = None
-    """What is asked of Slurm where the run is a job of it."""
+    """The request to Slurm, if the run is a Slurm job."""
 
     def spec(self, node_rank: int, run_id: str) -> PlannedSpec:
-        """The spec of one host's supervisor (docs/formats.md, "spec.json"); no secrets, `leader` still open."""
+        """Return the spec of one host's supervisor (docs/formats.md, "spec.json"), without secrets and `leader`."""
         host, profile = self.hosts[node_rank], self.profile
         launch, target, sync = profile.launch, profile.job.target, profile.job.sync
         return {
@@ -118,11 +118,11 @@ class Plan:
 
 
 def make_plan(profile: Profile, facts: Sequence[HostFacts], recommendation: Recommendation, train_zip: str) -> Plan:
-    """Put everything together.
+    """Make the plan of a run.
 
     Args:
         facts: One per host of the profile, in its order.
-        train_zip: Where the built-in job lies on the hosts, such as `~/.cache/disttui/train-….zip`.
+        train_zip: Path of the built-in job on the hosts, such as `~/.cache/disttui/train-….zip`.
     """
     job_args = job_words(
         profile, recommendation.strategy, recommendation.layout, recommendation.precision, recommendation.backend
@@ -146,14 +146,14 @@ def make_plan(profile: Profile, facts: Sequence[HostFacts], recommendation: Reco
 
 
 def counts_line(plan: Plan) -> str:
-    """`node1 4 + node2 2 = 6 processes (Accelerate: num_machines 2, num_processes 6)`."""
+    """Format process counts, as `node1 4 + node2 2 = 6 processes (Accelerate: num_machines 2, num_processes 6)`."""
     counts = " + ".join(f"{host.name} {host.num_processes}" for host in plan.hosts)
     total = f"{plan.world_size} process{'' if plan.world_size == 1 else 'es'}"
     return f"{counts} = {total} (Accelerate: num_machines {len(plan.hosts)}, num_processes {plan.world_size})"
 
 
 def job_words(profile: Profile, strategy: str, layout: Layout | None, precision: str, backend: str) -> tuple[str, ...]:
-    """The job's arguments; the built-in job also gets what was decided."""
+    """Return the job's arguments; the built-in job also gets decided options that are not in its arguments."""
     kind, _, args = profile.job.target
     if kind != "builtin":
         return args
@@ -193,7 +193,7 @@ def _host(
     return host_plan(
         place,
         {name: text for name, (text, _) in added.items()},
-        workdir=here.workdir.path if workdir.startswith("~") else workdir,  # ~user: known to the probe
+        workdir=here.workdir.path if workdir.startswith("~") else workdir,  # only the probe can expand ~user
         gpus=choice.gpus,
         interface=choice.interface or owner,
         reasons={
@@ -213,10 +213,10 @@ def host_plan(
     interface: str | None,
     reasons: Reasons,
 ) -> HostPlan:
-    """The plan of one host.
+    """Return the plan of one host.
 
     Args:
-        added: Variables that the profile's own environment wins over.
+        added: Variables to set, unless the profile's own environment does.
     """
     profile, rank = place.profile, place.node_rank
     place = replace(place, workdir=workdir)
@@ -244,7 +244,7 @@ def host_plan(
 def _added_env(
     profile: Profile, facts: HostFacts, recommendation: Recommendation, choice: HostChoice
 ) -> dict[str, tuple[str, str]]:
-    """Variable → (value, reason). The profile's own environment wins over all of these."""
+    """Return variable → (value, reason). The profile's own environment overrides all of these."""
     grace = str(max(1, math.ceil(profile.launch.grace)))
     env = {
         "PYTHONUNBUFFERED": ("1", "a line is seen when it is printed"),
@@ -256,20 +256,20 @@ def _added_env(
         env["CUDA_VISIBLE_DEVICES"] = (",".join(map(str, choice.gpus)), choice.reasons["gpus"])
         env["CUDA_DEVICE_ORDER"] = ("PCI_BUS_ID", "counts GPUs as nvidia-smi does, not fastest first")
     elif facts.gpus or python is None or python.on_gpus:
-        # Otherwise a script that asks "is there a GPU?" would put all ranks of this host on one, busy or not, and
-        # speak another backend than the ranks of hosts without.
+        # Otherwise a script that checks torch.cuda.is_available() would put all ranks of this host on one GPU, busy
+        # or not, and use another backend than the ranks of hosts without GPUs.
         env["CUDA_VISIBLE_DEVICES"] = ("", "hides the GPUs: this run computes on the CPU")
     if recommendation.backend == "gloo" and not any(one.gpus for one in recommendation.hosts):
         why = "without it a script that uses Accelerate trains separately on every rank without a warning"
         env["ACCELERATE_USE_CPU"] = ("true", why)
     if recommendation.backend == "nccl":
-        # Torch renamed the variable, and warns on every rank where the old name is set.
+        # torch 2.9 renamed the variable, and warns on every rank if the old name is set.
         old = python is not None and python.torch is not None and release(python.torch) < (2, 9)
         name = "TORCH_NCCL_TRACE_BUFFER_SIZE" if old else "TORCH_FR_BUFFER_SIZE"
         env[name] = (str(FLIGHT_RECORDER_ENTRIES), "remembers the last collectives, for the question who hangs")
         env["TORCH_NCCL_DUMP_ON_TIMEOUT"] = ("true", "writes them down when a collective times out")
     if choice.interface:
-        # NCCL takes a bare name as a prefix, so that eth1 would match eth10.
+        # Without `=`, NCCL takes the name as a prefix: eth1 would match eth10.
         env["NCCL_SOCKET_IFNAME"] = (f"={choice.interface}", choice.reasons["interface"])
         env["GLOO_SOCKET_IFNAME"] = (choice.interface, choice.reasons["interface"])
     return env

@@ -1,7 +1,7 @@
-"""What would go wrong, found before anything is started: one line each, with host and cure.
+"""Finds problems before a run is started, each with its host and cure.
 
-All of it comes from profile, facts and plan; only the job's script and a configuration of DeepSpeed are also looked for
-on this machine.
+They follow from profile, facts and plan; only the job's code and a DeepSpeed configuration are also read on this
+machine.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from disttui.runner.train.options import find_flaw, parse
 from disttui.runner.train.problem import Problem
 
 _OPTION = "--deepspeed_config"
-"""The option of DeepSpeed's own argument parser; Trainer's is --deepspeed, and it fills in what is `auto`."""
+"""The option of DeepSpeed's own argument parser. Trainer, whose option is --deepspeed, replaces `auto` itself."""
 _LARGEST = 1024 * 1024
 
 
 def _config_of(profile: Profile) -> tuple[str | None, Path] | None:
-    """The host with the configuration and its path, where this machine can read it; None as host: a copy is here."""
+    """Return host (None: a copy on this machine) and path of the DeepSpeed configuration; None if not readable here."""
     words = profile.job.target.args
     given = (_given(word, after) for word, after in zip(words, (*words[1:], ""), strict=False))
     name = next(filter(None, given), "")
@@ -63,7 +63,7 @@ def _given(word: str, after: str) -> str:
 
 
 def _autos(path: Path) -> list[str]:
-    """The keys with `auto`, as safe text; none where the file cannot be read or is not a configuration."""
+    """Return the keys whose value is `auto`, safe to print; [] if the file cannot be read or parsed."""
     try:
         text = private.read(path, _LARGEST)[0].decode("utf-8-sig")
         root = compose(text.expandtabs(2), str(path), [])
@@ -75,14 +75,14 @@ def _autos(path: Path) -> list[str]:
 
 
 OLDEST_TORCH = (2, 6)
-"""For the built-in job: FSDP2's public names."""
+"""The first release with FSDP2's public names, which the built-in job imports."""
 LITTLE_DISK = 2 * 2**30
 """Free bytes below which logs and checkpoints may soon fill the disk."""
 _MOST_PACKAGES = 5
-"""Packages that are named one by one."""
+"""Differing packages to list individually."""
 _LARGEST_SCRIPT = 16 << 20
 CLOCKS_APART = 5.0
-"""Seconds between two hosts' clocks from which on to warn: an answer to the probe may itself take seconds."""
+"""Largest tolerated difference of two hosts' clocks, seconds: a probe's answer itself may take seconds."""
 
 _ACTIVATE = "Correct `activate`; to ignore its status, end it with `; true`"
 
@@ -91,22 +91,22 @@ Level = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something found before the start. An error keeps the run from being started; `host` None: not one host's."""
+    """A problem found before the start. An error prevents the start; `host` is None if it concerns several hosts."""
 
     level: Level
     host: str | None
     what: str
     cure: str
     keys: tuple[str, ...] = ()
-    """Of one host: the keys that ask for what this host does not have, so that waiting does not help."""
+    """Keys that request what the host does not have, so that waiting does not help."""
 
 
 def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Mapping[str, str]) -> tuple[Finding, ...]:
-    """Everything found, errors first.
+    """Return all findings, errors first.
 
     Args:
         facts: One per host of the profile, in its order.
-        environ: Where the references of the profile's variables are looked up.
+        environ: The environment that `${env:NAME}` references are resolved in.
     """
     found: list[Finding] = [*_variables(profile, environ)]
     if plan.batch is not None:
@@ -137,7 +137,7 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
 
 
 def different_packages(facts: Sequence[HostFacts]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Packages of the environments of `job.environment` whose versions differ: name, and the version on each host."""
+    """Yield name and version on each host of packages in the `job.environment` environments that differ; "" is none."""
     if all(one.packages for one in facts):
         for name in sorted({name for one in facts for name in one.packages}):
             versions = tuple(one.packages.get(name, "") for one in facts)
@@ -158,7 +158,7 @@ def _errors_first(found: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def _on_login_node(profile: Profile, facts: HostFacts, plan: Plan) -> Iterator[Finding]:
-    """What the login node shows of a job of Slurm, whose nodes share its files."""
+    """Yield what can be checked for a Slurm job on the login node, whose files the nodes share."""
     name = profile.login
     host = replace(plan.hosts[0], name=name)
     _, python, _ = find_python(profile, profile.hosts[0], facts)
@@ -226,7 +226,7 @@ def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpre
 
 
 def _uninspected(host: HostPlan, facts: HostFacts) -> str:
-    """Why the host could not inspect the profile's interpreter; empty if it did not report that."""
+    """Return why the host could not inspect the profile's interpreter, or "" if it reported no problem."""
     marker, end = " cannot be inspected: ", host.python.removeprefix("~")
     return next((one for one in facts.problems if marker in one and one.partition(marker)[0].endswith(end)), "")
 
@@ -282,7 +282,7 @@ def _mpi(profile: Profile, host: HostPlan, python: Interpreter | None) -> Iterat
 
 
 def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
-    """Leases of others on what the plan uses, or on all GPUs where it could use any."""
+    """Yield leases of others on what the plan uses, or on all GPUs if it could use any; and exceeded quotas."""
     leases = [gpu.lease for gpu in facts.gpus if gpu.lease is not None]
     whole = next((lease for lease in facts.reserved if not host.gpus), None)
     any_gpu = profile.launch.backend == "auto" and host.gpus is None and not profile.hosts[host.node_rank].gpus
@@ -328,7 +328,7 @@ def _ask(users: str, facts: HostFacts) -> str:
 
 
 def _places(profile: Profile, host: HostPlan, facts: HostFacts, *, hidden: bool) -> Iterator[Finding]:
-    """`hidden`: no host has the script outside of its containers."""
+    """Check the working folder, script and disk; `hidden`: no host has the script outside of its container."""
     work, disk = facts.workdir, facts.disk
     if not work.exists:
         cure = _in_empty_home(profile, host, facts) or "Create it, or correct `job.workdir` in the profile"
@@ -336,7 +336,7 @@ def _places(profile: Profile, host: HostPlan, facts: HostFacts, *, hidden: bool)
     elif profile.job.target.kind == "script" and work.script_exists is False:
         where = work.script or f"{work.path}/{profile.job.target.value}"
         cure = _in_empty_home(profile, host, facts) or _where_is(profile, host)
-        # Inside a container it may be there anyway.
+        # It may exist inside the container's image.
         level: Level = "warning" if profile.enclosed and (hidden or profile.launch.allow_differences) else "error"
         yield Finding(level, host.name, f"the script {where} does not exist", cure)
     if not disk.writable:
@@ -349,7 +349,7 @@ def _places(profile: Profile, host: HostPlan, facts: HostFacts, *, hidden: bool)
 
 
 def _in_empty_home(profile: Profile, host: HostPlan, facts: HostFacts) -> str:
-    """The cure for what a sandbox's host lacks in its home folder, which is gone with the sandbox; else empty."""
+    """Return the cure for what is missing in a sandbox host's temporary home folder, or "" if it is elsewhere."""
     below = Path(facts.workdir.path).is_relative_to(facts.home)
     if not (below and in_sandbox(profile, profile.hosts[host.node_rank])):
         return ""
@@ -357,7 +357,7 @@ def _in_empty_home(profile: Profile, host: HostPlan, facts: HostFacts) -> str:
 
 
 def _where_is(profile: Profile, host: HostPlan) -> str:
-    """The cure for a script that is not there: people often start a run from its folder."""
+    """Return the cure for a missing script. It may be on this machine: runs are often started from its folder."""
     script = here() / profile.job.target.value
     if not script.is_file():
         return "Copy it there, or correct `job.script` or `job.workdir`"
@@ -367,20 +367,20 @@ def _where_is(profile: Profile, host: HostPlan) -> str:
 
 
 def _is_here(profile: Profile, host: HostPlan, keys: str) -> str:
-    """The cure for what a host lacks and a folder of this machine has; `keys` send that."""
+    """Return the cure for what a host lacks but this machine has; setting `keys` sends its folder to the host."""
     if profile.hosts[host.node_rank].endpoint.is_local:
         return f"It is here: set `job.workdir: {here()}` in the profile"
     return f"It is on this machine: set {keys} to send its folder, or correct `job.workdir`"
 
 
 def _module_is_here(name: str) -> bool:
-    """Whether a module lies in the current folder, with all the packages that it is in."""
+    """Whether a module or a package that can be run exists below the current folder."""
     place = Path(*name.split("."))
     return place.with_suffix(".py").is_file() or (place / "__main__.py").is_file()
 
 
 def _at_home() -> bool:
-    """Whether the current folder is too large to be sent: the home, or one above it."""
+    """Whether the current folder is too large to be sent, being the home folder or above it."""
     return Path.home().is_relative_to(here())
 
 
@@ -403,7 +403,7 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
         what = f"launch.launcher is {launcher}, but {host.python}{after} has no {package}"
         yield Finding("error", host.name, what, cure, ("launcher",))
     if missing := facts.needs.module:
-        # A package may make its parts up while it is imported, which the probe does not do.
+        # A package may create submodules while it is imported, but the probe does not import it.
         level: Level = "warning" if "." in missing else "error"
         what = f"{host.python}{after} has no module {missing}"
         cure = "Install it, or correct `job.module` or `job.workdir`"
@@ -413,14 +413,14 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
 
 
 def _pip(python: str) -> str:
-    """The pip of an interpreter; the system's refuses to install, and one of `uv tool` has none."""
+    """Return a pip command for an interpreter: a new environment's if the system's refuses or `uv tool` has no pip."""
     if python.startswith(("/usr/", "/bin/")) or "/" not in python or "/uv/tools/" in python:
         return "python3 -m venv ~/.venv && ~/.venv/bin/pip"  # is found automatically
     return f"{python} -m pip"
 
 
 def _host(host: HostPlan, facts: HostFacts, known: str) -> Iterator[Finding]:
-    """`known`: a problem that is reported elsewhere."""
+    """Report a host's problems, except `known`, which is reported elsewhere."""
     for problem in facts.problems:
         if problem == known:
             continue
@@ -445,7 +445,7 @@ def _arguments(profile: Profile) -> Iterator[Finding]:
 
 
 def _division(profile: Profile, plan: Plan) -> Iterator[Finding]:
-    """What the built-in job would refuse once it knows the number of ranks."""
+    """Yield what the built-in job would reject once it knows the number of ranks."""
     if profile.job.target.kind != "builtin" or bytegpt.problem(plan.job_args):
         return
     try:
@@ -509,7 +509,7 @@ def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
 
 
 def _nccl(profile: Profile, plan: Plan, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
-    """Warnings where the job asks for nccl itself and another backend was chosen."""
+    """Warn if the job itself requests nccl, but another backend was chosen and this host has no usable GPU."""
     if plan.backend == "nccl":
         return
     target = profile.job.target
@@ -533,7 +533,7 @@ def _nccl(profile: Profile, plan: Plan, host: HostPlan, facts: HostFacts) -> Ite
 
 
 def _code(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
-    """Hosts that hold different versions of the job's code, and code that does not train over all hosts."""
+    """Yield differences of the job's code between hosts, and code that starts its own launcher."""
     level: Level = "warning" if profile.launch.allow_differences else "error"
     cure = "Copy the same code to all hosts, or set launch.allow_differences (--allow-differences)"
     known = [(host.name, one.code) for host, one in zip(plan.hosts, facts, strict=True) if one.code]
@@ -565,7 +565,7 @@ def _code(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[
 
 
 def _here(profile: Profile, name: str) -> list[tuple[str, str | None]]:
-    """The script on this machine, where it is: people edit it here and forget to copy it."""
+    """Return the SHA-256 of the script's copy on this machine, if any: users edit it here and forget to copy it."""
     if profile.job.target.kind not in ("script", "command"):
         return []
     if all(host.endpoint.is_local or in_sandbox(profile, host) for host in profile.hosts):
@@ -578,21 +578,21 @@ def _here(profile: Profile, name: str) -> list[tuple[str, str | None]]:
 
 
 def _sides(found: Iterable[tuple[str, str | None]], commits: Mapping[str, str]) -> str:
-    """`node1, node2 ≠ node3`, the hosts by what they have; empty where that is the same, or not known."""
+    """Group hosts by their value, as `node1, node2 ≠ node3`; "" if all known values are equal."""
     groups = hosts_by_value(found)
     sides = (f"{names(group)}{_shared(group, commits)}" for group in groups.values())
     return " ≠ ".join(sides) if len(groups) > 1 else ""
 
 
 def _shared(hosts: Sequence[str], commits: Mapping[str, str]) -> str:
-    """` (3f2a1bc with changes)`, where all of them are at the same."""
+    """Return the commit of all hosts, as ` (3f2a1bc with changes)`, or "" if it differs or is unknown."""
     at = {commits.get(host) for host in hosts}
     return f" ({found})" if len(at) == 1 and (found := at.pop()) else ""
 
 
 def _between(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
     named = list(zip((host.name for host in plan.hosts), facts, strict=True))
-    # A master on loopback means that all hosts are one machine.
+    # With a master on loopback, it is intended that all hosts are one machine.
     known = plan.master == network.LOOPBACK
     for same in hosts_by_value((name, found.boot_id) for name, found in named).values():
         if len(same) > 1 and not known:

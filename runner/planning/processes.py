@@ -1,4 +1,4 @@
-"""What one host gets: processes, GPUs, threads, addresses; every value with its reason. Pure."""
+"""Chooses processes, GPUs, threads and addresses of one host, each with a reason. No I/O."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from disttui.runner.protocol.leases import who_has
 
 Reasons = Mapping[str, str]
 Share = tuple[int, int]
-"""Which part of its machine a host may take: (index, parts). Hosts of a profile may be one machine."""
+"""The part of its machine that a host may use, as (index, parts): several hosts of a profile may be one machine."""
 
 PROCESS_MEMORY = 3 * 2**29
-"""Bytes that one process on the CPU is taken to need: about 0.4 GiB for torch, the rest for a model and its data."""
+"""Bytes that a CPU process is assumed to need: about 0.4 GiB for torch, the remainder for a model and its data."""
 
 _INTERFACE = "that of the route to the master, found at the start"
 
@@ -32,19 +32,19 @@ class HostChoice:
     name: str
     num_processes: int
     gpus: tuple[int, ...] | None
-    """Indices, one for each local rank; None: this run computes on the CPU."""
+    """Indices, one for each local rank; None if this run computes on the CPU."""
     python: str
     omp_num_threads: int
     interface: str | None
-    """None: decided on the host at the start, from the route to the master."""
+    """None if the host chooses it at the start, from the route to the master."""
     addresses: tuple[str, ...]
-    """Where the others may reach this host, best first."""
+    """Addresses at which other hosts may reach this one, best first."""
     reasons: Reasons
     any_of: tuple[int, ...] | None = None
-    """The GPUs of which a queued run takes as many as `gpus` has, at its turn; None: it takes `gpus`."""
+    """GPUs from which a queued run takes as many as `gpus` has when it starts; None if it takes `gpus`."""
 
     def used(self, facts: HostFacts) -> tuple[Gpu, ...]:
-        """The host's GPUs that the run takes."""
+        """Return the host's GPUs that the run uses."""
         return tuple(gpu for gpu in facts.gpus if self.gpus and gpu.index in self.gpus)
 
 
@@ -59,7 +59,7 @@ class _Count:
 
 
 def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: Share) -> HostChoice:
-    """Decide for the host with node rank `rank`."""
+    """Choose for the host with node rank `rank`."""
     host = profile.hosts[rank]
     on_gpus = backend == "nccl" or bool(host.gpus)
     count = _count_gpus(host, facts, share) if on_gpus else _count_cpu(host, facts, share)
@@ -95,7 +95,7 @@ def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: S
 def _alternatives(
     profile: Profile, host: Host, facts: HostFacts, gpus: tuple[int, ...] | None
 ) -> tuple[int, ...] | None:
-    """The free GPUs of the same models; None: the profile lists its GPUs, or the launcher's arguments do."""
+    """Return the free GPUs of the same models, or None if the profile or the launcher's arguments fix the GPUs."""
     if not gpus or host.gpus is not None or profile.launch.launcher == "deepspeed":
         return None
     models = {(gpu.name, gpu.memory_total) for gpu in facts.gpus if gpu.index in gpus}
@@ -103,12 +103,12 @@ def _alternatives(
 
 
 def free_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
-    """The GPUs that are not in use."""
+    """Return the GPUs that are not busy."""
     return tuple(gpu for gpu in facts.gpus if not gpu.busy)
 
 
 def who_uses(gpu: Gpu, now: float) -> str:
-    """Who holds a busy GPU: `alice (python, 11.2 GiB)`, `alice's llama-7f3a, 41 % done, about 3 h left`."""
+    """Describe who holds a busy GPU: `alice (python, 11.2 GiB)`, `alice's llama-7f3a, 41 % done, about 3 h left`."""
     if gpu.lease is not None:
         return who_has(gpu.lease, now)
     if not gpu.processes:
@@ -119,7 +119,7 @@ def who_uses(gpu: Gpu, now: float) -> str:
 
 
 def offered_gpus(host: Host, facts: HostFacts, share: Share) -> tuple[int, ...]:
-    """The GPUs for this run: those that the profile lists, else this host's share of the free ones."""
+    """Return the indices of GPUs for this run: those that the profile lists, or else the host's share of free ones."""
     if host.gpus is not None:
         return tuple(host.gpus)
     free = gpus_within_quota(host, facts)
@@ -128,7 +128,7 @@ def offered_gpus(host: Host, facts: HostFacts, share: Share) -> tuple[int, ...]:
 
 
 def gpus_within_quota(host: Host, facts: HostFacts) -> list[int]:
-    """The free GPUs that this user may have."""
+    """Return the indices of free GPUs that this user may use within the host's quota."""
     free = [gpu.index for gpu in free_gpus(facts)]
     if host.quota is None:
         return free
@@ -153,7 +153,7 @@ def _count_gpus(host: Host, facts: HostFacts, share: Share) -> _Count:
 
 
 def gpu_state(facts: HostFacts) -> str:
-    """The state now: `4 of 6 GPUs are free; 2 and 5 are held by alice (python, 11.2 GiB)`."""
+    """Describe the current state, as `4 of 6 GPUs are free; 2 and 5 are held by alice (python, 11.2 GiB)`."""
     gpus = facts.gpus_now or facts.gpus
     free = [gpu for gpu in gpus if not gpu.busy]
     if len(free) == len(gpus):
@@ -193,12 +193,12 @@ def _threads(given: str | None, cores: int, processes: int) -> tuple[int, str]:
 
 
 def usable_memory(facts: HostFacts) -> int:
-    """Bytes that this login may still take."""
+    """Return the bytes of memory that this login can still allocate."""
     return min(facts.memory.available, facts.memory.limit or facts.memory.available)
 
 
 def hosts_by_value(found: Iterable[tuple[str, str | None]]) -> dict[str, list[str]]:
-    """Pairs of a host and its value → the hosts of each value; one without a value is left out."""
+    """Group (host, value) pairs as value → hosts; hosts without a value are left out."""
     groups: dict[str, list[str]] = {}
     for name, value in found:
         if value:

@@ -1,4 +1,4 @@
-"""Facts → backend, strategy, precision and master, what each host gets, and notes on that; all with reasons. Pure."""
+"""Chooses backend, strategy, precision, master and each host's share from facts, with reasons and advice. No I/O."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from disttui.runner.train.batching import DEFAULT_BATCH_SIZE
 from disttui.runner.train.layout import Layout, crossings
 
 SMALL_MODEL = 50_000_000
-"""Parameters. A smaller model on CPUs loses more to the network than a second host of the same kind brings: every step
-sends its gradients, 4 bytes a parameter, which at 1 Gbit/s takes as long as some cores need to compute them."""
+"""Parameters. A smaller model on CPUs loses more to the network than a second host of the same kind gains: every step
+sends its gradients, 4 bytes per parameter, which at 1 Gbit/s takes as long as some cores need to compute them."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Something worth knowing before the start. `host` None: it concerns the whole run."""
+    """A note to read before the start. `host` is None if it concerns the whole run."""
 
     host: str | None
     text: str
@@ -50,10 +50,10 @@ def advise(
     precision: str,
     measured: str | None = None,
 ) -> tuple[Advice, ...]:
-    """All advice on a run, that of single hosts first.
+    """Return all advice on a run, that on single hosts first.
 
     Args:
-        measured: Whether one host is faster, if that was measured.
+        measured: Text on whether one host is faster, if that was measured.
     """
     found: list[Advice] = []
     for host, choice in zip(facts, choices, strict=True):
@@ -98,9 +98,9 @@ def _idle_gpus(
 
 
 def _needless_hosts(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> Iterator[str]:
-    """One host alone has room for all ranks; or the model is so small that the network costs more than it brings."""
+    """Advise a single host if it has room for all ranks, or if the model is too small to gain from the network."""
     if len({host.boot_id for host in facts}) == 1:
-        return  # all are one machine, as in a sandbox
+        return  # all hosts are one machine, as in a sandbox
     world = sum(choice.num_processes for choice in choices)
     on_gpus = all(choice.gpus for choice in choices)
     for given, host, choice in zip(profile.hosts, facts, choices, strict=True):
@@ -125,7 +125,7 @@ def _needless_hosts(profile: Profile, facts: Sequence[HostFacts], choices: Seque
 def _crossing(
     profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice], layout: Layout, precision: str
 ) -> Iterator[str]:
-    """What tensor parallel across hosts will cost: every layer waits for the network, eight times a step."""
+    """Yield the cost of tensor parallelism across hosts: every layer waits for the network eight times per step."""
     groups = crossings(layout, "tp", [choice.num_processes for choice in choices])
     crossing = next(groups, None)
     if crossing is None or len({host.boot_id for host in facts}) == 1:
@@ -197,13 +197,13 @@ def _differ(what: str, values: Mapping[str, str | None], then: str = "; install 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The choices for every host and for the whole run. `reasons` is keyed by field name."""
+    """The choices for each host and for the whole run. `reasons` is keyed by field name."""
 
     hosts: tuple[HostChoice, ...]
     backend: str
     strategy: str
     layout: Layout | None
-    """How the built-in job's ranks divide the work; None: not its job, or the sizes do not fit (see preflight)."""
+    """How the built-in job's ranks divide the work; None for other jobs or if sizes do not fit (see preflight)."""
     precision: str
     world_size: int
     master: str
@@ -214,11 +214,11 @@ class Recommendation:
 def recommend(
     profile: Profile, facts: Sequence[HostFacts], measured: tuple[Sequence[int], str] | None = None
 ) -> Recommendation:
-    """Decide what the profile leaves open. Never fails: what cannot work is found by `preflight.check`.
+    """Choose what the profile leaves open. Never fails: `preflight.check` finds what cannot work.
 
     Args:
         facts: One per host of the profile, in its order.
-        measured: Whether one host is faster, as was measured with so many ranks on each.
+        measured: Ranks on each host in a measurement, and its text on whether one host is faster.
     """
     shares = _shares(facts)
     backend, why_backend = _backend(profile, facts, shares)
@@ -252,7 +252,7 @@ def recommend(
 
 
 _AMD_BF16 = re.compile(r"gfx(?:90[8a]|94\d|95\d|1[12]\d\d)")
-"""AMD's GPUs with bf16."""
+"""AMD's architectures with bf16."""
 
 
 def _backend(profile: Profile, facts: Sequence[HostFacts], shares: Sequence[Share]) -> tuple[str, str]:
@@ -277,7 +277,7 @@ def _backend(profile: Profile, facts: Sequence[HostFacts], shares: Sequence[Shar
 
 
 def _shares(facts: Sequence[HostFacts]) -> list[Share]:
-    """Hosts that boot and own GPUs as one are one machine (a sandbox, containers): each may take its part."""
+    """Return each host's share: hosts with the same boot id and GPUs are one machine, as in a sandbox or containers."""
     machines = [(found.boot_id, tuple(gpu.uuid for gpu in found.gpus)) for found in facts]
     return [
         (machines[:rank].count(machine), machines.count(machine)) if machine[0] else (0, 1)
@@ -304,7 +304,7 @@ def _precision(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[H
 
 
 def fixed_master(profile: Profile) -> str | None:
-    """The master's address where the profile gives one; the first host's name leaves it to the hosts."""
+    """Return the master's address if the profile sets one, or None; the first host's name is the default."""
     return None if profile.launch.master == profile.hosts[0].name else profile.launch.master
 
 

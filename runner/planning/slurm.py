@@ -1,4 +1,4 @@
-"""A profile for Slurm as if its job's nodes were known: alike, and like what the profile asks for. Pure."""
+"""Plans a Slurm job as if its nodes were known: all alike, with what the profile requests. No I/O."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _GPUS = "which GPUs the nodes have is not known before the job runs"
 
 
 def cpus(profile: Profile, slurm: Slurm) -> int:
-    """Processors on each node."""
+    """Return the number of processors on each node."""
     return slurm.cpus_per_node or ranks(profile, slurm)
 
 
 def ranks(profile: Profile, slurm: Slurm) -> int:
-    """Ranks on each node."""
+    """Return the number of ranks on each node."""
     return profile.hosts[0].num_processes or slurm.gpus_per_node
 
 
 def on_nodes(profile: Profile, slurm: Slurm, login: HostFacts) -> tuple[Profile, tuple[HostFacts, ...]]:
-    """`with_nodes`, and the facts of the nodes: the login node's, with the processors of the job.
+    """Return the profile with nodes as hosts, and their facts: the login node's, with the processors of the job.
 
-    Paths are those of the login node, with which they share its files.
+    Paths are those of the login node, since the nodes share its files.
     """
     available = cpus(profile, slurm)
     processors = replace(login.cpu, physical=available, logical=available, available=available)
     facts = replace(login, boot_id="", cpu=processors, gpus=(), resolves_to_loopback=False)
     nodes = with_nodes(profile, slurm)
-    # Slurm knows no tilde.
+    # Slurm does not expand a tilde.
     launch = nodes.launch.model_copy(update={"run_dir": expand(nodes.launch.run_dir, login)})
     return nodes.model_copy(update={"launch": launch}), (facts,) * slurm.nodes
 
 
 def with_nodes(profile: Profile, slurm: Slurm) -> Profile:
-    """The profile with a host for each node, reached by the login node."""
+    """Return the profile with one host per node, with the login node's settings."""
     host, count = profile.hosts[0], ranks(profile, slurm)
     hosts = tuple(
         host.model_copy(update={"name": f"slurm-{node}", "num_processes": count}) for node in range(slurm.nodes)
@@ -56,10 +56,10 @@ def with_nodes(profile: Profile, slurm: Slurm) -> Profile:
 
 
 def by_slurm(profile: Profile, slurm: Slurm, recommendation: Recommendation, plan: Plan) -> tuple[Recommendation, Plan]:
-    """Take out what was decided from the login node and is Slurm's to decide, and add what is submitted.
+    """Remove choices from the login node's facts that Slurm makes itself, and add what is submitted.
 
     Args:
-        profile: As written: its host is the login node.
+        profile: The profile as written, whose host is the login node.
     """
     said: dict[str, str] = {**recommendation.reasons, "master": f"{_FIRST}, by the address that all nodes reach"}
     if profile.launch.backend == "auto":

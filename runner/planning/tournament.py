@@ -1,4 +1,4 @@
-"""What `disttui check --train` concludes from what the ranks have measured. Pure."""
+"""Conclusions of `disttui check --train` from the ranks' measurements. No I/O."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from disttui.runner.train import peers
 from disttui.runner.untrusted.decode import Shown
 
 SILENT = 5.0
-"""Seconds without a sign of life after which a rank counts as silent; it gives one every second."""
+"""Seconds without a heartbeat after which a rank counts as silent; it sends one every second."""
 _SLOW_LATENCY = 2.0
-"""Times the peers' latency that a host's is at least before it is named: switches and racks differ by less."""
+"""Multiple of the peers' median latency above which a host is named: switches and racks differ by less."""
 _KEPT = 3
-"""Earlier measurements of a host that are needed before it is compared with them."""
+"""Least number of earlier measurements of a host to compare it with them."""
 
 
 @dataclass(frozen=True)
 class PairReport:
-    """Two hosts, as the first ranks of both have measured the network between them."""
+    """The network between two hosts, as measured by the first rank of one with that of the other."""
 
     partner: int
-    """Its rank."""
+    """The rank of the other host."""
     ms: float
     rate: float
     """Bytes per second."""
     noise: float = 0.0
-    """The part by which its repetitions differ."""
+    """Fraction of the rate by which repetitions differ."""
 
 
 @dataclass(frozen=True)
 class RankReport:
-    """What a rank has reported so far; None: nothing yet, or its device has no such thing."""
+    """A rank's reports so far; None for what is not measured yet, or does not exist on its device."""
 
     step: int = 0
     phase: Annotated[str, Shown(20)] = ""
@@ -49,14 +49,14 @@ class RankReport:
     product: float | None = None
     memory: float | None = None
     copy: float | None = None
-    """Operations and bytes per second, the best of some."""
+    """`product` in FLOP/s, the others in bytes per second; the best of several repetitions."""
     product_noise: float = 0.0
     memory_noise: float = 0.0
     copy_noise: float = 0.0
     products: int = 0
     wrong_products: int = 0
     step_seconds: float | None = None
-    """Of this rank's part of a step of the built-in job, without any exchange."""
+    """Seconds for this rank's part of a step of the built-in job, without communication."""
     step_bytes: float | None = None
     partner: int | None = None
     pairs: Annotated[tuple[PairReport, ...], 64] = ()
@@ -64,7 +64,7 @@ class RankReport:
 
 @dataclass(frozen=True)
 class Placed:
-    """A rank's report, and when it was last heard."""
+    """A rank's host and report, and the time of its last message."""
 
     host: str
     report: RankReport
@@ -83,7 +83,7 @@ _WHY = "every step waits for the slowest rank"
 
 
 def figures(ranks: Mapping[int, Placed], now: float) -> list[HostFigures]:
-    """The measurement of every host, in the order of ranks."""
+    """Return the measurements of each host, in the order of ranks; `now` is their time."""
     rates, times = _rates(ranks, lambda pair: pair.rate), _rates(ranks, lambda pair: 1 / pair.ms if pair.ms else 0.0)
     network, near = peers.best(rates), peers.best(times)
     found = []
@@ -104,7 +104,7 @@ def figures(ranks: Mapping[int, Placed], now: float) -> list[HostFigures]:
 
 
 def _rates(ranks: Mapping[int, Placed], value: Callable[[PairReport], float]) -> dict[peers.Pair, float]:
-    """The best measurement of each pair of hosts, as the one says that claims less: neither lies for both."""
+    """Return the best measurement of each pair of leaders: the lower of both sides' claims, so none can inflate it."""
     leaders = _leaders(ranks)
     said: dict[tuple[int, int], float] = {}
     for leader in leaders:
@@ -122,7 +122,7 @@ def _hosts(ranks: Mapping[int, Placed]) -> list[str]:
 
 
 def _noise(ranks: Mapping[int, Placed], name: str) -> float:
-    """By how much repetitions of a measurement usually differ here."""
+    """Return the median fraction by which repetitions of a measurement differ."""
     if name == "network":
         found = [pair.noise for one in ranks.values() for pair in one.report.pairs]
     else:
@@ -140,11 +140,11 @@ def _leaders(ranks: Mapping[int, Placed]) -> list[int]:
 def judge(
     ranks: Mapping[int, Placed], world_size: int, earlier: Mapping[str, Sequence[HostFigures]]
 ) -> Iterator[Check]:
-    """Name wrong results, and hosts that are slower than their peers or than they were.
+    """Yield wrong results, and hosts that are slower than their peers or than they were.
 
     Args:
-        world_size: Of the plan.
-        earlier: Host → its measurements before, on the same device by as many ranks.
+        world_size: The number of ranks in the plan.
+        earlier: Host → its earlier measurements; those on another device or with other rank counts are ignored.
     """
     hosts = figures(ranks, 0.0)
     yield from _results(ranks, world_size)
@@ -226,7 +226,7 @@ def _links(ranks: Mapping[int, Placed]) -> Iterator[Check]:
 
 
 def silent(ranks: Mapping[int, Placed], hosts: Sequence[str], now: float, seconds: float) -> Check:
-    """Who keeps a measurement from progressing for `seconds`; first those that give no sign of life."""
+    """Name the hosts that have blocked a measurement for `seconds`: those without heartbeat, or else the slowest."""
     quiet = [
         host for host in hosts
         if not any(one.host == host and now - one.heard < SILENT for one in ranks.values())
@@ -249,7 +249,7 @@ def silent(ranks: Mapping[int, Placed], hosts: Sequence[str], now: float, second
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds of a step on one host and on all, for the same global batch."""
+    """Seconds per step on one host and on all hosts, for the same global batch."""
 
     hosts: int
     one: float
@@ -258,11 +258,11 @@ class Prediction:
 
     @property
     def every(self) -> float:
-        """On all hosts."""
+        """Seconds per step on all hosts."""
         return self.compute + self.exchange
 
     def text(self) -> str:
-        """The answer, with both numbers."""
+        """Return a sentence on which is faster, with both times."""
         better = "one host is faster" if self.one < self.every else f"{self.hosts} hosts are faster"
         return (
             f"{better}: a step with the same global batch takes {_seconds(self.one)} on one host, and "
@@ -272,7 +272,7 @@ class Prediction:
 
 
 def predict(ranks: Mapping[int, Placed]) -> Prediction | None:
-    """Whether one host is faster; None where no step of the job was measured, or there is one host."""
+    """Predict the time per step on one host and on all; None if a rank measured none, or there is only one host."""
     hosts = len(_hosts(ranks))
     steps = [one.report.step_seconds for one in ranks.values() if one.report.step_seconds]
     sent = exchange(ranks, next((one.report.step_bytes or 0.0 for one in ranks.values()), 0.0))
@@ -282,13 +282,13 @@ def predict(ranks: Mapping[int, Placed]) -> Prediction | None:
 
 
 def exchange(ranks: Mapping[int, Placed], size: float) -> float | None:
-    """Seconds to sum `size` bytes of gradients over all ranks; None: not measured."""
+    """Return the seconds of a ring all-reduce of `size` bytes over all ranks, or None if its rate was not measured."""
     rates = [one.report.reduce_rate for one in ranks.values() if one.report.reduce_rate]
     return 2 * (len(ranks) - 1) / len(ranks) * size / min(rates) if rates and ranks else None
 
 
 def break_even(ranks: Mapping[int, Placed], parameters: float) -> str | None:
-    """From which step time on all hosts are faster than one, for a model of this size; None: not measured."""
+    """Describe from which step time all hosts are faster than one for a model of this size; None if not measured."""
     hosts = len(_hosts(ranks))
     sent = exchange(ranks, 4 * parameters)
     if hosts < 2 or sent is None:

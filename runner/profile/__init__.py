@@ -1,4 +1,4 @@
-"""The YAML profile: one file describes cluster and job. Checked as a whole, every error with its place.
+"""The YAML profile: one file that describes the cluster and the job. All errors are reported together, with positions.
 
-Imports nothing: of two threads that import a package and one of its modules, one could see the package half made.
+Imports nothing: if one thread imports the package and another one of its modules, one could see it half initialised.
 """

@@ -1,7 +1,7 @@
-"""A profile that is made of several files: `extends`, hosts of an inventory, and the user's own settings.
+"""Merges the files of a profile: those it `extends`, its inventory, and the user's own settings.
 
-Every value keeps the place that it comes from. Later goes over earlier: the profiles that are extended, in their order,
-then the profile itself, then the user's own settings, then `--set`.
+Every value keeps its source location. Later layers override earlier ones: the extended profiles in their order, the
+profile itself, the user's own settings, then `--set`.
 """
 
 from __future__ import annotations
@@ -34,56 +34,56 @@ from disttui.runner.user.folders import user_folder
 
 _DEEPEST, _MOST_FILES = 8, 64
 _LISTED = 32
-"""Names of hosts in a message."""
+"""Host names listed in one message."""
 _TARGETS = ("builtin", "script", "module", "command")
 _NOT_INHERITED = ("name", "description")
-"""Keys that say something of one profile alone."""
+"""Keys that describe one profile only."""
 PERSONAL = "personal.yaml"
-"""The user's own settings, beside config.yaml; never in a library."""
+"""File with the user's own settings, beside config.yaml; never in a library."""
 _PERSONAL_KEYS = ("python", "activate", "transport", "hosts")
 _PERSONAL_HOST_KEYS = ("user", "port", "transport", "python", "activate", "workdir", "address", "interface")
 
 
 @dataclass(frozen=True)
 class _Where:
-    """A file, and what it may refer to."""
+    """A profile file and the files that it may refer to."""
 
     path: Path
     status: os.stat_result | None
-    """Of the file as it was read; None: it is looked at when it is wanted."""
+    """Status of the file when it was read; None: `doubt` calls stat()."""
     trees: Trees
 
     @cached_property
     def library(self) -> Library | None:
-        """The library that it lies in; None: in none."""
+        """The library that contains the file, or None."""
         return self.trees.library_of(self.path)
 
     @property
     def folder(self) -> Path:
-        """The folder that it may refer into."""
+        """The folder that its relative references must stay in."""
         return self.library.folder if self.library else self.path.parent
 
     @cached_property
     def is_mine(self) -> bool:
-        """Whether it is the user's own, and may refer to any library. What others write must not reach for it."""
+        """Whether the file is the user's own and may refer to any library; files of other users must not."""
         return self.is_private and not self.doubt
 
     @property
     def is_private(self) -> bool:
-        """Whether it lies in no shared library."""
+        """Whether it is outside all shared libraries."""
         return self.library is None or self.library.name == OWN
 
     @cached_property
     def doubt(self) -> str:
-        """Why it may be another user's; empty where it is this user's own."""
+        """Why another user may have written it; empty if it is this user's own."""
         try:
             return doubt(self.path, self.status or self.path.stat())
         except (OSError, ValueError):
-            return ""  # there is no file yet: the text is this user's
+            return ""  # not saved yet: the text is this user's
 
 
 class _Tree(NamedTuple):
-    """A file as it was read, and what is wrong with single values in it."""
+    """A parsed file and the problems of single values in it."""
 
     root: Node | None
     source: Source
@@ -91,10 +91,10 @@ class _Tree(NamedTuple):
 
 
 class Trees:
-    """The files that profiles are made of besides their own, each read once.
+    """A cache of the other files that profiles are made of; each is read once.
 
     Args:
-        quick: As of `compose`.
+        quick: As for `compose`.
     """
 
     def __init__(self, *, quick: bool = False) -> None:
@@ -102,29 +102,29 @@ class Trees:
         self._real = dict[Path, str]()
 
     def real(self, path: Path) -> str:
-        """A path without links."""
+        """The path with all symbolic links resolved."""
         if path not in self._real:
             self._real[path] = os.path.realpath(here() / path)
         return self._real[path]
 
     @cached_property
     def libraries(self) -> list[Library]:
-        """All libraries."""
+        """All configured libraries. Raises ProfileErrors if the config's list cannot be used."""
         return libraries()
 
     def library_of(self, path: Path) -> Library | None:
-        """The library that a file lies in; None: in none."""
+        """The innermost library that contains a file, or None."""
         above = Path(self.real(path)).parents
         return innermost(above, [(Path(self.real(each.folder)), each) for each in self.libraries])
 
     @cached_property
     def personal(self) -> Path | None:
-        """The file with the user's own settings; None if there is no such file."""
+        """The file with the user's own settings, or None if it does not exist."""
         file = user_folder("config", os.environ) / PERSONAL
         return file if file.is_file() else None
 
     def read(self, path: Path) -> _Tree:
-        """Read a file. Raises ProfileErrors where it cannot be read."""
+        """Read and parse a file. Raises ProfileErrors if that fails."""
         if path not in self._known:
             problems: list[ProfileProblem] = []
             try:
@@ -142,10 +142,10 @@ class _Assembler:
     def __init__(self, problems: list[ProfileProblem], sources: list[Source], trees: Trees) -> None:
         self._problems, self._sources, self._trees = problems, sources, trees
         self._left = _MOST_FILES
-        """Names that may still be looked up; also of those without a file: each is looked for in every library."""
+        """Remaining lookups. Names without a file count as well, since each costs a search of all libraries."""
 
     def whole(self, root: MappingNode, where: _Where, above: tuple[str, ...]) -> MappingNode:
-        """A file's tree over those of all files that it extends."""
+        """Merge a file's tree over those of all files that it extends; `above` are the files that led to it."""
         above = (*above, self._trees.real(where.path))
         own = {key: entry for key, entry in root.entries.items() if key != "extends"}
         if "hosts" in own:
@@ -168,7 +168,7 @@ class _Assembler:
         return replace(self.over(found, MappingNode(root.place, own), ()), place=root.place)
 
     def over(self, base: MappingNode, top: MappingNode, path: tuple[str, ...]) -> MappingNode:
-        """A mapping over another: key by key, hosts by name; a list replaces a list, one of `key+` is added to it."""
+        """Merge `top` over `base`: mappings by key, hosts by name. Lists are replaced, or extended by `key+`."""
         entries = dict(base.entries)
         if path == ("job",) and any(target in top.entries for target in _TARGETS):
             entries = {key: entry for key, entry in entries.items() if key not in _TARGETS}
@@ -193,7 +193,7 @@ class _Assembler:
         return new
 
     def _by_name(self, base: SequenceNode, top: SequenceNode) -> SequenceNode:
-        """Hosts over those of the same name; others behind them."""
+        """Merge hosts over those of the same name, then append the others."""
         items = list(base.items)
         named: dict[str, list[int]] = {}
         logins: dict[tuple[str | None, ...], list[int]] = {}
@@ -220,7 +220,7 @@ class _Assembler:
         return SequenceNode(top.place, tuple(items))
 
     def _hosts(self, node: Node, where: _Where) -> Node:
-        """The hosts that `{inventory: lab, only: [node1]}` means; others as they are."""
+        """Replace `{inventory: lab, only: [node1]}` with its hosts; return any other node unchanged."""
         if not isinstance(node, MappingNode) or "inventory" not in node.entries:
             return node
         for key, (at, _) in node.entries.items():
@@ -269,9 +269,9 @@ class _Assembler:
         return [item for item in items if isinstance(item, ScalarNode) and item.text]
 
     def _resolve(self, name: ScalarNode, where: _Where, folder: str) -> Path | None:
-        """The file that a name means: beside the file, in its library, or in another one.
+        """Find the file of a name: beside the referring file, in its library, then in others; None if not found.
 
-        Raises ProfileErrors where there are too many.
+        Raises ProfileErrors if the profile refers to too many files.
         """
         self._left -= 1
         if self._left < 0:
@@ -280,7 +280,7 @@ class _Assembler:
             )
         stem = stem_of(name.text.removeprefix("./"))
         try:
-            inside(where.folder, stem)  # no name may lead out, wherever it is looked for
+            inside(where.folder, stem)  # no name may lead out of the folder, wherever it is searched
             found = self._beside(stem, where, folder) or self._elsewhere(stem, where, folder)
         except PathError as error:
             expected = "expected the name of a profile, or its path inside the library"
@@ -335,7 +335,7 @@ class _Assembler:
         return "a shared profile can only extend profiles of its library, or examples"
 
     def tree(self, path: Path) -> MappingNode | None:
-        """A further file, which is noted in the sources. Raises ProfileErrors where it cannot be read."""
+        """Return another file's tree and record it as a source; None if not a mapping. Raises ProfileErrors."""
         found = self._trees.read(path)
         self._sources.append(found.source)
         self._problems += found.problems
@@ -359,14 +359,14 @@ def composed(
     *,
     personal: bool,
 ) -> tuple[MappingNode, MappingNode]:
-    """The tree of a file with all that it extends, and the same with the user's own settings over it.
+    """Return a file's tree merged with all that it extends, and the same with the user's own settings on top.
 
     Args:
-        status: Of the file as it was read; None: as it is now.
-        problems: Gains what is wrong.
-        sources: Gains the other files that it is made of.
-        trees: Files that were read before.
-        personal: Whether the user's own settings count.
+        status: Status of the file when it was read; None: its current one.
+        problems: Problems of single values are appended to it.
+        sources: The other files of the profile are appended to it.
+        trees: Cache of files already read.
+        personal: Whether to apply the user's own settings.
 
     Raises:
         ProfileErrors: One of the files cannot be read.
@@ -382,7 +382,7 @@ def composed(
 def _with_personal(
     assembler: _Assembler, root: MappingNode, own: MappingNode, problems: list[ProfileProblem]
 ) -> MappingNode:
-    """The user's own settings over a profile: those of `hosts` for the hosts that the profile has, `*` for each."""
+    """Merge the user's own settings over a profile: those under `hosts` by host name, and `*` for every host."""
     _check_keys(own, _PERSONAL_KEYS, problems)
     common = {key: entry for key, entry in own.entries.items() if key in ("python", "activate", "transport")}
     wanted = own.entries["hosts"][1] if "hosts" in own.entries else MappingNode(own.place)
@@ -428,12 +428,12 @@ def _host_name(node: Node) -> str:
 
 
 def _login(node: Node) -> tuple[str | None, ...]:
-    """What tells hosts of one name apart."""
+    """User and port of a host, which distinguish hosts of the same name."""
     entries = node.entries if isinstance(node, MappingNode) else {}
     given = (entries[key][1] if key in entries else None for key in ("user", "port"))
     return tuple(value.text if isinstance(value, ScalarNode) else None for value in given)
 
 
 def _as_mapping(node: Node) -> MappingNode:
-    """A host that is written as one word: its options go beside it."""
+    """Return a host as a mapping; one written as a single word becomes `{host: WORD}`."""
     return node if isinstance(node, MappingNode) else MappingNode(node.place, {"host": (node.place, node)})

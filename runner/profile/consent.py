@@ -1,4 +1,4 @@
-"""What this user has agreed to of each profile of a team library: the text then, so that a change can be shown."""
+"""The version of each team library profile that this user last agreed to run, kept to show later changes."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from disttui.runner.untrusted.records import json_object
 from disttui.runner.user.folders import user_folder
 
 _LARGEST = 8 * 1024 * 1024
-"""Bytes of a record: a profile of 1 MiB as JSON text."""
+"""Bytes of a record: fits a profile of 1 MiB as JSON text."""
 
 
 class Agreed(NamedTuple):
-    """What was agreed to, and when (unix time)."""
+    """A profile that the user agreed to, and when (Unix time)."""
 
     profile: Profile
     when: float
 
 
 def source_of(path: Path, environ: Mapping[str, str] = os.environ) -> Library | None:
-    """The library that a profile comes from, where others than this user write in it; None for a file of one's own."""
-    # Also by its path: a link there that leads elsewhere may have been made after the file was read.
+    """The team library that a profile comes from, or None for the user's own files."""
+    # Checked without resolving links as well: the path may have become a link out of the library after the read.
     found = (library_of(path, environ), library_of(path, environ, as_given=True))
     return next((library for library in found if library and library.origin == "team"), None)
 
 
 def _kept(path: Path, environ: Mapping[str, str]) -> Mapping[str, object]:
-    """The record of what was agreed to; empty if none can be read."""
+    """The stored record of a profile; empty if there is none or it cannot be read."""
     try:
         with _record(path, environ).open("rb") as file:
             return json_object(file.read(_LARGEST)) or {}
@@ -49,7 +49,7 @@ def _kept(path: Path, environ: Mapping[str, str]) -> Mapping[str, object]:
 
 
 def last_agreed(path: Path, environ: Mapping[str, str]) -> Agreed | None:
-    """What this user agreed to last; None: never, or what is kept of it cannot be read."""
+    """The version that this user agreed to last, or None if there is none or its record cannot be read."""
     data = _kept(path, environ)
     text, when = data.get("text"), data.get("agreed")
     if not isinstance(text, str) or not isinstance(when, int | float):
@@ -61,12 +61,12 @@ def last_agreed(path: Path, environ: Mapping[str, str]) -> Agreed | None:
 
 
 def is_agreed(path: Path, profile: Profile, environ: Mapping[str, str]) -> bool:
-    """Whether exactly this profile was agreed to."""
+    """Whether the user agreed to exactly this version of a profile."""
     return _kept(path, environ).get("sha256") == _digest(profile)
 
 
 def agree(path: Path, profile: Profile, environ: Mapping[str, str]) -> None:
-    """Keep a profile as agreed to; where it cannot be kept, the user is asked again next time."""
+    """Record that the user agreed to a profile; if that fails, the user is asked again next time."""
     record = _record(path, environ)
     text = render(profile.as_written())
     data = {"disttui": 1, "path": str(path), "sha256": _digest(profile), "agreed": time.time(), "text": text}

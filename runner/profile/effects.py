@@ -1,6 +1,6 @@
-"""What a profile has run, and which secrets it sends where, line by line; and how two profiles differ in that. Pure.
+"""Lists the commands that a profile runs and the secrets that it sends, and how two profiles differ in them. Pure.
 
-The user decides by these lines, and a hostile author wants to be trusted: no part of a profile may hide another.
+Users decide by these lines whether to trust a profile: no part of a hostile one may hide another.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from disttui.runner.text import quote
 from disttui.runner.text.masking import MASK, masked
 
 HERE = "this machine"
-"""Where a run is started from."""
+"""The machine that a run is started from."""
 
 JOB = ("job.builtin", "job.script", "job.module", "job.command")
-"""Keys of the effect that is the job itself."""
+"""Keys of the job's own effect."""
 
 _LOADERS = frozenset((
     "PATH", "ENV", "BASH_ENV", "ZDOTDIR", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE",
@@ -41,39 +41,39 @@ _LOADING = ("LD_", "DYLD_", "OMPI_MCA_", "GIT_SSH", "GIT_CONFIG", "GIT_EXEC_PATH
 """Prefixes and names of variables that make programs run other code."""
 
 When = Literal["plan", "send", "start", "resume", "notify", "end", "pull"]
-"""`plan`: to find out what a host has, and again at the start; `send`: nothing is run, a folder of this machine is
-copied there; `start`: for every attempt; `resume`: for every attempt but the first; `notify`: whenever something is
-reported; `end`: of the run; `pull`: nothing is run, `disttui runs pull` copies what the words name."""
+"""`plan`: when a host is probed, and again at the start; `send`: nothing runs, a local folder is copied to the hosts;
+`start`: in every attempt; `resume`: in every attempt but the first; `notify`: for every notification; `end`: when the
+run ends; `pull`: nothing runs, `disttui runs pull` copies the named paths."""
 
 
 class Effect(NamedTuple):
-    """Something that a profile has run. `key` is the profile's."""
+    """A command that a profile runs, or files that it copies; `key` is the profile key that causes it."""
 
     key: str
     where: tuple[str, ...]
-    """Names of hosts, or `HERE`."""
+    """Host names, or `HERE`."""
     when: When
     words: tuple[str, ...]
-    """The words of a command; one only for a line that a shell reads, an interpreter or a web address."""
+    """Words of the command; a single one for a shell line, an interpreter or a web address."""
 
 
 class Secret(NamedTuple):
-    """A variable, a file or a command's output of this machine that a profile sends to hosts."""
+    """A local variable, file or command output that a profile sends to hosts."""
 
     kind: Kind
     name: str
     variables: tuple[str, ...]
-    """What it is part of there."""
+    """Variables on the hosts that contain it."""
     where: tuple[str, ...]
 
 
 def effects(profile: Profile) -> tuple[Effect, ...]:
-    """All that runs: on the hosts in the order in which it does, then here."""
+    """All effects of a profile, in the order in which they happen: on the hosts, then here."""
     return tuple(_effects(profile))
 
 
 def secrets(profile: Profile) -> tuple[Secret, ...]:
-    """All that the profile refers to: variables by name, then files and commands."""
+    """All secrets that a profile refers to: variables by name, then files and commands."""
     names = tuple(host.name for host in profile.hosts)
     everybody = frozenset(range(len(names)))
     own: dict[str, dict[int, str]] = {}
@@ -88,7 +88,7 @@ def secrets(profile: Profile) -> tuple[Secret, ...]:
             variables.setdefault(found, {})[variable] = None
             ranks.setdefault(found, set()).update(where)
 
-    # A text that all hosts get is looked at once: there may be 1,000 hosts and thousands of variables.
+    # Values common to all hosts are scanned only once: there may be 1,000 hosts and thousands of variables.
     for variable, text in profile.common_env.items():
         goes(text, variable, everybody - own[variable].keys() if variable in own else everybody)
     for variable, texts in own.items():
@@ -111,7 +111,7 @@ def shown_address(url: str) -> str:
 
 
 def _effects(profile: Profile) -> Iterator[Effect]:
-    # A bare name is looked up after `activate`; only a path is run as written. Our own is not the profile's choice.
+    # A bare name is looked up after `activate`, so only paths run as written. Our own interpreter needs no mention.
     pythons = [host.python if host.python and host.python[0] in "/~" else sys.executable for host in profile.hosts]
     own = [(python,) if python != sys.executable else () for python in pythons]
     yield from _by_host(profile, "python", "plan", own)
@@ -159,7 +159,7 @@ def _preparation(job: Job, everywhere: tuple[str, ...]) -> Iterator[Effect]:
 
 
 def _by_host(profile: Profile, key: str, when: When, words: Sequence[tuple[str, ...]]) -> Iterator[Effect]:
-    """One effect for all hosts that run the same."""
+    """Yield one effect for each group of hosts that run the same words."""
     where: dict[tuple[str, ...], list[str]] = {}
     for host, one in zip(profile.hosts, words, strict=True):
         if one:
@@ -188,25 +188,25 @@ def names(where: Sequence[str]) -> str:
 
 
 def _all_names(where: Sequence[str], profile: Profile) -> str:
-    """`node1, node2`, or `all 32 hosts` of a profile; of some of them none is left out, the user decides by them."""
-    if len(where) > _MOST_NAMES and len(where) == len(profile.hosts):  # each has a name of its own
+    """`node1, node2`, or `all 32 hosts`. A subset is listed in full, since the user decides by it."""
+    if len(where) > _MOST_NAMES and len(where) == len(profile.hosts):  # host names are unique
         return f"all {len(profile.hosts)} hosts"
     return ", ".join(where)
 
 
 def command_text(effect: Effect) -> str:
-    """What is run, as it would be typed, in one line; what cannot be seen is written as its escape."""
+    """The command as one line that could be typed; invisible characters are escaped."""
     line = effect.key in _LINES or effect.key.startswith("env.")
     return printable(effect.words[0]) if line else shown_words(effect.words)
 
 
 def shown_words(words: Iterable[str]) -> str:
-    """The words of a command as a person reads them: one with characters that cannot be seen has their escapes."""
+    """The words of a command, quoted for a shell; those with invisible characters as Python literals."""
     return " ".join(quote(word) if word.isprintable() else repr(word) for word in words)
 
 
 def effect_lines(profile: Profile, *, job: bool = True) -> Iterator[tuple[str, str]]:
-    """(the key, what happens where) of everything, as safe text.
+    """Yield (key, what happens where) of every effect and secret, as safe text.
 
     Args:
         job: Whether to include the job itself.
@@ -220,18 +220,18 @@ def effect_lines(profile: Profile, *, job: bool = True) -> Iterator[tuple[str, s
 
 
 def secret_text(secret: Secret, profile: Profile) -> str:
-    """Which hosts get a secret, and in which variables."""
+    """The hosts that get a secret, and in which variables, as safe text."""
     return printable(f"to {_all_names(secret.where, profile)}, as {', '.join(secret.variables)}")
 
 
 def logins(profile: Profile) -> list[str]:
-    """Each host with the login that the profile has for it, in their order."""
+    """Name and login of each host, in the profile's order, as safe text."""
     found = [host.name if host.name == host.label() else f"{host.name} ({host.label()})" for host in profile.hosts]
     return list(map(printable, found))
 
 
 def foreign_lines(profile: Profile) -> Iterator[tuple[str, str]]:
-    """The same of a profile that came from a host, with the logins and the variables that it has for its hosts."""
+    """Yield `effect_lines` of a profile that came from a host, with its logins and names of variables."""
     yield "hosts", ", ".join(logins(profile))
     yield from effect_lines(profile)
     if variables := profile.variables:
@@ -240,50 +240,50 @@ def foreign_lines(profile: Profile) -> Iterator[tuple[str, str]]:
 
 _MOST_LINES = 200
 _LONGEST = 1000
-"""Characters of a line that is shown."""
+"""Characters of a shown value."""
 _ROOM = 200
-"""Further ones for the key, and for the note about those that are omitted."""
+"""Further characters of a line, for the key and the note about omissions."""
 _AROUND = 40
-"""Characters that are shown before those that differ."""
+"""Characters of context shown on each side of a difference."""
 _SHOWN_ABOVE = frozenset((
     "job.builtin", "job.script", "job.module", "job.command", "job.args", "job.wrap", "job.outputs",
     "launch.resume_args", "on_end.command", "on_end.webhook", *(f"notify.{kind}" for kind in NOTIFY_KINDS),
 ))  # fmt: skip
-"""Keys that `effect_lines` has in full."""
+"""Keys that `effect_lines` shows in full."""
 _OF_A_HOST = ("host", "name", "user", "port")
-"""The same of a host: the lines `hosts` have them."""
+"""Keys of a host that the `hosts` line shows in full."""
 _REPEATED = ("python", "activate")
-"""Keys of the profile, or of a host, that `effect_lines` has in full where they are used as they are written."""
+"""Keys of the profile or a host that `effect_lines` shows in full if they are used as written."""
 _FIRST = ("env.", "job.env.", "hosts.")
 _ALWAYS = ("hosts:", "job.", "launch.resume_args:", "on_end.", "notify.", "${")
-"""Beginnings of lines that are shown however many others there are, as are those of all that runs."""
+"""Prefixes of lines that are never omitted, as lines about effects are not."""
 
 
 class _Statement(NamedTuple):
     text: str
     shown: str
-    """Without secrets."""
+    """The text with secrets masked."""
     repeats: str = ""
-    """The text of another line of the same side that says it as well."""
+    """Text of the line on the same side that already contains this one."""
 
 
 class Change(NamedTuple):
-    """A line of a difference."""
+    """One line of a difference."""
 
     text: str
     always: bool
-    """Whether it is shown however many others there are."""
+    """Whether `bounded` never omits it."""
 
 
 def difference(before: Profile | None, now: Profile) -> list[Change]:
-    """What is new (`+`) and what is gone (`-`) from one profile to another, as safe text; None: all is new."""
+    """Lines added (`+`) and removed (`-`) between two profiles, as safe text; all are added if `before` is None."""
     running = [list(effect_lines(each)) for each in (now, before) if each]
     new = _lines(now, running[0])
     old = _lines(before, running[1]) if before else {}
     left, come = _repeated(old, new), _repeated(new, old)
     run = {key: None for lines in running for key, _ in lines}
     lines = []
-    # What runs comes before hosts and secrets, of which there may be many.
+    # Commands come before hosts and secrets, of which there may be many.
     for key in {**dict.fromkeys(key for key in run if not key.startswith("${")), **new, **old}:
         texts, others = ({line.text for line in each.get(key, ())} for each in (new, old))
         gone = [line.shown for line in old.get(key, ()) if line.text not in texts and line.repeats not in left]
@@ -300,15 +300,15 @@ def difference(before: Profile | None, now: Profile) -> list[Change]:
 
 
 def _repeated(lines: Mapping[str, list[_Statement]], others: Mapping[str, list[_Statement]]) -> set[str]:
-    """The texts of what runs that only one side has, so that they are shown."""
+    """Texts of `_REPEATED` effects that only `lines` has: these are shown as effects already."""
     ours, theirs = ({line.text for key in _REPEATED for line in each.get(key, ())} for each in (lines, others))
     return ours - theirs
 
 
 def bounded(lines: list[Change]) -> list[str]:
-    """As many lines as a person reads, each of a length that a terminal shows; what is left out is said.
+    """Cut a difference to 200 lines of bounded length, with a note about what is omitted.
 
-    What runs and which secrets go where is never left out.
+    Commands and the recipients of secrets are never omitted.
     """
     always = [at for at, line in enumerate(lines) if line.always]
     others = [at for at, line in enumerate(lines) if not line.always]
@@ -319,7 +319,7 @@ def bounded(lines: list[Change]) -> list[str]:
 
 
 def _cut(gone: str | None, added: str | None) -> tuple[str | None, str | None]:
-    """Two texts in one another's place, cut to where they differ; or the only one."""
+    """Shorten an old text and its replacement to where they differ; either may be None."""
     if gone is None or added is None or gone == added:
         return None if gone is None else _short(gone), None if added is None else _short(added)
     before = alike(gone, added)
@@ -329,12 +329,12 @@ def _cut(gone: str | None, added: str | None) -> tuple[str | None, str | None]:
 
 
 def alike(one: Sequence[object], other: Sequence[object]) -> int:
-    """How many characters, or lines, are the same from the first on."""
+    """The length of the common prefix of two sequences."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _short(text: str, before: int = 0, after: int = 0, room: int = 0) -> str:
-    """A text of a length that a terminal shows: without what is as before, then without its middle."""
+    """Shorten a text: drop `before` unchanged characters at its start and `after` at its end, then its middle."""
     if len(text) <= _LONGEST + room:
         return text
     middle = text[before : len(text) - after]
@@ -346,15 +346,15 @@ def _short(text: str, before: int = 0, after: int = 0, room: int = 0) -> str:
 
 
 def flat(data: Mapping[str, object]) -> dict[str, str]:
-    """The data of a profile as `job.env.A` → text; a list of words is one line, a host goes by its name."""
+    """The data of a profile as `job.env.A` → text; a list of words is one text, hosts are keyed by name."""
     return dict(_flat(data, ""))
 
 
 def _lines(profile: Profile, running: list[tuple[str, str]]) -> dict[str, list[_Statement]]:
-    """Key → its lines, those that decide what runs, and where, first."""
+    """Key → its lines; first come hosts, effects and secrets."""
     found: dict[str, list[_Statement]] = {"hosts": [_Statement(*[_with_ascii(login)] * 2) for login in logins(profile)]}
     for key, text in running:
-        # Two addresses may differ in what is not shown.
+        # Two addresses may differ only in their hidden parts.
         section, _, name = key.partition(".")
         address = getattr(getattr(profile, section), name) if section in ("on_end", "notify") else ""
         more = f" ({_digest(address)})" if isinstance(address, str) and address else ""
@@ -367,36 +367,36 @@ def _lines(profile: Profile, running: list[tuple[str, str]]) -> dict[str, list[_
     rest, shown = flat(data), flat(_without_leaks(data))
     for key in sorted(rest, key=lambda key: not key.startswith(_FIRST)):
         if key not in _SHOWN_ABOVE and not (_is_of_host(key) and key.rpartition(".")[2] in _OF_A_HOST):
-            seen = rest if key in found else shown  # the same as what runs, which is not masked
+            seen = rest if key in found else shown  # effects are not masked, so masking it here would hide nothing
             text = printable(rest[key])
             above, _, last = key.rpartition(".")
-            # A variable may also be called python.
+            # A variable may be named python as well.
             repeats = said.get((last, text), "") if not above or _is_of_host(key) else ""
             found.setdefault(printable(key), []).append(_statement(text, printable(seen[key]), repeats))
     return found
 
 
 def _is_of_host(key: str) -> bool:
-    """Whether it is a key of a host itself, as `hosts.NAME.python`."""
+    """Whether it is a direct key of a host, such as `hosts.NAME.python`."""
     return key.startswith("hosts.") and key.count(".") == 2
 
 
 def _statement(text: str, shown: str | None = None, repeats: str = "") -> _Statement:
-    # What only looks like a secret may be a command, or the name of one: of what runs it is shown.
+    # Text that only resembles a secret may be a command or its name, which must stay visible.
     return _Statement(text, masked(text if shown is None else shown, guesses=False), repeats)
 
 
 def _with_ascii(login: str) -> str:
-    """A login; letters of other alphabets look like ours."""
+    """A login, with its ASCII escapes if it has other letters, since these may look like ASCII."""
     return login if login.isascii() else f"{login}, in ASCII: {ascii(login)[1:-1]}"
 
 
 def _without_leaks(data: Mapping[str, object]) -> dict[str, object]:
-    """The data of a profile, with what looks like a secret masked in its own place alone."""
+    """A copy of a profile's data with likely secrets masked where they stand, and nowhere else."""
     copied: Any = json.loads(json.dumps(data))
     for leak in leaks.in_data(data):
         *path, last = leak.path
-        if path != ["hosts"] and not (path[:1] == ["hosts"] and last in _OF_A_HOST):  # these are parts of keys
+        if path != ["hosts"] and not (path[:1] == ["hosts"] and last in _OF_A_HOST):  # those become parts of keys
             inner = reduce(getitem, path, copied)
             inner[last] = str(inner[last]).replace(leak.value, MASK)
     return {**copied}
@@ -414,7 +414,7 @@ def _flat(value: object, path: str) -> Iterator[tuple[str, str]]:
         known: set[str] = set()
         for at, host in enumerate(value):
             one = host if isinstance(host, Mapping) else {"host": host}
-            # A dot would look like a key, and of two hosts with one name neither may hide the other.
+            # A dot would look like a nested key, and hosts of the same name must not hide one another.
             name = str(one.get("name") or one.get("host") or at).replace(".", "_")
             name = f"{name}#{at}" if name in known else name
             known.add(name)

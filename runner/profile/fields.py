@@ -1,4 +1,4 @@
-"""The kinds of values a profile holds: each takes the text as written and says in one line what it expected."""
+"""The types of values in a profile: each validates the text as written and reports in one line what it expected."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from disttui.runner.protocol.limits import MOST_RANKS
 from disttui.runner.protocol.names import RUN_DIR
 from disttui.runner.text import UNSAFE
 
-# Leaves out what OpenSSH refuses in names, since a ProxyCommand hands them to a shell, and what splits an address.
+# Excludes what OpenSSH refuses in names, since a ProxyCommand passes them to a shell, and what separates address parts.
 _UNFIT = re.compile(r"[^\w.:%+=~^-]")
-# ssh takes brackets as well: here they are a list of nodes.
+# ssh accepts brackets as well; here they mean a list of nodes.
 _UNFIT_ALIAS = re.compile(r"[^\w.:%+=~^/#!*?-]")
 _ALIKE = ("ARMENIAN ", "CHEROKEE ", "CYRILLIC ", "FULLWIDTH ", "GREEK ", "MATHEMATICAL ")
-"""How Unicode's names of letters begin that look like those of ASCII."""
+"""Prefixes of the Unicode names of letters that resemble ASCII letters."""
 _HOST_EXPECTED = "expected an ssh alias, user@host:port or local"
 
 
 def host_part(text: str, unfit: re.Pattern[str] = _UNFIT) -> str:
-    """Check a host's or user's name: nothing in it may mean anything to ssh or to a shell."""
+    """Check a host or user name: nothing in it may have a meaning for ssh or a shell. Raises PydanticCustomError."""
     if not text:
         raise bad("an empty name", _HOST_EXPECTED)
     if text.startswith("-"):
         raise bad(f"{quoted(text)} begins with '-', like an option of ssh", _HOST_EXPECTED)
     if not text.strip("."):
-        raise bad(f"{quoted(text)} is not a valid name", _HOST_EXPECTED)  # but a folder
+        raise bad(f"{quoted(text)} is not a valid name", _HOST_EXPECTED)  # it would be a folder such as ..
     if found := unfit.search(text):
         raise bad(f"{quoted(text)} contains {quoted(found[0])}", _HOST_EXPECTED)
     if (at := _foreign_letter(text)) is not None:
@@ -50,7 +50,7 @@ def host_part(text: str, unfit: re.Pattern[str] = _UNFIT) -> str:
 
 
 def _foreign_letter(text: str) -> int | None:
-    """Where a letter stands that looks like one of ASCII, in a name that has such; None: nowhere."""
+    """Index of the first letter that resembles an ASCII letter, in a name that also has ASCII letters; else None."""
     if text.isascii() or not re.search("[a-zA-Z]", text):
         return None
     names = (unicodedata.name(letter, "") for letter in text)
@@ -58,13 +58,13 @@ def _foreign_letter(text: str) -> int | None:
 
 
 def user_part(text: str) -> str:
-    """Check a login name, which may hold an @ (user@domain) or a backslash (DOMAIN\\user)."""
+    """Check a login name, which may contain an @ (user@domain) or a backslash (DOMAIN\\user)."""
     host_part(re.sub(r"@|(?<=\w)\\(?=\w)", ".", text))
     return text
 
 
 def split_host(text: str) -> tuple[str | None, str, int | None]:
-    """Take `user@host:port`, `user@[v6]:port`, an alias or a bare IPv6 address apart: user, host, port."""
+    """Split `user@host:port`, `user@[v6]:port`, an alias or a bare IPv6 address into user, host and port."""
     if text.startswith("ssh://"):
         raise bad(f"{quoted(text)} begins with ssh://", "expected user@host:port without it")
     user, at, rest = text.rpartition("@")
@@ -92,7 +92,7 @@ def split_host(text: str) -> tuple[str | None, str, int | None]:
 
 
 def is_ip(text: str) -> bool:
-    """Whether `text` is an IP address of one machine."""
+    """Whether `text` is the IP address of one machine."""
     try:
         return bool(ip(text))
     except PydanticCustomError:
@@ -107,7 +107,7 @@ def _is_v6(text: str) -> bool:
 
 
 def ip(value: str) -> str:
-    """Check an IP address of one machine."""
+    """Check the IP address of one machine; unspecified and multicast ones are refused."""
     host_part(value)
     try:
         address = ipaddress.ip_address(value)
@@ -130,18 +130,18 @@ def _integer(value: Any, low: int, high: int, expected: str) -> Any:
 
 
 def port_number(value: Any, low: int) -> Any:
-    """A port from `low` on."""
+    """Convert the text of a port from `low` to 65535 to a number."""
     return _integer(value, low, 65535, f"expected a port from {low} to 65535")
 
 
 def whole(low: int, high: int, *, auto: bool = False) -> BeforeValidator:
-    """A whole number from `low` to `high`; `auto` becomes None."""
+    """Validate a whole number from `low` to `high`; `auto` becomes None."""
     expected = f"expected a whole number from {low} to {high:,}" + (" or auto" if auto else "")
     return BeforeValidator(lambda value: None if auto and value == "auto" else _integer(value, low, high, expected))
 
 
 def number(low: float, high: float) -> BeforeValidator:
-    """A number from `low` to `high`."""
+    """Validate a number from `low` to `high`."""
 
     def check(value: Any) -> Any:
         if isinstance(value, str):
@@ -156,7 +156,7 @@ def number(low: float, high: float) -> BeforeValidator:
 
 
 def seconds(value: Any) -> Any:
-    """Seconds, a week at most."""
+    """Convert text to seconds, a week at most."""
     if isinstance(value, str):
         if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", value) or float(value) > 604_800:
             raise bad(quoted(value), "expected seconds, from 0 to 604800 (a week)")
@@ -165,19 +165,19 @@ def seconds(value: Any) -> Any:
 
 
 def span(text: str) -> float | None:
-    """Seconds that `90s`, `10m`, `1.5h`, `3d` or `2w` means; None for anything else."""
+    """Convert `90s`, `10m`, `1.5h`, `3d` or `2w` to seconds; None for anything else."""
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhdw])", text)
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}[found[2]] if found else None
 
 
 def size(text: str) -> int | None:
-    """Bytes that `500MB` or `1.5GiB` means, None if it is not a size."""
+    """Convert `500MB` or `1.5GiB` to bytes; None for anything else."""
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([KMGT])(i?)B", text)
     return int(float(found[1]) * (1024 if found[3] else 1000) ** (1 + "KMGT".index(found[2]))) if found else None
 
 
 def log_size(value: Any) -> Any:
-    """Bytes, 1 MiB at least; `none` becomes None."""
+    """Convert a size of at least 1 MiB to bytes; `none` becomes None."""
     if not isinstance(value, str):
         return value
     found = size(value)
@@ -187,7 +187,7 @@ def log_size(value: Any) -> Any:
 
 
 def file_size(value: Any) -> Any:
-    """Bytes that `500MB` or `1.5GiB` means."""
+    """Convert `500MB` or `1.5GiB` to bytes. Raises PydanticCustomError for anything else."""
     if not isinstance(value, str):
         return value
     found = size(value)
@@ -197,14 +197,14 @@ def file_size(value: Any) -> Any:
 
 
 def some_seconds(value: float) -> float:
-    """More than 0."""
+    """Refuse 0 seconds."""
     if value <= 0:
         raise bad("0 seconds", "expected more than 0")
     return value
 
 
 def ports(value: Any) -> Any:
-    """One port, `first-last` or [first, last] → first and last."""
+    """Convert one port, `first-last` or [first, last] to [first, last]."""
     shown = quoted(value) if isinstance(value, str) else "this"
     if isinstance(value, str):
         value = value.split("-")
@@ -221,22 +221,22 @@ def ports(value: Any) -> Any:
 
 
 MOST_PROCESSES = MOST_RANKS
-"""Of one host."""
+"""Most processes of one host."""
 _RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Between single quotes, any other character means itself in every login shell.
+# All other characters are literal between single quotes in every login shell.
 _PYTHON = re.compile(r"~?/[^'\"!$`\\]+|[A-Za-z0-9_][A-Za-z0-9._+-]*")
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 LONGEST_WORD = 100_000
-"""Bytes of one argument or variable: Linux refuses a program that is given one of 131,072."""
+"""Bytes of one argument or variable; Linux refuses to start a program with one of 131,072."""
 _LONGEST_PATH = 4_000
-"""Bytes: Linux takes paths of 4,095."""
+"""Bytes of a path; Linux accepts 4,095."""
 
 _WIDE_RANGE = re.compile(r"-(?:[^\x00-\x7f]|\\[uUxN])")
 _MOST_WIDE_RANGES = 8
-"""Without regard to case, Python compiles a range such as [a-\\uffff] character by character, for 0.04 s."""
+"""Limit since Python, ignoring case, compiles a range such as [a-\\uffff] by character, in 0.04 s."""
 
 OWN_VARIABLES = {
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
@@ -251,7 +251,7 @@ _INSTEAD = {
 
 
 def one_of(*known: str) -> BeforeValidator:
-    """A word of a fixed set."""
+    """Validate a word of a fixed set."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, str) or value in known:
@@ -263,7 +263,7 @@ def one_of(*known: str) -> BeforeValidator:
 
 
 def few(most: int) -> AfterValidator:
-    """A list of at most `most` entries."""
+    """Validate that a list has at most `most` entries."""
 
     def check(value: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(value) > most:
@@ -274,7 +274,7 @@ def few(most: int) -> AfterValidator:
 
 
 def slug(text: str) -> str:
-    """The run name nearest to `text`."""
+    """Turn `text` into a valid run name."""
     return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).lstrip("._-")[:40].rstrip("._-") or "run"
 
 
@@ -288,7 +288,7 @@ def _flag(value: Any) -> Any:
 
 
 def matches(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
-    """Text of this form."""
+    """Return a check that text matches `pattern` in full."""
 
     def check(value: str) -> str:
         if not pattern.fullmatch(value):
@@ -319,11 +319,11 @@ def _run_name(value: str) -> str:
 
 
 def _visible(*, most: int, lines: bool = False) -> AfterValidator:
-    """Text that looks like what it is: no control, bidi or invisible characters.
+    """Validate text that is what it looks like: without control, bidi or invisible characters.
 
     Args:
-        most: Bytes of UTF-8.
-        lines: Whether there may be several lines.
+        most: Most bytes as UTF-8.
+        lines: Whether line breaks are allowed.
     """
 
     def check(value: str) -> str:
@@ -392,12 +392,12 @@ def _pattern(value: str) -> str:
 
 
 def check_url(value: str) -> str:
-    """A web address. Raises PydanticCustomError."""
+    """Check a web address. Raises PydanticCustomError."""
     return _check_address(value, ("http", "https"), "", "expected http://… or https://…")
 
 
 def check_mail(value: str) -> str:
-    """A mail server with a receiver. Raises PydanticCustomError."""
+    """Check the address of a mail server with a recipient. Raises PydanticCustomError."""
     expected = "expected smtps://me:${env:PASSWORD}@mail.example.org/me@example.org"
     return _check_address(value, ("smtp", "smtps"), "@", expected)
 
@@ -414,7 +414,7 @@ def _check_address(value: str, schemes: tuple[str, ...], in_path: str, expected:
 
 
 def _addressed(check: Callable[[str], str]) -> AfterValidator:
-    """An address, or one whose parts are references: what these give is checked at the start."""
+    """Validate an address; one with references is checked again when they are resolved, at the start."""
     return AfterValidator(lambda value: _env_value(value) if references(value) or broken(value) else check(value))
 
 
@@ -434,7 +434,7 @@ def _auto(value: Any) -> Any:
 Text = Annotated[str, StringConstraints(strict=True)]
 Prose = Annotated[Text, _visible(most=10_000, lines=True)]
 Word = Annotated[Text, _short(LONGEST_WORD)]
-"""An argument or a line for a shell: may hold any character that a process accepts, and is shown escaped."""
+"""An argument or shell line: any characters that a process accepts; shown escaped."""
 LogSize = Annotated[int | None, BeforeValidator(log_size)]
 Script = Annotated[Text, _filled("expected some"), _short(_LONGEST_PATH)]
 Url = Annotated[Text, AfterValidator(check_url), _short(_LONGEST_PATH)]

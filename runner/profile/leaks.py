@@ -1,4 +1,4 @@
-"""Values of a profile that look like secrets: a file that is shared or kept must not hold them."""
+"""Detects values of a profile that look like secrets: shared or stored files must not contain them."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _SPLIT = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _OPTION = re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.S)
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(\S.*)", re.S)
 _LONG, _LONG_PASSWORD = 12, 8
-"""Characters from which on a value may be random."""
+"""Characters that a value needs to count as random."""
 _RANDOM, _RANDOM_PASSWORD = 3.0, 2.5
-"""Bits of entropy per character; random letters and digits of these lengths have more."""
+"""Shannon entropy in bits per character; random letters and digits of these lengths have more."""
 
 
 class Leak(NamedTuple):
@@ -53,14 +53,14 @@ class Leak(NamedTuple):
 
 
 def leaks(root: Node) -> Iterator[Leak]:
-    """Every value that looks like a secret; each is masked from now on."""
+    """Yield every value that looks like a secret, and mask it from now on."""
     for leak in found_in(root):
         masking.suspect(leak.value)
         yield leak
 
 
 def found_in(root: Node) -> Iterator[Leak]:
-    """The same, and none is masked."""
+    """Yield every value that looks like a secret, without masking it."""
     before: tuple[Path, str] = ((), "")
     for path, scalar in walk(root):
         # The word after `--token` in a list of arguments.
@@ -73,7 +73,7 @@ def found_in(root: Node) -> Iterator[Leak]:
 
 
 def in_data(data: Mapping[str, object]) -> list[Leak]:
-    """What looks like a secret in the data of a profile, without places; none is masked."""
+    """The likely secrets in a profile's data, without source locations and without masking them."""
     with suppress(ProfileErrors):
         if root := compose(json.dumps(data), "profile", [], in_file=False):
             return list(found_in(root))
@@ -81,9 +81,9 @@ def in_data(data: Mapping[str, object]) -> list[Leak]:
 
 
 def mask(data: Mapping[str, object]) -> list[ProfileProblem]:
-    """Mask what looks like a secret in the data of a profile; return the same as problems, without places.
+    """Mask the likely secrets in a profile's data; return them as problems, without source locations.
 
-    Each has its cure, and never the value.
+    Each problem has a cure and never the value.
     """
     found = in_data(data)
     for leak in found:
@@ -96,7 +96,7 @@ def _problem(leak: Leak) -> ProfileProblem:
 
 
 def without_leaks(args: Sequence[str]) -> tuple[str, ...]:
-    """The arguments of a job, with what looks like a secret masked in its own place."""
+    """The arguments of a job with likely secrets masked."""
     shown = list(args)
     for leak in in_data({"job": {"args": shown}}):
         shown[int(leak.path[-1])] = shown[int(leak.path[-1])].replace(leak.value, masking.MASK)
@@ -106,7 +106,7 @@ def without_leaks(args: Sequence[str]) -> tuple[str, ...]:
 def refuse(text: str, source: str) -> None:
     """Raise ProfileErrors for a text with values that look like secrets, or with a known token anywhere.
 
-    None of them is masked from now on: a user who reads the profile must see all that it runs.
+    Does not mask them in later output: a user who reads the profile must see all that it runs.
     """
     inside: list[Leak] = []
     with suppress(ProfileErrors):
@@ -117,7 +117,7 @@ def refuse(text: str, source: str) -> None:
 
 
 def _beside_values(text: str, source: str, values: Sequence[str]) -> Iterator[ProfileProblem]:
-    """Tokens in comments, in keys and in what is no YAML."""
+    """Yield known tokens outside `values`: in comments, in keys and in text that is not YAML."""
     for number, line in enumerate(text.splitlines(), 1):
         for what, shape in _KNOWN:
             token = shape.search(line)
@@ -126,14 +126,14 @@ def _beside_values(text: str, source: str, values: Sequence[str]) -> Iterator[Pr
 
 
 def without_tokens(text: str) -> str:
-    """A text with every known kind of token masked."""
+    """The text with all tokens of known kinds masked."""
     for _, shape in _KNOWN:
         text = shape.sub(masking.MASK, text)
     return text
 
 
 def hidden(word: str) -> str:
-    """A word of a command line with what looks like a secret masked, such as that of `--set env.TOKEN=…`."""
+    """A command-line word with likely secrets masked, such as the value in `--set env.TOKEN=…`."""
     key, _, value = word.partition("=")
     if key.startswith("--") and "=" in value:
         hidden(value)  # of `--set=env.TOKEN=…`
@@ -151,7 +151,7 @@ def _name(path: Path) -> str:
 
 
 def _looks_like(text: str, key: str, option: str) -> tuple[str, str] | None:
-    """What a value looks like, and the part of it that does; None for a harmless one."""
+    """The kind of secret that a value looks like and the secret part of it; None for a harmless value."""
     for what, shape in _KNOWN:
         if found := shape.search(text):
             return what, found[0] if found[0][0] != "-" else text
@@ -169,7 +169,7 @@ def _looks_like(text: str, key: str, option: str) -> tuple[str, str] | None:
 
 
 def _is_random(value: str, *, password: bool) -> bool:
-    """Whether a value is not a word, number or path that a person would give a harmless key."""
+    """Whether a value is too random for a word, number or path that a person would give a harmless key."""
     long, random = (_LONG_PASSWORD, _RANDOM_PASSWORD) if password else (_LONG, _RANDOM)
     if len(value) < long or re.search(r"\s", value) or value.startswith(("/", "~", "./", "$")):
         return False
@@ -178,7 +178,7 @@ def _is_random(value: str, *, password: bool) -> bool:
 
 
 def _entropy(text: str) -> float:
-    """Bits per character."""
+    """Shannon entropy of the first 1,000 characters, in bits per character."""
     counts = Counter(text[:1000]).values()
     return -sum(count / sum(counts) * math.log2(count / sum(counts)) for count in counts)
 

@@ -1,4 +1,4 @@
-"""Where profiles live: an ordered list of libraries, and the names that lead to their files."""
+"""Finds profiles by name or path in an ordered list of libraries."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ Origin = Literal["own", "team", "built in"]
 OWN = "own"
 EXAMPLES = "examples"
 INVENTORIES = "inventory"
-"""The folder of a library with files of hosts, which are not profiles."""
+"""Folder of a library for lists of hosts, which are not profiles."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
-"""Of a library."""
+"""Pattern of library names."""
 SUFFIXES = (".yaml", ".yml")
 _DEEPEST = 8
-"""Folders in folders that are searched."""
+"""Levels of folders that are searched."""
 _MOST = 20_000
-"""Profiles of one library that are listed."""
+"""Most profiles listed per library."""
 
 
 class Library(NamedTuple):
-    """A folder of profiles with a name."""
+    """A named folder of profiles."""
 
     name: str
     origin: Origin
     folder: Path
     url: str = ""
-    """Of the git repository that `folder` is a clone of; empty: it is a folder only."""
+    """URL of the git repository that `folder` is a clone of; empty if it is not a clone."""
     signed: bool = False
-    """Whether a profile of it is used only as a signed commit has it."""
+    """Whether its profiles are used only as committed with a trusted signature."""
 
 
 class LibraryEntry(NamedTuple):
-    """A profile that `find` knows by name."""
+    """A profile that `find` can find by name."""
 
     name: str
     path: Path
@@ -51,21 +51,21 @@ class LibraryEntry(NamedTuple):
     library: str = ""
     """The name of its library."""
     problem: str = ""
-    """Why it cannot be used, from its place alone."""
+    """Why its location rules it out, such as a link out of the library; empty if it can be used."""
 
     @property
     def full_name(self) -> str:
-        """The name that means this file, whatever other libraries contain."""
+        """The name with its library, which no other library can shadow."""
         return f"{self.library}/{self.name}"
 
 
 def find(name_or_path: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the file of a path, or of a profile's name: an existing path first, then the libraries in their order.
+    """Return the file that a path or a profile name refers to: existing paths first, then the libraries in order.
 
-    `team/2node` is the profile of this name in the library `team`.
+    `team/2node` means the profile `2node` of the library `team`.
 
     Raises:
-        InputError: Neither is there; names that are near are suggested.
+        InputError: There is neither; similar names are suggested.
     """
     path = Path(name_or_path)
     there = _what_is(path)
@@ -99,10 +99,10 @@ def find(name_or_path: str, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def named(word: str, environ: Mapping[str, str] = os.environ) -> LibraryEntry | None:
-    """The profile that a name means: `2node` in the first library that has it, `team/2node` in that one.
+    """The profile with a name, or None: `2node` in the first library that has it, `team/2node` in that library.
 
     Raises:
-        InputError: The library is named, and the name of the profile could lead out of it.
+        InputError: The name of the profile could lead out of the named library.
     """
     known = libraries(environ)
     first, _, rest = word.partition("/")
@@ -119,13 +119,13 @@ def named(word: str, environ: Mapping[str, str] = os.environ) -> LibraryEntry | 
 
 
 def in_one_library(name: str, known: Collection[str]) -> bool:
-    """Whether a name is looked for in one of the libraries of these names alone, as `team/2node` is."""
+    """Whether a name such as `team/2node` names one of the `known` libraries, and is searched only there."""
     first, slash, _ = name.partition("/")
     return bool(slash) and first in known
 
 
 def entry_in(library: Library, name: str) -> LibraryEntry | None:
-    """The profile of this name in one library; None if there is no such profile.
+    """The profile with this name in one library, or None.
 
     Raises:
         PathError: The name could lead out of the library, or its file is a link that does.
@@ -140,12 +140,12 @@ def entry_in(library: Library, name: str) -> LibraryEntry | None:
 
 
 def stem_of(name: str) -> str:
-    """The name of a profile without its file's suffix."""
+    """The name of a profile without `.yaml` or `.yml`."""
     return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
 
 
 def path_in(library: Library, name: str) -> Path:
-    """The path of a file of a library. In the user's own one, links may lead anywhere.
+    """The path of a file in a library. In the user's own library, links may lead anywhere.
 
     Raises:
         PathError: The name could lead out of the library, or its file is a link that does.
@@ -161,14 +161,14 @@ def path_in(library: Library, name: str) -> Path:
 
 
 def list_names(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The shortest name of every profile that `list_profiles` gives."""
+    """The shortest unambiguous name of every profile in `list_profiles`."""
     known = [each.name for each in libraries(environ)]
     entries = list_profiles(environ)
     return [each.full_name if in_one_library(each.name, known) else each.name for each in entries]
 
 
 def list_profiles(environ: Mapping[str, str] = os.environ) -> list[LibraryEntry]:
-    """Every profile that can be named, by name; where two have one name, the one that `find` takes."""
+    """All usable profiles, sorted by name; of several with one name, the one that `find` returns."""
     found: dict[str, LibraryEntry] = {}
     for entry in every_profile(environ):
         if not entry.problem:
@@ -177,18 +177,18 @@ def list_profiles(environ: Mapping[str, str] = os.environ) -> list[LibraryEntry]
 
 
 def every_profile(environ: Mapping[str, str] = os.environ) -> Iterator[LibraryEntry]:
-    """The profiles of all libraries in their order; an earlier one shadows a later one of the same name."""
+    """Yield the profiles of all libraries in order; earlier ones shadow later ones of the same name."""
     for library in libraries(environ):
         yield from profiles_in(library)
 
 
 def profiles_in(library: Library) -> list[LibraryEntry]:
-    """The profiles of one library, by name; none where its folder is not there."""
+    """The profiles of one library, sorted by name; empty if its folder is missing."""
     return _searched(library, "")
 
 
 def inventories_in(library: Library) -> list[LibraryEntry]:
-    """The inventories of one library; their names begin with `inventory/`."""
+    """The inventories of one library, sorted by name; names begin with `inventory/`."""
     return _searched(library, f"{INVENTORIES}/")
 
 
@@ -223,7 +223,7 @@ def _searched(library: Library, start: str) -> list[LibraryEntry]:
 
 
 def libraries(environ: Mapping[str, str] = os.environ) -> list[Library]:
-    """All libraries in the order of the user's config: without one the user's own, the team's, the examples.
+    """All libraries in the order of the user's config; those of DISTTUI_PROFILES follow the user's own.
 
     Raises:
         ProfileErrors: The config's list of libraries cannot be used.
@@ -253,7 +253,7 @@ def libraries(environ: Mapping[str, str] = os.environ) -> list[Library]:
 
 
 def library_named(name: str, environ: Mapping[str, str] = os.environ) -> Library:
-    """A library by its name. Raises InputError."""
+    """The library with a name. Raises InputError if there is none."""
     known = libraries(environ)
     for library in known:
         if library.name == name:
@@ -263,10 +263,10 @@ def library_named(name: str, environ: Mapping[str, str] = os.environ) -> Library
 
 
 def library_of(path: Path, environ: Mapping[str, str] = os.environ, *, as_given: bool = False) -> Library | None:
-    """The library that a file lies in, of two in one another the inner one; None where it lies in none.
+    """The innermost library that contains a file, or None.
 
     Args:
-        as_given: By its path alone, wherever links lead.
+        as_given: Compare paths without resolving links.
     """
     place = os.path.abspath if as_given else os.path.realpath
     return innermost(
@@ -275,18 +275,18 @@ def library_of(path: Path, environ: Mapping[str, str] = os.environ, *, as_given:
 
 
 def innermost(above: Sequence[Path], found: Sequence[tuple[Path, Library]]) -> Library | None:
-    """Of libraries with their folders the one in the nearest of the folders above a file."""
+    """The library in `found` whose folder comes first in `above`, a file's parent folders from the inside; or None."""
     inner = min((above.index(folder) for folder, _ in found if folder in above), default=None)
     return next((library for folder, library in found if inner is not None and folder == above[inner]), None)
 
 
 def clones_folder(environ: Mapping[str, str]) -> Path:
-    """The folder with the clones of all libraries that are git repositories."""
+    """The folder for clones of libraries that are git repositories."""
     return user_folder("data", environ) / "libraries"
 
 
 def _given(config: Path, clones: Path) -> tuple[Library | Literal["own", "examples"], ...]:
-    """`libraries` of the user's config."""
+    """The entries under `libraries` in the user's config. Raises ProfileErrors."""
     try:
         text = config.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -296,7 +296,7 @@ def _given(config: Path, clones: Path) -> tuple[Library | Literal["own", "exampl
 
 @lru_cache(maxsize=4)
 def _parsed(text: str, config: str, clones: Path) -> tuple[Library | Literal["own", "examples"], ...]:
-    """The libraries of a config; a list asks for them many times. Raises ProfileErrors."""
+    """Parse `libraries` of a config; cached, since listing needs it many times. Raises ProfileErrors."""
     problems: list[ProfileProblem] = []
     root = compose(text, config, problems)
     place, node = root.entries.get("libraries", (None, None)) if isinstance(root, MappingNode) else (None, None)
@@ -347,7 +347,7 @@ def _one(node: Node, clones: Path, problems: list[ProfileProblem]) -> Library | 
 
 
 def name_flaw(name: str) -> str:
-    """Why a library cannot have this name; empty where it can."""
+    """Why a library cannot have this name; empty if it can."""
     if name in (OWN, EXAMPLES):
         return f"{name} is a built-in library"
     return "" if NAME.fullmatch(name) else f"{quoted(name)} is not a valid library name"
@@ -362,7 +362,7 @@ def _files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
 
 
 def _what_is(path: Path) -> Literal["file", "folder", "link", ""]:
-    """What a path leads to; "link": a symbolic link that leads nowhere."""
+    """The kind of a path: "link" for a broken symbolic link, empty if nothing is there."""
     try:
         return "folder" if path.is_dir() else "file" if path.exists() else "link" if path.is_symlink() else ""
     except (OSError, ValueError):
@@ -370,9 +370,9 @@ def _what_is(path: Path) -> Literal["file", "folder", "link", ""]:
 
 
 def _cure(word: str, known: list[str], profiles: Sequence[str]) -> str:
-    """The nearest of the `known` names, else all `profiles`: a YAML file of a folder may be anything."""
+    """Suggest the nearest of the `known` names, else list up to ten `profiles`."""
     suffix = next((each for each in (".py", *SUFFIXES) if word.endswith(each)), "")
-    stems = {each.removesuffix(suffix): each for each in reversed(known)}  # a shared ending does not make them alike
+    stems = {each.removesuffix(suffix): each for each in reversed(known)}  # a shared suffix is not a similarity
     if meant := stems.get(near(word.removesuffix(suffix), list(stems)) or ""):
         return f"Did you mean {printable(meant)}?"
     return f"Known profiles: {printable(', '.join(profiles[:10]))}." if profiles else ""

@@ -1,4 +1,4 @@
-"""A profile's file → a checked profile, or everything that is wrong with it."""
+"""Turns a profile's file into a checked profile, or reports every problem with it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ _EXPECTED = {
 
 
 def explain(error: ValidationError, root: MappingNode) -> list[ProfileProblem]:
-    """Every problem of `error`, placed in the tree that was validated."""
+    """Every problem of `error`, with its place in the tree that was validated."""
     return [problem for found in error.errors(include_url=False, include_input=False) for problem in _one(found, root)]
 
 
@@ -120,7 +120,7 @@ def _one(found: Mapping[str, Any], root: MappingNode) -> list[ProfileProblem]:
 
 
 def _locate(root: MappingNode, path: Path, *, key: bool = False) -> tuple[SourceLocation, Node]:
-    """Where `path` stands, or its last key does; as near above as the tree has it."""
+    """The location and node at `path`, or its nearest ancestor; with `key`, the location of the last key."""
     place = root.place
     current: Node = root
     for part in path:
@@ -168,11 +168,11 @@ def _keys_of(model: type[BaseModel]) -> list[str]:
 
 
 def load(path: FilePath | str, overrides: Sequence[str] = ()) -> Profile:
-    """Read and check a file, with every `path=value` of `overrides` put into it.
+    """Read and check a file, with every `path=value` of `overrides` applied.
 
     Raises:
         InputError: The file cannot be read.
-        ProfileErrors: What is in it cannot be used.
+        ProfileErrors: The profile is not valid.
     """
     found = read(FilePath(path))
     return parse(found.text, FilePath(path), overrides, status=found.status)
@@ -188,17 +188,17 @@ def parse(
     status: os.stat_result | None = None,
     trees: composition.Trees | None = None,
 ) -> Profile:
-    """Check a profile given as text; `source` is its name in messages, and of a run without one.
+    """Check a profile given as text.
 
     Args:
-        source: As a path, the file that the text is of: what it extends is read, and the user's own settings count.
-        quick: As of `compose`.
-        personal: Whether the user's own settings count.
-        trees: Files that were read before.
-        status: Of the file, as `read` has it: what is another user's reaches for nothing of this user's.
+        source: Its name in messages and its default name. If it is a Path, the files that the profile extends are read.
+        quick: As for `compose`.
+        personal: Whether the user's own settings apply; only if `source` is a Path.
+        trees: Cache of files already read.
+        status: Status of the file when it was read; another user's file cannot refer to this user's files.
 
     Raises:
-        ProfileErrors: It cannot be used.
+        ProfileErrors: The profile is not valid.
     """
     problems: list[ProfileProblem] = []
     path, source = (source, str(source)) if isinstance(source, FilePath) else (None, source)
@@ -232,13 +232,13 @@ def parse_inventory(text: str, source: FilePath) -> Profile:
 
 
 def with_overrides(profile: Profile, overrides: Sequence[str], *, personal: bool = True) -> Profile:
-    """A profile's files, as they were read for it, with other overrides.
+    """Check a profile again with other overrides, without reading its files again.
 
     Args:
-        personal: Whether the user's own settings count.
+        personal: Whether the user's own settings apply.
 
     Raises:
-        ProfileErrors: It cannot be used.
+        ProfileErrors: The result is not valid.
     """
     shared, whole, source = profile._whole[0]
     made = _checked(whole if personal else shared, source, overrides, [], profile._sources)
@@ -271,22 +271,22 @@ def _checked(
 
 
 def parse_quickly(found: Source, source: FilePath, trees: composition.Trees | None = None) -> Profile:
-    """`parse` for lists of many profiles, by the faster reader of YAML.
+    """Like `parse`, for lists of many profiles, with the faster YAML parser.
 
     Args:
-        trees: Files that further profiles of the list also extend.
+        trees: Cache of files that several profiles of the list extend.
 
     Raises:
-        ProfileErrors: It cannot be used.
+        ProfileErrors: The profile is not valid.
     """
     trees = composition.Trees(quick=True) if trees is None else trees
     with suppress(ProfileErrors):
         return parse(found.text, source, quick=True, status=found.status, trees=trees)
-    return parse(found.text, source, status=found.status)  # which has the words of all other commands
+    return parse(found.text, source, status=found.status)  # for the same error messages as other commands
 
 
 def _newer(root: MappingNode) -> ProfileProblem | None:
-    """The one problem that matters in a profile of a newer schema, which this version does not know."""
+    """The problem of a profile with a newer schema, which hides all others; None if the schema is known."""
     _, node = root.entries.get("disttui", (None, None))
     if not isinstance(node, ScalarNode) or not re.fullmatch(r"[1-9][0-9]{0,8}", node.text) or int(node.text) <= VERSION:
         return None
@@ -299,7 +299,7 @@ def _is_env(path: Path) -> bool:
 
 
 def _check_references(root: MappingNode, problems: list[ProfileProblem]) -> None:
-    """`${env:NAME}` and the like anywhere but in an environment and `notify` is a problem."""
+    """Append a problem for every `${env:NAME}`, file or cmd reference outside `env` and `notify`."""
     for path, scalar in walk(root):
         if (place := scalar.reference) and not _is_env(path[:-1]) and path[:1] != ("notify",):
             kind = next(kind for kind in ("env", "file", "cmd") if f"${{{kind}:" in scalar.text)
@@ -308,7 +308,7 @@ def _check_references(root: MappingNode, problems: list[ProfileProblem]) -> None
 
 
 def _given(node: Node, path: Path) -> Any:
-    """The tree as data, scalars as text. A key without a value counts as not given, except a variable."""
+    """The tree as data, scalars as text. Keys without a value are omitted, except environment variables."""
     if isinstance(node, ScalarNode):
         return None if node.is_null else node.text
     if isinstance(node, SequenceNode):
@@ -321,9 +321,9 @@ def _given(node: Node, path: Path) -> Any:
 
 
 def plain(node: Node) -> Any:
-    """The tree as `Profile.as_written` has it, for JSON.
+    """The tree as data for JSON, as in `Profile.as_written`.
 
-    Only what reads back as the same text becomes a number, true, false or null.
+    Scalars become numbers, true, false or null only if these read back as the same text.
     """
     if isinstance(node, SequenceNode):
         return [plain(item) for item in node.items]
@@ -339,11 +339,11 @@ def plain(node: Node) -> Any:
 
 
 _OPTION = re.compile(r"--|-[A-Za-z]")
-"""The beginning of an option; a negative number does not match."""
+"""Beginning of an option; does not match negative numbers."""
 
 
 def apply(root: MappingNode, overrides: Sequence[str], problems: list[ProfileProblem]) -> MappingNode:
-    """Return `root` with every `path=value` set; list items by their index, missing mappings made.
+    """Return `root` with every `path=value` set; list items go by index, missing mappings are created.
 
     Raises:
         ProfileErrors: One of the overrides cannot be read or does not fit the tree.
@@ -390,7 +390,7 @@ def _put(node: Node, keys: list[str], value: Node, place: SourceLocation) -> Nod
         index = int(key)
         item = node.items[index]
         if rest and isinstance(item, ScalarNode) and not item.is_null:
-            # A host written as one word: its options go beside it.
+            # A host written as a single word becomes a mapping.
             item = MappingNode(item.place, {"host": (item.place, item)})
         changed = _put(item, rest, value, place)
         return SequenceNode(node.place, (*node.items[:index], changed, *node.items[index + 1 :]))
@@ -400,13 +400,13 @@ def _put(node: Node, keys: list[str], value: Node, place: SourceLocation) -> Nod
         node = MappingNode(place)
     at, old = node.entries.get(key, (place, ScalarNode(place, "", plain=True)))
     if rest and key in ("sync", "environment") and isinstance(old, ScalarNode) and not old.is_null:
-        # A folder or file written as one word, as is a host above.
+        # A folder or file written as a single word becomes a mapping, as does a host.
         old = MappingNode(old.place, {"from": (old.place, old)})
     return MappingNode(node.place, {**node.entries, key: (at, _put(old, rest, value, place))})
 
 
 def _with_option(root: Node, keys: list[str], value: Node, place: SourceLocation) -> SequenceNode:
-    """The job's arguments with the value of an option replaced, or with the option added at the end."""
+    """The job's arguments with the value of an option replaced, or with the option appended. Raises ProfileErrors."""
     if not isinstance(value, ScalarNode):
         raise _error(place, "not a single value", "expected text, in quotes if it looks like a list or a mapping")
     node, option = root, f"--{'.'.join(keys[2:])}"
@@ -436,11 +436,11 @@ def _error(place: SourceLocation, what: str, expected: str = "") -> ProfileError
 
 _VARIABLE = re.compile(r"\$\{var:([A-Za-z_][A-Za-z0-9_]*)(=[^{}]*)?\}")
 _OPENED = re.compile(r"\$\{var:[A-Za-z_]")
-"""What is meant as one; a shell's own `${var:-x}` and `${var:0:3}` are none."""
+"""Beginning of an intended variable; does not match a shell's own `${var:-x}` and `${var:0:3}`."""
 
 
 def filled(root: MappingNode, problems: list[ProfileProblem]) -> MappingNode:
-    """The tree with every variable replaced by its value, and without `var`.
+    """Return the tree with every variable replaced by its value, and without `var`.
 
     Raises:
         ProfileErrors: The values make the profile too large.
@@ -486,7 +486,7 @@ class _Filler:
         self._room = MAX_SIZE
 
     def fill(self, node: Node) -> Node:
-        """The same with values in the place of variables."""
+        """Return a node with its variables replaced; the same object if it has none."""
         if isinstance(node, SequenceNode):
             several = [self._list(item) for item in node.items]
             filled = [more.items if more else (self.fill(one),) for one, more in zip(node.items, several, strict=True)]
@@ -503,7 +503,7 @@ class _Filler:
         return self._list(node) or (self._scalar(node) if "${var:" in node.text else node)
 
     def _list(self, node: Node) -> SequenceNode | None:
-        """The list that a variable is which stands alone; None for anything else."""
+        """The value of a node that is just one variable with a list as its value; None for any other node."""
         alone = _VARIABLE.fullmatch(node.text) if isinstance(node, ScalarNode) and "${var:" in node.text else None
         value = self._values.get(alone[1]) if alone else None
         if alone is None or not isinstance(value, SequenceNode):
@@ -523,7 +523,7 @@ class _Filler:
         if _OPENED.search(_VARIABLE.sub("", node.text)):
             what = "not a variable"
             self._problems.append(ProfileProblem.at(node.place, what, "expected ${var:NAME} or ${var:NAME=DEFAULT}"))
-        # What a value brings in counts as if it were written here.
+        # A reference in a variable's value counts as if it were written here.
         reference = node.reference or (node.place if MEANT.search(text) else None)
         return replace(node, text=text, reference=reference)
 

@@ -1,7 +1,7 @@
-"""YAML text → a tree of nodes that know their place. Nothing is interpreted: every scalar stays as it was written.
+"""Parses YAML text into a tree of nodes with their source locations. Every scalar stays text, as written.
 
-PyYAML's constructors would turn `no` into False, `12:30` into 750 and `3e-4` into text; what a word means is decided
-by its field (fields.py). Only parser events are read, so aliases are counted before they are expanded.
+PyYAML's constructors would turn `no` into False, `12:30` into 750 and `3e-4` into text; here each field decides what
+its text means (fields.py). Only parser events are read, so aliases are counted before they are expanded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from disttui.runner.profile.problems import Path, ProfileErrors, ProfileProblem,
 from disttui.runner.profile.references import MEANT
 
 MAX_SIZE = 1024 * 1024
-"""Characters of a file, and of what it expands to."""
+"""Most characters of a file, before and after its aliases are expanded."""
 MAX_NODES = 10_000
 MAX_DEPTH = 32
 
@@ -35,7 +35,7 @@ _NUL = re.compile(r"\\(?:0|x00|u0000|U00000000)")
 _SURROGATE = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 NULLS = ("", "~", "null", "Null", "NULL")
 _MANY = 5
-"""From this many characters on that no text has, a file counts as binary."""
+"""Unprintable characters from which on a file counts as binary."""
 _CURES = {
     "cannot start any token": "quote the value",
     "mapping values are not allowed": "expected one key on a line, and quotes around text with a colon and a space",
@@ -45,30 +45,30 @@ _CURES = {
     "expected ',' or '}'": "close the mapping with }",
     "unexpected end of stream": "close the quotation marks",
 }
-"""PyYAML's words → what helps."""
+"""Part of a PyYAML message → cure."""
 
 
 @dataclass(frozen=True)
 class ScalarNode:
-    """Text as it was written; `plain` without quotes."""
+    """A single value as written; `plain` if it has no quotes."""
 
     place: SourceLocation
     text: str
     plain: bool = False
     reference: SourceLocation | None = None
-    """Where its first `${env:`, `${file:` or `${cmd:` stands."""
+    """Location of its first `${env:`, `${file:` or `${cmd:`."""
 
     nodes = 1
     height = 0
 
     @property
     def size(self) -> int:
-        """Characters."""
+        """Length in characters."""
         return len(self.text)
 
     @property
     def is_null(self) -> bool:
-        """Whether nothing was given."""
+        """Whether it is empty or a YAML null."""
         return self.plain and self.text in NULLS
 
 
@@ -100,22 +100,22 @@ Node = ScalarNode | SequenceNode | MappingNode
 def compose(
     text: str, source: str, problems: list[ProfileProblem], *, in_file: bool = True, quick: bool = False
 ) -> Node | None:
-    """Read the one YAML document of `text`; None for an empty one.
+    """Parse `text` as a single YAML document; return None if it is empty.
 
     Args:
-        source: Its name in messages.
-        problems: Gains what is wrong with single values.
-        in_file: Whether places have a line and a column; not so for the value of a `--set`.
-        quick: Use libyaml where PyYAML has it: four times as quick, and its errors are of other words.
+        source: Name of the text in messages.
+        problems: Problems of single values are appended to it.
+        in_file: Whether locations have a line and a column; false for the value of a `--set`.
+        quick: Use libyaml if PyYAML was built with it: four times as fast, with different error messages.
 
     Raises:
-        ProfileErrors: The text cannot be read to its end.
+        ProfileErrors: The text cannot be parsed to its end.
     """
     return _Composer(text, source, problems, in_file, quick).document()
 
 
 def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, ScalarNode]]:
-    """Every scalar that is a value, with its path."""
+    """Yield every scalar value with its path."""
     if isinstance(node, ScalarNode):
         yield path, node
     elif isinstance(node, SequenceNode):
@@ -132,7 +132,7 @@ class _Composer:
         self._anchors: dict[str, Node | None] = {}
         self._nodes = self._size = 0
         self._merged = False
-        """Whether there is a merge key: then the missing values are not reported as well."""
+        """Whether there is a merge key: then the values missing because of it are not reported as well."""
         if len(text) > MAX_SIZE:
             raise self._end(self._place(0, 0), "larger than 1 MiB", "expected a profile of a few lines")
         if found := [self._unprintable(match) for match in islice(UNPRINTABLE.finditer(text), _MANY)]:
@@ -222,7 +222,7 @@ class _Composer:
             self._problem(at, "a NUL character, which no argument or variable can contain", "remove it")
             text = text.replace("\0", "")
         if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
-            # JSON writes an emoji as a pair of surrogates, and YAML should be able to read JSON.
+            # JSON escapes an emoji as a pair of surrogates, and JSON should be valid input.
             pairs = text.encode("utf-16-le", "surrogatepass")
             try:
                 text = pairs.decode("utf-16-le")
@@ -250,7 +250,7 @@ class _Composer:
             raise self._end(place, f"more than {MAX_NODES:,} values or 1 MiB of text, aliases included")
 
     def _spot(self, pattern: re.Pattern[str], event: Any) -> SourceLocation:
-        """Where a scalar matches `pattern` in the source; the scalar's start where escapes hide it."""
+        """Location of the first match of `pattern` in a scalar's source, or the scalar's start if escapes hide it."""
         start, end = event.start_mark, event.end_mark
         found = pattern.search(self._text, start.index, end.index)
         return self._index(found.start()) if found else self._mark(start)
@@ -284,7 +284,7 @@ class _Composer:
         if "'\\t'" in problem:
             return self._end(self._mark(mark), "a tab where YAML does not allow one", "indent with spaces")
         if error.context_mark and re.search("end of stream|<stream|expected ':'$|expected ',' or", problem):
-            # The place to correct is where the unclosed part begins.
+            # The user has to correct the beginning of the unclosed part.
             mark = error.context_mark
         what = ", ".join(filter(None, (error.context, problem)))
         cure = next((cure for words, cure in _CURES.items() if words in problem), "")
@@ -306,24 +306,24 @@ def _measure(children: list[Node]) -> tuple[int, int, int]:
 
 
 class Source(NamedTuple):
-    """A file as it was read."""
+    """A file's path, text and status at the time it was read."""
 
     path: str
     text: str
     status: os.stat_result
-    """Of the file that `text` was read from, even if another file has taken its path since."""
+    """Status of the open file that `text` was read from, even if another file has replaced it since."""
 
 
 def read(path: FilePath) -> Source:
-    """Read a file.
+    """Read a file as text.
 
     Raises:
         InputError: It cannot be read.
-        ProfileErrors: It is not text.
+        ProfileErrors: It is not UTF-8 text.
     """
     name = printable(str(path))
     try:
-        # One byte more than allowed shows that there is more, even of an endless device.
+        # One byte over the limit shows that the file is too large, even if it is an endless device.
         data, status = private.read(path, 4 * MAX_SIZE + 1, devices=True)
     except private.NoRegularFileError:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What is wrong with a profile, and where: all of it at once, in the order of the file."""
+"""The problems of a profile with their places: all are reported together, in the order of the file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Path = tuple[str | int, ...]
 """Keys and indices that lead to a value of the profile."""
 
 Flaw = tuple[str, str, Path]
-"""What is wrong, what was expected, and where in the profile."""
+"""(what is wrong, what was expected, path in the profile)"""
 
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """Where a value stands: line and column from 1; line 0 for what `--set` gave."""
+    """Position of a value in a source: line and column from 1; line 0 for values of `--set`."""
 
     source: str
     line: int = 0
@@ -40,17 +40,17 @@ class ProfileProblem:
 
     @classmethod
     def at(cls, place: SourceLocation, what: str, expected: str = "") -> ProfileProblem:
-        """A problem with the text at `place`."""
+        """Create a problem with the text at `place`."""
         return cls(place.line, place.column, what, expected, place.source)
 
     @property
     def reason(self) -> str:
-        """What is wrong and what was expected, without the place."""
+        """The problem and what was expected, without the place."""
         return printable(f"{self.what}, {self.expected}" if self.expected else self.what)
 
     @property
     def place(self) -> str:
-        """Where it is, `file:line:column`."""
+        """The position as `file:line:column`, or just the source."""
         return printable(f"{self.source}:{self.line}:{self.column}" if self.line else self.source)
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class ProfileProblem:
 
 
 class ProfileErrors(InputError):
-    """A profile that cannot be used: every problem that was found, sorted by position."""
+    """Every problem of a profile that is not valid, sorted by position."""
 
     code = "profile"
 
@@ -70,32 +70,32 @@ class ProfileErrors(InputError):
         super().__init__("\n".join(lines))
 
     def as_json(self) -> dict[str, object]:
-        """The error for programs, each problem with its place."""
+        """The error as JSON data, each problem with its place."""
         problems = [{"what": problem.reason, "place": problem.place} for problem in self.problems]
         first = problems[0] if len(problems) == 1 else {"what": f"{len(problems)} problems", "place": ""}
         return {**super().as_json(), **first, "problems": problems}
 
 
 def bad(what: str, expected: str = "") -> PydanticCustomError:
-    """A problem with the value that is being checked."""
+    """Return an error about the value being validated."""
     return PydanticCustomError("profile", "{what}, {expected}", {"what": what, "expected": expected})
 
 
 def conflicts(flaws: list[Flaw]) -> PydanticCustomError:
-    """Problems between values, each with its own place."""
+    """Return an error about contradictions between values, each flaw with its own path."""
     return PydanticCustomError("conflicts", "these values contradict each other", {"flaws": flaws})
 
 
 def quoted(text: str) -> str:
-    """Quote what the user wrote for a message: one line, no control characters, at most 60 characters."""
+    """Quote a value for a message: on one line, cut to 60 characters, control characters escaped."""
     return repr(text if len(text) <= 60 else text[:59] + "…")
 
 
 def printable(text: str) -> str:
-    """Escape what could steer a terminal or cannot be encoded, such as a file name that is not UTF-8."""
+    """Escape characters that could control a terminal or cannot be encoded, as in file names that are not UTF-8."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def near_of_few(word: str, known: Sequence[str], before: Sequence[ProfileProblem]) -> str | None:
-    """The same while few problems were found before: others are not shown, and a stranger may make thousands."""
+    """Like `near`, or None after 50 problems: further ones are not shown, and a hostile file may have thousands."""
     return near(word, known) if len(before) < _SHOWN else None

@@ -1,4 +1,4 @@
-"""`${env:NAME}`, `${file:~/.token}`, `${cmd:pass show x}`: what a profile holds in place of a secret."""
+"""References to secrets in a profile: `${env:NAME}`, `${file:~/.token}` and `${cmd:pass show x}`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _OPENED = re.compile(r"\$\{(env|file|cmd):")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATH = re.compile(r"(?:~?/)[^\0]+")
 MEANT = re.compile(r"\$\{(?:env:|file:[~/]|cmd:[\w~./])")
-"""The beginning of a reference; a shell's own `${file:-x}` and `${cmd:?}` are none."""
+"""Beginning of an intended reference; does not match a shell's own `${file:-x}` and `${cmd:?}`."""
 _EXPECTED = {"env": "${env:NAME}", "file": "${file:~/PATH}", "cmd": "${cmd:PROGRAM WORDS}"}
 
 
 class Reference(NamedTuple):
-    """Where a secret value comes from: a variable, a file or the output of a command, all of this machine."""
+    """The source of a secret: a variable, a file or the output of a command, all on this machine."""
 
     kind: Kind
     name: str
@@ -30,12 +30,12 @@ class Reference(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The command's words; no shell reads them. Raises ValueError for an open quote."""
+        """The command's words, which are run without a shell. Raises ValueError for an unclosed quote."""
         return tuple(shlex.split(self.name))
 
 
 class UnresolvedError(Exception):
-    """A reference without a usable value. The message has the cure, and never the value."""
+    """A reference without a usable value. The message includes the cure, never the value."""
 
 
 Lookup = Callable[[Reference], str]
@@ -43,17 +43,17 @@ Lookup = Callable[[Reference], str]
 
 
 def references(text: str) -> list[Reference]:
-    """The references in a text, in its order."""
+    """The references in a text, in order."""
     return [_of(match) for match in _REFERENCE.finditer(text)]
 
 
 def replaced(text: str, lookup: Lookup) -> str:
-    """The text with every reference replaced by what `lookup` returns for it."""
+    """Replace every reference in a text with the result of `lookup`. Raises what `lookup` raises."""
     return _REFERENCE.sub(lambda match: lookup(_of(match)), text)
 
 
 def split(text: str) -> list[str | Reference]:
-    """The text as its pieces, references among them; empty ones are left out."""
+    """Split a text into references and the non-empty texts between them."""
     pieces: list[str | Reference] = []
     end = 0
     for match in _REFERENCE.finditer(text):
@@ -63,7 +63,7 @@ def split(text: str) -> list[str | Reference]:
 
 
 def broken(text: str) -> str:
-    """What is expected in place of a malformed reference in a text; empty: it has no such reference."""
+    """What is expected instead of the first malformed reference in a text; empty if all are well-formed."""
     opened = _OPENED.search(_REFERENCE.sub("", text))
     kind = opened[1] if opened else next((one.kind for one in references(text) if not _is_good(one)), "")
     return f"expected {_EXPECTED[kind]}" if kind else ""

@@ -1,6 +1,6 @@
-"""References → their values, from this user's environment, files and commands. What is found is masked from then on.
+"""Resolves references from this user's environment, files and commands. Values are masked in all later output.
 
-Values go to the ranks' environment and nowhere else: they are never part of a message.
+They go only to the ranks' environment and to notification addresses: no message contains them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _LARGEST = 1024 * 1024
 
 
 def refusal(words: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Why the config does not allow a command, with the cure; empty where it does.
+    """Why the user's config does not allow a command, with the cure; empty if it does.
 
-    It allows the same words, where a word that ends in `*` matches what begins so.
+    Allowed are commands with the words of an entry of `secret_commands`, where `*` at a word's end matches any rest.
     """
     path = config_file(environ)
     try:
@@ -60,7 +60,7 @@ def _word_fits(word: str, known: str) -> bool:
 
 
 def _patterns(text: bytes) -> list[list[str]]:
-    """The entries of a config; none where it is not valid YAML."""
+    """The `secret_commands` of a config, each as words; empty if it is not valid YAML."""
     try:
         data = yaml.safe_load(text)
     except (ValueError, RecursionError, yaml.YAMLError):
@@ -71,21 +71,21 @@ def _patterns(text: bytes) -> list[list[str]]:
 
 
 LONGEST = 64 * 1024
-"""Bytes of a value."""
+"""Most bytes of a value."""
 PATIENCE = 60.0
-"""Seconds for a command: it may ask for a PIN."""
+"""Seconds that a command may take: it may ask for a PIN."""
 _PLAIN = frozenset((
     "HOME", "USER", "LOGNAME", "SHELL", "PATH", "PWD", "OLDPWD", "LANG", "LANGUAGE", "TZ", "TERM", "HOSTNAME", "TMPDIR",
     "EDITOR", "DISPLAY",
 ))  # fmt: skip
-"""Variables that are not secrets: their values are part of what everything else prints."""
+"""Variables that are never secret: their values occur in all kinds of output, so they are not masked."""
 
 
 class SecretValues:
-    """The values of references. Each command runs once, and its output is held for the life of this object.
+    """Resolves references. Each command runs only once; its output is cached for the lifetime of this object.
 
     Args:
-        environ: The variables for `${env:NAME}`, and for the folder of the user's config.
+        environ: Variables for `${env:NAME}`, HOME and the folder of the user's config.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -94,7 +94,7 @@ class SecretValues:
         self._lock = threading.Lock()
 
     def value(self, reference: Reference) -> str:
-        """The value. Runs an allowed command. Raises UnresolvedError."""
+        """Return the value of a reference; runs an allowed command. Raises UnresolvedError."""
         if reference.kind != "cmd":
             return self.check(reference)
         self.check(reference)
@@ -106,7 +106,7 @@ class SecretValues:
         return found
 
     def check(self, reference: Reference) -> str:
-        """The value; empty for a command, which is not run. Raises UnresolvedError where `value` would."""
+        """Return the value, or "" for an allowed command, without running it. Raises UnresolvedError."""
         if reference.kind == "env":
             found = _variable(reference.name, self._environ)
             if reference.name not in _PLAIN and not _is_path(found):
@@ -121,10 +121,10 @@ class SecretValues:
         return ""
 
     def know(self, texts: Iterable[str], *, files: bool = True) -> None:
-        """Mask the values of the references in some texts, as far as they can be known without running anything.
+        """Mask the values of all references in `texts` that can be resolved without running a command.
 
         Args:
-            files: Whether to read files for it: not for a text that another user has written.
+            files: Whether to read files; must be false for texts that another user has written.
         """
         for text in texts:
             for reference in references(text) if "${" in text else ():
@@ -156,7 +156,7 @@ def _is_path(value: str) -> bool:
 
 
 def _file(name: str, environ: Mapping[str, str]) -> str:
-    """The text of a file of this user's, which others may not read, as ssh asks it of a key."""
+    """The text of a file that only this user can access, as ssh requires of keys. Raises UnresolvedError."""
     shown = f"the file {printable(name)}"
     home = environ.get("HOME", "")
     path = Path(home, name[2:]) if name.startswith("~/") and home else Path(name)
@@ -175,7 +175,7 @@ def _file(name: str, environ: Mapping[str, str]) -> str:
 
 
 def _usable(data: bytes, shown: str) -> str:
-    """The value as a variable can hold it, without line breaks at its end. Raises UnresolvedError."""
+    """Decode a value for use in a variable, without trailing line breaks. Raises UnresolvedError."""
     if len(data) > LONGEST:
         raise UnresolvedError(f"{shown} has more than {LONGEST // 1024} KiB, too much for a secret")
     try:
@@ -192,7 +192,7 @@ def _usable(data: bytes, shown: str) -> str:
 def _output(reference: Reference) -> str:
     shown = f"the command {printable(reference.name)!r}"
     try:
-        # In this session: what asks for a PIN needs the terminal. What it complains may hold anything: it is not shown.
+        # No new session, since a PIN prompt needs the terminal. Its errors may contain secrets, so they are discarded.
         child = subprocess.Popen(
             reference.words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -207,7 +207,7 @@ def _output(reference: Reference) -> str:
 
 
 def _read(child: subprocess.Popen[bytes], shown: str) -> bytes:
-    """Its whole output, or one byte more than a value may have."""
+    """Read a command's whole output, or stop over the limit of a value. Raises UnresolvedError on timeouts."""
     assert child.stdout is not None
     data, deadline = b"", time.monotonic() + PATIENCE
     waiting = selectors.DefaultSelector()

@@ -1,7 +1,7 @@
-"""A profile as text, a text changed so that it says something else, and writing it onto the disk atomically.
+"""Writes profiles as YAML, edits YAML text in place, and saves files atomically.
 
-What stays the same keeps its comments, order and quotes: only the text between two places is replaced, taken out or put
-in. A result that does not read back as the wanted data is discarded, and the whole file is rewritten.
+An edit keeps the comments, order and quotes of unchanged values: only the text of changed ones is replaced, removed or
+inserted. If the result does not read back as the wanted data, the whole file is rewritten instead.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ ORDER = (
     "disttui", "name", "description", "transport", "hosts", "num_processes", "python", "activate", "env", "job",
     "data", "container", "launch", "parallel", "precision", "metrics", "on_end", "watch", "notify",
 )  # fmt: skip
-"""The profile's keys as people write them."""
+"""Usual order of the profile's keys."""
 TALL = ("hosts", "job")
-"""Keys whose value has a line for each of its items, however short it is."""
+"""Keys whose value takes one line per item, however short it is."""
 _FLOW_WIDTH = 88
 _PLAIN = re.compile(r"[A-Za-z_/~.+-][\w/~.+=@%^-]*(?: [\w/~.+=@%^-]+)*")
 _WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "~", "-", "."}
 _ENDLESS = 1 << 30
 _PATIENCE = 60.0
-"""Seconds for which another process may hold a lock."""
+"""Seconds to wait for a lock that another process holds."""
 
 
 def render(data: Mapping[str, Any]) -> str:
-    """A new file for the profile `data`, with its keys in the usual order."""
+    """Return profile `data` as the text of a new file, with keys in the usual order."""
     order = {key: at for at, key in enumerate(ORDER)}
     return "".join(entry(key, data[key]) for key in sorted(data, key=lambda key: order.get(key, len(order)))) or "{}\n"
 
@@ -59,17 +59,17 @@ def item(value: Any) -> str:
 
 
 def inline(value: Any) -> str:
-    """A value on one line, also for inside brackets."""
+    """A value on one line, also for use inside brackets."""
     return _written(yaml.SequenceNode(_tag("seq"), [_node(value, flow=True)], flow_style=True))[1:-2]
 
 
 def is_short(key: str | None, value: Any) -> bool:
-    """Whether a value stands on one line; `key` is None for an item of a list."""
+    """Whether a value is written on one line; `key` is None for an item of a list."""
     return not isinstance(value, Mapping | list | tuple) or (key not in TALL and len(str(value)) <= _FLOW_WIDTH)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes `  - ` below a key, where PyYAML would put the dash under the key itself."""
+    """Indents the items of a list below their key, which PyYAML does not do by default."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
@@ -81,7 +81,7 @@ def _written(node: yaml.Node, *, indent: bool = True) -> str:
 
 
 def _node(value: Any, *, tall: bool = False, flow: bool = False) -> yaml.Node:
-    """A value as PyYAML writes it: on one line where it is short, with `flow` in any case and with `tall` in none."""
+    """A value as a PyYAML node: on one line if it is short, always with `flow`, never with `tall`."""
     one_line = flow or (not tall and len(str(value)) <= _FLOW_WIDTH)
     if isinstance(value, Mapping):
         pairs = [(_node(key), _node(inner, flow=one_line)) for key, inner in value.items()]
@@ -104,14 +104,14 @@ def _tag(kind: str) -> str:
 
 
 def save(text: str, path: Path, *, replace: bool, mode: int = 0o664) -> None:
-    """Write a profile of the user's own at once or not at all; a link stays a link, what it leads to is replaced.
+    """Write one of the user's own profiles atomically; if `path` is a symbolic link, its target is replaced.
 
     Args:
-        replace: Whether a file that is there may be replaced; it keeps its mode.
-        mode: Of a new file, less what the umask takes away.
+        replace: Whether an existing file may be replaced; it keeps its mode.
+        mode: Mode of a new file, before the umask.
 
     Raises:
-        InputError: It cannot be written, there is one already, or a value in it looks like a secret.
+        InputError: It cannot be written, exists without `replace`, or contains a value that looks like a secret.
     """
     name = printable(str(path))
     refuse(text, str(path))
@@ -124,7 +124,7 @@ def save(text: str, path: Path, *, replace: bool, mode: int = 0o664) -> None:
 
 
 def write(path: Path, text: str, mode: int = 0o664) -> None:
-    """Write a file, in place of whatever has its name there but a folder. Raises OSError."""
+    """Write a file atomically, replacing anything at its path but a folder. Raises OSError."""
     target = Path(os.path.realpath(path))
     private.make_folder(target.parent, 0o775)
     mode &= ~_umask()
@@ -147,7 +147,7 @@ def write(path: Path, text: str, mode: int = 0o664) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn errors of writing a file into InputError."""
+    """Turn OSError and ValueError from writing a file into InputError."""
     try:
         yield
     except InputError:
@@ -161,14 +161,14 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(file: Path, busy: str, place: str = "") -> Iterator[None]:
-    """Lock a file, which is made, against other processes; where its file system has no locks, continue without.
+    """Lock a file against other processes, creating it; if its file system has no locks, continue without one.
 
     Args:
-        busy: What is wrong where another process has held it for a minute.
-        place: Where that is; empty: its folder.
+        busy: Message of the error if another process holds the lock for a minute.
+        place: Place in that error; empty: the file's folder.
 
     Raises:
-        InputError: It is held, or cannot be made.
+        InputError: The lock is held, or the file cannot be created.
     """
     folder = printable(str(file.parent))
     try:
@@ -182,7 +182,7 @@ def locked(file: Path, busy: str, place: str = "") -> Iterator[None]:
 
 
 def wait_for_lock(descriptor: int, busy: str, place: str) -> None:
-    """Lock an open file or folder, as `locked`. Raises InputError."""
+    """Lock an open file or folder, as `locked` does. Raises InputError."""
     with suppress(OSError):
         if not private.lock(descriptor, _PATIENCE):
             raise InputError(busy, "Try again.", place=place)
@@ -195,7 +195,7 @@ def _umask() -> int:
 
 
 def edit(old: str, data: Mapping[str, Any]) -> str:
-    """`old` changed so that it says `data`; lines that say the same stay as they are, to the byte."""
+    """Edit the YAML text `old` to hold `data`; lines of unchanged values stay the same to the byte."""
     before = as_data(old)
     if before is None:
         return render(data)
@@ -209,13 +209,13 @@ def edit(old: str, data: Mapping[str, Any]) -> str:
 
 
 def diff(old: str, new: str, name: str = "profile") -> list[str]:
-    """The lines of a unified diff, without line ends; empty where nothing differs."""
+    """The lines of a unified diff, without line ends; empty if the texts are equal."""
     lines = old.splitlines(), new.splitlines()
     return list(difflib.unified_diff(*lines, f"{name} (saved)", f"{name} (new)", lineterm=""))
 
 
 def as_data(text: str) -> dict[str, Any] | None:
-    """The data of a text as `Profile.as_written` has it, None where it cannot be read."""
+    """Parse a text to data as in `Profile.as_written`; None if it cannot be parsed or is not a mapping."""
     try:
         root = compose(text, "profile", [])
     except ProfileErrors:
@@ -225,11 +225,11 @@ def as_data(text: str) -> dict[str, Any] | None:
 
 
 class _Stuck(Exception):
-    """This part of the text cannot be changed on its own."""
+    """This part of the text cannot be edited in place."""
 
 
 class _Change(NamedTuple):
-    """Text to stand from `start` to `end` (indices into the old text)."""
+    """Replacement for the old text from index `start` to `end`."""
 
     start: int
     end: int
@@ -238,18 +238,18 @@ class _Change(NamedTuple):
 
 @dataclass
 class _Span:
-    """A value in the text, from its first character to behind its last one, without comments and blank lines."""
+    """The extent of a value in the text, from `start` up to but not including `end`, without trailing comments."""
 
     start: int
     end: int
     column: int
-    """Of the first key or the dashes, where it has a line for each of them."""
+    """Column of its keys or dashes, if they are on lines of their own."""
     flow: bool = True
     """Whether it is a scalar, an alias, or inside brackets."""
     keys: dict[str, _Span] = field(default_factory=dict)
-    """Of a mapping: key → where the key stands."""
+    """For a mapping: key → extent of the key."""
     values: list[_Span] = field(default_factory=list)
-    """Of a mapping, as its keys; of a list, its items."""
+    """Values of a mapping, in the order of `keys`, or items of a list."""
 
 
 class _Editor:
@@ -259,10 +259,10 @@ class _Editor:
         self._changes: list[_Change] = []
 
     def changed(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-        """Return the text that says `after`. Raises _Stuck."""
+        """Return the text edited to hold `after`. Raises _Stuck."""
         self._mapping(_spans(self._text), before, after)
         text = self._text
-        # From the end, so that places stay true; what is put in at one place keeps its order.
+        # From the end, so that indices stay valid; insertions at one index keep their order.
         for _, change in sorted(enumerate(self._changes), key=lambda each: (each[1][:2], each[0]), reverse=True):
             text = text[: change.start] + change.text + text[change.end :]
         return text
@@ -273,7 +273,7 @@ class _Editor:
         gone = [key not in after for key in before]
         new = [key for key in after if key not in before]
         if span.flow and (any(gone) or not before):
-            raise _Stuck  # what is in brackets is rewritten
+            raise _Stuck  # values in brackets are rewritten as a whole
         self._take_out(span, [key.start for key in span.keys.values()], gone)
         for (key, at), value in zip(span.keys.items(), span.values, strict=True):
             if key in after and after[key] != before[key]:
@@ -305,7 +305,7 @@ class _Editor:
             self._insert(span, len(before), inline(value) if span.flow else item(value))
 
     def _value(self, key: str | None, around: _Span, span: _Span, before: Any, after: Any, place: int) -> None:
-        """Change a value; `place` is where it may begin: behind the colon, or at its start."""
+        """Change a value; `place` is the first index where it may begin: after the colon, or its start."""
         noted = len(self._changes)
         try:
             if before and isinstance(before, Mapping) and isinstance(after, Mapping):
@@ -322,28 +322,28 @@ class _Editor:
         if "\n" not in self._text[place : span.start]:
             self._put(span.start, span.end, inline(after) if span.end > span.start else f" {inline(after)}")
         else:
-            # It begins on a line of its own; a comment behind the colon stays.
+            # The old value begins on its own line; a comment after the colon stays.
             self._put(place, place, f" {inline(after)}")
             self._put(self._line_start(span.start), self._line_end(span.end), "")
 
     def _rewrite(self, around: _Span, start: int, end: int, text: str) -> None:
-        """Rewrite all lines of an entry or an item."""
+        """Rewrite all lines of an entry or item. Raises _Stuck inside brackets."""
         if around.flow:
             raise _Stuck
         self._put(start, end, _indented(text, around.column).strip(" \n"))
 
     def _take_out(self, span: _Span, starts: Sequence[int], gone: Sequence[bool]) -> None:
-        """Take out the lines of the parts that are gone."""
+        """Remove the lines of all parts marked in `gone`. Raises _Stuck if none would remain."""
         if all(gone):
             raise _Stuck
         for at, start in enumerate(starts):
             if gone[at]:
                 if self._text[self._line_start(start) : start].strip():
-                    raise _Stuck  # something else begins on this line
+                    raise _Stuck  # something else begins on the same line
                 self._put(self._line_start(start), self._line_end(span.values[at].end), "")
 
     def _insert(self, span: _Span, at: int, text: str) -> None:
-        """Put a new part in front of number `at` of those that there were; in brackets at their end."""
+        """Insert a part before the old part number `at`; inside brackets, at the end."""
         if span.flow:
             self._put(span.values[-1].end, span.values[-1].end, f", {text}")
             return
@@ -351,13 +351,13 @@ class _Editor:
         if not at and self._text[place : span.start].strip():
             raise _Stuck
         if at == len(span.values) and span.column:
-            # Comments below the last part that are indented as it is belong to it.
+            # Comments below the last part that are indented like it belong to it.
             while re.match(rf" {{{span.column},}}#", self._text[place : self._text.find("\n", place)]):
                 place = self._line_end(place)
         self._put(place, place, _indented(text, span.column))
 
     def _dash(self, span: _Span, value: _Span) -> int:
-        """Where an item begins: in a list without brackets, at its dash."""
+        """The index where an item begins: its dash, in a list without brackets. Raises _Stuck."""
         if span.flow:
             return value.start
         start = self._line_start(value.start) + span.column
@@ -372,12 +372,12 @@ class _Editor:
         return self._text.rfind("\n", 0, index) + 1
 
     def _line_end(self, index: int) -> int:
-        """Behind the line break of a line."""
+        """The index after the line break of the line at `index`."""
         return self._text.index("\n", index) + 1
 
 
 def _gone(before: Sequence[Any], after: Sequence[Any]) -> list[bool]:
-    """Which items are gone, as many as the list is shorter, so that those which stay keep their lines."""
+    """Choose the items to remove, as many as the list shrinks by: first those that are not in `after`."""
     gone = [False] * len(before)
     for unknown in (True, False):
         for at in reversed(range(len(before))):
@@ -387,7 +387,7 @@ def _gone(before: Sequence[Any], after: Sequence[Any]) -> list[bool]:
 
 
 def _place(known: Sequence[str], key: str) -> int:
-    """The number of the key before which a new one belongs in the usual order; their count if it is the last."""
+    """The index in `known` before which a new key belongs in the usual order; `len(known)` at the end."""
     if key in ORDER:
         for at, other in enumerate(known):
             if other in ORDER and ORDER.index(other) > ORDER.index(key):
@@ -400,7 +400,7 @@ def _indented(text: str, column: int) -> str:
 
 
 def _spans(text: str) -> _Span:
-    """Where every value of a text stands. It has been read before: it is one document, and not deeply nested."""
+    """The extents of all values of a text that `compose` has accepted: one document, not deeply nested."""
     events = yaml.parse(text, Loader=yaml.SafeLoader)
 
     def value(event: Any) -> _Span:
@@ -433,19 +433,19 @@ def _spans(text: str) -> _Span:
 
 
 _NOTHING = re.compile(r"^(?:---[ \t]+)?[ \t]*(?:~|null|Null|NULL)[ \t]*\n?", re.MULTILINE)
-"""The word of a config that holds nothing else, to which no key can be added."""
+"""The null of an otherwise empty config, which must go before keys can be added."""
 Change = Callable[[Mapping[str, object]], Mapping[str, object]]
-"""What the config holds, as `plain` has it → the keys that are to be written, each with its new value."""
+"""Data of the config, as from `plain` → the keys to write, with their new values."""
 
 
 def change_config(environ: Mapping[str, str], change: Change) -> Path:
-    """Write some keys into the config; return its path. Of several processes one after the other does so.
+    """Write some keys into the config and return its path; a lock serialises several processes.
 
     Raises:
         InputError: It cannot be read or written.
     """
     path = config_file(environ)
-    # A file beside the config is locked: other users can read the folder, and could hold a lock of it forever.
+    # A separate file is locked: other users may read the folder, and could hold a lock on it forever.
     with locked(path.with_name(".config.lock"), "another disttui is changing the config"):
         text, before = read_config(environ)
         problems: list[ProfileProblem] = []
@@ -462,13 +462,13 @@ def change_config(environ: Mapping[str, str], change: Change) -> Path:
         if not _keeps(before, new, changes):
             cure = f"Add this to it: {render(changes).strip()}"
             raise InputError("this file cannot be edited automatically", cure, place=printable(str(path)))
-        # Others who could write it could allow themselves commands.
+        # Users who can write the config could allow commands.
         save(new, path, replace=True, mode=0o600)
     return path
 
 
 def _keeps(before: Mapping[str, object], new: str, changes: Mapping[str, object]) -> bool:
-    """Whether a new text says the same of all other keys, as the config is read."""
+    """Whether a new text keeps all other keys, as PyYAML reads the config."""
     try:
         after = yaml.safe_load(new)
     except yaml.YAMLError:

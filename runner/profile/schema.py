@@ -50,23 +50,23 @@ from disttui.runner.train.problem import Problem
 
 
 def asked(parallel: Parallel, options: Options) -> tuple[Sizes, str]:
-    """Sizes and strategy: the profile's, else those of the job's arguments."""
+    """Sizes and strategy of the profile, or else of the job's arguments."""
     pairs = {name: getattr(parallel, name) or getattr(options, name) for name in Sizes._fields}
     return Sizes(**pairs), parallel.strategy if parallel.strategy != "auto" else options.strategy
 
 
 def link_options(parallel: Parallel, options: Options) -> tuple[int, str]:
-    """`sync_interval` and `compress`: the profile's, else those of the job's arguments."""
+    """`sync_interval` and `compress` of the profile, or else of the job's arguments."""
     compress = parallel.compress if parallel.compress != "none" else options.compress
     return parallel.sync_interval if parallel.sync_interval > 1 else options.sync_interval, compress
 
 
 def size_flaws(parallel: Parallel, job: Job, hosts: Sequence[Host]) -> list[Flaw]:
-    """Everything wrong. The product is checked where every host's process count is given."""
+    """All flaws of the parallel sizes. Their product is checked only if every host has a process count."""
     try:
         options = parse(job.args)
     except Problem:
-        return []  # preflight says what is wrong with the arguments
+        return []  # preflight reports what is wrong with the arguments
     sizes, strategy = asked(parallel, options)
     sync_interval, compress = link_options(parallel, options)
     found: dict[Path, Flaw] = {}
@@ -107,7 +107,7 @@ def _version(value: Any) -> int:
 
 
 class Profile(Model):
-    """A whole profile. The order of the fields matters: a check sees what stands above it."""
+    """A whole profile. The order of the fields matters: validators only see the fields above them."""
 
     disttui: Annotated[Literal[1], BeforeValidator(_version)]
     """Version of the schema: 1."""
@@ -157,74 +157,73 @@ class Profile(Model):
     _sources: list[Source] = PrivateAttr(default_factory=list)
     _tree: list[MappingNode] = PrivateAttr(default_factory=list)
     _whole: list[tuple[MappingNode, MappingNode, str]] = PrivateAttr(default_factory=list)
-    """The merged files before any override, without and with the user's own settings, and the name of the first
-    file."""
+    """(merged files without and with the user's own settings, name of the profile's file); before overrides."""
 
     @property
     def tree(self) -> MappingNode | None:
-        """The checked nodes, with the place of each value; None if the profile was not read from a text."""
+        """The checked nodes with their source locations; None if the profile was not parsed from text."""
         return self._tree[0] if self._tree else None
 
     @property
     def read_from(self) -> tuple[Source, ...]:
-        """The other files it was made of, as read: those it extends, and its inventory."""
+        """The other files of the profile as read: those it extends, inventories and the user's own settings."""
         return tuple(self._sources)
 
     @property
     def login(self) -> str:
-        """The login node of Slurm, as it is written."""
+        """The full address of Slurm's login node."""
         return self.hosts[0].label()
 
     def as_written(self) -> dict[str, Any]:
-        """The file's data for JSON, `--set` included and references unresolved; reads back as the same profile."""
+        """The profile's data for JSON, with `--set` and unresolved references; parses to the same profile."""
         return self._written
 
     @property
     def template(self) -> dict[str, Any]:
-        """The file's data before variables were filled in; empty without variables."""
+        """The profile's data before variables were replaced; empty without variables."""
         return self._template
 
     def workdir(self, rank: int) -> str:
-        """Where the job runs on the host of this node rank; with `job.sync`, RUN is a placeholder for the run's id."""
+        """The job's folder on the host of a node rank; with `job.sync`, RUN is a placeholder for the run's id."""
         if self.job.sync:
             return self.job.sync.folder(self.launch.run_dir, "RUN")
         return self.hosts[rank].workdir or self.job.workdir
 
     @property
     def enclosed(self) -> str:
-        """The container or wrapper of the job, which the probe does not enter; empty: none."""
+        """The container image or wrapper of the job, which the probe does not enter; empty if it has none."""
         return self.container.image if self.container else self.job.wrap[0] if self.job.wrap else ""
 
     @property
     def sync_source(self) -> FilePath | None:
-        """The local folder that `job.sync` sends, if any."""
+        """The local folder that `job.sync` sends, or None."""
         return self.local_path(self.job.sync.source, "job", "sync", "from") if self.job.sync else None
 
     def local_path(self, path: str, *keys: str | int) -> FilePath:
-        """A local path, given by these keys; a relative one starts at the folder of its file."""
+        """The local `path` at `keys`; relative paths are resolved against the folder of the file that has them."""
         nodes = (self._node(*keys[: len(keys) - up]) for up in range(len(keys)))
         above = next((FilePath(node.place.source).parent for node in nodes if node and node.place.line), FilePath())
         return above / expanded(path)
 
     def host_env(self, rank: int) -> dict[str, str]:
-        """The environment of the host of this node rank: top level < job < host, references unresolved."""
+        """The environment of the host of a node rank, references unresolved; host overrides job, job the profile."""
         return {**self.common_env, **self.hosts[rank].env}
 
     @property
     def common_env(self) -> dict[str, str]:
-        """The environment of a host without its own `env`."""
+        """The environment of hosts without an `env` of their own, references unresolved."""
         return {**self.env, **self.job.env}
 
     @property
     def variables(self) -> list[str]:
-        """The names of the variables of all hosts."""
+        """Names of all environment variables of all hosts."""
         return list(dict.fromkeys([*self.common_env, *(name for host in self.hosts for name in host.env)]))
 
     def split_env(self, rank: int, lookup: Lookup) -> tuple[dict[str, str], dict[str, str]]:
-        """`host_env` as plain values, and as secret ones with resolved references: never to be stored.
+        """Split `host_env` into plain values, and secret ones with resolved references, which must not be stored.
 
         Args:
-            lookup: The value of a reference, such as `SecretValues.value`.
+            lookup: Returns the value of a reference, such as `SecretValues.value`.
 
         Raises:
             ProfileErrors: References have no usable value.
@@ -251,14 +250,14 @@ class Profile(Model):
         return plain, secret
 
     def resolved_notify(self, default: Notify | None, lookup: Lookup) -> list[NotifyTarget]:
-        """The places to notify, references resolved: never to be stored.
+        """The notification targets with resolved references, which must not be stored.
 
         Args:
-            default: The user's own, for places that the profile does not name.
+            default: The user's own targets, for kinds that the profile does not set.
             lookup: As for `split_env`.
 
         Raises:
-            ProfileErrors: A reference has no value, or not that of an address.
+            ProfileErrors: A reference has no value, or its value is not an address.
         """
         own = self.notify.model_fields_set
         chosen = self.notify if default is None or "events" in own else default
@@ -283,7 +282,7 @@ class Profile(Model):
         return found
 
     def place_of_size(self, name: str) -> SourceLocation | None:
-        """The place of a key of `parallel`, if given."""
+        """The location of a key of `parallel`, or None if it is not set."""
         node = self._node("parallel", name)
         return node.place if node else None
 
@@ -294,7 +293,7 @@ class Profile(Model):
         return next(found, SourceLocation(self.name))
 
     def _node(self, *path: str | int) -> Node | None:
-        """The node at a path in the files."""
+        """The node at a path of the merged files, or None."""
         node: Node | None = self.tree
         for key in path:
             if isinstance(node, SequenceNode) and isinstance(key, int):
@@ -389,7 +388,7 @@ class Profile(Model):
         launch: Launch | None = info.data.get("launch")
         hosts: tuple[Host, ...] = info.data.get("hosts", ())
         if launch is None or not hosts:
-            return slurm  # their own errors come first
+            return slurm  # their own errors are reported instead
         flaws = list(_slurm_flaws(slurm, launch, hosts))
         job: Job | None = info.data.get("job")
         for name in ("environment", "setup") if slurm and job else ():

@@ -82,7 +82,7 @@ class Host(Model):
 
     @property
     def endpoint(self) -> Address:
-        """Where to connect to."""
+        """The address to connect to."""
         return Address(self.host, self.user, self.port, self.transport)
 
     @model_validator(mode="before")
@@ -95,7 +95,7 @@ class Host(Model):
         try:
             user, host, port = f.split_host(data["host"])
         except PydanticCustomError:
-            return data  # the field itself will say what is wrong
+            return data  # the field's own check reports the error
         found = {"user": user, "port": port}
         if twice := [key for key, value in found.items() if value is not None and key in data]:
             raise bad(f"the {twice[0]} is given twice", "expected it once")
@@ -143,7 +143,7 @@ class Sync(Model):
         return self
 
     def folder(self, run_dir: str, run: str) -> str:
-        """The path of a run's copy on the hosts."""
+        """The path of the copy of run `run` on the hosts."""
         return f"{self.to.rstrip('/')}/{run}" if self.to else f"{run_dir.rstrip('/')}/{run}/{CODE}"
 
 
@@ -325,7 +325,7 @@ class Container(Model):
     """Options of the runtime, such as [--memory=64g]."""
 
     def spec(self, gpus: bool) -> ContainerSpec:
-        """The container as in spec.json; `gpus`: with NVIDIA's GPUs."""
+        """The container as in spec.json; `gpus` gives it access to NVIDIA GPUs."""
         return {
             "runtime": self.runtime,
             "image": self.image,
@@ -367,13 +367,13 @@ class Data(Model):
 
     @property
     def host_path(self) -> tuple[str, str]:
-        """The host of the profile that has it, and its path there; two empty texts for any other source."""
+        """Host of the profile and path there, for a source on a host; ("", "") for any other source."""
         found = re.fullmatch(r"([^/:~.][^/:]*):([/~].*)", self.source, re.DOTALL)
         return (found[1], found[2]) if found and not self.is_address else ("", "")
 
     @property
     def is_address(self) -> bool:
-        """Whether hosts fetch it."""
+        """Whether the source is a URL, which hosts fetch themselves."""
         return "://" in self.source
 
     @model_validator(mode="after")
@@ -542,7 +542,7 @@ class Metrics(Model):
 
 
 def parse_host(text: str) -> Host:
-    """The host that an ssh alias, `user@host:port` or `local` means, named by its address. Raises InputError."""
+    """Parse an ssh alias, `user@host:port` or `local` to a host named by its address. Raises InputError."""
     try:
         host = Host(host=text)
     except ValidationError as error:
@@ -557,21 +557,21 @@ def parse_host(text: str) -> Host:
 MOST_NODES = 1024
 _MOST_OPTIONS = 64
 _WORD = re.compile(r"[A-Za-z0-9_.,:@%+=*/&|\[\]()!-]+")
-"""An option's value that neither Slurm nor a shell splits or alters."""
+"""Pattern of option values that neither Slurm nor a shell splits or alters."""
 _TIME = re.compile(r"\d+|\d+:\d+(:\d+)?|\d+-\d+(:\d+(:\d+)?)?")
 _KEYS = {
     "nodes": "slurm.nodes", "partition": "slurm.partition", "time": "slurm.time", "account": "slurm.account",
     "qos": "slurm.qos", "gpus-per-node": "slurm.gpus_per_node", "cpus-per-task": "slurm.cpus_per_node",
     "ntasks": "num_processes", "ntasks-per-node": "num_processes", "job-name": "name", "chdir": "job.workdir",
 }  # fmt: skip
-"""Options that have a key of their own."""
+"""sbatch options that have a profile key of their own."""
 _OURS = (
     "array", "clusters", "error", "export", "export-file", "get-user-env", "gid", "help", "hold", "input",
     "kill-on-bad-exit", "no-kill", "no-requeue", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket",
     "open-mode", "output", "parsable", "quiet", "requeue", "signal", "test-only", "uid", "usage", "version", "wait",
     "wrap",
 )  # fmt: skip
-"""Options with which disttui would lose control of the job."""
+"""sbatch options that would take control of the job away from disttui."""
 _KNOWN = (
     "acctg-freq", "bb", "batch", "begin", "cluster-constraint", "comment", "constraint", "container", "contiguous",
     "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "deadline", "delay-boot", "dependency",
@@ -635,7 +635,7 @@ class Slurm(Model):
     """More options of sbatch, such as [--constraint=a100, --mem=64G]."""
 
     def sbatch(self) -> list[str]:
-        """The options of sbatch that the profile gives."""
+        """The sbatch options set by this section, without `nodes` and `cpus_per_node`."""
         given = {name: getattr(self, name) for name in ("partition", "time", "account", "qos")}
         gpus = [f"--gres=gpu:{self.gpus_per_node}"] if self.gpus_per_node else []
         return [*(f"--{name}={value}" for name, value in given.items() if value is not None), *gpus, *self.options]

@@ -1,4 +1,4 @@
-"""Who can write a profile: one that other users can change is not run without asking."""
+"""Checks who can write a profile: one that other users can change is not run without confirmation."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from disttui.runner.profile.problems import printable
 
 
 def doubt(path: Path, status: os.stat_result) -> str:
-    """Why a profile may be another user's; empty where it is the user's own, root's or the team's.
+    """Why another user may have written a profile; empty if it is this user's, root's or the team's.
 
-    Being writable by a group is not a reason: the group's administrator decides who is in it. In a library
-    of the team, files belong to the colleague who saved them.
+    Being writable by a group is not a reason: the administrator decides who is in it. Files in a team library
+    belong to the colleague who saved them.
 
     Args:
-        status: Of the file that was read.
+        status: Status of the file that was read.
     """
     if stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IWOTH:
         return "every user of this machine can write it"
     if folder := _open_to_all(path):
         return f"every user of this machine can replace files in {printable(folder)}"
     found = library_of(path)
-    if status.st_uid in _ourselves() or (found and found.name != OWN):  # in a folder that the user has named, or ours
+    if status.st_uid in _ourselves() or (found and found.name != OWN):  # team libraries and examples are trusted
         return ""
     return f"it belongs to {_name(status.st_uid)}"
 
 
 def _open_to_all(path: Path) -> str:
-    """A folder above the file in which every user may replace the files of others; empty: none."""
+    """The first parent folder in which every user can replace the files of others; empty if there is none."""
     for folder in _folders(path):
         try:
             mode = folder.stat().st_mode
         except OSError:
             continue
-        # In a sticky folder such as /tmp a file can be replaced by its owner only.
+        # In a sticky folder such as /tmp, only its owner can replace a file.
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             return str(folder)
     return ""
 
 
 def _folders(path: Path) -> Iterator[Path]:
-    """Every folder above the file, by its path as it was given and without symbolic links."""
+    """Yield every parent folder of the file, of its path as given and with symbolic links resolved."""
     yield from dict.fromkeys((*path.absolute().parents, *Path(os.path.realpath(path)).parents))
 
 
 def _ourselves() -> tuple[int, ...]:
-    """Users whose files are trusted like one's own; under sudo also the user who called it."""
+    """Uids whose files are trusted: root, this user and, under sudo, the user who called it."""
     caller = os.environ.get("SUDO_UID", "")
     also = (int(caller),) if os.geteuid() == 0 and caller.isdecimal() and len(caller) < 11 else ()
     return (0, os.geteuid(), *also)

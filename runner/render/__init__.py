@@ -1,1 +1,1 @@
-"""Texts that both front ends show: states, plans, findings, the story of a run's end."""
+"""Texts that both front ends show: states, plans, findings, and how runs end."""

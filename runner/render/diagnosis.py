@@ -21,7 +21,7 @@ from disttui.runner.text import clean
 
 
 def diagnosis_text(found: Diagnosed) -> str:
-    """Where every rank is, or why the run has ended, as text."""
+    """Where every rank is, or why the run ended, as text."""
     run, state, ranks = found.run, found.state, found.ranks
     if state.result is not None or is_lost(state):
         end = ending(state, state.elapsed, run.folder, {}, len(state.attempts))
@@ -43,7 +43,7 @@ def diagnosis_text(found: Diagnosed) -> str:
 
 
 def diagnosis_data(found: Diagnosed) -> dict[str, object]:
-    """The same as data, with the stacks of all ranks."""
+    """The diagnosis as data for JSON, with the stacks of all ranks."""
     state = found.state
     look = ended(found.run, state, found.run.folder)
     return {
@@ -60,7 +60,7 @@ def diagnosis_data(found: Diagnosed) -> dict[str, object]:
 
 
 def told_before(folder: Path) -> list[str]:
-    """The stored diagnoses from the time when the ranks could be asked."""
+    """Lines of the diagnoses that were stored in a run's folder while it was running."""
     lines = []
     for one in kept(folder):
         lines += ["", f"while it was running, at {when(one.time)}:", *(f"  {line}" for line in one.text.split("\n"))]
@@ -68,7 +68,7 @@ def told_before(folder: Path) -> list[str]:
 
 
 def slow_lines(state: RunState) -> list[str]:
-    """The slow ranks, and the active alarms."""
+    """One line for each slow rank, the spread of step times, and each active alarm."""
     leader = state.hosts[0].story
     lines = [straggler_sentence(event, state.host_of(rank)) for rank, event in sorted(leader.slow.items())]
     spread = spread_sentence(state)
@@ -77,7 +77,7 @@ def slow_lines(state: RunState) -> list[str]:
 
 
 def cause_data(state: RunState, cause: RootCause) -> dict[str, object]:
-    """Why an attempt has failed, as data."""
+    """Why an attempt failed, as data for JSON."""
     known = hint(state, cause)
     return {
         "attempt": cause.attempt,

@@ -1,4 +1,4 @@
-"""Who uses which GPU of which host, by lease and by process."""
+"""Renders leases, GPU processes and the queue as text and as data."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from disttui.runner.text import clean
 
 _QUEUE = (("RUN", "<"), ("USER", "<"), ("FOR", ">"), ("WANTS", "<"), ("WAITS FOR", "<"))
 _NAMED = 4
-"""Leases ahead that are named, without details."""
+"""Leases ahead that are named if details are not wanted."""
 _COLUMNS = (("HOST", "<"), ("USES", "<"), ("LEASE", "<"), ("SINCE", ">"), ("PROCESSES", "<"))
 
 
 def render_who(hosts: Sequence[HostLeases]) -> str:
-    """A line for each GPU, and for each lease of a host that is not of a GPU."""
+    """A table with a line for each GPU, and for each lease of a host without GPUs."""
     rows = [row for host in hosts for row in _rows(host)]
     notes = [f"{clean(host.host)}: {host.problem}" for host in hosts if host.problem]
     return "\n".join([table(_COLUMNS, rows), *notes])
 
 
 def render_queue(runs: Sequence[WaitingRun]) -> str:
-    """A line for each queued run, in the order of the queue."""
+    """A table with a line for each queued run, in queue order."""
     rows = []
     for run in runs:
         ahead = {(one["user"], one["run"]): one for part in run.hosts for one in part.ahead}
@@ -44,7 +44,7 @@ def render_queue(runs: Sequence[WaitingRun]) -> str:
 
 
 def queue_details(runs: Sequence[WaitingRun]) -> str:
-    """What each queued run waits for on each of its hosts, a line each."""
+    """What each queued run waits for, with a line for each host and lease ahead."""
     lines = []
     for run in runs:
         lines.append(f"{run.run} of {run.user}")
@@ -56,26 +56,26 @@ def queue_details(runs: Sequence[WaitingRun]) -> str:
 
 
 def ahead_lines(ahead: Sequence[tuple[str, float, Lease]]) -> list[str]:
-    """What a run would wait for, a line each: `waits for box1 GPU 0: alice's llama-7f3a`.
+    """What a run would wait for, one line each: `waits for box1 GPU 0: alice's llama-7f3a`.
 
     Args:
-        ahead: Host, its unix time, and a lease there.
+        ahead: (host, Unix time of its clock, a lease there)
     """
     lines = [f"waits for {clean(host)} {what_of(one)}: {who_has(one, now)}" for host, now, one in ahead]
     return lines or ["next to start"]
 
 
 def moved_line(run: str, moved: Moved, to: Literal["first", "last"]) -> str:
-    """The place of a run that was moved."""
+    """The new place of a run that was moved in the queue."""
     traded = f", traded places with {short(moved.traded)}" if moved.traded else " already"
     return f"{short(run)} is the {to} of your runs{traded}; {amount(moved.ahead, 'run')} before it: disttui lease queue"
 
 
 def queue_json(runs: Sequence[WaitingRun], details: bool = False) -> list[dict[str, object]]:
-    """The queued runs as data.
+    """The queued runs as data for JSON.
 
     Args:
-        details: Have the whole leases of everybody who is ahead, not only the first names.
+        details: Include all leases ahead in full, not only user, run and GPUs of the first four.
     """
     if details:
         return [asdict(run) for run in runs]
@@ -113,10 +113,10 @@ def _rows(host: HostLeases) -> Iterator[tuple[str, ...]]:
 
 
 def _once(leases: Sequence[Lease]) -> Sequence[Lease]:
-    """The leases without those of a run's further node ranks that have the same of the host."""
+    """The leases, without duplicates from several node ranks of one run on the same host."""
     found: dict[tuple[object, ...], Lease] = {}
     for one in leases:
-        which = one["run"] or len(found)  # those by hand have none
+        which = one["run"] or len(found)  # manual leases have no run and are never duplicates
         found.setdefault((which, one["uid"], one["state"], repr(one["gpus"])), one)
     return list(found.values())
 

@@ -1,4 +1,4 @@
-"""Libraries of profiles, and what a sync of one has done, as text and as JSON."""
+"""Renders libraries of profiles, and the result of syncing one, as text and as data for JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GAP = "  "
 
 
 def library_table(found: Sequence[LibraryContent]) -> str:
-    """Every library with its profiles."""
+    """A table of every library with its profiles and inventories."""
     rows = [[_cells(one) for one in (*each.profiles, *each.inventories)] for each in found]
     widths = [max(map(len, column)) for column in zip(*(row for group in rows for row in group), strict=True)]
     lines = []
@@ -47,7 +47,7 @@ def library_table(found: Sequence[LibraryContent]) -> str:
 
 
 def library_data(found: Sequence[LibraryContent]) -> list[dict[str, object]]:
-    """The same for JSON."""
+    """The libraries and their profiles as data for JSON."""
     return [
         {
             "library": content.library.name,
@@ -73,21 +73,21 @@ def history_lines(found: Sequence[Commit]) -> list[str]:
 
 
 def origin_lines(profile: Profile) -> list[str]:
-    """Every value of a profile with its place."""
+    """Every value of a profile with its file and line, one per line."""
     found = list(_placed(profile))
     widest = max((len(one.key) for one, _ in found), default=0)
     return [f"{clean(one.key).ljust(widest)}{_GAP}{clean(masked(one.value))}{_GAP}# {place}" for one, place in found]
 
 
 def origin_data(profile: Profile) -> list[dict[str, object]]:
-    """The same for JSON."""
+    """Every value of a profile with its file and line, as data for JSON."""
     return [
         {"key": clean(one.key), "value": clean(masked(one.value)), "place": place} for one, place in _placed(profile)
     ]
 
 
 def _placed(profile: Profile) -> Iterator[tuple[Origin, str]]:
-    """Every value with the file and line that it comes from; what is in a library by its name there."""
+    """Yield every value with its `file:line`; files in a library as `library/path`."""
     roots = [(os.path.realpath(each.folder) + "/", f"{each.name}/") for each in libraries()]
     for one in _leaves(profile.tree, "") if profile.tree else ():
         where = os.path.realpath(one.place.source) if one.place.line else one.place.source
@@ -97,7 +97,7 @@ def _placed(profile: Profile) -> Iterator[tuple[Origin, str]]:
 
 
 def side_by_side(found: Compared) -> str:
-    """Two versions of a profile: the keys that differ beside one another; lines where a file cannot be read."""
+    """Two versions of a profile: keys that differ in columns, or a line diff if a file cannot be parsed."""
     titles, changes = found.titles, found.changes
     if changes is None:
         return "\n".join(map(clean, diff(*found.texts)))
@@ -161,7 +161,7 @@ def _data(one: LibraryProfile) -> dict[str, object]:
 
 
 class Origin(NamedTuple):
-    """A value that a profile has, and its place."""
+    """A value of a profile, and its source location."""
 
     key: str
     value: str
@@ -194,7 +194,7 @@ _LISTED = 10
 
 
 def synced_data(done: Synced) -> dict[str, object]:
-    """The same for JSON."""
+    """The result of a sync as data for JSON."""
     return {
         "cloned": done.cloned,
         "received": list(done.received),
@@ -206,7 +206,7 @@ def synced_data(done: Synced) -> dict[str, object]:
 
 
 def synced_lines(name: str, done: Synced) -> list[str]:
-    """What a sync has done."""
+    """The result of a sync as lines, with conflicts and what was not saved."""
     words = ["cloned"] if done.cloned else []
     words += [f"{amount(len(done.received), 'file')} received"] if done.received else []
     words += [f"{amount(done.sent, 'edit')} sent"] if done.sent else []

@@ -1,4 +1,4 @@
-"""Renders a plan: counts, reasons, findings, and commands that can be copied; and the results of `disttui check`."""
+"""Renders a plan (counts, reasons, findings and commands to copy), and the results of `disttui check`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN_BETWEEN_HOSTS = ("interface", "addresses")
 
 
 def render_plan(plan: Plan, recommendation: Recommendation, findings: Sequence[Finding]) -> str:
-    """The whole plan as text; text from hosts is made safe for a terminal."""
+    """The whole plan as text, safe for a terminal."""
     lines = [counts_line(plan), ""]
     lines += (f"  {name:<13} {clean(why)}" for name, why in recommendation.reasons.items())
     if plan.batch is not None:
@@ -43,7 +43,7 @@ def render_plan(plan: Plan, recommendation: Recommendation, findings: Sequence[F
 
 
 def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Finding]) -> dict[str, object]:
-    """The same as data, for `--json`."""
+    """The plan as data for `--json`."""
     return {
         "hosts": [
             {**{name: getattr(host, name) for name in _OF_HOST}, "shell": shell_command(plan, host)}
@@ -72,7 +72,7 @@ def _job(plan: Plan, batch: Batch) -> Iterator[str]:
 
 
 def batch_script(plan: Plan, batch: Batch) -> str:
-    """The script that is submitted, with RUN for the run's id."""
+    """The batch script to submit, with RUN for the run's id."""
     return script(batch, "RUN", len(plan.hosts), f"{plan.profile.launch.run_dir}/RUN")
 
 
@@ -87,7 +87,7 @@ def _host(plan: Plan, host: HostPlan) -> Iterator[str]:
         yield f"  {name:<15} {clean(host.reasons[name])}"
     if len(own) < len(names):
         yield f"  {'otherwise':<15} as {first.name}"
-    # Not indented: a line break inside an argument must be copied unchanged.
+    # Not indented, so that line breaks inside arguments can be copied unchanged.
     yield from ("", shell_command(plan, host))
 
 
@@ -102,7 +102,7 @@ _SIGNS = {"ok": "✓", "info": "·", "warning": "!", "error": "✗"}
 
 
 def check_lines(check: Check) -> list[str]:
-    """One conclusion: what was observed, why it matters, what to do."""
+    """The lines of one check: what was observed, why it matters, and what to do."""
     hosts = " and ".join(check.hosts)
     lines = [f"{_SIGNS[check.level]} {f'{hosts}: ' if hosts else ''}{check.what} [{check.id}]"]
     if check.why:
@@ -113,7 +113,7 @@ def check_lines(check: Check) -> list[str]:
 
 
 def end_lines(checked: CheckReport) -> list[str]:
-    """The tables after all conclusions, and the result."""
+    """The lines after all checks: tables of differences, connections and figures, advice, and the result."""
     lines: list[str] = []
     reached = list(dict.fromkeys(way.source for way in checked.ways))
     if checked.differences:
@@ -142,7 +142,7 @@ def end_lines(checked: CheckReport) -> list[str]:
 
 
 def _figures(one: HostFigures) -> Iterator[tuple[str, str]]:
-    """The columns of a measured host."""
+    """Yield (column, text) of a measured host."""
     yield "host", one.host
     yield "ranks", str(one.ranks)
     for title, rate, unit in (
@@ -155,7 +155,7 @@ def _figures(one: HostFigures) -> Iterator[tuple[str, str]]:
 
 
 def checked_json(checked: CheckReport) -> dict[str, object]:
-    """The end of a check for programs; the conclusions have been printed one by one."""
+    """The last record of `disttui check --json`, after those of the single checks."""
     return {
         "type": "end",
         "passed": checked.passed,

@@ -1,4 +1,4 @@
-"""The table of `disttui probe`: a row per host, details below it, what several hosts share at the end."""
+"""Renders the table of `disttui probe`: a row per host with details below it; shared details come last."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Results = Sequence[tuple[str, HostFacts | DisttuiError]]
 
 
 def render_probe(results: Results) -> str:
-    """Return the table of all hosts in the order given, without a line end after its last line.
+    """Return the table of all hosts in the given order, without a final line break.
 
-    Cores are `usable by this login/physical`, memory is `available/total` (the control group's limit where there is
-    one), GPUs are `free/all`. `≠` marks values that differ from those of most hosts; the last lines explain them.
-    A detail of several hosts stands once, behind all rows.
+    Cores are `usable by this login/physical`, memory is `available/total` in GiB (the control group's limit if it has
+    one), GPUs are `free/all`. `≠` marks values that differ from those of most hosts; the last lines list them.
+    Details that several hosts share are shown once, after all rows.
     """
     hosts = [(clean(name), item) for name, item in results if isinstance(item, HostFacts)]
     marked, notes = differences(hosts)
@@ -63,7 +63,7 @@ def render_probe(results: Results) -> str:
 
 
 def host_row(at: int, name: str, facts: HostFacts, marked: set[tuple[int, str]]) -> tuple[str, ...]:
-    """Return the cells of one host: name, cores, memory, GPUs, torch, address; `≠` at those that are `marked`."""
+    """Return the cells of host number `at`: name, cores, memory, GPUs, torch, address; `≠` follows `marked` ones."""
     chosen = _with_torch(facts)
     total = min(facts.memory.total, facts.memory.limit or facts.memory.total)
     cells = {
@@ -162,7 +162,7 @@ def _wrapped(text: str, indent: str = _INDENT) -> list[str]:
 
 
 def differences(hosts: Sequence[tuple[str, HostFacts]]) -> tuple[set[tuple[int, str]], list[str]]:
-    """Return the (row, column) of every cell that differs from most hosts, and a line for each such column."""
+    """Return (row, column) of every cell that differs from most hosts, and lines that list the values of its column."""
     columns: dict[str, Callable[[HostFacts], Any]] = {
         "cores": lambda facts: f"{facts.cpu.available}/{facts.cpu.physical}",
         "memory": lambda facts: _gib(min(facts.memory.total, facts.memory.limit or facts.memory.total)),
@@ -185,7 +185,7 @@ def differences(hosts: Sequence[tuple[str, HostFacts]]) -> tuple[set[tuple[int, 
 
 
 def _alike(value: Any, usual: Any) -> bool:
-    """Whether two values count as equal; the memory of machines of one kind differs by a few percent."""
+    """Whether two values count as equal: numbers within 5 %, since the memory of identical machines varies slightly."""
     if isinstance(value, int):
         return bool(abs(value - usual) <= 0.05 * usual)
     return bool(value == usual)
@@ -208,7 +208,7 @@ def _with_torch(facts: HostFacts) -> list[Interpreter]:
 
 
 def _reachable(facts: HostFacts) -> list[Nic]:
-    """Return the interfaces that lead to other machines: those with hardware, else (containers) any but loopback."""
+    """Return the active interfaces to other machines: physical ones, or in containers all but loopback."""
     nics = [nic for nic in facts.nics if nic.up and nic.addresses and not nic.loopback]
     return [nic for nic in nics if not nic.virtual] or nics
 

@@ -1,4 +1,4 @@
-"""The one-line status of a run, and one word per host."""
+"""The one-line status of a run and its parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from disttui.runner.runs.state import RunState
 from disttui.runner.text import clean
 
 _FORMS = ((16, 3, False), (8, 3, False), (16, 3, True), (8, 3, True), (0, 3, True), (0, 1, True), (0, 0, True))
-"""Variants of the status line, widest first: cells of the bar, most metrics, whether hosts are counted."""
+"""Variants of the status line, widest first: (cells of the bar, most metrics, whether hosts are counted)"""
 
 GLYPHS = {
     "running": "●",
@@ -26,16 +26,16 @@ GLYPHS = {
 
 
 def stopped_by_user(state: RunState) -> bool:
-    """Whether the user stopped the run: how its ranks end is not a failure then."""
+    """Whether the user stopped the run, so that the way its ranks end is not a failure."""
     if state.result is not None:
         return state.result.get("state") == "stopped"
     attempts = (host.story.attempts.get(state.attempt) for host in state.hosts)
     reasons = [attempt.stopping.get("reason") for attempt in attempts if attempt and attempt.stopping]
-    return reasons[:1] == ["user"]  # the leader's, where it is known
+    return reasons[:1] == ["user"]  # the leader's reason, if known
 
 
 def host_words(state: RunState, *, counted: bool = False) -> str:
-    """Every host with its state; hosts in the same state are counted when there are many, or if `counted`."""
+    """Every host with its state; above four hosts, or if `counted`, the number of hosts in each state."""
     words = [(host.name, host_word(host, state)) for host in state.hosts]
     if len(words) <= 4 and not counted:
         return "  ".join(f"{name} {GLYPHS.get(word, '◌')} {word}" for name, word in words)
@@ -46,7 +46,7 @@ def host_words(state: RunState, *, counted: bool = False) -> str:
 
 
 def ungrouped(state: RunState) -> list[str]:
-    """The hosts whose ranks work in the newest attempt, none of them seen in a process group."""
+    """Names of hosts with no rank seen in a process group in the newest attempt."""
     return [host.name for host in state.hosts if (one := host.story.attempts.get(state.attempt)) and one.ungrouped]
 
 
@@ -60,23 +60,23 @@ def ungrouped_words(event: Ungrouped) -> str:
 
 
 def stall_words(event: Stall) -> str:
-    """The text for a `stall` event: what is known, since a rank that is silent may well work."""
+    """The text for a `stall` event; only observations, since a silent rank may still be working."""
     if event.get("over"):
         return "the ranks continue"
     return stall_text(event)
 
 
 def progress(state: RunState) -> tuple[float, float] | None:
-    """(step, steps) of the run, None while they are unknown."""
+    """(step, steps) of the run, or None while they are unknown."""
     metrics = state.metrics
     step, steps = number(metrics.get("step")), number(metrics.get("steps"))
     return (step, steps) if step is not None and step >= 0 and steps and steps > 0 else None
 
 
 def eta(state: RunState) -> float | None:
-    """Seconds until the last step at the pace of the later part of this attempt; None while nothing steps.
+    """Seconds until the last step at the recent pace of this attempt; None if there is no progress.
 
-    Its beginning does not count: there, scripts that continue from a checkpoint pass over the steps before it.
+    The beginning does not count, since scripts that resume from a checkpoint skip the steps before it there.
     """
     if run_word(state) not in ("running", "not seen") or silence(state):
         return None
@@ -91,10 +91,10 @@ def eta(state: RunState) -> float | None:
 
 
 def metric_words(metrics: Metrics, whose: str = "") -> list[str]:
-    """Loss, throughput and other metrics that fit into a line.
+    """Loss, validation loss, throughput and accuracy as texts, as far as known.
 
     Args:
-        whose: Follows the loss.
+        whose: Text to append to the loss, as from `loss_of`.
     """
     words = []
     for name, after in (("loss", whose), ("val_loss", "")):
@@ -105,13 +105,13 @@ def metric_words(metrics: Metrics, whose: str = "") -> list[str]:
 
 
 def loss_of(state: RunState) -> str:
-    """Of which rank the loss of `state.metrics` is, in brackets, where several have one; else empty."""
+    """The rank that the loss of `state.metrics` comes from, as ` (rank 0)`; empty unless several ranks have one."""
     ranks = [rank for _, rank, series in state.ranks() if series.latest.get("loss") is not None]
     return f" (rank {ranks[0]})" if len(ranks) > 1 else ""
 
 
 def accuracy(metrics: Metrics) -> list[str]:
-    """The newest accuracy, in training before that of a validation; empty if none is known."""
+    """The newest accuracy, preferably of training, else of validation; empty if none is known."""
     names = (
         ("accuracy", "accuracy"), ("val_accuracy", "val accuracy"), ("eval_accuracy", "val accuracy"),
         ("val_acc1", "val Acc@1"), ("acc1", "Acc@1"),
@@ -130,14 +130,14 @@ def throughput(metrics: Metrics) -> list[str]:
 
 
 def lag_words(behind: float, pending: int) -> str:
-    """How far a viewer's logs are behind; empty below two seconds."""
+    """How far a viewer's logs lag behind in seconds and bytes; empty below two seconds."""
     return f"log {behind:.0f} s behind, {count(pending)}B pending" if behind >= 2.0 and pending else ""
 
 
 def status_line(state: RunState, elapsed: float, width: int, lag: str = "") -> str:
-    """The live line: bar, step, loss, throughput, ETA, hosts, lag; never wider than `width` cells.
+    """The live line of bar, step, loss, throughput, ETA, hosts and lag, shorter than `width` cells.
 
-    On a narrow terminal the bar gets shorter, hosts are counted, and then the loss's rank and metrics are left out.
+    On a narrow terminal, the bar shrinks, hosts are counted, and then the loss's rank and metrics are omitted.
     """
     room = max(0, width - 1)
     whose, left = loss_of(state), eta(state)
@@ -155,7 +155,7 @@ def status_line(state: RunState, elapsed: float, width: int, lag: str = "") -> s
 
 
 def progress_words(state: RunState, bar: int = 0) -> list[str]:
-    """`step 1,240/5,000`, behind a bar of so many cells; of a run whose last step is not known `step 1,240`."""
+    """`step 1,240/5,000` after a bar of `bar` cells; only `step 1,240` if the number of steps is unknown."""
     done = progress(state)
     if done is None:
         step = number(state.metrics.get("step"))

@@ -1,4 +1,4 @@
-"""Texts about ending and removing runs."""
+"""Texts about stopping and removing runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from disttui.runner.text import clean
 
 
 def stopped_lines(stopped: StopResult) -> list[str]:
-    """What has ended on which host, what is left, and which hosts have not confirmed it."""
+    """Lines on where a run ended, which processes remain, and which hosts have not confirmed the stop."""
     run, ends = short(stopped.run), stopped.ends
     lines = []
     if left := [f"{host}: {_process(ends[host], pid)}" for host, pid in stopped.left]:
@@ -33,7 +33,7 @@ def stopped_lines(stopped: StopResult) -> list[str]:
 
 
 def stopped_data(stopped: StopResult) -> dict[str, object]:
-    """The same for JSON."""
+    """The result of a stop as data for JSON."""
     return {
         "run": stopped.run,
         "error": None,
@@ -65,14 +65,14 @@ def _ended_before(stopped: StopResult) -> str:
 
 
 def forgotten(run: KnownRun) -> str:
-    """What was removed of a run."""
+    """Where a run was removed, as one line."""
     if run.sandbox:
         return f"{run.run}: local files removed"
     return f"{short(run.run)}: removed on {', '.join(host.name for host in run.hosts)} and here"
 
 
 def old_table(chosen: Sequence[Old]) -> str:
-    """What would be removed, as a table."""
+    """A table of the runs that would be removed, with their age and size."""
     now = time.time()
     width = max((len(short(old.run.run)) for old in chosen), default=0)
     lines = [

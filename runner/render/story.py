@@ -1,4 +1,4 @@
-"""How a run ended, as text: the result, or the root cause with its consequences below it."""
+"""Describes how a run ended (its result, or the root cause and its consequences), and its events, as text."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from disttui.runner.runs.summary import SUPERVISORS_DIED
 from disttui.runner.text import clean, clean_lines, set_apart
 
 _SHOWN = 5
-"""The most entries that are shown of a long list."""
+"""Most entries shown of a long list."""
 _LONGEST = 300
-"""The most characters of an error's message in a line."""
+"""Most characters of an error message in a line."""
 _SHORTLY = 120.0
-"""The most seconds from the end of a stall to the end of the run for which the stall may be the cause."""
+"""Most seconds between the end of a stall and the end of the run for the stall to count as a possible cause."""
 _JUST = 10.0
-"""Seconds since a rank entered a collective in which it did not stand still, where the run continued later."""
+"""Seconds in a collective below which a rank does not count as stuck, if the run continued after the stall."""
 
 
 def recorded_word(run: KnownRun, state: RunState) -> str:
-    """The state of a run in a word, as `ps` says it, where `state` is what was recorded of it."""
+    """The state of a run in one word, as in `ps`; `state` is built from its records."""
     return run_word(state) if state.result is not None or is_lost(state) else run.summary()["state"]
 
 
@@ -56,11 +56,11 @@ def lost_words(state: RunState) -> str:
 def ending(
     state: RunState, elapsed: float, folder: Path, launcher_tails: Mapping[str, str], attempts: int = _SHOWN
 ) -> list[str]:
-    """The lines that close the command, the true exception last where there is one.
+    """The lines that a command prints when a run ends; the root exception, if any, comes last.
 
     Args:
-        launcher_tails: Host → the last lines that torchrun itself printed, for launches that failed before a rank.
-        attempts: For how many attempts before the newest to add the cause of their failure.
+        launcher_tails: Host → last lines of the launcher's own output, for launches that failed before any rank ran.
+        attempts: Most earlier attempts to list with the causes of their failure.
     """
     lines = [*closing(state, elapsed, attempts), f"logs: {folder}"]
     if state.problem or is_lost(state):
@@ -72,7 +72,7 @@ def ending(
 
 
 def closing(state: RunState, elapsed: float, attempts: int = _SHOWN) -> list[str]:
-    """How a run ended, without where its logs are and without the exception."""
+    """The lines of `ending` without the folder of the logs and the exception."""
     result = state.result
     before = [f"  {line}" for line in earlier(state, attempts)]
     if state.problem:
@@ -98,7 +98,7 @@ def closing(state: RunState, elapsed: float, attempts: int = _SHOWN) -> list[str
 
 
 def left_lines(run: str) -> list[str]:
-    """The commands for a run that continues without its viewer."""
+    """Commands to watch or stop a run that continues without its viewer."""
     return [f"watch it: disttui attach {short(run)}", f"stop it: disttui stop {short(run)}"]
 
 
@@ -119,7 +119,7 @@ def _trained(state: RunState, elapsed: float) -> str:
 
 
 def _alone(state: RunState) -> list[str]:
-    """The hosts whose ranks may have trained without the others."""
+    """A warning about the hosts whose ranks may have trained without the others; empty if there are none."""
     alone = ungrouped(state)
     if not alone:
         return []
@@ -133,7 +133,7 @@ def _alone(state: RunState) -> list[str]:
 
 
 def _doubts(state: RunState) -> list[str]:
-    """Doubts about a run that ended with exit code 0: no process group, no metrics, a loss that is not a number."""
+    """Doubts about a run that finished: no process group, no metrics, a loss that is not finite."""
     silent = not any(host.series for host in state.hosts)
     attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
     unchecked = any(one and one.unchecked for one in attempts)
@@ -154,11 +154,11 @@ def _failed(state: RunState, cause: RootCause, elapsed: float) -> list[str]:
 
 
 def stall_lines(state: RunState) -> list[str]:
-    """Where the ranks stood, if the newest attempt ended in a stall, or failed with an error that ends one.
+    """Where the ranks were stuck, if the newest attempt ended in a stall, or failed shortly after one.
 
-    NCCL's watchdog logs for a minute before it ends a rank that has waited for too long. Where all ranks continued
-    without output, as in long imports, none stood still; the same holds where it continued later and all
-    had just entered a collective.
+    NCCL's watchdog logs for a minute before it ends a rank that has waited for too long, which ends the stall. Empty
+    if no rank was stuck: all kept working without output, as in long imports, or the run continued and all had just
+    entered a collective.
     """
     stood = state.hosts[0].story.stood
     if stood is None:
@@ -179,7 +179,7 @@ def stall_lines(state: RunState) -> list[str]:
 
 
 def others(state: RunState, cause: RootCause) -> list[str]:
-    """The ends of the other ranks: those that failed as well, and those that were stopped because of the root cause."""
+    """Lines on the other ranks: those that failed as well, and those that were stopped because of the root cause."""
     own = [one for one in cause.consequences if one.rank is not None and not one.follows]
     same = [one for one in own if _what(one) == _what(cause.failure)]
     lines = [f"the same error: {_places(state, [one.rank for one in same])}"] if same else []
@@ -190,14 +190,14 @@ def others(state: RunState, cause: RootCause) -> list[str]:
         known = host.story.attempts.get(cause.attempt)
         if known and not (cause.failure.kind == "host lost" and cause.failure.node == host.node):
             stopped |= set(known.ranks)
-            # Its process may have been ended during the interpreter's own exit.
+            # A rank that finished may have been killed while its interpreter was exiting.
             finished |= set(known.finished)
     stopped -= {cause.failure.rank, None, *(one.rank for one in own), *finished}
     return [*lines, f"stopped because of it: {_places(state, stopped)}"] if stopped else lines
 
 
 def _what(failure: Failure) -> tuple[Any, ...]:
-    # The exit code after an exception adds nothing, and may not be known yet.
+    # The exit code after an exception adds nothing and may not be known yet.
     return failure.kind, failure.type, failure.message, None if failure.kind == "exception" else failure.code
 
 
@@ -209,7 +209,7 @@ def _places(state: RunState, ranks: Iterable[int | None]) -> str:
 
 
 def earlier(state: RunState, most: int = _SHOWN) -> list[str]:
-    """One line for each of the last `most` attempts before the newest: why it failed."""
+    """Why earlier attempts failed, one line for each of the last `most`, and where the newest one began."""
     numbers = [number for number in state.attempts if number < state.attempt]
     lines = [f"attempt {number} failed: {attempt_words(state, number)}" for number in numbers[-most:]]
     hidden = len(numbers) - len(lines)
@@ -219,18 +219,18 @@ def earlier(state: RunState, most: int = _SHOWN) -> list[str]:
 
 
 class Resumption(NamedTuple):
-    """Where the newest attempt began."""
+    """Whether the newest attempt resumed or started over."""
 
     text: str
     anew: bool
-    """Whether that is where the run began, though another attempt had been further."""
+    """Whether it started over although an earlier attempt had got further."""
 
 
 def resumption(state: RunState) -> Resumption | None:
-    """Whether the newest attempt continues an earlier one, where its steps show it.
+    """Whether the newest attempt resumed an earlier one, judged by their steps; None if they do not show it.
 
-    The first step above 0 counts: a bar begins at 0 before it is set to the step of a checkpoint. Where the attempt
-    before went less than twice as far as that step, it may be a checkpoint's.
+    The first step above 0 counts, since a bar begins at 0 before it is set to a checkpoint's step. It may be a
+    checkpoint's step if the earlier attempt got less than twice as far.
     """
     if state.attempt < 2:
         return None
@@ -259,7 +259,7 @@ def resumption(state: RunState) -> Resumption | None:
 
 
 def attempt_words(state: RunState, number: int) -> str:
-    """Why an attempt failed, in one line."""
+    """Why an attempt failed, on one line."""
     cause = find(state, number)
     if cause is None:
         return "no cause was reported"
@@ -270,13 +270,13 @@ def attempt_words(state: RunState, number: int) -> str:
 
 
 def first_line(message: str) -> str:
-    """The first line of an error's message, cut with a sign where it is long."""
+    """The first line of an error message, sanitised and cut to 300 characters."""
     line = clean(message.strip().split("\n")[0])
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
 def root_words(state: RunState, cause: RootCause) -> str:
-    """Why an attempt failed, as one sentence; for a consequence, what had happened before it."""
+    """Why an attempt failed, as one clause; if ranks had ended before, which ones the failed rank still waited for."""
     failure = cause.failure
     if not cause.gone:
         return cause_words(state, failure)
@@ -287,7 +287,7 @@ def root_words(state: RunState, cause: RootCause) -> str:
 
 
 def cause_words(state: RunState, failure: Failure) -> str:
-    """The cause of a failure as one sentence."""
+    """The cause of one failure as a clause."""
     kind = failure.kind
     who = _who(state, failure)
     message = first_line(failure.message)
@@ -308,12 +308,12 @@ def cause_words(state: RunState, failure: Failure) -> str:
 
 
 def death_words(death: Death) -> str:
-    """How a rank ended, by its `code`: `ended with exit code 3`; and whether disttui killed it (`grace`)."""
+    """How a rank ended, such as `ended with exit code 3`, or that disttui killed it."""
     return end_words(death.get("code"), death.get("grace"))
 
 
 def end_words(code: int | None, grace: float | None) -> str:
-    """The same for any process; `grace`: seconds that it had before disttui killed it, None: not killed by disttui."""
+    """How a process ended; `grace` is the seconds that it had before disttui killed it, None if disttui did not."""
     if grace is None:
         return f"ended with {code_words(code)}"
     return "was killed by disttui" + (
@@ -342,13 +342,13 @@ def _left(state: RunState) -> list[str]:
 
 
 def left_words(one: LeftProcess) -> str:
-    """A process that could not be ended, and why where that is known."""
+    """A process that could not be ended, and the reason if known."""
     command, why = one.get("command"), one.get("why")
     return f"pid {one.get('pid')}" + (f" ({command[:60]})" if command else "") + (f": {why[:200]}" if why else "")
 
 
 def held_words(held: Held) -> list[str]:
-    """What is still held on a host after the run's processes have ended (`held` of exit.json), one line each."""
+    """Lines on resources that are still held after a run's processes ended (`held` of exit.json)."""
     lines = []
     port = held.get("port")
     if port:
@@ -371,20 +371,20 @@ def _at_step(state: RunState) -> str:
 
 
 LEADERS = frozenset({"attempt", "failed", "step", "join", "verdict", "stopping"})
-"""Kinds that every host reports, and that count from the leader only."""
+"""Kinds of events that every host reports but that count only from the leader."""
 _REASONS = {"failure": "another rank failed", "user": "asked to stop", "restart": "a new attempt follows"}
 
 
 class Described(NamedTuple):
-    """An event in words."""
+    """An event as text."""
 
     look: str
-    """What it means: ok, waiting, running, warning, slow, stopping, stopped, failed, lost, not seen."""
+    """Its kind for display: ok, waiting, running, warning, slow, stopping, stopped, failed, lost, not seen."""
     text: str
 
 
 def describe(state: RunState, node: int, event: Event) -> Described | None:
-    """An event of node `node`, which `state` already includes, in words; None if it need not be shown."""
+    """Describe an event of node `node`, which `state` already includes; None if it need not be shown."""
     if node != 0 and event["e"] in LEADERS:
         return None
     found = _described(state, node, event)
@@ -409,7 +409,7 @@ def _described(state: RunState, node: int, event: Event) -> tuple[str, str] | No
             )
             return ("running" if seen == "seen" else seen), f"{_name(state, event['node'])} {words}"
         case "death":
-            if event.get("code") == -15:  # mostly asked by the launcher or disttui, after the failure of another rank
+            if event.get("code") == -15:  # mostly sent by the launcher or disttui after another rank failed
                 return "stopped", f"rank {event.get('rank')} ended with the attempt"
             said = event.get("said", "").strip().split("\n")[0][:200]
             words = f"rank {event.get('rank')} {death_words(event)}" + (f": {said}" if said else "")

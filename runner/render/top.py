@@ -1,4 +1,4 @@
-"""The load of hosts as text: a line per host, a line per GPU, and the processes that use most."""
+"""Renders the load of hosts: a line per host, a line per GPU, and the busiest processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disttui.runner.runs.watch import HostNow
 from disttui.runner.text import clean
 
 PROCESSES = 20
-"""The most lines of processes."""
+"""Most processes shown."""
 _HOST = (("HOST", "<"), ("CPU", ">"), ("LOAD", ">"), ("MEMORY", ">"), ("NET IN", ">"), ("NET OUT", ">"), ("", "<"))
 _GPU = (("HOST", "<"), ("GPU", ">"), ("NAME", "<"), ("USE", ">"), ("MEMORY", ">"), ("POWER", ">"), ("TEMP", ">"))
 _PROCESS = (
@@ -21,7 +21,7 @@ _PROCESS = (
 
 
 def render_top(hosts: Sequence[HostNow], width: int = 0) -> str:
-    """The tables; unknown values are `-`. `width` above 0 cuts the commands to it."""
+    """The tables as text; unknown values are `-`. A `width` above 0 cuts the lines of processes to it."""
     seen = [(host.name, host.load) for host in hosts if host.load is not None]
     parts = [table(_HOST, [_host(host) for host in hosts])]
     gpus = [_gpu(name, gpu) for name, load in seen for gpu in load.gpus]
@@ -36,24 +36,24 @@ def render_top(hosts: Sequence[HostNow], width: int = 0) -> str:
 
 
 def top_json(hosts: Sequence[HostNow]) -> dict[str, object]:
-    """All known data of the hosts."""
+    """All known data of the hosts for JSON."""
     return {"hosts": [asdict(host) for host in hosts]}
 
 
 def amount(value: float | None, unit: str) -> str:
-    """A number with its unit, `-` for an unknown one."""
+    """A rounded number with its unit; `-` if it is unknown."""
     return "-" if value is None else f"{value:.0f} {unit}"
 
 
 def share_of(used: float | None, total: float | None) -> str:
-    """`61.2/80.0 GiB`, or its known part."""
+    """Bytes as `61.2/80.0 GiB`; only `used` if `total` is unknown, `-` if `used` is unknown."""
     if used is None or not total:
         return "-" if used is None else gibibytes(used)
     return f"{used / 2**30:.1f}/{total / 2**30:.1f} GiB"
 
 
 def rate(value: float | None) -> str:
-    """Bytes per second: `1.2 MB/s`."""
+    """Bytes per second as `1.2 MB/s`; `-` if unknown."""
     if value is None:
         return "-"
     for limit, unit in ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):

@@ -1,4 +1,4 @@
-"""Why a run makes no steps yet: the queue, Slurm, or hosts that are not ready."""
+"""Describes what a run waits for, and its state and root cause for `disttui wait`."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _MEANINGS = {
     "AssocGrpGRES": "the account's GPU limit is reached",
     "QOSMaxJobsPerUserLimit": "the QOS limit of running jobs is reached",
 }
-"""Slurm's reason → what it means; others are shown as they are."""
+"""Slurm's reason → its meaning; other reasons are shown without one."""
 
 
 def queue_words(queued: Queued) -> str:
-    """`job 12 is queued: Resources (waits for free nodes)`; empty once it has ended, which the run's end tells."""
+    """`job 12 is queued: Resources (waiting for free nodes)`; empty once the job has ended."""
     job, state = clean(queued["job"]), queued["state"]
     if state in WAITING:
         return f"job {job} is queued" + _because(queued["reason"], queued["start"])
@@ -54,7 +54,7 @@ def queue_words(queued: Queued) -> str:
 
 
 def waiting_words(reason: str, start: str) -> str:
-    """The reason of a queued job, for a note: `Resources (waits for free nodes), expected to start at …`."""
+    """The reason of a queued job, for a note: `Resources (waiting for free nodes), expected to start at …`."""
     return _because(reason, start).removeprefix(": ")
 
 
@@ -67,9 +67,9 @@ def _because(reason: str, start: str) -> str:
 
 
 def waits_for(state: RunState) -> str:
-    """`job 12 is queued: Resources (waits for free nodes)` or `queued: n2: alice's llama-7f3a holds GPU 0`.
+    """`job 12 is queued: Resources (waiting for free nodes)` or `queued: n2: alice's llama-7f3a holds GPU 0`.
 
-    Empty: it waits in no queue, as far as is known.
+    Empty if the run is not known to wait in a queue.
     """
     if not state.waits:
         return ""
@@ -83,14 +83,14 @@ def dropped_words(run: str, why: str) -> str:
     """Why a queued run left the queue: `dropped from the queue: the host was rebooted; queue it again: …`.
 
     Args:
-        run: Its id, as short as it is shown.
-        why: As in the run's summary.
+        run: The run's short id.
+        why: The reason in the run's summary.
     """
     return f"dropped from the queue: {why}; queue it again: disttui rerun {run} --when-free"
 
 
 def stage(state: RunState) -> str:
-    """How far a run is whose last step is not known, in a few words."""
+    """The progress of a run whose number of steps is unknown, in a few words."""
     step = number(state.metrics.get("step"))
     if state.result is not None:
         return "step unknown" if step is None else f"step {step:,.0f}"
@@ -110,15 +110,15 @@ def stage(state: RunState) -> str:
 
 
 MOST = 2048
-"""Bytes of the whole text, and of its JSON."""
+"""Bytes that the whole text, or its JSON, must stay below."""
 _WIDTHS = (300, 160, 80, 40, 0)
-"""Characters of a line, the first with which all fits."""
+"""Characters of a line to try, until the whole text fits."""
 
 Found = Sequence[tuple[KnownRun, "Waited | DisttuiError"]]
 
 
 class ExplainedPlace(TypedDict):
-    """Where to look."""
+    """Where to look for the cause: a line of code, and lines of a log."""
 
     place: str | None
     rank: int | None
@@ -127,17 +127,17 @@ class ExplainedPlace(TypedDict):
 
 
 class Explain(TypedDict):
-    """Why a run is as it is, and what to do about it: the same object wherever a failure is printed as JSON."""
+    """Why a run is in its state and what to do about it; the same object in all JSON output of failures."""
 
     cause: str | None
     cure: str | None
     evidence: ExplainedPlace | None
     next: str
-    """A command."""
+    """The command to run next."""
 
 
 def explain(one: Waited, width: int = _WIDTHS[0]) -> Explain:
-    """The cause with its evidence, each text cut to `width` characters."""
+    """The cause with its evidence and next command, each text cut to `width` characters."""
     seen = one.evidence
     return {
         "cause": _cut(_cause(one), width) or None,
@@ -151,7 +151,7 @@ def explain(one: Waited, width: int = _WIDTHS[0]) -> Explain:
 
 
 def waited_text(found: Found) -> str:
-    """State, step, loss, cause, evidence and next command; of many runs, the details of the first that fit."""
+    """State, step, loss, cause, evidence and next command of each run, cut to fit into `MOST` bytes."""
     heads = [_head(run, one) for run, one in found]
     details = [[] if isinstance(one, DisttuiError) else _details(one) for _, one in found]
     for width in _WIDTHS:
@@ -166,7 +166,7 @@ def waited_text(found: Found) -> str:
 
 
 def waited_data(found: Found, code: int) -> dict[str, object]:
-    """The same as data; without evidence where that does not fit."""
+    """The runs as data for JSON, with texts cut to fit into `MOST` bytes; `explain` is null if nothing else fits."""
     for width in _WIDTHS:
         data = {"code": code, "runs": [_data(run, one, width) for run, one in found]}
         if len(json.dumps(data, indent=2)) < MOST:
@@ -185,7 +185,7 @@ def _head(run: KnownRun, one: Waited | DisttuiError) -> str:
 
 
 def _figures(state: RunState) -> list[str]:
-    """`step 41 of 300` and `loss 1.5`, where they are known."""
+    """`step 41 of 300` and `loss 1.5`, as far as known."""
     step, steps, loss = (state.metrics.get(name) for name in ("step", "steps", "loss"))
     at, most, value = number(step), number(steps), figure(loss)
     words = [] if at is None else [f"step {at:.0f}" + (f" of {most:.0f}" if most else "")]
@@ -201,7 +201,7 @@ def _cause(one: Waited) -> str:
     if state.result is not None and state.result.get("state") in ("failed", "lost"):
         return clean(attempt_words(state, state.attempt))
     if state.result is None and (stall := state.hosts[0].story.stall) is not None:
-        seen = state.hosts[0].telemetry  # by the same clock as the event
+        seen = state.hosts[0].telemetry  # has the same clock as the event
         lasted = duration(silence(stall) + max(0.0, seen["t"] - stall["t"] if seen else 0.0))
         return clean("; ".join([stall_text(stall, lasted), *sentences(standings(state))]))
     if state.result is not None:
@@ -217,7 +217,7 @@ def _hint(one: Waited) -> str:
 
 
 def is_failed(one: Waited) -> bool:
-    """Whether it has ended, neither well nor because a user has stopped it."""
+    """Whether a run ended, but neither finished nor was stopped by a user."""
     return one.met == "end" and one.code not in (0, 130)
 
 

@@ -1,1 +1,1 @@
-"""Carries a folder of this machine to hosts: what belongs to it, and how it gets there."""
+"""Sends a folder of this machine to hosts: selects its files and transfers them."""

@@ -1,4 +1,4 @@
-"""What of a folder is carried to hosts: its files by content, and what is left out with the reason."""
+"""Selects the files of a folder to send to hosts, and stores them by content; records what is left out, and why."""
 
 from __future__ import annotations
 
@@ -32,49 +32,49 @@ DEFAULTS = (
     ".git/", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "venv/", "node_modules/", "wandb/", "checkpoints/",
     "*.ckpt", ".mypy_cache/", ".ruff_cache/", ".pytest_cache/", ".ipynb_checkpoints/", ".DS_Store",
 )  # fmt: skip
-"""Left out of a folder that is not in a git repository."""
+"""Patterns that are left out if the folder is not in a git repository."""
 _LEFTOVERS = ("__pycache__/", "*.pyc", "node_modules/", *DEFAULTS[-5:])
-"""Of these, what is left out also of a git repository that does not ignore it, unless it is tracked."""
+"""Patterns that are also left out of a git repository, unless files are tracked."""
 _BY_GIT = "ignored by git"
 _NAMED = 10
-"""Of what git ignores."""
+"""Ignored files and LFS pointers listed by name."""
 MOST = 100 * 10**6
-"""Bytes above which a file is left out unless `job.sync.max` says otherwise."""
+"""Bytes above which a file is left out; the default of `job.sync.max`."""
 _SECRET_NAMES = re.compile(
     r".*\.env(\..+)?|\.envrc|\.?netrc|\.pgpass|\.htpasswd|\.pypirc|(\.git-)?credentials|credentials\.json"
     r"|client_secret.*\.json|secrets\.(json|toml|ya?ml)|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.+\.(p12|pfx|jks|keystore|ppk|kdbx)"
 )
 _NO_SECRETS = re.compile(r".+\.(example|sample|template|dist)")
 _PRIVATE_KEY = re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----(\s|\\[nr])")
-"""With the line break behind it, also as in JSON: source code that looks for keys holds the words alone."""
+"""Includes the line break, also escaped as in JSON: source code that searches for keys has only the words."""
 _HEAD = 1 << 16
 """Bytes of a file that are searched for a private key."""
 _POINTER, _LARGEST_POINTER = b"version https://git-lfs.github.com/spec/v1\n", 1024
-"""How the text begins that Git LFS has in place of a file that it has not fetched, and the most bytes of it."""
+"""Beginning of a Git LFS pointer, which replaces a file that was not fetched, and its largest size in bytes."""
 _SETTLED = 2.0
-"""Seconds: a file changed more recently may change again without a new time stamp, so it is read again next time."""
+"""Seconds: a file changed more recently may change again with the same time stamp, so its hash is not cached."""
 _TRIES = 5
-"""How often a file is read that changes while it is read."""
+"""Attempts to read a file that changes while being read."""
 _GIT_PATIENCE = 60.0
 _GIT = ("git", "-c", "core.fsmonitor=false")
 _NOT_ENTERED = re.compile(rb"^warning: could not open directory '(.+?)/?': (.+)$", re.MULTILINE)
 _LARGEST_CACHE = 256 << 20
 _PIECE = 1 << 20
 _PACE = 0.5
-"""Seconds between two reports of progress; an interrupt of the command is seen at the next one."""
+"""Seconds between two progress reports; an interrupt takes effect at the next one."""
 
 
 class Wanted(NamedTuple):
-    """What to carry, as `job.sync` says."""
+    """What to send, according to `job.sync`."""
 
     folder: Path
     exclude: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     most: int = MOST
     whole: bool = False
-    """Data: everything but secrets and what is excluded, whatever git says, and of any size."""
+    """Whether to send data: everything except secrets and exclusions, regardless of git and size."""
     only: str = ""
-    """The name of its only file that counts."""
+    """The name of a single file to send, or ""."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Omitted:
     """A file or folder that is left out."""
 
     path: str
-    """Relative, as safe text; a folder's ends with a slash."""
+    """Relative path, safe to print; a folder's ends with a slash."""
     why: str
     size: int | None = None
     """Bytes; None for a folder or a link."""
@@ -91,7 +91,7 @@ class Omitted:
 
 @dataclass(frozen=True)
 class GitState:
-    """What is checked out in a folder; empty texts where it is in no git repository."""
+    """What is checked out in a folder; all values are empty if it is not in a git repository."""
 
     commit: str = ""
     branch: str = ""
@@ -102,34 +102,34 @@ class GitState:
 
 @dataclass(frozen=True)
 class Collected:
-    """A folder as it was at one moment; the store has the content of its files."""
+    """A snapshot of a folder; the store has the content of its files."""
 
     folder: Path
     sha256: str
-    """Of `manifest`: the name of the tree."""
+    """Digest of `manifest`, which names the tree."""
     manifest: bytes
     entries: tuple[tree.Entry, ...]
     omitted: tuple[Omitted, ...] = ()
     new: tuple[tuple[str, int], ...] = ()
-    """Names and bytes of objects that the store did not have before: hosts lack them as well, most likely."""
+    """Names and sizes of objects that were new to the store, and so most likely are to hosts."""
     pointers: tuple[str, ...] = ()
-    """Paths, as safe text, of files that Git LFS has not fetched: the tree has what they are replaced by."""
+    """Paths, safe to print, of files that Git LFS has not fetched: the tree has their pointers."""
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Total bytes of all files."""
         return sum(one.size for one in self.entries)
 
 
 def collect(wanted: Wanted, store: Store, cache: Path, tell: Callable[[str], None] = lambda _: None) -> Collected:
-    """Read what belongs to a folder, and put new content into the store.
+    """Read the files of a folder to send, and put new content into the store.
 
     Args:
         cache: A folder for the hashes of unchanged files.
-        tell: Gets the progress of reading, as a text. What it raises ends the reading.
+        tell: Called with the progress of reading, as text. An exception that it raises ends the reading.
 
     Raises:
-        InputError: The folder cannot be carried, or a file cannot be read or keeps changing.
+        InputError: The folder cannot be sent, or a file cannot be read or keeps changing.
     """
     folder = wanted.folder.resolve() if wanted.only else _checked(wanted.folder)
     try:
@@ -144,7 +144,7 @@ def collect(wanted: Wanted, store: Store, cache: Path, tell: Callable[[str], Non
 
 
 def git_state(folder: Path) -> GitState:
-    """The commit, branch and uncommitted changes of a folder; empty where git does not answer."""
+    """Return commit, branch and uncommitted changes of a folder; all are empty if git fails."""
     try:
         folder = folder.expanduser().resolve()
         if _repository(folder) is None:
@@ -165,7 +165,7 @@ def git_state(folder: Path) -> GitState:
 
 
 class _Known(NamedTuple):
-    """The hash of a file, valid while its status is the same."""
+    """The hash of a file, valid while its `_status` is the same."""
 
     status: str
     sha256: str
@@ -179,7 +179,7 @@ class _Collector:
         self._tell, self._told = tell, time.monotonic()
         self._bytes = self._total = 0
         self._unread: list[bytes] = []
-        """Files whose content is not known, in the first pass over all."""
+        """Files whose hash is unknown, found in the first pass."""
         self._reading = False
         self._new: dict[str, int] = {}
         self._store = store
@@ -197,7 +197,7 @@ class _Collector:
         self._pointers: list[str] = []
         self._real: dict[bytes, bool] = {}
         self._listed_as: dict[bytes, os.stat_result] = {}
-        """What the listing has seen of each file, until that is used."""
+        """The status of each file from the listing, until it is used."""
 
     def collect(self) -> Collected:
         listed = self._few(list(self._listed()))
@@ -217,7 +217,7 @@ class _Collector:
         return Collected(self._wanted.folder, name, manifest, entries, omitted, new, pointers)
 
     def _read_unread(self) -> list[tree.Entry | None]:
-        """The entries of files that are not known, read side by side: that is hashing and writing, not Python."""
+        """Return entries of files with unknown hashes. Threads help, as hashing and writing release the GIL."""
         unread, self._unread = self._unread, []
         todo, many = iter(unread), min(len(unread), os.cpu_count() or 1)
         self._reading = True
@@ -240,7 +240,7 @@ class _Collector:
         return listed or self._walked()
 
     def _few(self, listed: list[bytes]) -> list[bytes]:
-        """The same files. Raises InputError for too many of them, before any is read: that takes minutes."""
+        """Return the files unchanged. Raises InputError if there are too many, before spending minutes on reading."""
         if len(listed) > tree.MOST_FILES:
             name = os.fsdecode
             counted = [path for path in listed if self._exclude.matching_any_part(name(path)) is None]
@@ -253,7 +253,7 @@ class _Collector:
         return listed
 
     def _listed_by_git(self) -> set[bytes]:
-        """What git tracks below the folder and what it does not ignore, also of repositories in it."""
+        """Return the files that git tracks or does not ignore below the folder, including nested repositories."""
         found, ignored, todo = set[bytes](), set[bytes](), [b""]
         while todo:
             inside = todo.pop()
@@ -272,7 +272,7 @@ class _Collector:
                     self._omit(leftover[0], f"left out by default ({leftover[1]})")
                     continue
                 full = b"%s/%s" % (self._folder, path)
-                # Git still tracks files that have been deleted, and those in whose folder's place there is a link now.
+                # Git still lists deleted files, and files whose folder was replaced by a link.
                 try:
                     seen = os.lstat(full)
                 except PermissionError:
@@ -291,11 +291,11 @@ class _Collector:
                 else:
                     self._omit(path + b"/", "a submodule without its files")
             ignored.update(inside + name for name in leaving.result().split(b"\0") if name)
-        # Where git ignores the folder itself, it is carried as one without git.
+        # If git ignores the folder itself, the caller treats it as one without git.
         return found | set(self._included_of(ignored)) if found else found
 
     def _note_not_entered(self, folder: Path, warnings: bytes) -> None:
-        """Note the folders that git could not read; it names them from the top of the repository."""
+        """Record the folders that git could not read; their paths in `warnings` are relative to the repository."""
         for path, why in _NOT_ENTERED.findall(warnings):
             full = os.path.join(os.fsencode(_repository(folder) or folder), path)
             inside = os.path.relpath(full, self._folder)
@@ -303,30 +303,30 @@ class _Collector:
                 self._omit(inside + b"/", f"cannot be read: {why.decode('utf-8', 'replace')}")
 
     def _included_of(self, ignored: Iterable[bytes]) -> Iterator[bytes]:
-        """The files that job.sync.include names of those that git ignores; the others are noted."""
+        """Yield the files ignored by git that job.sync.include matches; record the others as omitted."""
         for path in ignored:
             folder, name = path.endswith(b"/"), path.rstrip(b"/")
             some = [path] if self._include.matching_any_part(os.fsdecode(path)) else []
             included = self._included_below(path) if folder else some
             yield from included
             if not included and not self._leftover(name, folder=folder):
-                with suppress(OSError):  # deleted a moment ago
+                with suppress(OSError):  # deleted in the meantime
                     self._omit(path, _BY_GIT, None if folder else os.lstat(os.path.join(self._folder, name)).st_size)
 
     def _included_below(self, folder: bytes) -> list[bytes]:
-        """The files that job.sync.include names in a folder that is left out."""
+        """Return the files that job.sync.include matches in a folder that is left out."""
         files = self._below(folder) if self._wanted.include else ()
         return [one for one in files if self._include.matching_any_part(os.fsdecode(one))]
 
     def _below(self, inside: bytes) -> Iterator[bytes]:
-        """The files and links in a folder."""
+        """Yield the files and links in a folder, recursively."""
         for at, folders, names in os.walk(os.path.join(self._folder, inside)):
             folders[:] = [name for name in folders if name != b".git"]
             links = (name for name in folders if os.path.islink(os.path.join(at, name)))
             yield from (os.path.relpath(os.path.join(at, name), self._folder) for name in (*names, *links))
 
     def _leftover(self, path: bytes, *, folder: bool) -> tuple[bytes, str] | None:
-        """What nobody needs on hosts, and why: a path, or a folder that it is in; None for others."""
+        """Return the path, or its topmost parent, that is left out by default, and the pattern or reason; or None."""
         above = path.rpartition(b"/")[0]
         if above and above not in self._leftover_folders:
             self._leftover_folders[above] = self._leftover(above, folder=True)
@@ -339,15 +339,15 @@ class _Collector:
         return path + b"/" * folder, why
 
     def _brought_back(self, name: str, *, folder: bool) -> bool:
-        """Whether .disttuiignore says by a `!` that a path is not left out."""
+        """Whether a `!` pattern includes a path again that is left out by default."""
         return self._exclude.deciding(name, folder=folder).startswith("!")
 
     def _venv(self, path: bytes) -> str:
-        """The reason to leave out a folder with a virtual environment; empty for others."""
+        """Return the reason to leave out a virtual environment's folder, or "" for other folders."""
         return "a virtual environment" if os.path.exists(os.path.join(self._folder, path, b"pyvenv.cfg")) else ""
 
     def _walked(self) -> Iterator[bytes]:
-        """All files of a folder without git, but for what is left out by default."""
+        """Yield all files of a folder without git, except those left out by default."""
         defaults = Patterns(() if self._wanted.whole else DEFAULTS)
         todo = [b""]
         while todo:
@@ -356,7 +356,7 @@ class _Collector:
                 with os.scandir(os.path.join(self._folder, inside)) as found:
                     entries = sorted(found, key=lambda one: one.name)
             except FileNotFoundError:
-                continue  # deleted a moment ago
+                continue  # deleted in the meantime
             if inside and not entries and not self._wanted.whole:
                 self._omit(inside, "an empty folder")
             for entry in entries:
@@ -382,13 +382,13 @@ class _Collector:
                     yield path
 
     def _entry(self, path: bytes) -> tree.Entry | None:
-        """A file's or a link's entry; None for what is left out, which is noted."""
+        """Return the entry of a file or link; None if it is omitted, deleted or yet to be read."""
         full = b"%s/%s" % (self._folder, path)
         name = os.fsdecode(path)
         try:
             seen = self._listed_as.pop(path, None) or os.lstat(full)
         except (FileNotFoundError, NotADirectoryError):
-            return None  # deleted a moment ago
+            return None  # deleted in the meantime
         if why := tree.flaw(path):
             self._omit(path, why, seen.st_size if stat.S_ISREG(seen.st_mode) else None)
             return None
@@ -404,7 +404,7 @@ class _Collector:
         if not why:
             content = self._content(path, full, name, seen)
             if content is None:
-                return None  # deleted a moment ago, or yet to be read
+                return None  # deleted in the meantime, or yet to be read
             known, size = content
             if included or not known.secret:
                 if known.pointer:
@@ -415,13 +415,13 @@ class _Collector:
         return None
 
     def _is_real(self, folder: bytes) -> bool:
-        """Whether no link is on the way to a folder."""
+        """Whether no component of a folder's path is a link."""
         if folder not in self._real:
             self._real[folder] = os.path.realpath(folder) == folder
         return self._real[folder]
 
     def _reason(self, path: bytes, name: str, seen: os.stat_result, *, included: bool) -> str:
-        """Why a file is left out, as far as its name and status show; empty: it is not."""
+        """Return why a file is left out according to its name and status, or ""."""
         if not included and (pattern := self._exclude.matching_any_part(name)):
             return f"excluded by {pattern}"
         if stat.S_ISLNK(seen.st_mode):
@@ -435,7 +435,7 @@ class _Collector:
         return "larger than job.sync.max"
 
     def _content(self, path: bytes, full: bytes, name: str, seen: os.stat_result) -> tuple[_Known, int] | None:
-        """The hash and size of a file whose content is in the store; None if it has been deleted, or is unread yet."""
+        """Return hash and size of a file after storing its content; None if it was deleted or is yet to be read."""
         known = self._known.get(name)
         if known and known.status == _status(seen) and self._store.has(known.sha256, seen.st_size):
             self._kept[name] = known
@@ -460,7 +460,7 @@ class _Collector:
         raise InputError("this file changed while being read", cure, place=printable(os.fsdecode(full)))
 
     def _read(self, full: bytes) -> tuple[_Known, os.stat_result] | None:
-        """Read a file into the store; None if it changed while it was read."""
+        """Read a file into the store; None if it changed while being read, or is not a regular file any more."""
         try:
             descriptor = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError as error:
@@ -490,7 +490,7 @@ class _Collector:
 
     def _progress(self, size: int) -> None:
         if not self._reading:
-            raise CancelledError  # another file could not be read, or the user has left
+            raise CancelledError  # another file could not be read, or the user interrupted
         self._bytes += size
         if (now := time.monotonic()) - self._told > _PACE:
             self._told = now
@@ -502,7 +502,7 @@ class _Collector:
 
 
 def _checked(folder: Path) -> Path:
-    """A folder's real path. Raises InputError for one that must not be carried."""
+    """Return a folder's real path. Raises InputError if it must not be sent."""
     try:
         real = folder.expanduser().resolve(strict=True)
         if not real.is_dir():
@@ -518,17 +518,17 @@ def _checked(folder: Path) -> Path:
 
 
 def _repository(folder: Path) -> Path | None:
-    """The folder with .git that a folder belongs to."""
+    """Return the nearest folder with .git, the folder itself or a parent, or None."""
     return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
 
 
 def _git(folder: Path, *words: str) -> bytes:
-    """The output of a git command. Raises InputError when it fails."""
+    """Return the stdout of a git command. Raises InputError if it fails."""
     return _run_git(folder, *words).stdout
 
 
 def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
-    """Both streams of a git command. Raises InputError when it fails."""
+    """Run a git command, and return stdout and stderr. Raises InputError if it fails."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
@@ -557,12 +557,12 @@ def _kind(mode: int) -> str:
 
 
 def _status(seen: os.stat_result) -> str:
-    # As a text, which JSON writes and reads in a third of the time of five numbers.
+    # JSON writes and reads a text in a third of the time of five numbers.
     return f"{seen.st_dev} {seen.st_ino} {seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns}"
 
 
 def _load(path: Path) -> dict[str, _Known]:
-    """The hashes of an earlier time; none where they cannot be read."""
+    """Return the cached hashes, or {} if they cannot be read."""
     try:
         data = json.loads(private.read(path, _LARGEST_CACHE)[0])
         return {name: _Known(*one) for name, one in data.items()}
@@ -577,7 +577,7 @@ def _save(path: Path, known: dict[str, _Known]) -> None:
 
 
 def omission_lines(omitted: Sequence[Omitted], shown: int = 20) -> list[str]:
-    """A line for each omission, secrets first, and one for all that git ignores."""
+    """Return one line per omission, secrets first, at most `shown`, and a single line for what git ignores."""
     ignored = sorted(_sized(one) for one in omitted if one.why == _BY_GIT)
     others = [one for one in omitted if one.why != _BY_GIT]
     ordered = sorted(others, key=lambda one: (not one.secret, -(one.size or 0), one.path))
@@ -591,7 +591,7 @@ def omission_lines(omitted: Sequence[Omitted], shown: int = 20) -> list[str]:
 
 
 def pointer_lines(pointers: Sequence[str]) -> list[str]:
-    """A warning about files that Git LFS has not fetched; empty if there are none."""
+    """Return a warning about files that Git LFS has not fetched, or []."""
     named = [*pointers[:_NAMED], *([f"and {more:,} more"] if (more := len(pointers) - _NAMED) > 0 else [])]
     what = "sent as Git LFS pointers instead of the files (to fetch them: git lfs pull)"
     return [f"{what}: {', '.join(named)}"] if pointers else []

@@ -1,4 +1,4 @@
-"""The patterns of .gitignore, with git's meaning: of `.disttuiignore`, `job.sync.exclude` and `job.sync.include`."""
+"""Patterns with .gitignore semantics, for `.disttuiignore`, `job.sync.exclude` and `job.sync.include`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class _Pattern(NamedTuple):
     text: str
     regex: re.Pattern[str]
     by_name: bool
-    """It has no slash, and so matches the last name of a path."""
+    """Whether it has no slash, and so matches the last component of a path."""
     only_folders: bool
 
 
 class Patterns:
-    """Matches paths below a folder: the last pattern that matches decides, and `!` before it means that none does.
+    """Matches paths below a folder: the last matching pattern decides, and a leading `!` negates it.
 
-    `*.pt` matches a file or a folder of that name anywhere, `data/` a folder, `/out` and `a/*.csv` a path from the top.
+    `*.pt` matches files and folders by name anywhere, `data/` only folders, `/out` and `a/*.csv` paths from the top.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -41,7 +41,7 @@ class Patterns:
         self._folders: dict[str, str | None] = {}
 
     def deciding(self, path: str, *, folder: bool = False) -> str:
-        """The pattern that decides about a relative path, with its `!`; empty if none does. Parents do not count."""
+        """Return the pattern that decides about a relative path, with its `!`, or ""; parents are not considered."""
         shown = _bytewise(path)
         name = shown.rpartition("/")[2]
         for one in self._patterns:
@@ -50,17 +50,17 @@ class Patterns:
         return ""
 
     def matching(self, path: str, *, folder: bool = False) -> str | None:
-        """The pattern that matches a relative path, None if none does; parents of the path are not considered."""
+        """Return the pattern that matches a relative path, or None; parents of the path are not considered."""
         found = self.deciding(path, folder=folder)
         return None if found.startswith("!") else found or None
 
     def matching_any_part(self, path: str) -> str | None:
-        """The same for a file, or for any folder that it is in: what is in a folder that matches is not looked at."""
+        """Return the pattern that matches a file or one of its parents, or None; a matching parent decides first."""
         folder = path.rpartition("/")[0]
         return (self._matching_folder(folder) or self.matching(path)) if self._may_decide(folder) else None
 
     def _may_decide(self, folder: str) -> bool:
-        """Whether any pattern may match in a folder; none does for most files."""
+        """Whether any pattern applies in a folder; skips the search, since most folders have none."""
         return bool(self._patterns)
 
     def _matching_folder(self, path: str) -> str | None:
@@ -73,9 +73,9 @@ class Patterns:
 
 
 class Ignored(Patterns):
-    """What the .disttuiignore of a folder says, those of folders in it about what is there, and more patterns.
+    """The patterns of .disttuiignore files in a folder and its subfolders, and further patterns.
 
-    The nearest file decides, but `more` is the last word. Its methods raise InputError for a file that cannot be read.
+    `more` overrides all files, and of those the nearest decides. Methods raise InputError for an unreadable file.
     """
 
     def __init__(self, top: Path, more: Iterable[str] = ()) -> None:
@@ -84,7 +84,7 @@ class Ignored(Patterns):
         self._files: dict[str, tuple[tuple[str, Patterns], ...]] = {}
 
     def deciding(self, path: str, *, folder: bool = False) -> str:
-        """As above; a pattern of a folder in it comes with the file that has it."""
+        """Return the deciding pattern, followed by the file's path if it is in a subfolder."""
         found = super().deciding(path, folder=folder)
         for above, patterns in () if found else self._files_of(path.rpartition("/")[0]):
             if found := patterns.deciding(path[len(above) :], folder=folder):
@@ -95,7 +95,7 @@ class Ignored(Patterns):
         return bool(self._patterns or self._files_of(folder))
 
     def _files_of(self, folder: str) -> tuple[tuple[str, Patterns], ...]:
-        """What decides in a folder, the nearest first: where it is, and its patterns."""
+        """Return (path with slash, patterns) of the files that apply in a folder, nearest first."""
         if folder not in self._files:
             above = self._files_of(folder.rpartition("/")[0]) if folder else ()
             own = ignored(self._top / folder)
@@ -104,12 +104,12 @@ class Ignored(Patterns):
 
 
 def ignored(folder: Path) -> list[str]:
-    """The patterns of a folder's .disttuiignore; none if it has none. Raises InputError."""
+    """Return the patterns of a folder's .disttuiignore, or [] without that file. Raises InputError."""
     path = folder / IGNORE_FILE
     try:
         text = read(path, _LARGEST)[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
     except OSError as error:
-        if not os.path.lexists(path):  # nor is anything sent of a folder that cannot be entered
+        if not os.path.lexists(path):  # also true if the folder cannot be entered, but then nothing in it is sent
             return []
         raise InputError(f"cannot be read: {error.strerror}", place=str(path)) from None
     lines = (_without_blanks(line.removesuffix("\r")) for line in text.split("\n") if not line.startswith("#"))
@@ -117,19 +117,19 @@ def ignored(folder: Path) -> list[str]:
 
 
 def _without_blanks(line: str) -> str:
-    """A line without the blanks at its end, but for one after a backslash."""
+    """Strip trailing blanks from a line, except one after a backslash."""
     bare = line.rstrip(" ")
     backslashes = len(bare) - len(bare.rstrip("\\"))
     return bare + " " if backslashes % 2 and bare != line else bare
 
 
 def _bytewise(text: str) -> str:
-    """A character for each byte, as git compares: `?` is one of them."""
+    """Return one character per byte, since git compares bytes: `?` matches a single byte."""
     return text if text.isascii() else os.fsencode(text).decode("latin-1")
 
 
 def _compiled(pattern: str) -> _Pattern:
-    body = re.sub(r"^\./", "/", pattern.removeprefix("!"))  # git takes ./data for no path at all
+    body = re.sub(r"^\./", "/", pattern.removeprefix("!"))  # for git, ./data would never match
     only_folders, body = body.endswith("/"), body.removesuffix("/")
     by_name = "/" not in body
     expression = _expression(_bytewise(body.removeprefix("/"))) if body else _NEVER
@@ -144,7 +144,7 @@ def _expression(pattern: str) -> str:
             found += text
             continue
         found += f"))(?P={opened})" if opened else ""
-        # What is before another star matches best where it matches first: to try each other place may take forever.
+        # Text before another star may match at its first occurrence: backtracking could take exponential time.
         another = next((one for one, _ in parts[at + 1 :] if one in "*/"), "") == "*"
         opened = f"star{at}" if another else ""
         found += f"(?=(?P<{opened}>[^/]*?" if another else "[^/]*"
@@ -152,7 +152,7 @@ def _expression(pattern: str) -> str:
 
 
 def _parts(pattern: str) -> Iterator[tuple[str, str]]:
-    """The kind of each part of a pattern and its expression: `*`, `/` for what matches slashes, blank for others."""
+    """Yield kind and regular expression of each part of a pattern: `*`, `/` if it matches slashes, blank for others."""
     at = 0
     while at < len(pattern):
         one, begun = pattern[at], at
@@ -179,7 +179,7 @@ def _parts(pattern: str) -> Iterator[tuple[str, str]]:
 
 
 def _set(pattern: str, at: int) -> tuple[int, str]:
-    """The place after a set whose content begins at a place, and its expression."""
+    """Parse a set such as `[a-z]` whose content begins at `at`; return the position after it and its expression."""
     negated = pattern[at : at + 1] in ("!", "^")
     at += negated
     first, before, ranges = at, "", []
@@ -187,7 +187,7 @@ def _set(pattern: str, at: int) -> tuple[int, str]:
         one = pattern[at : at + 1]
         at += 1
         if not one:
-            return len(pattern), _NEVER  # it does not end
+            return len(pattern), _NEVER  # unclosed set
         if one == "]" and at - 1 > first:
             break
         if one == "-" and before and pattern[at : at + 1] not in ("", "]"):

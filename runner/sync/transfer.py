@@ -1,7 +1,7 @@
-"""Sends a tree to hosts: to each store only what it lacks, compressed, and continued after a cut.
+"""Sends a tree to hosts: to each store only what it lacks, compressed, and resumed after an interruption.
 
-New bytes leave this machine once: the first host gets them from here, the others from it or from one another. A host
-that reaches no other one gets them from here as well.
+New bytes leave this machine once: it sends them to the first host, and the other hosts get them from one another. A
+host that cannot reach another one gets them from this machine.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from disttui.runner.untrusted.records import whole
 
 
 def new_certificate() -> str:
-    """A certificate that no authority has signed, with its private key, as PEM. It is used once, and never stored."""
+    """Return a self-signed certificate with its private key, as PEM. It is used once and never stored."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "disttui")])
     made = (
@@ -47,7 +47,7 @@ def new_certificate() -> str:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        # Hosts may have any clock.
+        # The hosts' clocks may be wrong.
         .not_valid_before(datetime.datetime(2000, 1, 1, tzinfo=datetime.timezone.utc))
         .not_valid_after(datetime.datetime(9999, 1, 1, tzinfo=datetime.timezone.utc))
         .sign(key, SHA256())
@@ -57,75 +57,75 @@ def new_certificate() -> str:
 
 
 PATIENCE = 600.0
-"""Seconds for a host to check what it has, and to write a run's copy."""
+"""Seconds for a host to check its store, or to write a run's copy."""
 _TRIES = 5
-"""How often a host is tried whose link breaks."""
+"""Attempts for a host whose link breaks."""
 _ROUNDS = 4
-"""How often a host may say that it lacks something: the manifest, the objects, and what it found damaged."""
+"""Number of times that a host may report that it lacks something: the manifest, objects, and damaged objects."""
 _WORTH = 1 << 18
-"""Bytes below which to ask another host would take longer than to send them."""
+"""Bytes below which sending directly is faster than forwarding from another host."""
 _OFFER = 10.0
-"""Seconds for a host to say where it listens."""
+"""Seconds for a host to report where it listens."""
 _COMPLETE = 4
-"""The most complete hosts that are asked, one after the other, by one that could not be served on the first try."""
+"""Complete hosts that a host tries, one after the other, if its first peers could not serve it."""
 _PIECE = 4 * CHUNK
 _SAMPLE = 4096
-"""Bytes at the beginning of a piece that show whether it gets smaller."""
+"""Bytes at the beginning of a piece that are compressed to test whether compression helps."""
 _PACE = 0.5
-"""Seconds between two reports of progress."""
+"""Seconds between two progress reports."""
 
 
 @dataclass(frozen=True)
 class TreeParcel:
-    """A tree whose objects a store has."""
+    """A tree whose objects are in a store."""
 
     tree: str
     manifest: bytes
     store: Store
     here: bool = True
-    """False: the store has the manifest alone, a host has the rest."""
+    """Whether this machine's store has all objects; otherwise only the manifest, and a host has the others."""
     new: tuple[tuple[str, int], ...] = ()
-    """Names and bytes of objects that hosts lack most likely: if they are small, they are sent without asking."""
+    """Names and sizes of objects that hosts most likely lack; small ones are sent without asking."""
 
     @cached_property
     def beginning(self) -> list[_Sent]:
-        """What a host gets that does not know the tree: its manifest, and after an edit all that it lacks."""
+        """What to send to a host that does not know the tree: the manifest, and `likely`."""
         return [_Sent(name, size, 0) for name, size in ((self.tree, len(self.manifest)), *self.likely)]
 
     @cached_property
     def likely(self) -> tuple[tuple[str, int], ...]:
-        """What a host lacks most likely, if it is little: no host knows the tree then."""
+        """`new` if it is small, otherwise (); set after an edit, when no host knows the tree yet."""
         return self.new if len(self.manifest) + sum(size for _, size in self.new) < _WORTH else ()
 
     @cached_property
     def objects(self) -> list[tuple[str, int]]:
-        """Names and bytes of what it consists of, in its order."""
+        """Names and sizes of the tree's objects, in the manifest's order."""
         return list(tree.objects(tree.decode(self.manifest)).items())
 
 
 class _Packer:
-    """Makes one deflate stream, in which only what gets smaller is compressed: that takes longer than fast networks."""
+    """Makes a deflate stream that compresses only what shrinks, since compression is slower than a fast network."""
 
     def __init__(self) -> None:
         self._packers = [zlib.compressobj(level, wbits=-zlib.MAX_WBITS) for level in (0, 1)]
         self._chosen = 1
 
     def pack(self, data: bytes) -> bytes:
-        """What is to be sent so far, with more data."""
+        """Add data; return the bytes of the stream that are ready."""
         sample = data[:_SAMPLE]
         chosen = int(len(sample) < _SAMPLE or len(zlib.compress(sample, 1)) < 0.9 * _SAMPLE)
-        # A full flush has the next block of this packer refer to nothing before it, which the other one has not seen.
+        # After a full flush, blocks do not refer to earlier data, part of which came from the other packer.
         before = b"" if chosen == self._chosen else self._packers[self._chosen].flush(zlib.Z_FULL_FLUSH)
         self._chosen = chosen
         return before + self._packers[chosen].compress(data)
 
     def end(self) -> bytes:
-        """The rest."""
+        """Return the remaining bytes of the stream."""
         return self._packers[self._chosen].flush()
 
 
 def _frames(ready: bytearray, least: int) -> Iterator[bytes]:
-    """Take frames of at most `CHUNK` bytes from the beginning, as long as they have `least`."""
+    """Remove and yield frames of at most `CHUNK` bytes from the beginning, while at least `least` bytes remain."""
     while len(ready) >= least:
         with memoryview(ready) as view:
             some = [bytes(view[at : at + CHUNK]) for at in range(0, len(ready) - least + 1, CHUNK)]
@@ -134,7 +134,7 @@ def _frames(ready: bytearray, least: int) -> Iterator[bytes]:
 
 
 class _Sent(NamedTuple):
-    """An object to be sent, from a byte on."""
+    """An object to be sent from `offset` on."""
 
     name: str
     size: int
@@ -154,22 +154,22 @@ def send(  # noqa: PLR0913
     ports: tuple[int, int] = (0, 0),
     data: Literal["file", "folder"] | None = None,
 ) -> None:
-    """Give a run its copy of a tree on all its hosts. Hosts that share a store get what they lack once.
+    """Send a tree to all hosts of a run, and make the run's copy there. Hosts with a common store get objects once.
 
     Args:
         to: The path of the copy on the hosts.
-        reopen: Makes a new link to a host where one breaks. Raises DisttuiError.
-        tell: Gets `sending` with the progress of a host.
-        addresses: By which other hosts reach each; None: they try all that it has.
-        ports: First and last of those at which hosts listen for one another.
-        data: The copy is data, which is kept, and what it is.
+        reopen: Opens a new link to the host with this node rank when one breaks. Raises DisttuiError.
+        tell: Called with step `sending` and the progress of a host.
+        addresses: The address at which other hosts reach each host; None to try all of its addresses.
+        ports: First and last port at which hosts may listen for one another.
+        data: Whether the copy is data, which outlives the run, and of which kind.
 
     Raises:
-        DisttuiError: A host cannot be given it. Objects that have arrived stay there for the next attempt.
+        DisttuiError: A host could not get the tree. Objects that have arrived are kept for the next attempt.
     """
     request = {"run": run, "run_dir": run_dir, "tree": parcel.tree, "size": len(parcel.manifest), "to": to}
     request.update({"data": data} if data else {})
-    alone = len(links) == 1  # of several, some may share a store
+    alone = len(links) == 1  # several hosts may share a store
     senders = [_Sender(parcel, node, link, request, reopen, tell, alone=alone) for node, link in enumerate(links)]
     try:
         answers = side_by_side(_Sender.ask, senders)
@@ -179,11 +179,11 @@ def send(  # noqa: PLR0913
             if not isinstance(answer, DisttuiError):
                 group = groups.setdefault(answer["store"], [])
                 if group:
-                    sender.answer = None  # it lacks less once the first one has it
+                    sender.answer = None  # outdated once the first host of the group has the tree
                 group.append(sender)
         if len(groups) > 1 and not errors:
             errors = _introduce(sorted((group[0] for group in groups.values()), key=_Sender.rank), parcel)
-        # Who lacks least gets it first, and has everything then.
+        # The host that lacks least comes first, since it soon has everything to serve others.
         ordered = sorted(groups.values(), key=lambda group: group[0].rank())
         lacking = [group for group in ordered if not group[0].placed]
         if lacking and not errors:
@@ -201,21 +201,21 @@ def send(  # noqa: PLR0913
 
 
 def _introduce(leading: Sequence[_Sender], parcel: TreeParcel) -> list[DisttuiError]:
-    """Where no host knows the tree, find out how much of it they lack; returns what has failed."""
+    """If no host has the tree, send its manifest to find out how much they lack; return the errors."""
     if leading[0].placed:
         return []
     errors = [leading[0].introduce()]
     if leading[0].lacking + len(parcel.manifest) < _WORTH and not errors[0]:
-        errors += side_by_side(_Sender.introduce, leading[1:])  # so little is not forwarded: each gets it from here
+        errors += side_by_side(_Sender.introduce, leading[1:])  # too little to forward: this machine sends it to each
     return [error for error in errors if error]
 
 
 class _Upload:
-    """Gives a tree to groups of hosts that share a store.
+    """Sends a tree to groups of hosts; the hosts of a group share a store.
 
-    They make a binary tree, as in a heap: the first one gets it from here, each other one from that above it while it
-    still arrives there, or from those further up. One that gets it from none of them asks hosts that are complete once
-    the first one is, and then this machine.
+    The groups form a binary heap: the first gets the tree from this machine, and each other one from its parent while
+    that still receives it, or from higher ancestors. A group that fails to do so waits until the first is complete,
+    tries complete hosts, and then gets it from this machine.
     """
 
     def __init__(self, groups: Sequence[Sequence[_Sender]], *, forwards: bool) -> None:
@@ -224,7 +224,7 @@ class _Upload:
         self._complete: list[_Sender] = []
 
     def run(self) -> list[DisttuiError]:
-        """Do it; returns what has failed."""
+        """Send the tree to all groups; return the errors."""
         leading = [group[0] for group in self._groups]
         try:
             if self._forwards:
@@ -252,10 +252,10 @@ class _Upload:
             if not group[0].gather(peers):
                 self._first.wait()
                 if not self._complete:
-                    return []  # the first one has failed, and says why
+                    return []  # the first group failed, and reports why
                 group[0].gather(self._complete[:_COMPLETE])
         errors = []
-        for sender in group:  # to one of those that share a store; the others take it from there
+        for sender in group:  # the first fills the common store, which the others only copy from
             try:
                 sender.send()
             except DisttuiError as error:
@@ -269,7 +269,7 @@ class _Upload:
 
 
 def _keep_first(heard: Future[Any], item: object) -> None:
-    with suppress(InvalidStateError):  # a host may send any number of them
+    with suppress(InvalidStateError):  # a host may send any number of items
         heard.set_result(item)
 
 
@@ -297,14 +297,14 @@ class _Sender:
         self._served: Future[Any] | None = None
         self._place: LeaderPlace | None = None
         self.offered: dict[str, object] = {}
-        """What other hosts need to get it from this one."""
+        """Arguments of `offer`, with which the host serves others."""
         self.answer: TreeAnswer | None = None
-        """What the host has said last, while that is so."""
+        """The host's last answer, or None if it is outdated."""
         self.lacking = 0.0
-        """Bytes; infinite for a host that does not know the tree."""
+        """Bytes that the host lacks; infinite if it does not know the tree."""
 
     def ask(self) -> TreeAnswer | DisttuiError:
-        """What the host lacks."""
+        """Return what the host lacks, or the error."""
         try:
             answer = self._lasting(self._ask)
         except DisttuiError as error:
@@ -313,7 +313,7 @@ class _Sender:
         return answer
 
     def introduce(self) -> DisttuiError | None:
-        """Have the host know which files the tree has, so that it can say which of them it lacks."""
+        """Send the manifest to a host without it, so that it can report what it lacks; return an error or None."""
         if self.answer and not self.placed and not self.answer["manifest"]:
             pieces = self._lacking(self.answer)
             try:
@@ -324,11 +324,11 @@ class _Sender:
 
     @property
     def placed(self) -> bool:
-        """Whether the host has all, as far as it has said."""
+        """Whether the host has the complete copy according to its last answer."""
         return bool(self.answer and self.answer["placed"])
 
     def rank(self) -> tuple[bool, float]:
-        """Its place in the order in which hosts get it."""
+        """Sort key of the order in which hosts get the tree: complete ones first, then by what they lack."""
         return not self.placed, self.lacking
 
     def _note(self, answer: TreeAnswer) -> None:
@@ -337,7 +337,7 @@ class _Sender:
         self.lacking = sum(one.size - one.offset for one in self._lacking(answer)) if known else math.inf
 
     def offer(self) -> LeaderPlace | None:
-        """Have the host serve others; returns where, None if it cannot."""
+        """Have the host serve others; return its port and addresses, or None if it cannot."""
         with self._offering:
             if self._served is None or self._served.done():
                 heard = Future[Any]()
@@ -351,15 +351,15 @@ class _Sender:
             return self._place
 
     def gather(self, peers: Sequence[_Sender]) -> bool:
-        """Have the host get what it lacks from others; whether it has it all then."""
+        """Have the host get what it lacks from others; return whether it then has everything."""
         self.answer = None
         places = [place for peer in peers if (place := peer.offer())]
-        with suppress(DisttuiError):  # if it is the host's own, it is found again when this machine sends
+        with suppress(DisttuiError):  # an error of the host itself occurs again when this machine sends
             self.answer = self._lasting(lambda: self._gather(places)) if places else None
         return self.placed
 
     def withdraw(self) -> None:
-        """End serving others, and getting anything from them."""
+        """Stop serving others and getting anything from them."""
         for future in (self._served, self._gathering):
             if future is not None:
                 self._link.cancel(future)
@@ -374,7 +374,7 @@ class _Sender:
             self._link.close()
 
     def _lasting(self, work: Callable[[], TreeAnswer]) -> TreeAnswer:
-        """Work over a new link after a cut; what has arrived is not sent again."""
+        """Do `work`, and repeat it over a new link after an interruption; the host keeps what has arrived."""
         for _ in range(_TRIES - 1):
             with suppress(LinkLostError):
                 return work()
@@ -385,16 +385,16 @@ class _Sender:
 
     def _ask(self) -> TreeAnswer:
         if self._alone and self._parcel.likely:
-            return self._put(self._parcel.beginning)  # it would answer that it lacks this
+            return self._put(self._parcel.beginning)  # asking is needless: the host lacks this
         return self._heard_of(self._link.submit("sync", **self._request))
 
     def _heard_of(self, future: Future[TreeAnswer]) -> TreeAnswer:
-        """What the host says once it has looked, and made the run's copy where it lacks nothing. Raises HostError."""
+        """Wait for the host's answer, which it sends after checking its store or making the copy. Raises HostError."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             with suppress(FutureTimeout):
                 return future.result(_PACE)
-            self._tell(self._node, "sending", "waiting for the host to write")  # an interrupt is seen at each report
+            self._tell(self._node, "sending", "waiting for the host to write")  # an interrupt takes effect here
         what = f"no answer in {PATIENCE:.0f} s"
         raise HostError(self._link.host, what, "Check what keeps the host or its disk busy.")
 
@@ -404,7 +404,7 @@ class _Sender:
         def take(event: Any) -> None:
             nonlocal begun
             self._heard = time.monotonic()
-            begun = begun or self._heard  # before that, the other host had nothing yet
+            begun = begun or self._heard  # excludes the time in which the other host had nothing to send
             files, of, done, total = (whole(event.get(name)) or 0 for name in ("files", "of", "done", "total"))
             self._progress(files, of, done, total, done, begun)
 
@@ -453,7 +453,7 @@ class _Sender:
         return found
 
     def _packed(self, pieces: Sequence[_Sent]) -> Iterator[bytes]:
-        """The stream of objects, compressed. Raises InputError where the store has lost one."""
+        """Yield the compressed stream of objects in frames. Raises InputError if the store lacks one."""
         packer = _Packer()
         total = sum(one.size - one.offset for one in pieces)
         begun, done, sent, ready = time.monotonic(), 0, 0, bytearray()
@@ -474,7 +474,7 @@ class _Sender:
         yield from _frames(ready, 1)
 
     def _content(self, one: _Sent) -> Iterator[bytes]:
-        """What is to be sent of an object, which its receiver checks. Raises OSError, DamagedError."""
+        """Yield the data of an object to send; the receiver checks it. Raises OSError and DamagedError."""
         at = one.offset
         with self._parcel.store.open(one.name) as file:
             file.seek(at)
@@ -486,7 +486,7 @@ class _Sender:
                 at += len(data)
 
     def _check(self, pieces: Sequence[_Sent]) -> None:
-        """Remove what was sent and is damaged here: the next attempt reads it again. Raises InputError for it."""
+        """Remove sent objects that are damaged here, to be read again by the next attempt. Raises InputError if any."""
         for one in pieces:
             try:
                 self._parcel.store.copy(one.name, len)

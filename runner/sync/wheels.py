@@ -1,4 +1,4 @@
-"""Downloads wheels on this machine for hosts that reach no package index."""
+"""Downloads wheels on this machine for hosts that cannot reach a package index."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _CURE = "Give the host access to a package index, or set job.environment.wheels"
 
 
 def download(files: Mapping[str, str], host: str, wanted: Offline, to: Path, environ: Mapping[str, str]) -> None:
-    """Download what a requirements file needs on a host into a folder.
+    """Download the wheels of a requirements file for a host into a folder.
 
     Args:
-        files: Name → text; the first is the requirements file, the others are those that it refers to.
-        wanted: What the wheels must fit.
+        files: Name → text; the first is the requirements file, the others are files that it refers to.
+        wanted: The host's Python version, machine, libc and inherited torch.
 
     Raises:
         HostError: This machine cannot download them either.
@@ -67,7 +67,7 @@ def _pip(host: str, wanted: Offline) -> list[str]:
 
 
 def _stub(wanted: Offline, platform: str, to: Path) -> Path:
-    """An empty wheel in place of the torch that a host inherits: nothing that it needs is downloaded then."""
+    """Make an empty wheel for the torch that a host inherits, so that torch and its dependencies are not downloaded."""
     python, torch = wanted["tag"].replace(".", ""), wanted["torch"]
     made = inside(to, f"torch-{torch}-999-cp{python}-cp{python}-{platform}.whl")
     with zipfile.ZipFile(made, "w") as empty:

@@ -1,7 +1,7 @@
-"""Glyphs for terminals that cannot show ours: the same words and charts, a cell for a cell, in what they can.
+"""Replaces glyphs that a terminal cannot show by others of the same width.
 
-This is decided once, at the start, and done where text becomes bytes. So it applies to everything that is printed or
-drawn by the app, and no character can make a write fail.
+This is decided once at the start, and happens where text is encoded. So it applies to everything that the app prints
+or draws, and no character can make a write fail.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _ASCII = {
 }  # fmt: skip
 _BRAILLE, _BOXES, _BLOCKS = range(0x2800, 0x2900), range(0x2500, 0x2580), range(0x2580, 0x25A0)
 _HIGH, _LOW = 0x1B, 0xE4
-"""The dots of a braille character's upper and lower half."""
+"""Bits of the dots in the upper and lower half of a braille character."""
 _JOINED = re.compile("\u200d.|[\ufe0e\ufe0f]")
-"""Characters that combine with the one before to one cell."""
+"""Characters that share the cell of the one before."""
 _PREFIX = "disttui_"
 _FULL = ("utf-8", "utf-16", "utf-32")
 
 
 def encoding_of(environ: Mapping[str, str], encoding: str, *, utf8_mode: bool, terminal: bool) -> str | None:
-    """The encoding of a stream that cannot show our glyphs, or None where it can.
+    """Return the encoding to which glyphs must be reduced for a stream, or None if it can show all of them.
 
     Args:
         encoding: The encoding that Python has chosen for the stream.
         utf8_mode: Whether Python runs in its UTF-8 mode, which it also uses for a locale without an encoding.
-        terminal: Whether the stream is a terminal: a file can hold every character of its encoding.
+        terminal: Whether the stream is a terminal; a file can contain every character of its encoding.
     """
     base = _name(encoding)
     if base not in _FULL or not terminal:
@@ -62,15 +62,15 @@ def fit(stream: TextIO, environ: Mapping[str, str], *, utf8_mode: bool) -> None:
 
 
 def reduced(stream: TextIO | None) -> bool:
-    """Whether `fit` has found that a stream cannot show all our glyphs."""
+    """Whether `fit` found that a stream cannot show all glyphs."""
     return stream is not None and str(stream.encoding).startswith(_PREFIX)
 
 
 def plain(text: str, base: str) -> str:
-    """The text with characters that the encoding `base` has, as wide as before.
+    """Replace characters that the encoding `base` lacks by others of the same width.
 
-    Where that is UTF-8, the terminal has a font of a few hundred characters: what lies beyond Latin-1 and is a glyph of
-    ours becomes ASCII, other scripts stay.
+    UTF-8 as `base` means a terminal whose font has a few hundred characters: glyphs of the app beyond Latin-1 become
+    ASCII, and letters of other scripts are kept.
     """
     if text.isascii():
         return text
@@ -101,7 +101,7 @@ def _glyph(letter: str) -> str:
 
 
 def _other(letter: str) -> str:
-    """A letter without its accents, or a question mark for each cell."""
+    """Return a letter without its accents, or a question mark for each of its cells."""
     if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
         return ""
     bare = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
@@ -111,8 +111,8 @@ def _other(letter: str) -> str:
 
 
 def _said(environ: Mapping[str, str]) -> str:
-    """The encoding in the locale's name, UTF-8 where it has none."""
-    # Python itself sets LC_CTYPE to C.UTF-8 where the locale is C: the user has not chosen that.
+    """Return the encoding in the locale's name, or UTF-8 if it has none."""
+    # Python itself sets LC_CTYPE to C.UTF-8 if the locale is C, so it is not the user's choice.
     kinds = [environ.get("LC_ALL"), environ.get("LC_CTYPE"), environ.get("LANG")]
     if kinds[1] in ("C.UTF-8", "C.utf8", "UTF-8"):
         kinds[1] = None

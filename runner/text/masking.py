@@ -1,4 +1,4 @@
-"""Secret values that this process knows: text that is shown has `***` in their place."""
+"""Masks the secret values that this process knows: `***` replaces them in printed text."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from urllib.parse import quote
 
 MASK = "***"
 SHORTEST = 6
-"""Characters: a shorter value is part of too many words to be masked."""
+"""Characters of the shortest masked value: shorter ones are part of too many words."""
 
 _lock = threading.Lock()
 _known: frozenset[str] = frozenset()
 _guessed: tuple[str, ...] = ()
-"""The newest last."""
+"""Suspected values, newest last."""
 _needles: tuple[str, ...] = ()
-"""All that is looked for, the longest first; no line breaks in any."""
+"""All texts to mask, longest first; none contains a line break."""
 
 
 def learn(value: str) -> None:
-    """Mask a secret from now on, also as JSON, Python and web addresses write it; several lines one by one."""
+    """Mask a secret from now on, also as encoded in JSON, Python and URLs; each of several lines on its own."""
     global _known  # noqa: PLW0603 - what is secret is so for the whole process
     new = _spellings(value)
     with _lock:
@@ -30,12 +30,12 @@ def learn(value: str) -> None:
 
 
 def suspect(value: str) -> None:
-    """The same for what only looks like a secret: of such values the newest ones are masked."""
+    """Mask what only looks like a secret; only the newest 1000 encodings of these values are kept."""
     global _guessed  # noqa: PLW0603
     new = _spellings(value)
     with _lock:
         if not new.issubset(_guessed):
-            # Each costs time on every line, and others than this user may choose them
+            # Each costs time on every line, and an attacker may cause any number of them
             _guessed = tuple({**dict.fromkeys(_guessed), **dict.fromkeys(sorted(new))})[-1000:]
             _gather()
 
@@ -59,7 +59,7 @@ def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def forget_all() -> None:
-    """Mask nothing any more."""
+    """Forget all secrets."""
     global _known, _guessed
     with _lock:
         _known, _guessed = frozenset(), ()
@@ -67,10 +67,10 @@ def forget_all() -> None:
 
 
 def masked(text: str, *, guesses: bool = True) -> str:
-    """The text with every secret masked.
+    """Return the text with every secret masked.
 
     Args:
-        guesses: Also what only looks like one. Not where the user decides by the text: who wrote it could hide words.
+        guesses: Also mask suspected values. Not for text to be confirmed, in which its author could hide words.
     """
     for needle in _needles if guesses else _longest_first(_known):
         if needle in text:

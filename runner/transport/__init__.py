@@ -1,4 +1,4 @@
-"""How a host is reached: one small protocol, spoken over SSH, in a sandbox or on this machine."""
+"""Connections to hosts: one small protocol for SSH, the sandbox and this machine."""
 
 from disttui.runner.transport.base import Connection, Connector, Prompts, RefusePrompts, Stream
 

@@ -1,43 +1,43 @@
-"""Names of SSH algorithms, and types of keys."""
+"""Names of SSH algorithms and types of SSH keys."""
 
 from __future__ import annotations
 
 import struct
 
 CERTIFICATE = "-cert-v01@openssh.com"
-"""What the name of a key's type ends with where a certificate comes with the key."""
+"""Suffix of key types with a certificate."""
 
 SHA1 = "ssh-rsa"
-"""Signatures that are not taken even where the settings allow them; keys of this type sign with SHA-2."""
+"""Signature algorithm that is refused even if the settings allow it; keys of this type sign with SHA-2."""
 
 LEAST_RSA_BITS = 1024
-"""OpenSSH's default for RequiredRSASize; it never takes less."""
+"""OpenSSH's default and minimum for RequiredRSASize."""
 
 _FAST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 _CTR_FIRST = ("aes128-ctr", "aes192-ctr", "aes256-ctr", *_FAST)
 
 
 def by_speed(ciphers: tuple[str, ...]) -> tuple[str, ...]:
-    """Put AES-GCM, the fastest here, before AES-CTR, unless the configuration sets an order of its own."""
+    """Put AES-GCM, which is fastest here, before AES-CTR, unless the configuration changes the default order."""
     if ciphers != tuple(name for name in _CTR_FIRST if name in ciphers):
         return ciphers
     return (*(name for name in _FAST if name in ciphers), *(name for name in ciphers if name not in _FAST))
 
 
 def plain(algorithm: str) -> str:
-    """The name of an algorithm without its certificate."""
+    """The name of an algorithm without the suffix for certificates."""
     return algorithm.removesuffix(CERTIFICATE)
 
 
 def key_type(algorithm: str) -> str:
-    """The type of key that goes with a signature algorithm: `ssh-rsa` for `rsa-sha2-512`."""
+    """The key type of a signature algorithm, such as `ssh-rsa` for `rsa-sha2-512`."""
     if not plain(algorithm).startswith("rsa-sha2-"):
         return algorithm
     return "ssh-rsa" + (CERTIFICATE if algorithm.endswith(CERTIFICATE) else "")
 
 
 def take(data: bytes) -> tuple[bytes, bytes]:
-    """Return the first string of SSH's encoding and what follows it. Raises ValueError, struct.error."""
+    """Split SSH wire data (RFC 4251) after its first string; return both parts. Raises ValueError, struct.error."""
     (size,) = struct.unpack(">I", data[:4])
     if len(data) < 4 + size:
         raise ValueError("cut off")
@@ -45,7 +45,7 @@ def take(data: bytes) -> tuple[bytes, bytes]:
 
 
 def blob_type(blob: bytes) -> str:
-    """The type that a key, a certificate or a signature begins with, or ""."""
+    """The type name at the start of a key, certificate or signature; "" if it is damaged."""
     try:
         return take(blob)[0].decode("ascii")
     except (ValueError, struct.error):
@@ -53,7 +53,7 @@ def blob_type(blob: bytes) -> str:
 
 
 def rsa_bits(blob: bytes) -> int | None:
-    """The size of an RSA key, also of one in a certificate; None for other keys, 0 for a damaged one."""
+    """Bits of an RSA key, or of the one in a certificate; None for other types, 0 if it is damaged."""
     kind = blob_type(blob)
     if kind not in ("ssh-rsa", "ssh-rsa" + CERTIFICATE):
         return None

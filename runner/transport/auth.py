@@ -1,4 +1,4 @@
-"""Logging in: keys of an agent and in files, with their certificates, then questions."""
+"""SSH login: keys of an agent and in files, with their certificates, then passwords and questions."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ _PEM: dict[bytes, type[PKey]] = {b"RSA": RSAKey, b"EC": ECDSAKey}
 _PUBLIC = re.compile(rb"(ssh|ecdsa|sk)-[a-z0-9@.-]+")
 _FOREIGN = re.compile(rb"-----BEGIN (ENCRYPTED |DSA )?PRIVATE KEY-----")
 _MAGIC = b"openssh-key-v1\x00"
-# Long enough for a person to confirm the use of a key (ssh-add -c) or to touch a hardware key.
+# Seconds for one signature: the user may have to confirm the use of a key (ssh-add -c) or touch a hardware key.
 _SIGN_LIMIT = 60.0
 _TRIES = 3
 _SSH = "set `transport: ssh` in the profile or your config"
 
 
 class UnusableKeyError(Exception):
-    """A key file that cannot be used, and why."""
+    """A key file cannot be used; the message says why."""
 
 
 class ForeignKeyError(UnusableKeyError):
-    """One that the ssh program may be able to use."""
+    """A key file cannot be used here, but perhaps by the ssh program."""
 
 
 @dataclass(frozen=True)
 class KeyFile:
-    """A private key file, read but not decrypted.
+    """A private key file, parsed but not decrypted.
 
-    `blob` is the public key where the file has it unencrypted (None for the older PEM formats).
+    `blob` is the public key if the file has it unencrypted (None for the older PEM formats).
     """
 
     path: str
@@ -76,7 +76,7 @@ class KeyFile:
 
 
 def read_key_file(path: str) -> KeyFile | None:
-    """Read a private key file without decrypting it; None where it does not exist. Raises UnusableKeyError."""
+    """Parse a private key file, still encrypted; None if it is missing or a public key. Raises UnusableKeyError."""
     try:
         data = Path(path).read_bytes()
         mode = Path(path).stat().st_mode
@@ -99,7 +99,7 @@ def read_key_file(path: str) -> KeyFile | None:
 
 
 def public_blob(path: str) -> bytes | None:
-    """The public key that an IdentityFile names: the file itself or `<path>.pub`, for keys that an agent holds."""
+    """The public key blob in an IdentityFile or its `<path>.pub`, to find the key in an agent; None if not found."""
     for file in (path, f"{path}.pub"):
         try:
             words = Path(file).read_bytes().split(None, 2)
@@ -130,14 +130,14 @@ def _openssh(path: str, data: bytes) -> KeyFile:
 
 
 class KeyRing:
-    """Decrypted keys of this process: a passphrase is asked for once per file, however many hosts use the key."""
+    """Cache of decrypted keys: the passphrase of each file is asked for only once per process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._keys: dict[str, PKey | str] = {}
 
     def load(self, file: KeyFile, ask: Callable[[str], str | None]) -> PKey:
-        """Return the private key; `ask` is called with a question for its passphrase. Raises UnusableKeyError."""
+        """Return the private key; `ask` gets a question for its passphrase if needed. Raises UnusableKeyError."""
         with self._lock:
             if file.path not in self._keys:
                 try:
@@ -170,10 +170,10 @@ def _load(file: KeyFile, passphrase: str | None) -> PKey:
 
 
 def certified(key: PKey, paths: Sequence[str], certificates: tuple[str, ...]) -> Iterator[PKey]:
-    """Yield `key` as each certificate that is about it makes it: `<path>-cert.pub` and the CertificateFiles.
+    """Yield `key` with each certificate that matches it, from the CertificateFiles and `<path>-cert.pub`.
 
     Args:
-        key: From a file or held by an agent.
+        key: A key from a file or an agent.
         paths: The key's files.
     """
     for file in dict.fromkeys((*certificates, *(f"{path}-cert.pub" for path in paths))):
@@ -182,7 +182,7 @@ def certified(key: PKey, paths: Sequence[str], certificates: tuple[str, ...]) ->
         with_certificate = copy.copy(key)
         try:
             with_certificate.load_certificate(file)
-            # The certificate holds the public key's fields right behind its nonce.
+            # A certificate contains the public key's fields right after its nonce.
             fields = take(key.asbytes())[1]
         except (ValueError, SSHException, OSError, struct.error):
             continue
@@ -198,10 +198,10 @@ class _Agent(AgentSSH):
 
 
 class _CarefulKey(AgentKey):
-    """An agent's key that gives an empty signature where the agent refuses to sign.
+    """An agent's key that returns an empty signature if the agent refuses to sign.
 
-    paramiko signs in the connection's own thread, where an exception would end the connection; the server refuses the
-    empty signature, and the next key is tried.
+    paramiko signs in the connection's own thread, where an exception would end the connection. An empty signature is
+    refused by the server, and the next key is tried.
     """
 
     def __copy__(self) -> _CarefulKey:
@@ -216,7 +216,7 @@ class _CarefulKey(AgentKey):
 
 @contextmanager
 def agent_keys(path: str | None) -> Iterator[tuple[AgentKey, ...]]:
-    """The keys of the agent at `path`, usable inside the context; none where there is no agent."""
+    """Yield the keys of the agent at socket `path`, usable inside the context; empty if there is no agent."""
     if path is None:
         yield ()
         return
@@ -232,17 +232,17 @@ def agent_keys(path: str | None) -> Iterator[tuple[AgentKey, ...]]:
         yield keys
 
 
-# A person has to read and answer; servers end a login that takes longer than this (LoginGraceTime).
+# Seconds for the user to answer; servers end longer logins (sshd's LoginGraceTime is 120 s).
 _ANSWER_LIMIT = 120.0
 _LOGIN_LIMIT = 120.0
-"""Seconds for all attempts together, without the time that a person takes to answer."""
+"""Seconds for all attempts together, without the user's time to answer."""
 _PUBLIC_KEY = "publickey"
 _INTERACTIVE = "keyboard-interactive"
 _PASSWORD = "password"  # noqa: S105 - the method's name
 
 
 class Credentials:
-    """What has been asked for: decrypted keys and passwords that worked, in memory, for connecting again."""
+    """Decrypted keys and passwords that worked, kept in memory for further connections."""
 
     def __init__(self) -> None:
         self.keys = KeyRing()
@@ -250,11 +250,11 @@ class Credentials:
 
 
 class Login:
-    """One host's login over a transport whose host key has been verified.
+    """The login to one host, over a transport whose host key has been verified.
 
     Args:
-        trusted: Whether the key was known or confirmed by the user: only then is a shared password sent.
-        gate: Knows how many other hosts are being connected to.
+        trusted: Whether the host key was known or confirmed by the user: only then is a shared password sent.
+        gate: Counts the other hosts that are being connected to.
     """
 
     def __init__(
@@ -273,28 +273,28 @@ class Login:
         self._trusted = trusted
         self._gate = gate
         self._turn = GateEntry()
-        """Among the logins that ask."""
+        """Place at the gate for logins that ask."""
         self._banner = self._shown = b""
         self._questions = 0
         self._given: list[str] = []
-        """Passwords given in this attempt."""
+        """Passwords sent in this attempt."""
         self._gave_up = False
         self._answered = False
-        """Whether the person has given a password: the login was refused if it is asked for again."""
+        """Whether the user has entered a password: a second prompt means that the login was refused."""
         self._tried: list[str] = []
         self._foreign = ""
-        """A key that only the ssh program can use."""
+        """Description of a key that only the ssh program can use."""
         self._asked = 0.0
-        """Seconds that the person has taken to answer."""
+        """Seconds spent waiting for the user, including the turn to ask."""
         self._allowed: set[str] | None = None
-        """Methods that the server accepts next, None: not known yet."""
+        """Methods that the server accepts next; None if not known yet."""
 
     def run(self) -> None:
-        """Log in. Raises HostError that names what was tried."""
+        """Log in. Raises HostError with a list of what was tried."""
         self._begun = time.monotonic()
         try:
             if not (done := self._with_keys()) and self._foreign:
-                raise NeedsSshError(self._target.name, clean(self._foreign))  # ssh asks only after its keys
+                raise NeedsSshError(self._target.name, clean(self._foreign))  # ssh tries keys before it asks
             if done or self._with_questions():
                 self._transport.packetizer.trust()
                 return
@@ -318,7 +318,7 @@ class Login:
         if not self._target.public_key:
             return False
         with agent_keys(self._target.identity_agent) as agent:
-            if agent:  # a person may have to confirm
+            if agent:  # the user may have to confirm
                 self._transport.auth_timeout = _ANSWER_LIMIT
             for label, key in self._keys(agent):
                 if problem := self._unfit(key):
@@ -332,7 +332,7 @@ class Login:
         return False
 
     def _keys(self, agent: tuple[AgentKey, ...]) -> Iterator[tuple[str, PKey]]:
-        """The keys to try, in ssh's order; what needs a passphrase comes last, since it costs a question."""
+        """Yield (label, key) of the keys to try, in ssh's order; those that need a passphrase come last."""
         files = list(self._files())
         in_clear = {file.path: file.blob for file in files}
         named = [in_clear.get(path) or public_blob(path) for path in self._target.identity_files]
@@ -360,7 +360,7 @@ class Login:
             yield file.path, key
 
     def _unfit(self, key: PKey) -> str:
-        """Why the settings forbid to log in with a key, "" where they allow it."""
+        """Why the settings forbid a login with this key; "" if they allow it."""
         certificate = key.public_blob
         kind = certificate.key_type if certificate is not None else key.get_name()
         allowed = self._target.public_key_algorithms
@@ -401,7 +401,7 @@ class Login:
                 return False
             self._tried.append(method)
             if method == _INTERACTIVE and self._questions == asked:
-                # As ssh does: sshd without PAM offers it, asks nothing and refuses, but takes a password.
+                # As in ssh: sshd without PAM offers it, refuses without a question, but accepts a password.
                 interactive = False
             else:
                 prompts -= 1
@@ -427,7 +427,7 @@ class Login:
         return self._transport.auth_interactive(self._target.user, self._answers)
 
     def _answers(self, title: str, instructions: str, questions: list[tuple[str, bool]]) -> list[str]:
-        """Answer one message of the server, which may hold no question, or several."""
+        """Answer one message of the server, which may contain no questions or several. Raises SSHException."""
         self._questions += max(1, len(questions))
         if self._questions > MOST_QUESTIONS:
             raise SSHException(f"the server asks more than {MOST_QUESTIONS} questions")
@@ -449,7 +449,7 @@ class Login:
         return self._transport.auth_password(self._target.user, password, fallback=False)
 
     def _secret(self, *said: str) -> str:
-        """A password that worked before or is shared, each used once; after that, what the person answers."""
+        """The next password: one that worked before or is shared, each used once, else the user's answer."""
         known = self._secrets.passwords.take(self._target, self._target.user, trusted=self._trusted)
         if known is None:
             again = "login refused, try again: " if self._answered else ""
@@ -459,7 +459,7 @@ class Login:
         return known
 
     def _reply(self, question: str, *said: str) -> str:
-        """The user's answer to the server, "" after the user has given up."""
+        """The user's answer to a question; "" after the user has given up."""
         answer = None if self._gave_up else self._ask(question, *said)
         self._gave_up = answer is None
         return answer or ""
@@ -473,13 +473,13 @@ class Login:
             self._asked += time.monotonic() - begun
 
     def _new_banner(self) -> str:
-        """The server's banner, unless it has been shown."""
+        """The server's banner; "" if it has been shown."""
         banner = self._transport.get_banner() or self._banner
         shown, self._shown = self._shown, banner
         return "" if banner == shown else banner.decode(errors="replace")
 
     def _try(self, attempt: Callable[[], list[str]]) -> bool:
-        """Return whether the server lets us in; else remember what it accepts next. Raises EOFError, SSHException."""
+        """Return whether an attempt logs in; if not, note which methods may follow. Raises EOFError, SSHException."""
         if time.monotonic() - self._begun - self._asked > _LOGIN_LIMIT:
             raise SSHException(f"the server took more than {_LOGIN_LIMIT:.0f} s for the login")
         try:

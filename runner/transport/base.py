@@ -1,4 +1,4 @@
-"""The protocol behind which every way of reaching a host lives."""
+"""The protocols that all transports implement, and what they share: prompts, passwords and connect limits."""
 
 from __future__ import annotations
 
@@ -16,69 +16,69 @@ from disttui.runner.text import clean
 
 
 class Stream(Protocol):
-    """The standard input and output of one remote command: bytes, both ways. Thread-safe for one reader
-    beside one writer."""
+    """Standard input and output of one remote command, as bytes. Thread-safe for one reader
+    and one writer."""
 
     def read(self, size: int, timeout: float | None = None) -> bytes:
         """Return up to `size` bytes, b"" at the end of the stream.
 
         Raises:
-            TimeoutError: Nothing came within `timeout` seconds.
+            TimeoutError: No data arrived within `timeout` seconds.
             ConnectionError: The link broke.
         """
 
     def write(self, data: bytes) -> None:
-        """Send all of `data`. Raises ConnectionError when the link broke."""
+        """Send all of `data`. Raises ConnectionError if the link is broken."""
 
     def errors(self) -> str:
-        """What the command has written to standard error so far (the last 64 KiB), unsanitised."""
+        """The last 64 KiB that the command has written to standard error so far, unsanitised."""
 
     def exit_status(self) -> int | None:
         """The command's exit status, or None while it runs or when it is unknown."""
 
     def kill(self, word: str) -> None:
-        """End the command, whose command line holds the plain word `word`, and its group by SIGKILL. Never raises."""
+        """Kill the command, whose command line contains the word `word`, and its process group. Never raises."""
 
     def close(self) -> None:
-        """Close both directions. Never raises, may be called twice."""
+        """Close both directions. Never raises; may be called twice."""
 
 
 class Connection(Protocol):
-    """An authenticated way to one host."""
+    """An authenticated connection to one host."""
 
     @property
     def name(self) -> str:
-        """The host's name as the profile gives it."""
+        """The host's name as in the profile."""
 
     def run(self, command: str) -> Stream:
         """Start `command` under the login shell. Raises HostError or ConnectionError."""
 
     def close(self) -> None:
-        """Close the connection and its streams. Never raises, may be called twice."""
+        """Close the connection and its streams. Never raises; may be called twice."""
 
 
 class HostConnection(Connection, Protocol):
-    """One that a person may use as well."""
+    """A connection that can also run interactive commands."""
 
     def attend(self, command: str) -> int | None:
-        """Run `command` at this process's terminal, whose size it follows.
+        """Run `command` interactively at this process's terminal; it follows changes of the terminal's size.
 
-        Returns its exit status; None: a signal has ended it. Raises HostError or ConnectionError.
+        Returns its exit status, or None if a signal ended it. Raises HostError or ConnectionError.
         """
 
 
 class Connector(Protocol):
-    """Opens connections; one per viewer. Shares jump hosts, limits simultaneous connects."""
+    """Opens the connections of one viewer. Shares jump hosts and limits simultaneous connects."""
 
     def connect(self, address: Address) -> HostConnection:
-        """Reach a host. Blocking, thread-safe. Raises HostError with a cure where it cannot be reached."""
+        """Connect to a host. Blocking, thread-safe. Raises HostError with a cure if that fails."""
 
     def close(self) -> None:
-        """Close every connection that is left."""
+        """Close all open connections."""
 
 
 class NeedsSshError(HostError):
-    """A host for which the built-in transport lacks something that the user's files say, or that the server needs."""
+    """The built-in transport lacks a feature that the user's ssh configuration or the server requires."""
 
     def __init__(self, host: str, need: str) -> None:
         super().__init__(host, f"{need} needs the ssh program", "Install the OpenSSH client.")
@@ -86,32 +86,32 @@ class NeedsSshError(HostError):
 
 
 class Prompts(Protocol):
-    """Asks the user while connecting. Called from worker threads, one question at a time."""
+    """Asks the user questions while connecting. Called from worker threads, one question at a time."""
 
     def secret(self, host: str, question: str, said: str = "") -> str | None:
-        """Ask for a password, a passphrase or the answer to a question of the host; None: give up.
+        """Ask for a password, a passphrase or the answer to a question of the host; None if the user gives up.
 
         Args:
-            question: In the words of disttui or of the user's own ssh, never of the host.
-            said: What the host has said before, its question included: safe lines, each behind a bar.
+            question: Text of disttui or the user's ssh program, never of the host.
+            said: Preceding text from the host, including its question: sanitised lines, each behind a bar.
         """
 
     def tell(self, host: str, said: str) -> None:
-        """Show what the host says, as in `secret`, while it waits for something else than an answer."""
+        """Show text from the host, sanitised as in `secret`, that needs no answer."""
 
     def share_password(self, host: str, others: int) -> bool:
         """Ask whether the password that `host` has just accepted may be tried on other hosts.
 
         Args:
-            others: How many hosts are being connected to besides.
+            others: Number of other hosts that are being connected to.
         """
 
     def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
-        """Ask whether an unknown host key may be added to the known hosts."""
+        """Ask whether to add an unknown host key to the known hosts."""
 
 
 class RefusePrompts:
-    """For commands without a person: answers every question with no."""
+    """Answers every question with no, for commands without a user."""
 
     def secret(self, host: str, question: str, said: str = "") -> str | None:
         """Give up."""
@@ -130,10 +130,10 @@ class RefusePrompts:
 
 
 PATIENCE = 3.0
-"""Seconds after which a connect to a host that says nothing does not count: it costs nobody anything, and waits. So
-does a login that goes no further."""
+"""Seconds without progress after which a connect or login no longer counts: a silent host uses no resources, so
+others need not wait for it."""
 _LOOK = 1.0
-"""Seconds after which those that wait check again: a question may have been answered, and its connect continues."""
+"""Seconds after which waiting connects check again, since answering a question changes which ones count."""
 
 
 class GateEntry:
@@ -142,15 +142,15 @@ class GateEntry:
     def __init__(self) -> None:
         self.moved = time.monotonic()
         self.asks = False
-        """Whether a person is asked: the servers that wait for answers end logins that take long."""
+        """Whether the user is being asked. Such connects always count, since servers end logins that take long."""
 
     def move(self) -> None:
-        """Count it again from now on."""
+        """Record progress, so that it counts as active from now on."""
         self.moved = time.monotonic()
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Count it however long this takes."""
+        """Count it as active while the user is being asked."""
         self.asks = True
         try:
             yield
@@ -160,19 +160,19 @@ class GateEntry:
 
 
 class Gate:
-    """Lets a number of connects through at a time; one whose host says nothing for `patience` keeps no other out."""
+    """Limits simultaneous connects to `most`; one without progress for `patience` seconds no longer counts."""
 
     def __init__(self, most: int, patience: float = PATIENCE) -> None:
         self._most = most
         self._patience = patience
         self._inside: list[GateEntry] = []
         self.others = -1
-        """Connects inside or waiting, but for the one that asks."""
+        """Connects inside or waiting, less one for the caller."""
         self._changed = threading.Condition()
 
     @contextmanager
     def turn(self) -> Iterator[GateEntry]:
-        """Wait for a turn, and have it."""
+        """Wait for a free place and hold it inside the context."""
         with self._changed:
             self.others += 1
             while len(counted := self._counted()) >= self._most:
@@ -196,19 +196,19 @@ class Gate:
 
 
 MOST_QUESTIONS = 20
-"""Questions that a host may ask during one login."""
+"""Most questions that a host may ask during one login."""
 PASSWORD = re.compile(r"(?:\((?P<by>[^()\s]+)\) )?(?:(?P<of>\S+)'s )?password(?: for \S+)?:?", re.IGNORECASE)
-"""A prompt for the login's password, and never for a one-time code; ssh puts `(user@host)` before what a host asks."""
+"""A prompt for the login's password, never for a one-time code; ssh puts `(user@host)` before a host's questions."""
 TOO_MANY = "Too many authentication failures"
-"""What sshd says after MaxAuthTries, mostly to an agent with many keys."""
+"""sshd's message after MaxAuthTries, mostly because an agent has many keys."""
 TOO_MANY_CURE = "Set IdentityFile and IdentitiesOnly yes for this host in your ssh configuration."
 _ANSWERED = 30.0
-"""Seconds that a host may take over an answer, such as to ask a phone, before the next one asks."""
+"""Seconds that a host may take to check an answer, such as by phone, before the next login may ask."""
 _MOST_LINES = 24
 
 
 class CountedPrompts:
-    """Questions of one connect, which keeps its place at the gate while a person thinks."""
+    """Prompts of one connect, which keeps its place at the gate while the user answers."""
 
     def __init__(self, prompts: Prompts, turn: GateEntry) -> None:
         self._prompts = prompts
@@ -231,26 +231,26 @@ class CountedPrompts:
 
 
 class Passwords:
-    """Passwords that have worked, in the memory of this process: each for its host and, if the user agrees, for others.
+    """Passwords that worked, kept in memory: each for its own host and, if the user agrees, for other hosts.
 
-    A host is named by anything that tells it from others.
+    Any hashable value that identifies a host can be its key.
     """
 
     def __init__(self) -> None:
         self.asking = Gate(1, _ANSWERED)
-        """Logins that have to ask: one at a time, since its answer may spare the others their question."""
+        """Gate for logins that have to ask: one at a time, since its answer may spare the others the question."""
         self._own: dict[Hashable, str] = {}
         self._shared: dict[str, str | None] = {}
-        """By user name; None: the user declined."""
+        """User name → shared password; None: the user declined to share it."""
         self._tried: set[Hashable] = set()
-        """Hosts that were given the shared password: a wrong one must not lock an account."""
+        """Hosts that got the shared password; they get it only once, so that a wrong one cannot lock an account."""
 
     def has(self, host: Hashable, user: str, *, trusted: bool) -> bool:
         """Whether `take` would return a password."""
         return host in self._own or bool(trusted and host not in self._tried and self._shared.get(user))
 
     def take(self, host: Hashable, user: str, *, trusted: bool) -> str | None:
-        """Return the password to try, once: the host's own or, if the user has confirmed its key, the shared one."""
+        """Return a password to try, each once: the host's own or, if its key is `trusted`, the shared one, or None."""
         if host in self._own:
             return self._own.pop(host)
         if not self.has(host, user, trusted=trusted):
@@ -259,14 +259,14 @@ class Passwords:
         return self._shared[user]
 
     def keep(self, host: Hashable, user: str, password: str, name: str, others: int, prompts: Prompts) -> None:
-        """Remember a password that worked, and ask, once for each user name, whether other hosts may get it too."""
+        """Store a password that worked, and ask, once per user name, whether other hosts may get it."""
         self._own[host] = password
         if others > 0 and user not in self._shared:
             self._shared[user] = password if prompts.share_password(name, others) else None
 
 
 def words_of_host(*texts: str) -> str:
-    """The last lines of what a host has said, without control characters, each behind a bar."""
+    """The last 24 non-blank lines of texts from a host, without control characters, each behind a bar."""
     lines = [line for line in "\n".join(texts).replace("\r", "").split("\n") if line.strip()]
     shown = [f"│ {clean(line[:300], guesses=False).rstrip()}" for line in lines[-_MOST_LINES:]]
     return "\n".join(shown if len(lines) <= _MOST_LINES else ["│ …", *shown])

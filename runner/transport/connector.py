@@ -1,4 +1,4 @@
-"""One connector for every way to a host."""
+"""A connector that chooses the transport of each host."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from disttui.runner.transport.local import LocalConnection
 
 
 class HostConnector:
-    """Reaches `local` as this machine and everything else by SSH, which is imported when the first host needs it.
+    """Connects to `local` without SSH and to all other addresses by SSH, which is imported when first needed.
 
-    `transport` of an address chooses who speaks SSH: paramiko (`builtin`) or the ssh program, which also takes over
-    where paramiko could not follow all settings, or has no algorithm in common with the server.
+    The `transport` of an address selects paramiko (`builtin`) or the ssh program (`ssh`). The ssh program is also used
+    if paramiko cannot follow all settings, or shares no algorithm with the server.
 
     Args:
-        config_file: As ssh's -F, None: the user's and the system's configuration.
+        config_file: As ssh's -F; None: the user's and the system's configuration.
         prompts: Asks for passphrases, passwords and unknown host keys.
         accept_new: Trust unknown host keys without asking (never changed ones).
-        transport: For addresses that name none.
+        transport: Default for addresses without a transport.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class HostConnector:
             try:
                 return self._by_ssh("ssh" if address in self._need_ssh else transport).connect(address)
             except NeedsSshError:
-                self._need_ssh.add(address)  # its server is not asked again for what it lacks
+                self._need_ssh.add(address)  # so that paramiko is not tried again
                 return self._by_ssh("ssh").connect(address)
         connection = LocalConnection(address.host)
         self._locals.append(connection)

@@ -1,4 +1,4 @@
-"""paramiko's transport with limits on what the other side may send, and no algorithm that was not asked for."""
+"""paramiko's transport with limits on what the server may send, and only the algorithms that the settings allow."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from disttui.runner.transport.algorithms import CERTIFICATE, SHA1, blob_type, by
 from disttui.runner.transport.ssh_config import SshTarget
 
 PACKET_LIMIT = 256 * 1024
-"""Bytes of one packet, as in OpenSSH."""
+"""Most bytes of one packet, as in OpenSSH."""
 STRANGER_LIMIT = 1024 * 1024
-"""Bytes that a host may send before it has let us in."""
+"""Most bytes that a peer may send before the login is complete."""
 GREETING_LIMIT = 16 * 1024
-"""Bytes that a server may send before it greets as SSH does."""
+"""Most bytes that a server may send before its SSH greeting."""
 _QUESTIONS = 64
-"""Questions or extensions in one message: paramiko would loop over as many as a field claims, up to 2^32."""
+"""Most questions or extensions in one message; paramiko would loop over any number claimed, up to 2^32."""
 _WINDOWS = 2
-"""Unread data of a channel, in windows: a server that keeps to the protocol never sends more than one."""
+"""Most unread data of a channel, in windows; a server that follows the protocol never sends more than one."""
 
 
 class GuardedPacketizer(Packetizer):
-    """Reads packets of a bounded size, and until `trust` a bounded number of bytes in a bounded time."""
+    """Bounds the size of packets and, until `trust` is called, the total bytes; `give` bounds the time."""
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
         self.first = b""
-        """The first bytes of the greeting, for messages."""
+        """The first 200 bytes of the greeting, for messages."""
         self._heard = 0
         self._greeted = False
         self._trusted = False
@@ -44,12 +44,12 @@ class GuardedPacketizer(Packetizer):
         self._seconds = 0.0
 
     def give(self, seconds: float | None) -> None:
-        """Limit the seconds for all that comes next; None: no limit."""
+        """Set the seconds that all further reads of the handshake may take; None removes the limit."""
         self._seconds = seconds or 0.0
         self._deadline = None if seconds is None else time.monotonic() + seconds
 
     def trust(self) -> None:
-        """Lift the limit on the number of bytes."""
+        """Remove the limit on the total bytes."""
         self._trusted = True
 
     def handshake_timed_out(self) -> bool:
@@ -85,16 +85,16 @@ class GuardedPacketizer(Packetizer):
                 raise SSHException(f"the server sends more than {STRANGER_LIMIT // 1024} KiB before the login")
 
     def _check_time(self) -> None:
-        deadline = self._deadline  # another thread may lift the limit now
+        deadline = self._deadline  # read once, since another thread may remove the limit
         if deadline is not None and time.monotonic() > deadline:
             raise SSHException(f"the handshake did not finish in {self._seconds:.0f} s")
 
 
 class GuardedTransport(Transport):
-    """A transport that offers what the target's settings allow and nothing else.
+    """A transport that offers only the algorithms that the target's settings allow.
 
     Raises:
-        HostError: A setting allows nothing that can be used here.
+        HostError: A setting allows no algorithm that is supported here.
     """
 
     packetizer: GuardedPacketizer
@@ -104,7 +104,7 @@ class GuardedTransport(Transport):
         super().__init__(connection, packetizer_class=GuardedPacketizer)
         self._shown_key = b""
         self.farewell = ""
-        """What the server says when it ends the connection, unsanitised."""
+        """The server's message when it ended the connection, unsanitised."""
         self._channel_handler_table = {
             **Transport._channel_handler_table,  # type: ignore[attr-defined]
             MSG_CHANNEL_DATA: _fed(Channel._feed),  # type: ignore[attr-defined]
@@ -120,7 +120,7 @@ class GuardedTransport(Transport):
 
     @property
     def preferred_keys(self) -> tuple[str, ...]:
-        """Host key algorithms, exactly as set: paramiko would add those with certificates."""
+        """Host key algorithms exactly as set, since paramiko would add those with certificates."""
         return self._preferred_keys
 
     def prefer_keys(self, algorithms: tuple[str, ...]) -> None:
@@ -132,7 +132,7 @@ class GuardedTransport(Transport):
         self.farewell = message.get_string().decode(errors="replace")[:300]
 
     def _verify_key(self, host_key: bytes, signature: bytes) -> None:
-        """As paramiko does, and: what was agreed on is what is shown, and it stays the same key."""
+        """Verify the signature, and that key and signature have the agreed type and the key never changes."""
         agreed = self.host_key_type or ""
         if (blob_type(host_key), blob_type(signature)) != (key_type(agreed), agreed):
             what = f"{blob_type(host_key) or '?'} with a signature of {blob_type(signature) or '?'}"
@@ -154,7 +154,7 @@ def _usable(target: SshTarget, setting: str, wanted: tuple[str, ...], known: Any
 
 
 def _fed(feed: Any) -> Any:
-    """Take a channel's data only as far as its window allows: paramiko would keep all that comes."""
+    """Wrap a handler of channel data to enforce the window, since paramiko would buffer any amount."""
 
     def bounded(channel: Any, message: Message) -> None:
         feed(channel, message)

@@ -1,6 +1,6 @@
-"""OpenSSH's known_hosts files, and whether the key that a host has shown may be trusted by them.
+"""Reads OpenSSH's known_hosts files and checks host keys against them.
 
-One bad line of a file costs only that line.
+A bad line is skipped; the rest of its file still counts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AUTHORITY = "@cert-authority"
 
 
 class KeyStatus(Enum):
-    """What the files say about a host's key."""
+    """Result of checking a host's key against the files."""
 
     KNOWN = "known"
     UNKNOWN = "unknown"
@@ -46,7 +46,7 @@ class KeyStatus(Enum):
 
 @dataclass(frozen=True)
 class KnownHostsLine:
-    """One usable line. `marker` is "" or `@revoked` or `@cert-authority`."""
+    """One usable line of a file; `marker` is "", `@revoked` or `@cert-authority`."""
 
     file: str
     line: int
@@ -56,7 +56,7 @@ class KnownHostsLine:
     blob: bytes
 
     def names(self, name: str) -> bool:
-        """Whether this line is about `name`: a host in lower case, or `[host]:port`."""
+        """Whether this line matches `name`, which is a host in lower case or `[host]:port`."""
         if self.hosts.startswith("|"):
             salt, digest = _hash_parts(self.hosts)
             return hmac.compare_digest(hmac.digest(salt, name.encode(errors="replace"), "sha1"), digest)
@@ -72,7 +72,7 @@ class KnownHostsLine:
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line that was skipped, and why."""
+    """A line that was skipped, and the reason."""
 
     file: str
     line: int
@@ -81,14 +81,14 @@ class BadLine:
 
 @dataclass(frozen=True)
 class KeyMatch:
-    """A verdict, and the line that it rests on."""
+    """A verdict, and the line that it is based on."""
 
     verdict: KeyStatus
     entry: KnownHostsLine | None = None
 
 
 class KnownHosts:
-    """The known host keys of several files, the first one before the later ones.
+    """The known host keys of several files; earlier files take precedence.
 
     Args:
         files: Paths; files that do not exist or cannot be read count as empty.
@@ -103,7 +103,7 @@ class KnownHosts:
             self.bad += bad
 
     def check(self, name: str, key_type: str, blob: bytes) -> KeyMatch:
-        """Judge the key that the host called `name` has shown; `name` comes from `lookup_name`."""
+        """Check the key that a host has sent; `name` comes from `lookup_name`."""
         about = list(self._about(name))
         for entry in about:
             if entry.marker == REVOKED and entry.blob == blob:
@@ -112,22 +112,22 @@ class KnownHosts:
         for entry in plain:
             if entry.blob == blob:
                 return KeyMatch(KeyStatus.KNOWN, entry)
-        # We offer the known key types first: a host that shows another type no longer has the known key.
+        # The known key types are offered first, so a host that sends another type no longer has the known key.
         changed = sorted(
             (entry for entry in plain if entry.key_type in KEY_TYPES), key=lambda entry: entry.key_type != key_type
         )
         return KeyMatch(KeyStatus.CHANGED, changed[0]) if changed else KeyMatch(KeyStatus.UNKNOWN)
 
     def has_authority(self, name: str) -> bool:
-        """Whether a line lets a certificate authority vouch for `name`."""
+        """Whether a line accepts certificates of an authority for `name`."""
         return any(entry.marker == AUTHORITY for entry in self._about(name))
 
     def key_types(self, name: str) -> list[str]:
-        """The types of the keys known for `name`, in the files' order."""
+        """The types of the known keys of `name`, in the order of the files."""
         return list(dict.fromkeys(entry.key_type for entry in self._about(name) if not entry.marker))
 
     def _about(self, name: str) -> Iterator[KnownHostsLine]:
-        """The lines about `name`; as in ssh those about the bare host count where none is about `[host]:port`."""
+        """Yield the lines for `name`; as in ssh, those for the bare host as well if `[host]:port` has no key."""
         found = [entry for entry in self.entries if entry.names(name)]
         if any(not entry.marker for entry in found) or not name.startswith("["):
             yield from found
@@ -138,7 +138,7 @@ class KnownHosts:
 
 
 def lookup_name(host: str, port: int, alias: str | None) -> str:
-    """The name under which known_hosts has a host: its HostKeyAlias, or the host with a port other than 22."""
+    """The name of a host in known_hosts: its HostKeyAlias, else the host, as `[host]:port` for ports other than 22."""
     if alias:
         return alias.lower()
     return host.lower() if port == DEFAULT_PORT else f"[{host.lower()}]:{port}"
@@ -150,16 +150,16 @@ def fingerprint(blob: bytes) -> str:
 
 
 def hashed(name: str) -> str:
-    """`name` as HashKnownHosts has it: the file does not reveal the host."""
+    """The hashed form of `name` for HashKnownHosts, which does not reveal the host."""
     salt = os.urandom(20)
     parts = (salt, hmac.digest(salt, name.encode(errors="replace"), "sha1"))
     return "|1|" + "|".join(base64.b64encode(part).decode() for part in parts)
 
 
 def append(file: str, name: str, key_type: str, blob: bytes) -> None:
-    """Add a key to `file`, which is made (0600, its folder 0700) where it is missing. Raises OSError.
+    """Append a key to `file`, which is created (0600, its folder 0700) if it is missing. Raises OSError.
 
-    `name` is what `lookup_name` or `hashed` gives.
+    `name` comes from `lookup_name` or `hashed`.
     """
     path = Path(file)
     private.make_folder(path.parent)
@@ -175,7 +175,7 @@ def append(file: str, name: str, key_type: str, blob: bytes) -> None:
 
 
 def parse(file: str, data: bytes) -> tuple[list[KnownHostsLine], list[BadLine]]:
-    """Return the usable lines of a file's content, and those that are not. Never raises."""
+    """Split a file's content into usable and bad lines. Never raises."""
     entries: list[KnownHostsLine] = []
     bad: list[BadLine] = []
     for number, raw in enumerate(data.split(b"\n"), 1):
@@ -237,7 +237,7 @@ def _hash_parts(hosts: str) -> tuple[bytes, bytes]:
 
 
 def require_built_in(target: SshTarget) -> None:
-    """Raise NeedsSshError where only the ssh program does all that the user's files say about a host."""
+    """Raise NeedsSshError if a host has settings that only the ssh program can follow."""
     if target.left_to_ssh:
         raise NeedsSshError(target.name, f"{target.left_to_ssh} of your ssh configuration")
     if _known_hosts(target).has_authority(_name(target)):
@@ -253,11 +253,11 @@ def _name(target: SshTarget) -> str:
 
 
 class HostKeyCheck:
-    """Judges one host's key by the known_hosts files of its target, never more loosely than ssh does.
+    """Checks one host's key against the known_hosts files of its target, at least as strictly as ssh does.
 
     Args:
         accept_new: Add unknown keys without asking (never changed ones).
-        address: The IP address that was dialled, for CheckHostIP; None where a jump host dials.
+        address: The IP address that was dialled, for CheckHostIP; None if a jump host dials.
     """
 
     def __init__(self, target: SshTarget, prompts: Prompts, accept_new: bool, address: str | None = None) -> None:
@@ -268,15 +268,15 @@ class HostKeyCheck:
         self._name = _name(target)
         self._address = lookup_name(address, target.port, None) if address and target.check_host_ip else None
         self.confirmed = True
-        """Whether the key was known or the user has confirmed it, rather than taken for new."""
+        """Whether the key was known or confirmed by the user; false if it was accepted without asking."""
 
     def order(self, algorithms: tuple[str, ...]) -> tuple[str, ...]:
-        """Put the algorithms whose keys are known first: a host with several keys must show the known one."""
+        """Sort the algorithms of known keys first, so that a host with several keys sends a known one."""
         types = self._known.key_types(self._name)
         return tuple(sorted(algorithms, key=lambda name: types.index(kind) if (kind := type_of(name)) in types else 99))
 
     def verify(self, key_type: str, blob: bytes) -> None:
-        """Return where the key is known, or has been accepted just now; else raise HostError."""
+        """Return if the key is known or is accepted now. Raises HostError otherwise."""
         self._refuse_short(blob)
         finding = self._known.check(self._name, key_type, blob)
         if self._address is not None:
@@ -295,7 +295,7 @@ class HostKeyCheck:
         self.confirmed = not self._accept_new
         if self._target.user_known_hosts:
             name = hashed(self._name) if self._target.hash_known_hosts else self._name
-            # As in ssh, a file that cannot be written costs a question next time, not the connection.
+            # As in ssh, if the file cannot be written, the user is asked again next time.
             with contextlib.suppress(OSError):
                 append(self._target.user_known_hosts[0], name, key_type, blob)
 

@@ -1,4 +1,4 @@
-"""This machine itself, without SSH."""
+"""Connection to this machine, without SSH."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import IO
 from disttui.runner.errors import HostError
 
 ERRORS_LIMIT = 64 * 1024
-"""Bytes of standard error that are kept: the last ones."""
+"""Most bytes of standard error that are kept, the last ones."""
 _SLICE = 0.25
 _PIECE = 64 * 1024
 
@@ -111,7 +111,7 @@ class LocalStream:
             self._draining = False
             self._stdout.close()
             self._stderr.close()
-        if threading.main_thread().is_alive():  # else the script ends, in which Python up to 3.11 starts no thread
+        if threading.main_thread().is_alive():  # while a script ends, Python up to 3.11 cannot start a thread
             threading.Thread(target=self._process.wait, name="reaper", daemon=True).start()
 
     def _signal(self, number: int) -> None:
@@ -130,9 +130,9 @@ class LocalStream:
 
 
 def start(name: str, words: list[str], environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Start a program in the user's home, with pipes, for the host of this name. Raises HostError."""
+    """Start a program in the user's home with pipes; `name` is the host's name in errors. Raises HostError."""
     try:
-        # A session of its own: the viewer's Ctrl-C must not reach it, nor can it ask at the viewer's terminal.
+        # Its own session: the viewer's Ctrl-C must not reach it, and it must not prompt at the viewer's terminal.
         return subprocess.Popen(
             words,
             cwd=Path.home(),

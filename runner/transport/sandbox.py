@@ -1,4 +1,4 @@
-"""Hosts played on this machine, so that the real path can be tried without a second one."""
+"""Simulated hosts: SSH servers on this machine, to try the real transport without a second machine."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from disttui.runner.transport.ssh import SshConnector
 _PIECE = 64 * 1024
 _KEPT = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 _EXIT_LIMIT = 1.0
-"""Seconds that a command may take to end once its client is gone."""
+"""Seconds that a command may take to end after its client has disconnected."""
 _STRANGERS = 64
-"""Most connections that have not logged in: every user of this machine can open some."""
+"""Most connections that are not logged in, since every user of this machine can open some."""
 _LOGIN_LIMIT = 60.0
 
 
 class LoginSession(paramiko.ServerInterface):
-    """What one client may do: log in with the one key, run commands."""
+    """Permissions of one client: log in with the one accepted key and run commands."""
 
     def __init__(self, server: LoopbackServer, transport: _ServerTransport) -> None:
         self._server = server
@@ -69,13 +69,13 @@ class LoginSession(paramiko.ServerInterface):
 
 
 class LoopbackServer:
-    """Listens on a free port of 127.0.0.1 from the start.
+    """An SSH server that listens on a free port of 127.0.0.1 as soon as it is created.
 
     Args:
-        host_key: What it shows as its own key.
-        user_key: The one key that is let in.
+        host_key: Its host key.
+        user_key: The only key that is accepted.
         home: Home and working folder of its commands.
-        user: The one user name that is let in.
+        user: The only user name that is accepted.
     """
 
     session: type[LoginSession] = LoginSession
@@ -93,7 +93,7 @@ class LoopbackServer:
         threading.Thread(target=self._accept, name=f"sandbox {home.name}", daemon=True).start()
 
     def close(self) -> None:
-        """Close every connection and end its commands."""
+        """Close all connections and end their commands."""
         # A shutdown wakes the accept call; close alone would not.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -106,7 +106,7 @@ class LoopbackServer:
             _end(process)
 
     def execute(self, transport: _ServerTransport, channel: paramiko.Channel, command: bytes) -> None:
-        """Run one command and carry its bytes until both sides are done."""
+        """Run one command and relay its input and output until it ends."""
         transport.replied.acquire()
         process = subprocess.Popen(
             ["/bin/sh", "-c", command],
@@ -148,7 +148,7 @@ class LoopbackServer:
                 self._transports = [known for known in self._transports if known.is_active()]
                 strangers = [one for one in self._transports if not (one.is_authenticated() or one.packetizer.closed)]
                 if len(strangers) >= _STRANGERS:
-                    strangers[0].packetizer.close()  # the oldest: a client with the key logs in immediately
+                    strangers[0].packetizer.close()  # the oldest, since a client with the key logs in immediately
                 transport = _ServerTransport(connection)
                 self._transports.append(transport)
             transport.add_server_key(self._host_key)
@@ -156,7 +156,7 @@ class LoopbackServer:
 
     def _environment(self) -> dict[str, str]:
         user = getpass.getuser()
-        # The interpreter that runs disttui is the one that has torch even where its environment is not activated.
+        # disttui's own interpreter has torch even if its environment is not activated.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         own = {"HOME": str(self._home), "USER": user, "LOGNAME": user, "SHELL": "/bin/sh", "PATH": path}
@@ -164,8 +164,8 @@ class LoopbackServer:
 
 
 class _ServerTransport(paramiko.Transport):
-    """Bounds what a stranger may send, and counts the requests that have been granted: a command must not end before
-    its client knows that it began."""
+    """Bounds what a client may send before its login, and counts confirmed requests: a command must not end before
+    its client knows that it has started."""
 
     packetizer: GuardedPacketizer
 
@@ -201,7 +201,7 @@ def _pump_in(channel: paramiko.Channel, sink: IO[bytes]) -> None:
     wanted = True
     with sink, suppress(OSError, EOFError, paramiko.SSHException):
         while data := channel.recv(_PIECE):
-            # What the command does not want to read is discarded, or its client would wait forever.
+            # Input that the command does not read is discarded, or its client would wait forever.
             wanted = wanted and _write(sink, data)
 
 
@@ -230,8 +230,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 _REMOVE = 'if read -r _; then exec rm -rf -- "$1"; fi; for _ in 1 2 3 4 5 6 7 8; do rm -rf -- "$1"; sleep 1; done'
-"""Removes a sandbox's folder, and with it its runs: on request, or after a kill of the process that made it. In that
-case repeatedly, because a run may write until it has ended."""
+"""Removes a sandbox's folder with its runs, on request or if the process that made it is killed. In the latter case
+repeatedly, because a run may write until it has ended."""
 _USER = "sandbox"
 _PREFIX = "disttui-sandbox-"
 _SAFE = re.compile(r"[^\w.-]")
@@ -254,22 +254,22 @@ Host *
 
 
 class Sandbox:
-    """Plays every host by an SSH server of its own on loopback, reached through the real SSH code.
+    """Simulates each host by its own SSH server on loopback, which is used through the real SSH code.
 
-    Keys are made for this one use. Every host has its own home; processes that a command leaves behind live on, as they
-    would on a real host.
+    Keys are created for each sandbox. Every host has its own home folder. Background processes of a command keep
+    running, as they would on a real host.
 
     Args:
         names: The hosts' names in the profile.
-        folder: Where the homes are made, and stay. None: a temporary folder, gone when the sandbox is closed.
+        folder: Folder for the homes, which is kept. None: a temporary folder, removed when the sandbox is closed.
     """
 
     homes: dict[str, Path]
     """Host name → its home folder."""
     config: Path
-    """The ssh configuration that leads to the hosts; as ssh's -F, for further connectors.
+    """The ssh configuration of the hosts, for further connectors (as ssh's -F).
 
-    It is locked while the sandbox lives, so that others can see whether it does.
+    It is locked while the sandbox exists, so that other processes can check that.
     """
 
     def __init__(self, names: Sequence[str], folder: Path | None = None) -> None:
@@ -304,13 +304,13 @@ class Sandbox:
         self.close()
 
     def connect(self, address: Address) -> HostConnection:
-        """Reach a host by its name alone: its user and port mean nothing here."""
+        """Connect to a host by name; user and port are ignored. Raises InputError for an unknown host."""
         if address.host not in self.homes:
             raise InputError(f"{address.host}: not a host of this sandbox", "Use a host of the profile.")
         return self._connector.connect(Address(address.host))
 
     def close(self) -> None:
-        """Close the connections and servers, end the commands that still run, remove the temporary folder."""
+        """Close connections and servers, end running commands and remove the temporary folder."""
         if hasattr(self, "_connector"):
             self._connector.close()
         for server in self._servers:
@@ -337,10 +337,10 @@ class Sandbox:
 
 
 def _remove_killed() -> None:
-    """Remove the folders of this user's sandboxes whose process was killed."""
+    """Remove the temporary folders of this user's sandboxes whose processes were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
-            # One that is being built has locked its configuration before writing it.
+            # A sandbox locks its configuration before it writes to it, so one being built is either empty or locked.
             written = folder.lstat().st_uid == os.getuid() and (folder / "config").lstat().st_size
             if written and not private.in_use(folder / "config"):
                 shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The TCP connection below SSH."""
+"""TCP connections for SSH."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from disttui.runner.errors import HostError
 from disttui.runner.transport.ssh_config import SshTarget
 
 CONNECT_LIMIT = 10.0
-"""Seconds for one address, unless ConnectTimeout says otherwise."""
+"""Seconds for one address, unless ConnectTimeout is set."""
 _NO_NEIGHBOUR = (errno.EHOSTUNREACH, errno.EHOSTDOWN)
-"""What the kernel says of a host that has not answered for some seconds: it may be back before the limit."""
+"""The kernel's errors for a host that has not answered for some seconds but may return before the limit."""
 _AGAIN = 2.0
-"""Seconds after which another socket is tried: the kernel repeats an unanswered request ever more slowly, and a link
-that works again must be found immediately."""
+"""Seconds after which a new socket is tried: the kernel repeats unanswered requests at growing intervals, which would
+delay the connect after a link recovers."""
 BUSY_TRIES = 8
-"""Attempts at a server that is busy with other logins (MaxStartups): it lets in as many as it can, by chance."""
+"""Attempts at a server that is busy with other logins: beyond MaxStartups, sshd refuses connections at random."""
 _FAMILIES = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
 _PAUSE = 0.5
-"""Seconds until such a host is tried again."""
+"""Seconds until a host with one of the `_NO_NEIGHBOUR` errors is tried again."""
 _USER_TIMEOUT = 8_000
-"""Milliseconds that sent bytes may stay unacknowledged before the kernel gives the connection up. About what a silent
-link is given: a jump host's, which others wait for, must not outlive it by long."""
+"""Milliseconds that sent bytes may stay unacknowledged before the kernel closes the connection (TCP_USER_TIMEOUT).
+About the limit for a silent link, since others wait for a jump host's connection."""
 
 
 def dial(target: SshTarget) -> socket.socket:
-    """Connect to the target's address. Raises HostError."""
+    """Open a TCP connection to the target. Raises HostError."""
     limit = target.connect_timeout or CONNECT_LIMIT
     try:
         found = socket.getaddrinfo(target.hostname, target.port, target.family, socket.SOCK_STREAM)
@@ -50,12 +50,12 @@ def dial(target: SshTarget) -> socket.socket:
 
 
 def wait_out() -> None:
-    """Wait until a busy server may be tried again; others, who wait as well, try at other times."""
+    """Wait 0.3 to 1.5 s before trying a busy server again; the time is random so that clients do not retry together."""
     time.sleep(random.uniform(0.3, 1.5))
 
 
 def link_broke(error: BaseException | None) -> bool:
-    """Whether the kernel has given the connection up, as after a cut, rather than the server, or a limit of ours."""
+    """Whether an error comes from the kernel, as after a broken link, and not from the server or our own limits."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__
     return error is not None and error.errno is not None
@@ -83,11 +83,11 @@ def _connect(target: SshTarget, how: tuple[int, int, int], address: Any, limit: 
 
 
 def unresolved(target: SshTarget, hostname: str, again: bool) -> HostError:
-    """The error for a host name that does not resolve.
+    """Return the error for a host name that does not resolve.
 
     Args:
-        hostname: The target's, or a jump host's.
-        again: The resolver says that it may resolve later.
+        hostname: Host name of the target or of a jump host.
+        again: Whether the resolver reports a temporary failure.
     """
     family = _FAMILIES.get(target.family) if hostname == target.hostname else None
     if family and _resolves(hostname):
@@ -108,7 +108,7 @@ def _resolves(hostname: str) -> bool:
 
 
 def unreachable(name: str, place: str, error: OSError, limit: float) -> HostError:
-    """The error for a host that nothing can be sent to."""
+    """Return the error for a host that no connection can be made to; `limit` is the timeout in seconds."""
     if isinstance(error, TimeoutError):
         what, cure = f"no answer from {place} in {limit:.0f} s", "Check that it is on, and that no firewall blocks you."
     elif isinstance(error, ConnectionRefusedError):

@@ -1,4 +1,4 @@
-"""Hosts reached by SSH, and one remote command over an SSH channel."""
+"""SSH connections with paramiko, and streams of remote commands over SSH channels."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from disttui.runner.transport.terminal import connect_terminal
 from .base import Gate, GateEntry
 
 ERRORS_LIMIT = 64 * 1024
-"""Bytes of standard error that are kept: the last ones."""
+"""Most bytes of standard error that are kept, the last ones."""
 _SLICE = 0.25
-"""Seconds after which a waiting reader looks whether standard error has to be drained."""
+"""Seconds after which a waiting reader drains standard error."""
 _CLOSE_LIMIT = 2.0
 _KILL = (
     "exec sh -c 'ps -o pid=,args= --ppid $PPID | while read -r pid words; do"
     ' case "$words" in *{pattern}*) kill -9 -$pid;; esac; done\''
 )
-"""The bracket in the pattern keeps it from finding itself."""
+"""Kills the sibling processes that match; the pattern contains a bracket so that it does not match itself."""
 
 
 class SshStream:
     """A `Stream` over a paramiko channel.
 
-    Both output streams share one flow-control window: unread standard error would, once it fills the window,
-    stop standard output forever. So a reader that waits for output reads standard error as well.
+    Both output streams share one flow-control window: once unread standard error fills it, standard output
+    would stop forever. So a reader that waits for output reads standard error as well.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -60,7 +60,7 @@ class SshStream:
         while True:
             self._drain()
             remaining = _SLICE if deadline is None else deadline - time.monotonic()
-            # Writers share this setting; they take a timeout as a reason to look again, so it must not be 0.
+            # Writers share this setting and retry after a timeout, so it must not be 0.
             self._channel.settimeout(max(0.001, min(_SLICE, remaining)))
             try:
                 data = self._channel.recv(size)
@@ -93,7 +93,7 @@ class SshStream:
         return bytes(self._errors).decode(errors="replace")
 
     def exit_status(self) -> int | None:
-        # -1: ended by a signal, or the link broke.
+        # -1: the command was ended by a signal, or the link broke.
         status = self._channel.exit_status
         return status if self._channel.exit_status_ready() and status >= 0 else None
 
@@ -103,7 +103,7 @@ class SshStream:
             return
 
         def end() -> None:
-            # OpenSSH passes no signal on for root, so a second command ends the first, and nothing else.
+            # OpenSSH does not forward signals for root, so a second command kills the first one.
             with transport.open_session(timeout=_CLOSE_LIMIT) as channel:
                 channel.exec_command(_KILL.format(pattern=f"{word[:-1]}[{word[-1]}]"))
                 channel.recv_exit_status()
@@ -116,12 +116,12 @@ class SshStream:
             in_time(self._channel.close)
 
     def _ended(self) -> bool:
-        """Whether the end of the output is the command's doing or ours, not that of a broken link."""
+        """Whether the output ended because of the command or our close(), not a broken link."""
         return self._closed or bool(self._channel.eof_received) or self._channel.exit_status >= 0
 
     def _drain(self) -> None:
         with self._drain_lock:
-            # One read at a time: a flood of errors must not keep a reader from the output.
+            # One read at a time, so that a flood of errors does not keep a reader from the output.
             if self._channel.recv_stderr_ready():
                 with suppress(SSHException, EOFError, OSError):
                     self._errors += self._channel.recv_stderr(2 * 1024 * 1024)
@@ -129,10 +129,10 @@ class SshStream:
 
 
 def in_time(close: Callable[[], None]) -> None:
-    """Run something that tells the other side of the end, but wait no longer than 2 s for it.
+    """Run `close`, which notifies the peer, in a thread, and wait at most 2 s for it.
 
-    A peer that takes no more bytes would block it for as long as the link is up. The end of a script that uses
-    `disttui.runner.api` closes everything anyway, and up to 3.11 Python crashes when a thread starts then.
+    A peer that accepts no more bytes would block it for as long as the link is up. Does nothing while a script that
+    uses `disttui.runner.api` exits: that closes all sockets anyway, and Python up to 3.11 crashes on new threads then.
     """
     if not threading.main_thread().is_alive():
         return
@@ -150,7 +150,7 @@ _BUSY = "the server began with 'Exceeded MaxStartups"
 _GREETING_LIMIT = 15.0
 _CHANNEL_LIMIT = 30.0
 _COMMAND_LIMIT = 40.0
-"""Seconds for a session and the answer to its command."""
+"""Seconds to open a session and get the reply to its command."""
 
 # Without this, Python prints paramiko's warnings to the terminal.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -158,7 +158,7 @@ logging.getLogger("paramiko").propagate = False
 
 
 class SshConnection:
-    """A logged-in connection; its commands each have a channel of their own."""
+    """An authenticated connection; each command has its own channel."""
 
     def __init__(self, name: str, link: GuardedTransport) -> None:
         self._name = name
@@ -171,7 +171,7 @@ class SshConnection:
 
     def run(self, command: str) -> SshStream:
         transport = self._link
-        # paramiko waits for the answer to a command without a limit.
+        # paramiko waits without a limit for the reply to a command.
         impatient = threading.Timer(_COMMAND_LIMIT, transport.close)
         impatient.daemon = True
         impatient.start()
@@ -206,15 +206,15 @@ class SshConnection:
 
 
 class SshConnector:
-    """Opens SSH connections as the user's ssh configuration says, jump hosts shared.
+    """Opens SSH connections by the user's ssh configuration, with shared jump hosts.
 
-    `connect` raises NeedsSshError where only the ssh program does all that it says, or has the server's algorithms.
+    `connect` raises NeedsSshError if only the ssh program supports all settings or the server's algorithms.
 
     Args:
-        config_file: As ssh's -F, None: the user's and the system's configuration.
+        config_file: As ssh's -F; None: the user's and the system's configuration.
         prompts: Asks for passphrases, passwords and unknown host keys.
         accept_new: Trust unknown host keys without asking (never changed ones).
-        limit: Most connects at the same time, as `Gate` counts: more make servers and the network refuse.
+        limit: Most simultaneous connects, as counted by `Gate`: servers and networks refuse larger numbers.
     """
 
     def __init__(self, config_file: str | None, prompts: Prompts, accept_new: bool = False, limit: int = 16) -> None:
@@ -258,13 +258,13 @@ class SshConnector:
         return known
 
     def _route(self, target: SshTarget, below: tuple[SshTarget, ...] = ()) -> tuple[SshTarget, ...]:
-        """The hosts on the way: first the one that is dialled, last the target itself."""
+        """The hosts on the way, from the one that is dialled to the target itself. Raises HostError for a cycle."""
         if target in below:
             chain = " → ".join(each.name for each in (*below, target))
             raise HostError(below[0].name, f"its ProxyJump is circular: {chain}", "Correct the ssh configuration.")
         if not target.proxy_jump:
             return (target,)
-        # As in ssh, only the first hop's own configuration may put hosts before it: the list says the rest.
+        # As in ssh, only the first hop's own ProxyJump counts; the list determines the rest of the route.
         hops = [self._resolve(hop_address(hop)) for hop in target.proxy_jump]
         return (*self._route(hops[0], (*below, target)), *hops[1:], target)
 
@@ -281,7 +281,7 @@ class SshConnector:
         raise AssertionError
 
     def _jump(self, route: tuple[SshTarget, ...], target: SshTarget, turn: GateEntry) -> GuardedTransport:
-        """The one link along `route`: the first thread that asks for it opens it, the others wait."""
+        """The shared link along `route`: the first thread that needs it opens it, the others wait. Raises HostError."""
         with self._lock:
             future = self._jumps.get(route)
             mine = future is None or _spent(future)
@@ -331,7 +331,7 @@ class SshConnector:
         return transport
 
     def _shake_hands(self, transport: GuardedTransport, target: SshTarget, check: HostKeyCheck) -> tuple[str, bytes]:
-        """The type of the host's key, and the key."""
+        """Run the key exchange; return the host key's type and blob. Raises HostError, NeedsSshError."""
         transport.prefer_keys(check.order(transport.preferred_keys))
         transport.banner_timeout = target.connect_timeout or _GREETING_LIMIT
         transport.handshake_timeout = max(_GREETING_LIMIT, transport.banner_timeout)
@@ -344,7 +344,7 @@ class SshConnector:
             return key.get_name(), key.asbytes()
         except IncompatiblePeer as error:
             refused = _no_greeting(target, error, transport.packetizer.first)
-            # ssh would take a SHA-1 signature.
+            # Not left to ssh if its settings allow SHA-1 signatures, which it would accept.
             if SHA1 in target.host_key_algorithms or "no acceptable" not in str(error):
                 raise refused from None
             raise NeedsSshError(target.name, f"{refused.what}: that server") from None
@@ -353,7 +353,7 @@ class SshConnector:
 
 
 def _spent(future: Future[GuardedTransport]) -> bool:
-    """Whether an earlier attempt to reach a jump host has failed, or its link has broken."""
+    """Whether an earlier attempt to connect to a jump host failed, or its link has broken since."""
     return future.done() and (future.exception() is not None or not future.result().is_active())
 
 

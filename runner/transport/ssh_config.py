@@ -1,6 +1,6 @@
-"""What the user's ssh configuration says about a host, as ssh itself resolves it, and the hosts that its files name.
+"""Settings of a host in the user's ssh configuration, as ssh itself resolves them, and the hosts named in its files.
 
-paramiko's parser is not used: it knows no Include, and keeps comments and quotes in values.
+paramiko's parser is not used: it does not support Include, and keeps comments and quotes in values.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _SYSTEM = Path("/etc/ssh")
 _DEPTH = 16
 _FILES = 256
 _LARGEST = 1024 * 1024
-"""Bytes of a file."""
+"""Most bytes of a file."""
 _LINE = re.compile(r"(\w+)(?:\s*=\s*|\s+)(.*)")
 
 
 class NamedHosts:
-    """The names that can be given to ssh: those on `Host` lines without wildcards, `Include` followed."""
+    """The host names in the ssh configuration: those on `Host` lines without wildcards; `Include` is followed."""
 
     def __init__(self, config_file: str | None) -> None:
-        """Read what ssh reads with this -F; None: the user's and the system's files."""
+        """Read the files that ssh reads with this -F; None: the user's and the system's files."""
         self.hosts: dict[str, str] = {}
-        """Name → its address, as far as its own block gives one."""
+        """Name → HostName from its own block, or ""."""
         self.problems: list[str] = []
         self._files = 0
         home = ssh_home() / ".ssh"
@@ -48,7 +48,7 @@ class NamedHosts:
             self._read(_SYSTEM / "ssh_config", _SYSTEM, 0)
 
     def _read(self, file: Path, folder: Path, depth: int, *, wanted: bool = False) -> None:
-        """Read a file; `folder` is what its includes are relative to."""
+        """Read a file; its includes are relative to `folder`. A missing file is a problem only if `wanted`."""
         self._files += 1
         names: list[str] = []
         for number, keyword, value in self._statements(file, wanted):
@@ -69,7 +69,7 @@ class NamedHosts:
                     self.problems.append(f"{clean(f'{file}:{number}')}: {error}")
 
     def _statements(self, file: Path, wanted: bool) -> Iterator[tuple[int, str, str]]:
-        """Yield the line, the keyword in lower case and the value of every statement of a file."""
+        """Yield (line number, keyword in lower case, value) of every statement of a file."""
         if not wanted and not file.is_file():
             return
         try:
@@ -87,7 +87,7 @@ class NamedHosts:
 
 
 def _names(words: list[str]) -> list[str]:
-    """The names on a Host line, without its patterns."""
+    """The names on a Host line, without patterns and without names that it negates."""
     denied = {word[1:] for word in words if word.startswith("!")}
     patterns = [word.replace("[", "[[]") for word in denied if set(word) & set("*?")]
     names = [word for word in words if not word.startswith("!") and not set(word) & set("*?")]
@@ -96,14 +96,14 @@ def _names(words: list[str]) -> list[str]:
 
 
 def _readable(word: str) -> str:
-    """The word with U+FFFD in place of bytes that are not UTF-8."""
+    """Replace bytes that are not UTF-8 with U+FFFD."""
     return word.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def split(text: str) -> list[str]:
-    """The words of a value as ssh parts it (misc.c, argv_split), unlike a shell.
+    """Split a value into words as ssh does (misc.c, argv_split). Raises ValueError for an unclosed quote.
 
-    `CORP\\alice` keeps its backslash, and `gpu#1` is one word: a comment begins a word. Raises ValueError.
+    Unlike in a shell, `CORP\\alice` keeps its backslash; # begins a comment only at the start of a word.
     """
     words: list[str] = []
     at = 0
@@ -142,27 +142,27 @@ def _included(words: list[str], folder: Path) -> Iterator[Path]:
 
 
 def ssh_home() -> Path:
-    """The home folder as ssh takes it: of the account, whatever HOME says."""
+    """The home folder that ssh uses: the account's, regardless of HOME."""
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        return Path.home()  # a container's user without an account
+        return Path.home()  # a user without an account, as in containers
 
 
 def in_home(path: str) -> Path:
-    """A path with its `~` replaced as ssh does. Raises RuntimeError for the home of an unknown user."""
+    """Expand `~` and `~user` in a path as ssh does. Raises RuntimeError for an unknown user."""
     if path == "~" or path.startswith("~/"):
         return ssh_home() / path[2:]
     return Path(path).expanduser()
 
 
 def expand(text: str, tokens: Mapping[str, str]) -> str:
-    """Replace ssh_config's %-tokens; unknown ones stay."""
+    """Expand ssh_config's %-tokens; unknown ones stay."""
     return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
 
 
 def expand_path(text: str, tokens: Mapping[str, str]) -> str:
-    """Replace `~`, ${VARIABLES} and %-tokens."""
+    """Expand `~`, ${VARIABLES} and %-tokens."""
     text = re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], ""), text)
     return str(in_home(expand(text, tokens)))
 
@@ -188,14 +188,14 @@ def host_tokens(name: str, hostname: str, port: str, user: str, alias: str | Non
 
 
 Settings = Mapping[str, Sequence[str]]
-"""Keyword in lower case → its values, as `ssh -G` prints them."""
+"""Keyword in lower case → its values, as printed by `ssh -G`."""
 
 _LIMIT = 20.0
-"""Seconds for `ssh -G`, which may run a `Match exec`."""
+"""Seconds that `ssh -G` may take, since it may run a `Match exec`."""
 
 
 def ask_ssh(address: Address, config_file: str | None) -> Settings:
-    """Return what the ssh program says. Raises InputError for what it refuses, HostError where it gives no answer."""
+    """Return the settings from `ssh -G`. Raises InputError if ssh refuses the host, HostError if ssh cannot be run."""
     argv, host = [*ssh_words(address, config_file), "-T", "-G"], ["--", address.host]
     try:
         done = subprocess.run(
@@ -230,32 +230,32 @@ def ask_ssh(address: Address, config_file: str | None) -> Settings:
 
 
 def ssh_words(address: Address, config_file: str | None) -> list[str]:
-    """The beginning of an ssh command line: the configuration, and the address but for the host."""
+    """The beginning of an ssh command line: configuration, user and port, but not the host."""
     argv = ["ssh"]
     argv += ["-F", config_file] if config_file is not None else []
     argv += ["-l", address.user] if address.user else []
     return [*argv, "-p", str(address.port)] if address.port else argv
 
 
-# What OpenSSH refuses in names as well: they end up in ProxyCommand and Match exec, which a shell reads.
+# OpenSSH refuses these in names as well, since ProxyCommand and Match exec pass them to a shell.
 _FORBIDDEN = {
     "host": re.compile(r"[\s\x00-\x1f\x7f'\"`$\\;&<>|(){}]"),
-    # A user of a Windows domain has a backslash (CORP\\alice), a machine's account there ends with `$`.
+    # In a Windows domain, user names contain a backslash (CORP\\alice), and those of machines end with `$`.
     "user": re.compile(r"[\s\x00-\x1f\x7f'\"`;&<>|(){}]|\\\Z"),
 }
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 _LEFT_TO_SSH = ("ProxyCommand", "KnownHostsCommand", "RevokedHostKeys", "BindInterface")
 _OF_COMMANDS = {"ForkAfterAuthentication": "no", "SessionType": "default", "StdinNull": "no", "Tunnel": "no"}
-"""What a command needs. OpenSSH before 8.7 knows two of them, and refuses a command line with the others."""
+"""Settings that a command needs. OpenSSH before 8.7 knows two of them, and refuses a command line with the others."""
 _HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]*)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:]+))(?::(?P<port>\d+))?/?")
 
 
 @dataclass(frozen=True)
 class SshTarget:
-    """How to reach one host: the settings of ssh_config that are acted on, with paths and tokens expanded."""
+    """How to connect to one host: the supported settings of ssh_config, with paths and tokens expanded."""
 
     name: str
-    """The host as it was asked for."""
+    """The host as in the profile."""
     hostname: str
     port: int
     user: str
@@ -263,9 +263,9 @@ class SshTarget:
     certificate_files: tuple[str, ...]
     identities_only: bool
     identity_agent: str | None
-    """The agent's socket, None: no agent."""
+    """Path of the agent's socket; None: no agent."""
     proxy_jump: tuple[str, ...]
-    """Hops as `[user@]host[:port]`, the first one is dialled first."""
+    """Hops as `[user@]host[:port]`, in the order in which they are dialled."""
     host_key_alias: str | None
     user_known_hosts: tuple[str, ...]
     global_known_hosts: tuple[str, ...]
@@ -280,7 +280,7 @@ class SshTarget:
     public_key_algorithms: tuple[str, ...]
     required_rsa_size: int
     connect_timeout: float | None
-    """Seconds, None: not set."""
+    """Seconds; None: not set."""
     family: socket.AddressFamily
     bind_address: str | None
     public_key: bool
@@ -288,17 +288,17 @@ class SshTarget:
     keyboard_interactive: bool
     password_prompts: int
     left_to_ssh: str = ""
-    """A setting that only the ssh program follows."""
+    """The first setting that only the ssh program supports; empty if there is none."""
     control_path: str = ""
-    """The socket of a connection that ssh shares, if one is open."""
+    """Path of the socket of a shared connection (ControlPath); nothing is there if none is open."""
     no_command: tuple[str, ...] = ()
-    """Options for the ssh program that undo settings under which it would run no command."""
+    """Options for the ssh program that undo settings under which it would not run a command."""
     by_hand: str = ""
-    """The command that logs in to it in a shell; empty: `ssh` and its name."""
+    """The shell command that logs in to the host; empty: `ssh` and its name."""
 
     @property
     def command(self) -> str:
-        """The command that logs in to it in a shell."""
+        """The shell command that logs in to the host."""
         return self.by_hand or f"ssh {self.name}"
 
     @property
@@ -308,15 +308,15 @@ class SshTarget:
 
 
 def resolve(address: Address, config_file: str | None) -> SshTarget:
-    """Return what `ssh` would do for this host.
+    """Return the settings that `ssh` uses for this host.
 
     Args:
-        address: The host; its user and port go before those of the configuration.
+        address: The host; its user and port override the configuration.
         config_file: As ssh's -F; None: the user's and the system's files.
 
     Raises:
         InputError: The name or the configuration is not usable.
-        HostError: There is no ssh program, or it gives no answer.
+        HostError: There is no ssh program, or it does not answer.
     """
     _refuse("host", address.host)
     _refuse("user", address.user or "root")
@@ -327,7 +327,7 @@ def resolve(address: Address, config_file: str | None) -> SshTarget:
 
 
 def hop_address(hop: str) -> Address:
-    """Return the host that one hop of a ProxyJump names. Raises InputError."""
+    """Parse one hop of a ProxyJump, `[user@]host[:port]`. Raises InputError."""
     match = _HOP.fullmatch(hop)
     if not match:
         raise InputError(f"ProxyJump: '{clean(hop)}' is not [user@]host[:port]", "Correct the ssh configuration.")
@@ -336,7 +336,7 @@ def hop_address(hop: str) -> Address:
 
 
 def target(name: str, settings: Settings) -> SshTarget:
-    """Build the target from settings as `ssh -G` gives them. Raises InputError."""
+    """Build the target from the output of `ssh -G`. Raises InputError."""
 
     def first(key: str, default: str = "") -> str:
         value = next(iter(settings.get(key, ())), default)
@@ -408,9 +408,9 @@ def target(name: str, settings: Settings) -> SshTarget:
 
 
 def _separate(line: str) -> tuple[str, ...]:
-    """Take apart a line of paths: `ssh -G` puts a space between them, and leaves those inside them as they are.
+    """Split a line of paths from `ssh -G`, which separates them with spaces and does not escape spaces in paths.
 
-    The longest run of words that names a file is one path; where none does, the next path begins at a `/` or `~`.
+    The longest run of words that names a file is one path; if none does, the next path begins at a `/` or `~`.
     """
     found: list[str] = []
     words = line.split(" ")

@@ -1,4 +1,4 @@
-"""Hosts reached by the ssh program of this machine: Kerberos, hardware keys, open ControlMaster sockets."""
+"""Connections with this machine's ssh program, for Kerberos, hardware keys and open ControlMaster sockets."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ from .base import Gate, GateEntry
 
 _FIXED = (
     *("-T", "-a", "-x", "-oClearAllForwardings=yes", "-oRemoteCommand=none", "-oPermitLocalCommand=no"),
-    # A master that is open is used; one of ours would end with this process, and with it the user's other sessions.
+    # An open master is used, but none is started: it would end with this process and cut the user's other sessions.
     *("-oControlMaster=no", "-oLogLevel=INFO", "-oServerAliveInterval=5", "-oServerAliveCountMax=3"),
     *("-oNoHostAuthenticationForLocalhost=no", "-oVerifyHostKeyDNS=no", "-oFingerprintHash=sha256"),
 )
 _MARK = b"disttui-logged-in\n"
 _NOISE_LIMIT = 64 * 1024
 _LOGIN_LIMIT = 120.0
-"""Seconds for a login, without the time that a person takes to answer."""
+"""Seconds for a login, without the user's time to answer."""
 _QUIET = 2.0
-"""Seconds after which a login that has said something, and asks nothing, waits for something else."""
+"""Seconds after which the output of a login that asks no question is shown, since it may wait for the user."""
 _UNANSWERED = 20.0
 """Seconds after which a login that asks and prints nothing counts as complete."""
 _EXIT_LIMIT = 2.0
-"""Seconds for ssh's exit after the end of its output."""
+"""Seconds that ssh may take to exit after its output ends."""
 _FAILED = 255
-"""ssh's exit code for its own errors, and for commands that a signal has ended."""
+"""ssh's exit code for its own errors, and for commands ended by a signal."""
 _BROKE = re.compile(r"Connection (?:to|closed|reset)|Broken pipe|Timeout, server")
 _BUSY = re.compile(r"kex_exchange_identification: .*Connection (?:closed|reset)")
 _ADDED = re.compile("Permanently added|Failed to add the host")
 _KINDS = {"cipher": "ciphers", "MAC": "macs", "key exchange method": "kex algorithm", "host key type": "host key"}
-"""In ssh's words → in paramiko's."""
+"""ssh's term → paramiko's term."""
 _NO_MATCH = re.compile(
     rf"Unable to negotiate with (?P<host>\S+) port (?P<port>\d+): no matching (?P<kind>{'|'.join(_KINDS)}) found\. "
     r"Their offer: (?P<offer>.*)"
@@ -71,7 +71,7 @@ _HOST_KEY = re.compile(
 
 
 class SystemSshConnector:
-    """Starts one ssh for each command, and brings its questions to `prompts`. Arguments as `SshConnector`."""
+    """Starts an ssh process for each command and passes its questions to `prompts`. Arguments as `SshConnector`."""
 
     def __init__(self, config_file: str | None, prompts: Prompts, accept_new: bool = False, limit: int = 16) -> None:
         self._config_file = config_file
@@ -80,9 +80,9 @@ class SystemSshConnector:
         self.gate = Gate(limit)
         self.passwords = Passwords()
         self.passphrases: dict[str, str | None] = {}
-        """ssh's question for each → the answer."""
+        """ssh's question for a passphrase → the answer."""
         self.asking = threading.Lock()
-        """Held while a passphrase is asked for: its answer may spare other logins the question."""
+        """Held while a passphrase is asked for, since the answer may spare other logins the question."""
         self._lock = threading.Lock()
         self._open: list[SystemSshConnection] = []
 
@@ -105,7 +105,7 @@ class SystemSshConnector:
 
 
 class SystemSshConnection:
-    """One host; each command is an ssh of its own, which logs in or uses an open ControlMaster."""
+    """A host whose commands each run in their own ssh process, which logs in or uses an open ControlMaster."""
 
     def __init__(self, target: SshTarget, words: list[str], takes_new: bool, connector: SystemSshConnector) -> None:
         self.target = target
@@ -120,9 +120,9 @@ class SystemSshConnection:
         return self.target.name
 
     def run(self, command: str) -> SystemSshStream:
-        """Return when the login is complete and the command starts."""
+        """Start `command` and return when the login is complete. Raises HostError."""
         with self.connector.gate.turn() as turn, Askpass() as askpass:
-            # Only an answer from the host shows that it has let us in: ssh itself reports nothing.
+            # Only output from the host shows that the login is complete: ssh itself does not report it.
             line = f"echo {_MARK.decode().strip()}; {command}"
             for tries in range(1, BUSY_TRIES + 1):
                 stream = SystemSshStream(start(self.name, [*self._words, line], askpass.environ))
@@ -130,7 +130,7 @@ class SystemSshConnection:
                 try:
                     _Login(self, stream, CountedPrompts(self.connector.prompts, turn)).run(askpass)
                 except BaseException as error:
-                    # A ProxyCommand, which may open a browser, is not run again.
+                    # A ProxyCommand is not run again, since it may open a browser.
                     busy = isinstance(error, HostError) and self.target.left_to_ssh != "ProxyCommand"
                     busy = busy and bool(_BUSY.match(stream.errors()))
                     stream.close()
@@ -142,7 +142,7 @@ class SystemSshConnection:
         raise AssertionError
 
     def attend(self, command: str) -> int | None:
-        """As any program at a terminal, this ssh asks its questions itself."""
+        """Run `command` at the terminal, where ssh asks its questions itself; None for exit code 255."""
         program, *options = self._words
         status = lend_terminal([program, "-oLogLevel=ERROR", *options[:-2], "-tt", *options[-2:], command])
         return None if status == _FAILED else status
@@ -154,10 +154,10 @@ class SystemSshConnection:
 
 
 class SystemSshStream(LocalStream):
-    """A `Stream` over the pipes of an ssh. `kill` ends it, and with it the command's input: more takes a login."""
+    """A `Stream` over an ssh process. `kill` only ends ssh, which closes the command's input; more needs a login."""
 
     rest = b""
-    """What the host has sent behind the mark of the login."""
+    """Data that arrived after the mark of the login."""
 
     def read(self, size: int, timeout: float | None = None) -> bytes:
         if self.rest:
@@ -177,13 +177,13 @@ class SystemSshStream(LocalStream):
         return None if status == _FAILED else status
 
     def close(self) -> None:
-        # As a process of its own it would wait for a command that does not end.
+        # Otherwise ssh would keep waiting for a command that does not end.
         self._signal(signal.SIGTERM)
         super().close()
 
 
 class _Login:
-    """What happens between the start of one ssh and its command."""
+    """The login of one ssh process, from its start to the start of its command."""
 
     def __init__(self, connection: SystemSshConnection, stream: SystemSshStream, prompts: Prompts) -> None:
         self._target = connection.target
@@ -195,16 +195,16 @@ class _Login:
         self._prompts = prompts
         self._asking = ExitStack()
         self._turn: GateEntry | None = None
-        """Among the logins that ask for a password."""
+        """Place at the gate for logins that ask for a password, while held."""
         self._heard = ""
         self._questions = 0
         self._unlocked: dict[str, str | None] = {}
-        """Passphrases that this login has had, by ssh's question for each."""
+        """ssh's question → passphrase that this login has used."""
         self._given: dict[str, str] = {}
-        """`user@host` → the last password."""
+        """`user@host` → last password that was sent."""
 
     def run(self, askpass: Askpass) -> None:
-        """Return when the command starts, or another program in its place. Raises HostError."""
+        """Return when the command starts, or a program that runs in its place. Raises HostError."""
         output, errors = b"", ""
         quiet_since = time.monotonic()
         deadline = quiet_since + _LOGIN_LIMIT
@@ -228,14 +228,14 @@ class _Login:
                     if not data:
                         if self._stream.exit_status() is None:
                             raise _failure(self._target, self._stream.errors())
-                        self._stream.rest = output  # of another program than the one that was asked for
+                        self._stream.rest = output  # from a program that ran in place of the command
                         return
                     output = (output + data)[-_NOISE_LIMIT:]
                 silent = 0.0 if self._questions or errors else time.monotonic() - quiet_since
                 if shared and silent > _UNANSWERED * 2:
                     raise _stale(self._target, silent)
                 if not shared and silent > _UNANSWERED:
-                    break  # a login script keeps the command from running: who reads the output finds that
+                    break  # a login script keeps the command from running, which the reader of its output will detect
                 if time.monotonic() > deadline:
                     raise _failure(self._target, f"no login in {_LOGIN_LIMIT:.0f} s")
             before, mark, rest = output.partition(_MARK)
@@ -256,14 +256,14 @@ class _Login:
         if match := PASSWORD.fullmatch(question):
             login = match["by"] or match["of"] or self._target.place
             return self._password(login, said)
-        if question.startswith("("):  # ssh puts (user@host) before what a host asks; the rest are its own words
+        if question.startswith("("):  # ssh puts (user@host) before a host's question; all others are its own
             return self._prompts.secret(name, "your answer:", words_of_host(said, question))
         if question.startswith("Enter passphrase for key "):
             return self._passphrase(question, said)
         return self._prompts.secret(name, question, said)
 
     def _passphrase(self, question: str, said: str) -> str | None:
-        """The answer to this question in another login; ssh repeats it after a wrong one."""
+        """Answer with a passphrase known from another login, or ask; ssh repeats its question after a wrong one."""
         known, wrong = self._connector.passphrases, self._unlocked.get(question)
         with self._connector.asking:
             if question not in known or (wrong is not None and known[question] == wrong):
@@ -272,9 +272,9 @@ class _Login:
         return self._unlocked[question]
 
     def _password(self, login: str, said: str) -> str | None:
-        """One that is known, or the answer of the user, whose turn lasts until the login has ended."""
+        """Return a known password or ask; the turn to ask is held until the login ends. None if the user gives up."""
         host, user = (self._target.name, login), login.rpartition("@")[0]
-        # A flood of other words may have pushed the line about a new key out.
+        # A flood of output may have pushed out the line about a new key, so then the host is not trusted.
         printed = self._stream.errors()
         trusted = not self._takes_new or (len(printed) < ERRORS_LIMIT // 4 and not _ADDED.search(printed))
         if self._turn is None and not self._passwords.has(host, user, trusted=trusted):
@@ -296,7 +296,7 @@ class _Login:
             raise HostError(self._target.name, f"the server asks more than {MOST_QUESTIONS} questions during the login")
 
     def _said(self) -> str:
-        """What ssh has printed since the last question: banners, and the words around the host's questions."""
+        """ssh's output since the last question, such as banners and text around the host's questions."""
         before, self._heard = self._heard, self._stream.errors()
         return words_of_host(self._heard.removeprefix(before))
 
@@ -315,7 +315,7 @@ def _is_socket(path: str) -> bool:
 
 
 def _failure(target: SshTarget, said: str) -> HostError:
-    """The error behind ssh's own words, as the built-in transport has it."""
+    """Turn ssh's error output `said` into the same error that the built-in transport raises."""
     name, try_it = target.name, f"Try `{target.command}`; once that works, so does disttui."
     if match := re.search(r"^Offending .* key in (.+):(\d+)\s*$", said, re.MULTILINE):
         file, line = clean(match[1]), match[2]
@@ -336,7 +336,7 @@ def _failure(target: SshTarget, said: str) -> HostError:
             )
         return HostError(name, what + why, cure)
     if match := _NO_MATCH.search(said):
-        # What a jump host's ssh prints stands before the end of the one that waits for it.
+        # The jump host's ssh prints its error before the ssh that waits for it ends with one of its own.
         jump = "jump host: " if target.proxy_jump and "UNKNOWN port" in said[match.end() :] else ""
         what = f"{jump}no SSH handshake with {match['host']}:{match['port']}: no acceptable {_KINDS[match['kind']]}"
         return HostError(name, f"{what}; it offers {clean(match['offer'].strip())}", "Update its SSH server.")
@@ -358,7 +358,7 @@ def _failure(target: SshTarget, said: str) -> HostError:
 
 
 _LIMIT = 5.0
-"""Seconds for the bytes of a question: it comes from a process of this machine."""
+"""Seconds to receive a question, which comes from a local process."""
 _LARGEST = 256 * 1024
 _HELPER = """\
 import os, socket, sys
@@ -372,11 +372,11 @@ while piece := viewer.recv(4096):
 sys.stdout.buffer.write(answer[1:] + b"\\n")
 sys.exit(not answer)
 """
-"""Exits with 1 where there is no answer, as when the viewer has been killed."""
+"""Exits with 1 if there is no answer, as when the viewer was killed."""
 
 
 class Askpass:
-    """Waits for the questions of one ssh, in a folder that only this user can enter; a context manager."""
+    """Context manager that receives the questions of one ssh process through a socket that only this user can reach."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="disttui-ask-"))
@@ -390,7 +390,7 @@ class Askpass:
         script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$1"\n')
         script.chmod(0o700)
         self.environ: Mapping[str, str] = {**os.environ, "SSH_ASKPASS": str(script), "SSH_ASKPASS_REQUIRE": "force"}
-        """The environment for ssh."""
+        """Environment for the ssh process."""
 
     def __enter__(self) -> Askpass:
         return self
@@ -400,7 +400,7 @@ class Askpass:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def serve(self, answer: Callable[[str, bool], str | None]) -> None:
-        """Pass on a question, if there is one. `answer` gets it, and whether it is a notice that needs no answer."""
+        """Answer a pending question, if any. `answer` gets its text, and whether it is a notice without an answer."""
         try:
             connection, _ = self._listener.accept()
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The terminal of this process, while a program of a host has it."""
+"""Lends the terminal of this process to a program."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from paramiko.channel import Channel
 from paramiko.ssh_exception import SSHException
 
 _LOOK = 0.2
-"""Seconds after which a new size is passed on."""
+"""Most seconds until a new terminal size is passed on."""
 _PIECE = 32 * 1024
 _STATUS = 10.0
-"""Seconds for the exit status after the end of the output."""
+"""Seconds to wait for the exit status after the output ends."""
 
 
 def connect_terminal(channel: Channel, size: os.terminal_size) -> None:
-    """Pass bytes both ways until the channel's command has ended. Raises ConnectionError where the link breaks."""
+    """Relay bytes in both directions until the channel's command ends. Raises ConnectionError if the link breaks."""
     keyboard, screen = sys.stdin.fileno(), sys.stdout.fileno()
     before = termios.tcgetattr(keyboard)
     typed = b""
     try:
-        tty.setraw(keyboard, termios.TCSADRAIN)  # what was typed ahead is for the program
+        tty.setraw(keyboard, termios.TCSADRAIN)  # input typed ahead is kept for the program
         channel.settimeout(0.0)
         while True:
-            # What does not fit waits here, while output is shown: a program may read no more until it is.
+            # Unsent input waits while output is shown: the program may not read more until its output is taken.
             sources: list[int | Channel] = [channel] if typed else [channel, keyboard]
             ready = select.select(sources, [], [], 0.01 if typed else _LOOK)[0]
             if channel in ready:
@@ -43,7 +43,7 @@ def connect_terminal(channel: Channel, size: os.terminal_size) -> None:
                     data = data[os.write(screen, data) :]
             if keyboard in ready and not (typed := os.read(keyboard, _PIECE)):
                 break
-            with suppress(SSHException, OSError):  # it has ended: what it has printed is still shown
+            with suppress(SSHException, OSError):  # the command may have ended; its remaining output is still shown
                 if typed and channel.send_ready():
                     typed = typed[channel.send(typed) :]
                 if (now := shutil.get_terminal_size()) != size:
@@ -58,14 +58,14 @@ def connect_terminal(channel: Channel, size: os.terminal_size) -> None:
 
 
 def lend_terminal(words: Sequence[str]) -> int | None:
-    """Run a program at this process's terminal; returns its exit status, None: a signal has ended it."""
-    # Ctrl-C is for the program; if it is killed, the terminal may still belong to it.
+    """Run a program at this process's terminal; return its exit status, or None if a signal ended it."""
+    # Ctrl-C is for the program. SIGTTOU: a killed program may still own the terminal when it is taken back.
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTTOU)}
     before = termios.tcgetattr(sys.stdin.fileno())
     try:
         code = subprocess.run(words, cwd=Path.home(), check=False, preexec_fn=_default_signals).returncode
     finally:
-        with suppress(OSError):  # after `su -c` it is nobody's controlling terminal
+        with suppress(OSError):  # after `su -c` there is no controlling terminal
             os.tcsetpgrp(sys.stdin.fileno(), os.getpgrp())
         termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
         for number, handler in handlers.items():

@@ -1,1 +1,1 @@
-"""From a stranger's bytes to bounded values: JSON lines, records of the protocol, single values."""
+"""Turns untrusted bytes into bounded values: JSON lines, records of the protocol, single values."""

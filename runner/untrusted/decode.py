@@ -1,9 +1,9 @@
-"""Decodes parsed JSON to the types of disttui.runner.protocol: data of other machines is checked here once, or refused.
+"""Decodes parsed JSON of other machines to the types of disttui.runner.protocol, and validates it.
 
 A missing or wrongly typed required field invalidates its record; an optional one of the wrong type counts as
-absent. In a list of objects, and in a table, entries of the wrong type are left out, and those after the first `MOST`;
-a list of numbers or texts is valid only as a whole. Fields that a type does not name are kept: a newer version may have
-written them.
+absent. In a list of objects and in a table, entries of the wrong type and those after the first `MOST` are left out;
+a list of numbers or texts is valid only as a whole. Fields that a type does not define are kept: a newer version may
+have written them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _Read = Callable[[Any], Any]
 _WRONG: Any = object()
 
 MOST = 1 << 14
-"""Entries of a list or table: enough for a run of as many ranks, and few enough to be drawn."""
+"""Entries of a list or table: enough for a run with as many ranks, and few enough to draw."""
 
 
 class MalformedRecordError(ValueError):
-    """A record does not match its type; names the field."""
+    """A record does not match its type; the message names the field."""
 
 
 def decode(kind: type[_T], record: Any) -> _T:
-    """`record` as the TypedDict `kind`. Raises MalformedRecordError."""
+    """Decode a record to the TypedDict `kind`. Raises MalformedRecordError."""
     found: _T = _fields(cast("Any", kind))(record)
     return found
 
@@ -68,14 +68,14 @@ def _fields(kind: Any) -> _Read:
 
 
 def _exact(hint: Any) -> frozenset[type]:
-    """The types of values that need no further check."""
+    """Return the types of values that need no further check."""
     if type(None) in get_args(hint):
         return frozenset({type(None)}).union(*(_exact(one) for one in get_args(hint)))
     return _PLAIN.get(hint, frozenset())
 
 
 def _reader(hint: Any) -> _Read:
-    """A reader for values of other types: it returns the value, its usable part, or _WRONG."""
+    """Return a reader for values of other types: it returns the value, its usable part, or _WRONG."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint in _PLAIN:
         return lambda value: _WRONG
@@ -139,21 +139,21 @@ _PLAIN: Mapping[Any, frozenset[type]] = {
 
 
 COMPUTED = "computed"
-"""Marks a field of a dataclass that no host may set: it keeps its default."""
+"""Marks a field of a dataclass that hosts cannot set: it keeps its default."""
 _LONGEST, _MOST_ITEMS = 4096, 1000
-"""Characters of a text and entries of a list, where the field declares no other bound."""
+"""Default bounds: characters of a text, and entries of a list."""
 
 
 class Shown(int):
-    """Characters of a text that is made safe to show: `Annotated[str, Shown(60)]`."""
+    """Largest number of characters of a text that is made safe to print: `Annotated[str, Shown(60)]`."""
 
 
 def build(kind: type[_T], record: Any) -> _T:
-    """`record` as the dataclass `kind`; the field's annotation has the bound: `Annotated[int, 1024]`, `[str, "regex"]`.
+    """Decode a record to the dataclass `kind`; annotations set bounds: `Annotated[int, 1024]`, `[str, "regex"]`.
 
-    A wrong or absent field takes its default, or None if it may be None; a flag is False then, and an entry of a list
-    is left out. Any other wrong field refuses the record. Texts and lists are cut at their bound; only a text that is
-    `Shown` is made safe to show, since a path is used as it is. Raises MalformedRecordError.
+    A wrong or absent field becomes None if allowed, else its default; a flag becomes False, and an entry of a list
+    is left out. Any other wrong field raises MalformedRecordError. Texts and lists are cut at their bound. Only texts
+    marked `Shown` are made safe to print, since paths must stay unchanged.
     """
     if not isinstance(record, dict):
         raise MalformedRecordError("not an object")
@@ -179,7 +179,7 @@ def _parts(kind: Any) -> list[tuple[str, Any, _Read]]:
 
 
 def _value(hint: Any, bound: Any) -> _Read:
-    """A reader for the values of a dataclass's field; it raises MalformedRecordError."""
+    """Return a reader for the values of a dataclass's field; it raises MalformedRecordError."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _value(inner[0], inner[1])

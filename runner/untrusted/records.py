@@ -1,6 +1,6 @@
 """Parses the records of JSON-lines files, each with its offset, and the messages of hosts.
 
-Data of hosts is untrusted: the results have only finite numbers and a bounded depth.
+Data of hosts is untrusted: results contain only finite numbers and have a bounded depth.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from disttui.runner.text import clean
 _Read = TypeVar("_Read")
 
 MOST = 1 << 53
-"""The bound of whole numbers: a float holds every smaller one exactly."""
+"""Bound of whole numbers: a float represents every smaller one exactly."""
 
 
 def whole(value: Any, below: int = MOST) -> int | None:
-    """`value` if it is a whole number of at least 0 and below the bound, else None."""
+    """Return `value` if it is an integer from 0 to below the bound, else None."""
     usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
     return value if usable else None
 
 
 def text(value: Any, most: int) -> str:
-    """`value` if it is text, made safe to show and cut to `most` characters; else empty."""
+    """Return `value` cut to `most` characters and made safe to print if it is text, else ""."""
     return clean(value[:most]) if isinstance(value, str) else ""
 
 
 def mapping(value: object) -> Mapping[str, object]:
-    """`value` if it is an object, else an empty one."""
+    """Return `value` if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def each(items: Any, read: Callable[[Mapping[str, Any]], _Read | None], most: int) -> tuple[_Read, ...]:
-    """The results of `read` for the first `most` objects of a list, without None."""
+    """Return the results of `read` for the objects among the first `most` items of a list, without None."""
     if not isinstance(items, list):
         return ()
     found = (read(item) for item in items[:most] if isinstance(item, dict))
@@ -43,24 +43,24 @@ def each(items: Any, read: Callable[[Mapping[str, Any]], _Read | None], most: in
 
 
 LARGEST, SMALLEST = 1e18, 1e-18
-"""The bounds of numbers other than 0: sums, quotients and powers of a few of them are still floats."""
+"""Bounds of the absolute value of nonzero numbers: sums, quotients and powers of a few of them remain finite."""
 _ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _EXPONENTS = bytes.maketrans(b"123456789E", b"111111111e")
 _LONG_EXPONENTS = (b"e10", b"e11", b"e00", b"e010", b"e011")
 _MOST = 1 << 63
 _MOST_PIECES = 128
-"""The most pieces of a JSON file of that length, as the node program cuts it, with a margin."""
+"""Pieces of a JSON file of at most `LONGEST` bytes, as the node program cuts it, with a margin."""
 LONGEST = 4 << 20
 """Bytes of the longest record; longer lines are not parsed."""
 DEEPEST = 64
-"""The deepest nesting of lists and objects: far above ours, and below the limits of recursive printers."""
+"""Deepest nesting of lists and objects: far above that of our records, and below the limits of recursive printers."""
 
 
 def records(data: bytes, offset: int) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-    """The complete lines in `data`, as (offset in the file, record); None for a malformed line.
+    """Yield the lines in `data` as (offset in the file, record); the record is None for a malformed line.
 
     Args:
-        offset: Where in the file `data` begins.
+        offset: Offset of `data` in the file.
     """
     for line in data.split(b"\n"):
         if line.strip():
@@ -69,17 +69,17 @@ def records(data: bytes, offset: int) -> Iterator[tuple[int, Mapping[str, Any] |
 
 
 class Unfinished:
-    """The incomplete last record of a file; from a hostile host it may arrive byte by byte, and never end."""
+    """The incomplete last record of a file, which a hostile host may send byte by byte, without end."""
 
     def __init__(self) -> None:
         self._held = bytearray()
         self._begin = 0
-        """Offset of the incomplete record, or of a line that is too long."""
+        """Offset of the incomplete record, or of a line longer than LONGEST."""
         self._pieces = 0
         self._too_long = False
 
     def lines(self, offset: int, data: bytes) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-        """Take the bytes at `offset` of a JSON-lines file; return the records that they complete, as `records` does."""
+        """Add the bytes at `offset` of a JSON-lines file; yield the records that they complete, as `records` does."""
         body, newline, rest = data.rpartition(b"\n")
         if newline and self._too_long:
             yield self._begin, None
@@ -100,7 +100,7 @@ class Unfinished:
             self._held.clear()
 
     def whole_file(self, offset: int, data: bytes) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-        """Take the bytes at `offset` of a JSON file, which is complete (written by rename) but may come in pieces."""
+        """Add the bytes at `offset` of a JSON file that may arrive in pieces; yield (offset, record or None)."""
         self._pieces += 1
         if self._pieces > _MOST_PIECES or len(self._held) + len(data) > LONGEST:
             self._held.clear()
@@ -113,26 +113,26 @@ class Unfinished:
 
 
 def json_object(data: bytes) -> dict[str, Any] | None:
-    """The one JSON object in `data`, None if there is no object.
+    """Parse a single JSON object; None if `data` is anything else.
 
-    Numbers that are not finite come as "nan", "inf" and "-inf", those beyond LARGEST too, and those below SMALLEST as
-    0; integers of more than 64 bits are no JSON here.
+    Numbers that are not finite become "nan", "inf" and "-inf", and so do those beyond LARGEST; those below SMALLEST
+    become 0. Integers of more than 64 bits make the object invalid.
     """
-    # Not json.loads: it makes a new decoder for every line.
+    # json.loads with these options would make a new decoder for every line.
     return _object(data, _CAREFUL if _unusual(data) else _QUICK)
 
 
 def message(data: bytes) -> dict[str, Any] | None:
-    """The same for a message of a host: an unsupported number becomes null, and the rest of the message is kept."""
+    """Parse a host's message like `json_object`, but replace unsupported numbers by None and keep the rest."""
     return _object(data, _PATIENT)
 
 
 def _object(data: bytes, decoder: json.JSONDecoder) -> dict[str, Any] | None:
     try:
         text = data.decode().strip(" \t\n\r")
-        record, end = decoder.raw_decode(text)  # decode looks for spaces with two expressions
+        record, end = decoder.raw_decode(text)  # faster than decode, which searches spaces by two expressions
     except (ValueError, RecursionError):
-        # A line cut by a full disk: the next one is complete again.
+        # A full disk may cut a line; the next one is complete again.
         return None
     if end < len(text) or not isinstance(record, dict):
         return None
@@ -155,7 +155,7 @@ def _is_deep(value: Any) -> bool:
 
 def _unusual(data: bytes) -> bool:
     """Whether a number may be beyond 64 bits or the bounds: 19 digits in a row, or two in an exponent."""
-    # A regular expression would take longer than parsing the JSON.
+    # A regular expression would be slower than parsing the JSON.
     if b"0" * 19 in data.translate(_ALIKE):
         return True
     shape = data.translate(_EXPONENTS, b"+-")
@@ -163,7 +163,7 @@ def _unusual(data: bytes) -> bool:
 
 
 def bounded(value: float) -> float | str:
-    """A number within the bounds: 0 where it is hardly more, "inf" or "-inf" beyond them."""
+    """Return a number within the bounds: 0 for smaller ones, "inf" or "-inf" for larger ones."""
     if SMALLEST <= abs(value) <= LARGEST:
         return value
     return 0.0 if abs(value) < SMALLEST else str(math.copysign(math.inf, value))

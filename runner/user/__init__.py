@@ -1,1 +1,1 @@
-"""What is the user's own: the config, folders, the terminal's notices, the editor."""
+"""The user's own settings: the config, folders, notifications of the terminal, the editor."""

@@ -2,15 +2,15 @@
 
 theme: disttui-light          # auto, disttui-dark, disttui-light, or one of Textual's
 animations: false             # by default: not over SSH
-title: true                   # the terminal's title shows the state of the run on screen; false by default
-bell: true                    # the bell rings when that run ends; false by default
-notify: osc9                  # a notification when that run ends: osc9, osc777, or none (the default)
-secret_commands:              # what a ${cmd:…} of a profile may run; none by default
+title: true                   # show the state of the run on screen in the terminal's title; false by default
+bell: true                    # ring the bell when that run ends; false by default
+notify: osc9                  # send a notification when that run ends: osc9, osc777, or none (the default)
+secret_commands:              # commands that a ${cmd:…} of a profile may run; none by default
   - pass show ml/*
-transport: ssh                # who logs in to hosts: builtin (the default), or the ssh program
+transport: ssh                # how to log in to hosts: builtin (the default), or the ssh program
 keys:                         # binding id: keys; the help (?) shows the ids
   home.new: ctrl+n
-notifications:                # notify of every profile, for the places that it does not name
+notifications:                # defaults for the keys of `notify` in every profile
   ntfy: ${env:NTFY_TOPIC}
 
 `libraries` is read by disttui.runner.profile.library, also for the command line.
@@ -40,17 +40,17 @@ class Settings:
 
     theme: str = "auto"
     animations: bool | None = None
-    """None: animate where the terminal is on this machine, not over SSH."""
+    """None to animate unless the terminal is used over SSH."""
     title: bool = False
     bell: bool = False
     notify: str = "none"
     """One of `NOTIFY`."""
     secret_commands: Sequence[object] = ()
-    """What a `${cmd:…}` of a profile may run, as `command_words` reads it."""
+    """Commands that a `${cmd:…}` of a profile may run; see `command_words`."""
     transport: str = "builtin"
-    """One of `TRANSPORTS`: for hosts whose profile names none."""
+    """One of `TRANSPORTS`, for hosts whose profile sets none."""
     notifications: Mapping[str, Any] = field(default_factory=dict)
-    """`notify` of every profile, as it is written."""
+    """Defaults for `notify` of every profile, as written."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Binding id → keys, separated by commas."""
 
@@ -81,16 +81,16 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     """Read the config; a missing file gives the defaults.
 
     Raises:
-        InputError: It cannot be read, is not YAML, or holds an unknown key or a wrong value.
+        InputError: It cannot be read, is not YAML, or has an unknown key or a wrong value.
     """
     return _checked(read_config(environ)[1], config_file(environ))
 
 
 def read_config(environ: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
-    """Return the config's text and what it holds; both are empty without a config.
+    """Return the config's text and parsed content; both are empty without a config.
 
     Raises:
-        InputError: It cannot be read, or is no YAML mapping.
+        InputError: It cannot be read, or is not a YAML mapping.
     """
     path = config_file(environ)
     try:
@@ -124,7 +124,7 @@ def _checked(data: Mapping[str, Any], path: Path) -> Settings:
             raise InputError(f"{_show(name)} is not a setting", _meant(name, list(_KINDS)), place=f"{path}")
         kind, words = _KINDS[name]
         if value is None:
-            continue  # a key without a value counts as not given
+            continue  # a key without a value counts as absent
         if not isinstance(value, kind) or value not in _WORDS.get(name, [value]):
             raise InputError(f"{name}: expected {words}, not {_show(value)}", place=f"{path}")
     given = {name: value for name, value in data.items() if value is not None}
@@ -138,14 +138,14 @@ def _checked(data: Mapping[str, Any], path: Path) -> Settings:
 
 
 def command_words(entry: object) -> list[str] | None:
-    """The words of an entry of `secret_commands`, a command line or a list of words; None for anything else."""
+    """Return the words of an entry of `secret_commands`, a command line or a list of words; None if invalid."""
     try:
         words = shlex.split(entry) if isinstance(entry, str) else list(entry) if isinstance(entry, list) else []
     except ValueError:
         return None
     if not words or not all(isinstance(word, str) for word in words):
         return None
-    # A program of any name would be no choice.
+    # A wildcard as the program would permit any command.
     return words if words[0] and not words[0].endswith("*") else None
 
 

@@ -1,4 +1,4 @@
-"""The folders of the user's own files: under `$XDG_…_HOME` where it is set, else the system's default."""
+"""The folders of the user's files: below `$XDG_…_HOME` if it is set, or else the system's default."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kind = Literal["config", "data", "state", "cache"]
 
 
 def user_folder(kind: Kind, environ: Mapping[str, str]) -> Path:
-    """disttui's folder for one kind of file; it is not created.
+    """Return disttui's folder for one kind of file, without creating it.
 
     Linux: ~/.config, ~/.local/share, ~/.local/state, ~/.cache. macOS: ~/Library/Application Support, ~/Library/Caches.
     """

@@ -1,4 +1,4 @@
-"""How the terminal announces a watched run (title, bell, notification), and the command of the user's own editor."""
+"""Announces a watched run in the terminal (title, bell, notification), and finds the command of the user's editor."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from disttui.runner.text import clean
 from disttui.runner.user.config import NOTIFY, Settings
 
 DEAF_TERMS = ("linux", "dumb", "")
-"""Values of TERM for terminals that show an OSC sequence as text, or drop it."""
+"""Values of TERM for terminals that print an OSC sequence as text or ignore it."""
 _KEEP_TITLE, _LAST_TITLE = "\x1b[22;0t", "\x1b[23;0t"
 
 
 class Notices:
-    """Announces the state of one run through the terminal, as the user's config asks.
+    """Announces the state of one run through the terminal, according to the user's config.
 
     Args:
-        send: Takes control sequences.
+        send: Writes control sequences to the terminal.
     """
 
     def __init__(self, send: Callable[[str], None], wanted: Settings, environ: Mapping[str, str]) -> None:
@@ -33,7 +33,7 @@ class Notices:
         self._went_on = False
 
     def tell(self, run: str, word: str, *, over: bool) -> None:
-        """Take the state of the run; its end is announced once, and only if the run was seen running before."""
+        """Show the state of the run; announce its end once, and only if the run was seen running before."""
         text = f"{_plain(run)} {_plain(word)}"
         if self._wanted.title and not self._deaf and text != self._title:
             self._send(("" if self._title else _KEEP_TITLE) + f"\x1b]2;{text}\x07")
@@ -58,12 +58,12 @@ class Notices:
 
 
 def _plain(text: str) -> str:
-    # A semicolon would begin another field, and `9;4;` means a progress bar.
+    # A semicolon would begin another field, and `9;4;` would set a progress bar.
     return clean(text).replace(";", ",")[:120]
 
 
 def through_tmux(sequence: str) -> str:
-    """The sequence as tmux forwards it to its terminal: wrapped, with every escape in it doubled."""
+    """Wrap a sequence so that tmux forwards it to its terminal, with every escape character in it doubled."""
     return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
 
 
@@ -74,12 +74,12 @@ _IN_TERMINAL = ("vi", "vim", "nvim", "nano", "pico", "micro", "kak", "hx", "heli
 
 
 def needs_terminal(command: Sequence[str]) -> bool:
-    """Whether an editor cannot work without a terminal."""
+    """Whether an editor runs in the terminal."""
     return Path(command[0]).name in _IN_TERMINAL
 
 
 def editor_command(environ: Mapping[str, str], path: Path, line: int = 0) -> list[str]:
-    """The words that open `path` at `line` (from 1; 0: anywhere): $VISUAL, $EDITOR, else vi. Raises InputError."""
+    """Return the command that opens `path` at `line` (from 1; 0: none) in $VISUAL, $EDITOR or vi. Raises InputError."""
     try:
         words = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "vi")
     except ValueError:

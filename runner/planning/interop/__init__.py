@@ -1,1 +1,1 @@
-"""Files of other launchers → a profile, and a profile → files of other launchers. Pure translation, no I/O."""
+"""Translates files of other launchers to profiles, and profiles to files of other launchers. No I/O."""

@@ -1,4 +1,4 @@
-"""What an importer collects of a foreign file, and the profile that is made of it."""
+"""The draft that an importer fills from a foreign file, and the profile made from it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from disttui.runner.text import clean
 
 Fate = Literal["translated", "dropped", "ambiguous"]
 SCRIPT = "train.py"
-"""Stands in the place of a script that a file does not name."""
+"""Placeholder for a script that a file does not name."""
 _MOST_NOTES = 1000
-"""On lines of the file: of one with more nobody reads each."""
+"""Limit of notes on lines that were not translated: no user would read more."""
 
 
 class LineNote(NamedTuple):
-    """What became of one line of a file; line 0 for what the file lacks."""
+    """What became of one line of a file; line 0 is for what the file lacks."""
 
     line: int
     key: str
@@ -35,7 +35,7 @@ class LineNote(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """One host, as the profile writes it; None: as many processes as it has GPUs or cores."""
+    """One host, as written in the profile; if `num_processes` is None, it gets one per GPU or core."""
 
     host: str
     num_processes: int | None = None
@@ -49,19 +49,19 @@ class Imported:
     text: str
     notes: tuple[LineNote, ...]
     missing: InputError | None
-    """The hosts that the file does not name; marked lines take their place, and the profile cannot be used yet."""
+    """Set if the file does not name all hosts: placeholders replace them, and the profile cannot be used yet."""
     guess: DisttuiError | None = None
-    """The number of hosts or processes that the file leaves open: the profile has one that may be wrong."""
+    """Set if the file does not determine the number of hosts or processes, so that the profile's may be wrong."""
 
 
 class Unread(NamedTuple):
-    """A start of a job that is not understood."""
+    """A command that may start the job, but is not understood."""
 
     line: int = 0
     words: str = ""
-    """With why, where `cure` is known."""
+    """The command, followed by the reason if `cure` is set."""
     cure: str = ""
-    """What to write in its place."""
+    """What to write instead."""
 
 
 @dataclass
@@ -71,44 +71,44 @@ class Translation:
     source: str
     notes: list[LineNote] = field(default_factory=list)
     unsaid: int = 0
-    """How many notes there are beside them."""
+    """Number of notes beyond the limit, which are not in `notes`."""
     guessed: dict[Literal["hosts", "processes"], int] = field(default_factory=dict)
-    """The numbers that the file leaves open, each with the line that needs it."""
+    """The numbers that the file does not determine, each with the line that needs it."""
     problems: list[ProfileProblem] = field(default_factory=list)
     name: str = ""
     hosts: list[Machine] = field(default_factory=list)
-    """Those that the file names."""
+    """Hosts that the file names."""
     listed: bool = False
-    """Whether the file is the list of all hosts, so that none is given beside it."""
+    """Whether the file lists all hosts, so that --host is not allowed."""
     wanted: int = 0
-    """How many hosts the file speaks of; 0: it does not say."""
+    """Number of hosts that the file requires; 0 if unknown."""
     wanted_by: tuple[int, str] = (0, "hosts")
-    """The line and the key that say so."""
+    """Line and key that set `wanted`."""
     num_processes: int | None = None
-    """Per host, for those without their own number."""
+    """Processes per host, for hosts without a number of their own."""
     gpus: tuple[int, ...] | None = None
-    """Of the only host."""
+    """GPU indices, if there is exactly one host."""
     visible: int | None = None
-    """GPUs that CUDA_VISIBLE_DEVICES shows to the job, where the file lists them."""
+    """Number of GPUs in CUDA_VISIBLE_DEVICES, if the file sets it to a list."""
     python: str = ""
     activate: str = ""
     variables: dict[str, list[str]] = field(default_factory=dict)
-    """Values that are several arguments, or none."""
+    """Profile variables whose value is a list of arguments."""
     job: dict[str, object] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     launch: dict[str, object] = field(default_factory=dict)
     container: dict[str, object] = field(default_factory=dict)
     unread: Unread = field(default_factory=Unread)
-    """A start of the job that is not understood."""
+    """The command that may start the job, but is not understood."""
     job_script: bool = False
-    """Whether the file is one of Slurm, so that a login node may be given in place of hosts."""
+    """Whether the file is a Slurm job script, so that --login may replace --host."""
     login: str = ""
-    """The login node, where the profile is to be run as a job of Slurm."""
+    """The login node, if the profile is to run as a Slurm job."""
     slurm: dict[str, object] = field(default_factory=dict)
-    """What such a job asks for."""
+    """The profile's `slurm` section: what the job requests."""
 
     def translated(self, line: int, key: str, what: str) -> None:
-        """Note what a line has become."""
+        """Note what a line was translated to."""
         self._note(line, key, "translated", what)
 
     def dropped(self, line: int, key: str, why: str) -> None:
@@ -116,16 +116,16 @@ class Translation:
         self._note(line, key, "dropped", why)
 
     def ambiguous(self, line: int, key: str, what: str) -> None:
-        """Note what a reader must decide."""
+        """Note what the user must decide."""
         self._note(line, key, "ambiguous", what)
 
     def guess(self, number: Literal["hosts", "processes"], line: int, key: str, what: str) -> None:
-        """Note a number that the file leaves open, and what is taken in its place."""
+        """Note a number that the file does not determine, and what is used instead."""
         self.guessed.setdefault(number, line)
         self._note(line, key, "ambiguous", what)
 
     def variable(self, line: int, name: str, value: str) -> None:
-        """Take over a variable of the job, unless disttui sets it."""
+        """Translate a variable of the job, unless disttui sets it."""
         if name == "CUDA_VISIBLE_DEVICES":
             what = f"{shown(value)}: dropped; disttui sets it: write gpus beside the hosts"
             self.ambiguous(line, name, what)
@@ -151,20 +151,20 @@ class Translation:
             self.notes.append(LineNote(line, clean(key), fate, clean(what)))
 
     def wrong(self, line: int, column: int, what: str, expected: str) -> None:
-        """Note what makes the file unusable."""
+        """Note an error that makes the file unusable."""
         self.problems.append(ProfileProblem(line, column, what, expected, self.source))
 
 
 def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Imported:
-    """The profile of a draft.
+    """Make the profile from a draft.
 
     Args:
-        hosts: Given beside the file, for one that names none.
-        script: The script, if the file does not name one.
+        hosts: Values of --host, for a file that names no hosts.
+        script: The script to use instead of the file's, or None.
 
     Raises:
-        InputError: The hosts do not fit the file.
-        ProfileErrors: The file cannot be used.
+        InputError: The hosts do not fit the file, or the job cannot be converted.
+        ProfileErrors: The file has errors.
     """
     if draft.problems:
         raise ProfileErrors(draft.problems)
@@ -175,7 +175,7 @@ def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Impo
         raise InputError(f"cannot be converted: more than {MAX_NODES:,} values", place=draft.source)
     text = render(data)
     try:
-        # A marked line is not a host: the rest is checked anyway.
+        # A placeholder is not a valid host: node names replace it to check everything else.
         given = [f"var.{name}=x" for name in dict.fromkeys(re.findall(r"\$\{var:(\w+)\}", text))]
         named = {**data, "hosts": [f"node{rank}" for rank in range(len(machines))]}
         parse(render(named) if missing else text, "", given)
@@ -223,7 +223,7 @@ def _machines(draft: Translation, hosts: Sequence[str]) -> tuple[list[Machine], 
 
 
 def _guess(draft: Translation, hosts: int, *, named: bool) -> DisttuiError | None:
-    """What the user has to settle of the numbers that the file leaves open; `named`: the hosts are given."""
+    """Return an error about numbers that the file does not determine, or None; `named`: the hosts are known."""
     open_ = {number: line for number, line in draft.guessed.items() if number == "processes" or not named}
     what, cure = list[str](), list[str]()
     if "hosts" in open_:
@@ -293,7 +293,7 @@ def _data(draft: Translation, machines: Sequence[Machine]) -> dict[str, object]:
 
 
 def count(draft: Translation, line: int, key: str, text: str, most: int = MOST_PROCESSES) -> int | None:
-    """A whole number from 1 on; None, and a problem, for anything else."""
+    """Return a whole number from 1 to `most`, or add a problem and return None."""
     if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most:
         return int(text)
     draft.wrong(line, 1, f"{key}: {shown(text)}", f"expected a whole number from 1 to {most:,}")
@@ -301,6 +301,6 @@ def count(draft: Translation, line: int, key: str, text: str, most: int = MOST_P
 
 
 def shown(text: str) -> str:
-    """A value of the file for a note: short, and safe for a terminal."""
+    """Return a value of the file for a note: at most 60 characters, safe for a terminal."""
     text = clean(text)
     return (text if len(text) <= 60 else text[:59] + "…") or "''"

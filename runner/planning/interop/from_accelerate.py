@@ -1,4 +1,4 @@
-"""A configuration of `accelerate config` → a draft of a profile."""
+"""Translates a file of `accelerate config` to a draft of a profile."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ SECTIONS = {
     },
     "parallelism_config": {f"parallelism_config_{n}": f"PARALLELISM_CONFIG_{n.upper()}" for n in _PARALLELISM},
 }
-"""Section → its keys, each with its variable."""
+"""Section → key → variable."""
 SWITCHES = {
     "deepspeed_config": "ACCELERATE_USE_DEEPSPEED",
     "fsdp_config": "ACCELERATE_USE_FSDP",
     "parallelism_config": "ACCELERATE_USE_PARALLELISM_CONFIG",
 }
-"""Section → the variable that says whether it is used."""
+"""Section → the variable that enables it."""
 
 
 def variable_of(option: str) -> str | None:
-    """The variable of an option of `accelerate launch`, without dashes."""
+    """Return the variable of an option of `accelerate launch`, given without dashes, or None."""
     if option == "mixed_precision":
         return MIXED_PRECISION
     if option in ("use_fsdp", "use_deepspeed"):
@@ -96,23 +96,23 @@ _UNUSED = {
 }
 """Keys without a counterpart, and why."""
 _USUAL = {"main_training_function": "main", "rdzv_backend": "static", "same_network": "true", "downcast_bf16": "no"}
-"""What a key says where it says nothing."""
+"""Values that equal the default and need no note."""
 _READ_BEFORE = ("distributed_type", "use_cpu", "compute_environment", "num_machines", "num_processes", "machine_rank",
                 "main_process_ip", "main_process_port")  # fmt: skip
 
 
 class AccelerateReader:
-    """Takes over every key.
+    """Translates each key of the file.
 
     Args:
-        hosts: How many are given beside the file.
+        hosts: Number of --host options.
     """
 
     def __init__(self, root: MappingNode, draft: Translation, hosts: int) -> None:
         self._root, self._draft, self._hosts = root, draft, hosts
 
     def read(self) -> None:
-        """Do so."""
+        """Translate the file into the draft."""
         draft = self._draft
         place, kind = self._scalar("distributed_type")
         _, cpu = self._scalar("use_cpu")
@@ -133,7 +133,7 @@ class AccelerateReader:
                 self._other(place.line, key, node)
 
     def _scalar(self, key: str) -> tuple[SourceLocation, str]:
-        """Where a value stands, and its text; empty if missing."""
+        """Return a key's location and text; the text is "" if the key is missing, null or not a scalar."""
         place, node = self._root.entries.get(key, (self._root.place, None))
         if node is None or (isinstance(node, ScalarNode) and node.is_null):
             return place, ""
@@ -162,7 +162,7 @@ class AccelerateReader:
             draft.translated(place.line, "use_cpu", f"{shown(text)} → {backend}")
 
     def _counts(self, kind: str) -> None:
-        """`num_processes` is the total of all machines."""
+        """Translate the counts; Accelerate's `num_processes` is the total of all machines."""
         draft = self._draft
         at_machines, machines_text = self._scalar("num_machines")
         at_total, total_text = self._scalar("num_processes")
@@ -255,7 +255,7 @@ class AccelerateReader:
                 draft.dropped(place.line, "main_process_port", f"{port}: disttui uses a range of ports above 1023")
 
     def _other(self, line: int, key: str, node: Node) -> None:
-        """A key that changes nothing about hosts and counts."""
+        """Translate a key that does not affect hosts and counts."""
         draft = self._draft
         if key in SECTIONS or key in ("fp8_config", "megatron_lm_config"):
             self._section(line, key, node)
@@ -297,7 +297,7 @@ class AccelerateReader:
             self._draft.dropped(line, "mpirun_config", "empty")
 
     def _deepspeed_launcher(self, line: int, name: str, text: str) -> None:
-        """Options of DeepSpeed's own launcher, which the script does not get."""
+        """Translate an option of DeepSpeed's own launcher, which is not passed to the script."""
         draft, label = self._draft, f"deepspeed_config.{name}"
         if name == "deepspeed_inclusion_filter" and text not in ("", "null"):
             parts = [_FILTER.fullmatch(part) for part in text.split("@")]
@@ -329,7 +329,7 @@ class AccelerateReader:
         if key == "fp16" and "mixed_precision" in self._root.entries:
             self._draft.dropped(line, key, "overridden by mixed_precision")
             return
-        if key == "fp16":  # of the first releases
+        if key == "fp16":  # the name in Accelerate's first releases
             text = "fp16" if text.lower() == "true" else "no"
         if text in ("no", ""):
             self._draft.dropped(line, key, "the default")
@@ -354,7 +354,7 @@ class AccelerateReader:
             draft.wrong(line, 1, f"gpu_ids: {shown(text)}", "expected all, or indices like 0,1")
 
     def _section(self, line: int, key: str, node: Node) -> None:
-        """Settings that a script gets by variables."""
+        """Translate a section whose settings are passed to the script as variables."""
         draft, known = self._draft, SECTIONS.get(key)
         entries = node.entries if isinstance(node, MappingNode) else {}
         if not entries:

@@ -1,4 +1,4 @@
-"""A configuration of DeepSpeed (JSON) → a draft of a profile."""
+"""Translates a DeepSpeed configuration (JSON) to a draft of a profile."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _STAYS = "stays in the file, which the script reads"
 
 
 def read(root: MappingNode, draft: Translation, hosts: int) -> None:
-    """Hand the file to the script, and take from it how many processes there are.
+    """Pass the file to the script, and derive the number of processes from it.
 
     Args:
-        hosts: How many are given beside the file, which names none.
+        hosts: Number of --host options; the file itself names no hosts.
     """
     file = draft.source.rpartition("/")[2]
     draft.job["args"] = ["--deepspeed", "--deepspeed_config", file]
@@ -34,7 +34,7 @@ def read(root: MappingNode, draft: Translation, hosts: int) -> None:
 
 
 def values(node: MappingNode, above: str) -> Iterator[tuple[int, str, Node]]:
-    """Line, path and value of each key that holds a value."""
+    """Yield line, dotted path and value of each key that is not a nonempty mapping."""
     for key, (place, value) in node.entries.items():
         path = f"{above}{key}"
         if isinstance(value, MappingNode) and value.entries:
@@ -44,7 +44,7 @@ def values(node: MappingNode, above: str) -> Iterator[tuple[int, str, Node]]:
 
 
 def _processes(root: MappingNode, draft: Translation, hosts: int) -> None:
-    """train_batch_size = micro batch × accumulation × processes."""
+    """Derive the processes per host: train_batch_size = micro batch × accumulation × processes."""
     numbers: dict[str, int] = {}
     lines: dict[str, int] = {}
     for key in _SIZES:

@@ -1,4 +1,4 @@
-"""A job script of Slurm → a draft of a profile: its directives and counts. Its body is never run."""
+"""Translates the directives and counts of a Slurm job script to a draft of a profile. The script is never run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEYS = ("partition", "time", "account", "qos")
 
 
 def take(line: int, name: str, value: str, draft: Translation) -> bool:
-    """Translate one option that does not concern counts; False if the section has no such option."""
+    """Translate one option that does not concern counts to the `slurm` section; return False if it is invalid there."""
     if name in _KEYS:
         if flaw := _flaw(name, value):
             draft.wrong(line, 1, f"{name}: {flaw[0]}", flaw[1])
@@ -44,7 +44,7 @@ def take(line: int, name: str, value: str, draft: Translation) -> bool:
 
 
 def _take_counts(numbers: _Numbers, cpus: _Directive | None, draft: Translation) -> None:
-    """Take over what is asked for on each node, and say what only the user knows."""
+    """Translate what the job requests on each node, and note what only the user can decide."""
     gpus = {"gpus_per_node": numbers.gpus} if numbers.gpus else {}
     draft.slurm = {"nodes": numbers.nodes, **gpus, **draft.slurm}
     draft.launch["launcher"] = "slurm"
@@ -64,7 +64,7 @@ def _option(name: str, value: str) -> str:
 
 
 def _flaw(key: str, value: object) -> tuple[str, str] | None:
-    """What is wrong with a value of the section, and what was expected."""
+    """Return what is wrong with a value of the `slurm` section and what was expected, or None."""
     try:
         Slurm.model_validate({key: value})
     except ValidationError as error:
@@ -107,7 +107,7 @@ _GPUS = ("gpus", "gpus-per-node")
 _TRES = {"tres-per-job": "gpus", "tres-per-node": "gres", "tres-per-task": "gpus-per-task"}
 _OTHER_QUEUE = re.compile(r"^#(?:(?:PBS|BSUB|COBALT|OAR|PJM|MSUB)\b|\$ -)", re.MULTILINE)
 _LONGEST = 1 << 16
-"""Characters of a directive: for a long word, shlex needs time as the square of its length."""
+"""Characters of the longest directive: shlex takes quadratic time for a long word."""
 
 
 class _Directive(NamedTuple):
@@ -117,10 +117,10 @@ class _Directive(NamedTuple):
 
 
 def read(text: str, draft: Translation, hosts: int) -> None:
-    """Take over the directives, the environment and the command that starts the job.
+    """Translate the directives, the environment and the command that starts the job.
 
     Args:
-        hosts: How many are given beside the file.
+        hosts: Number of --host options.
     """
     draft.job_script = True
     if "\r\n" in text:
@@ -138,7 +138,7 @@ def read(text: str, draft: Translation, hosts: int) -> None:
     cpus = directives.get("cpus-per-task")
     if draft.login:
         _take_counts(numbers, cpus, draft)
-    # Otherwise the command line of sbatch may give it.
+    # Otherwise the command line of sbatch may set the number of nodes.
     nodes = numbers.nodes if draft.wanted or draft.hosts or hosts else None
     known = {
         **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes),
@@ -156,7 +156,7 @@ def read(text: str, draft: Translation, hosts: int) -> None:
 
 
 def _refuse_others(text: str, draft: Translation) -> None:
-    """Refuse what another shell or another queue reads: its counts would be missing."""
+    """Reject scripts of another shell or queue, whose counts would be missed."""
     head, _, _ = text.partition("\n")
     if head.startswith("#!") and not re.search(r"[/ ](?:ba|da|k|z|a)?sh\b", head):
         draft.wrong(1, 1, shown(head), "expected a script of bash or sh")
@@ -210,7 +210,7 @@ def _options(number: int, words: list[str], draft: Translation) -> Iterator[_Dir
 
 
 def _asked(number: int, name: str, value: str) -> _Directive:
-    """A directive; one that asks for GPUs by `--tres-per-…` as its former name."""
+    """Return a directive; a request for GPUs by `--tres-per-…` gets its older option name."""
     if name in ("gres", *_TRES):
         value = re.sub(r"(?:^|(?<=,))gres[/:]", "", value)
     found = re.search(r"(?:^|,)gpu(?:[:=]([^,]+))?", value) if name in _TRES else None
@@ -221,14 +221,14 @@ def _asked(number: int, name: str, value: str) -> _Directive:
 
 
 def _whole(name: str) -> str:
-    """The name of an option that may be shortened: `--err` is `--error`."""
+    """Complete an abbreviated option name: `err` is `error`."""
     known = {*_DROPPED, *_AMBIGUOUS, *_NUMBERS, *_TRES, "job-name", "chdir", "nodelist", "export"}
     meant = [one for one in known if one.startswith(name)]
     return meant[0] if name not in known and name and len(meant) == 1 else name
 
 
 def _take(one: _Directive, draft: Translation) -> None:
-    """One directive that says nothing of counts."""
+    """Translate a directive that does not concern counts."""
     line, name, value = one
     if name in _NUMBERS:
         return
@@ -256,7 +256,7 @@ def _take(one: _Directive, draft: Translation) -> None:
 
 
 def _nodelist(one: _Directive, draft: Translation) -> None:
-    """`n[1-3,7],m1`."""
+    """Translate a list such as `n[1-3,7],m1`."""
     names: list[str] = []
     with suppress(InputError):
         names = spread(one.value)
@@ -269,21 +269,21 @@ def _nodelist(one: _Directive, draft: Translation) -> None:
 
 
 class _Numbers(NamedTuple):
-    """What the directives say of counts; per host."""
+    """Counts in the directives; tasks and GPUs are per host."""
 
     nodes: int
     tasks: int | None
     gpus: int | None
     unsure: bool = False
-    """Whether GPUs are asked for in a way that does not say how many each host has."""
+    """Whether GPUs are requested, but their number per host is unknown."""
     named: bool = True
-    """Whether the number of nodes is given: one is not a guess."""
+    """Whether the number of nodes is known and not guessed as 1."""
 
 
 def _number(
     directives: dict[str, _Directive], draft: Translation, name: str, pattern: str = r"(\d+)", most: int = 1024
 ) -> tuple[int, int | None]:
-    """The line and the value of a directive that says a number; None where it is not there."""
+    """Return line and value of a numeric directive; the value is None if it is missing or invalid."""
     one = directives.get(name)
     if one is None:
         return 0, None
@@ -330,7 +330,7 @@ def _counts(directives: dict[str, _Directive], draft: Translation, hosts: int) -
 
 
 def _by_gpu(line: int, shared: int | None, gpus: int | None, tasks: int | None, draft: Translation) -> int | None:
-    """The tasks on each host; by `--ntasks-per-gpu` where nothing else says it."""
+    """Return the tasks on each host, derived from `--ntasks-per-gpu` if nothing else sets them."""
     if shared and gpus:
         tasks = tasks or shared * gpus
         draft.translated(line, "ntasks-per-gpu", f"{amount(tasks, 'task')} on each host")
@@ -343,7 +343,7 @@ def _by_gpu(line: int, shared: int | None, gpus: int | None, tasks: int | None, 
 def _nodes(
     directives: dict[str, _Directive], draft: Translation, tasks: int | None, total: int | None, hosts: int
 ) -> int | None:
-    """How many hosts follow from totals, where no directive says it; None: it is left to Slurm."""
+    """Return the number of hosts that follows from totals, or None if Slurm would choose it."""
     asked, each = (_gpu_count(directives[name].value) if name in directives else None for name in _GPUS)
     pairs = ((total, tasks, "ntasks"), (asked, each, "gpus"))
     for whole, part, name in pairs:
@@ -359,7 +359,7 @@ def _nodes(
 
 
 def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tasks: int | None) -> int | None:
-    """GPUs on each host. A job of disttui's has one task on each node: requests by task or in all become such."""
+    """Return the GPUs on each host. disttui's Slurm jobs request GPUs per node, so other requests are converted."""
 
     def left(one: _Directive, why: str) -> None:
         if not (draft.login and take(*one, draft)):
@@ -378,7 +378,7 @@ def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tas
             draft.translated(one.line, name, f"{amount(found, 'GPU')} on each host")
             kinds = one.value if name == "gres" else ",".join(f"gpu:{kind}" for kind in one.value.split(","))
             if draft.login and kinds != f"gpu:{found}":
-                take(one.line, "gres", kinds, draft)  # with their kind, and what else it asks for
+                take(one.line, "gres", kinds, draft)  # keeps their kind and other resources
     for name in ("gpus", "gpus-per-task"):
         if (one := directives.get(name)) is None:
             continue
@@ -398,7 +398,7 @@ def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tas
 
 
 def _gpu_count(text: str, *, of_kinds: bool = False) -> int | None:
-    """The GPUs of `a100:2,v100:2`, or by `of_kinds` those of `gpu:a100:2,nvme:1`; None: it is not understood."""
+    """Count the GPUs in `a100:2,v100:2`, or with `of_kinds` in `gpu:a100:2,nvme:1`; None if it cannot be parsed."""
     total = 0
     for part in text.split(","):
         of_kind = re.fullmatch(r"([A-Za-z_]\w*)(?::(.*))?", part) if of_kinds else None
@@ -413,7 +413,7 @@ def _gpu_count(text: str, *, of_kinds: bool = False) -> int | None:
 
 
 def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -> None:
-    """Ranks per host: of the launcher, else one for each task."""
+    """Set the ranks per host: the launcher's, or else one per task."""
     launcher = command.launcher if command else ""
     if command is not None:
         numbers = _nodes_of_command(command, numbers, draft)
@@ -426,7 +426,7 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
     where, given = _given(command, numbers)
     if given.isascii() and given.isdigit() and len(given) < 8 and int(given):
         each, left = divmod(int(given), numbers.nodes if where in _TOTALS else 1)
-        if where == "mpirun -np":  # Accelerate starts on one machine where it is given no number
+        if where == "mpirun -np":  # not for Accelerate, which starts on one machine by default
             _doubt_nodes(command, where, int(given), numbers, draft)
         if left:
             draft.wrong(
@@ -449,12 +449,12 @@ def _processes(numbers: _Numbers, command: JobLine | None, draft: Translation) -
 
 
 def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -> _Numbers:
-    """The number of hosts in the options of srun and of the launcher, which counts where no directive gives it."""
+    """Return the counts with the number of hosts in options of srun or the launcher, unless a directive sets it."""
     by_srun = command.srun.get("-N", command.srun.get("--nodes", ""))
     given = list[tuple[str, str, str]]()
     for name in ("--nnodes", "--num-machines", "--num-nodes"):
         given.append((f"{command.launcher} {name}", name.lstrip("-"), command.options.get(name, "")))
-    # A script may start each node by an srun of its own.
+    # A script may call srun separately for each node.
     sure = any(re.fullmatch(r"[1-9]\d{0,4}", text) for *_, text in given)
     given.insert(len(given) if sure else 0, ("srun --nodes", "nodes", by_srun))
     total, each = _of_mpirun(command)
@@ -487,12 +487,12 @@ def _nodes_of_command(command: JobLine, numbers: _Numbers, draft: Translation) -
 
 
 _SPAWNS = re.compile(r"(?:^| )(--num-gpus[ =](?:[2-9]|\d\d)|--multiprocessing-distributed)(?= |$)")
-"""Arguments of scripts that start their own processes: detectron2's, and those of the ImageNet example."""
+"""Arguments of scripts that start their own processes: those of detectron2 and PyTorch's ImageNet example."""
 _TOTALS = ("accelerate --num-processes", "mpirun -np")
 
 
 def _given(command: JobLine, numbers: _Numbers) -> tuple[str, str]:
-    """The option that says how many ranks there are, and its value; `gpu` for one for each GPU."""
+    """Return the option that sets the number of ranks, and its value; `gpu` means one per GPU, "" unknown."""
     launcher, options = command.launcher, command.options
     if launcher == "mpirun":
         total, each = _of_mpirun(command)
@@ -505,7 +505,7 @@ def _given(command: JobLine, numbers: _Numbers) -> tuple[str, str]:
     listed = {part.count(",") + 1 if ":" in part else 0 for part in included.split("@")}
     if len(listed) == 1 and 0 not in listed:
         return f"{launcher} --include", str(*listed)
-    # Words that only the shell knows, and files that are not read here, may say it.
+    # Words that only the shell can expand, and files that are not read here, may set it.
     files = {"accelerate": ("--config-file",), "deepspeed": ("--hostfile", "-H")}.get(launcher, ())
     unknown = any(name in files or unknown_names(name) for name in options)
     unknown = unknown or bool(re.fullmatch(r"\$\{var:\w+\}", command.value))
@@ -514,7 +514,7 @@ def _given(command: JobLine, numbers: _Numbers) -> tuple[str, str]:
 
 
 def _of_mpirun(command: JobLine) -> tuple[int, int]:
-    """The ranks in all and on each host by the options of mpirun; 0: no option says it."""
+    """Return total and per-host ranks in mpirun's options; 0 if not set."""
     plain = {name.lstrip("-"): value for name, value in command.options.items()} if command.launcher == "mpirun" else {}
     totals = (plain[name] for name in script_body.MPI_TOTAL if name in plain)
     shares = (plain[name] or "1" for name in script_body.MPI_EACH if name in plain)
@@ -524,7 +524,7 @@ def _of_mpirun(command: JobLine) -> tuple[int, int]:
 
 
 def _takes_hosts(command: JobLine, draft: Translation, hosts: int) -> bool:
-    """Take over the hosts of `mpirun -H n1:4,n2:4`, each with its processes; False where they do not say both."""
+    """Translate the hosts of `mpirun -H n1:4,n2:4` with their processes; return False if either is unclear."""
     plain = {name.lstrip("-"): value for name, value in command.options.items()}
     text = next((plain[name] for name in ("H", "host", "hosts") if name in plain), "")
     parts = [re.fullmatch(r"([^\s:,]+)(?::([1-9]\d{0,3}))?", part) for part in text.split(",")] if text else []
@@ -548,7 +548,7 @@ def _takes_hosts(command: JobLine, draft: Translation, hosts: int) -> bool:
 
 
 def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) -> None:
-    """One rank for each task, as srun starts them."""
+    """Set the ranks per host to one per task, as srun starts them."""
     srun = command.srun if command else {}
     asked = [srun[name] for name in ("--ntasks-per-node", "-n", "--ntasks") if name in srun]
     own = _srun_tasks(command, numbers, draft) if command and asked else None
@@ -568,7 +568,7 @@ def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) ->
         what = str(draft.num_processes or "auto: one per GPU or core")
         draft.guess("processes", command.line, "num_processes", f"srun: {shown(asked[0])} is unknown → {what}")
     elif numbers.unsure and not gpus and (tasks or 1) == 1:
-        # A job of Slurm has no GPUs that it does not ask for.
+        # A Slurm job only gets GPUs that it requests.
         draft.num_processes = 1 if draft.login else None
         become = draft.num_processes or "auto: one process per GPU"
         what = f"the number of GPUs per host is unknown → {become}"
@@ -576,7 +576,7 @@ def _by_tasks(numbers: _Numbers, command: JobLine | None, draft: Translation) ->
     elif (tasks or 1) > 1 or gpus <= 1:
         draft.num_processes = tasks or gpus or (1 if command else None)
     else:
-        if command and command.kind == "command":  # it may start a process for each GPU itself
+        if command and command.kind == "command":  # it may itself start a process per GPU
             draft.job.pop("command")
             draft.unread = Unread(command.line, shown(" ".join((command.value, *command.args))))
         draft.num_processes = gpus
@@ -604,18 +604,18 @@ def _srun_tasks(command: JobLine, numbers: _Numbers, draft: Translation) -> int 
 
 
 def _doubt_nodes(command: JobLine, name: str, total: int, numbers: _Numbers, draft: Translation) -> None:
-    """Say of a total that no number of hosts is given to share it."""
+    """Note that a total cannot be divided because the number of hosts is unknown."""
     if total > 1 and not (numbers.named or draft.wanted or "hosts" in draft.guessed):
         what = f"{total} in all; the number of hosts is unknown → 1, or those of --host"
         draft.guess("hosts", command.line, name, what)
 
 
 def _seen(gpus: int | None, draft: Translation) -> int | None:
-    """The GPUs on each host that the job may use of those that it asks for."""
+    """Return the GPUs per host that CUDA_VISIBLE_DEVICES leaves of those requested."""
     return min(gpus, draft.visible) if gpus and draft.visible else gpus or draft.visible
 
 
 def _srun_gpus(command: JobLine) -> int | None:
-    """The GPUs on each host that srun itself asks for."""
+    """Return the GPUs per host that srun's own options request, or None."""
     each, kinds = command.srun.get("--gpus-per-node"), command.srun.get("--gres", "")
     return _gpu_count(each) if each else _gpu_count(kinds, of_kinds=True) if kinds else None

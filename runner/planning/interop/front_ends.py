@@ -1,4 +1,4 @@
-"""Programs of training libraries → the launcher's command that they run, as their own sources build it."""
+"""Translates programs of training libraries to the launcher commands that they run, according to their sources."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STARTS = {
     "verl.trainer.main_ppo": (),
     "openrlhf.cli.train_ppo_ray": (),
 }
-"""The commands of each that start ranks; all, where none is named."""
+"""Program → its commands that start ranks; () if all do."""
 _OF_RAY = (
     "Ray starts its workers itself",
     "Use sbatch for this script, or name one for torchrun by --script.",
@@ -57,46 +57,45 @@ _REFUSED = {
     **dict.fromkeys(("ray", "verl.trainer.main_ppo", "openrlhf.cli.train_ppo_ray"), _OF_RAY),
 }
 _MEETING = ("FORCE_TORCHRUN", "NPROC_PER_NODE", "NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""Variables by which some of them are given the launcher's options."""
+"""Variables that some of these programs translate to launcher options."""
 _OF_AXOLOTL = ("--main-process-port", "--num-processes")
-"""Its options that it hands to Accelerate."""
+"""Options that axolotl passes to Accelerate."""
 _FABRIC = {"--accelerator": "LT_ACCELERATOR", "--strategy": "LT_STRATEGY", "--precision": "LT_PRECISION"}
 
 
 @dataclass
 class Behind:
-    """What a program runs."""
+    """The command that a program runs."""
 
     words: list[str]
-    """The command; empty: it is not translated."""
+    """The command; empty if it cannot be translated."""
     env: dict[str, str] = field(default_factory=dict)
-    """What the program sets for its script."""
+    """Variables that the program sets for its script."""
     taken: tuple[str, ...] = ()
-    """Variables that have become options."""
+    """Variables that were translated to options."""
     why: str = ""
-    """Why it is not translated."""
     cure: str = ""
-    """What to write in its place."""
+    """What to write instead."""
 
 
 def as_program(module: str) -> str:
-    """The program that `python -m MODULE` runs, empty for a module that is the job itself."""
+    """Return the program that `python -m MODULE` runs, or "" for a module that is the job itself."""
     return _AS_PROGRAM.get(module, "")
 
 
 def starts_ranks(words: Sequence[str]) -> bool:
-    """Whether the words are a program of this kind, with a command that starts ranks."""
+    """Whether the words call a program of a training library with a command that starts ranks."""
     program = words[0].rpartition("/")[2] if words else ""
-    if program == "lightning":  # its other commands are of Lightning's apps
+    if program == "lightning":  # its other commands belong to Lightning's apps
         return list(words[1:3]) == ["run", "model"]
     return program in _STARTS and (not _STARTS[program] or (words[1:2] != [] and words[1] in _STARTS[program]))
 
 
 def behind(words: Sequence[str], given: Mapping[str, str]) -> Behind:
-    """What a program that starts ranks runs.
+    """Return the command that a program runs; `starts_ranks` must be true for the words.
 
     Args:
-        given: The variables in its environment, as far as they are known.
+        given: The known variables in its environment.
     """
     program, rest = words[0].rpartition("/")[2], list(words[1:])
     if program in _REFUSED:
@@ -124,7 +123,7 @@ def _torchrun(given: Mapping[str, str], each: str = "gpu") -> list[str]:
 
 
 def _option(words: list[str], name: str) -> str | None:
-    """Take an option and its value out of the words."""
+    """Remove an option and its value from the words; return the value, or None if the option is not there."""
     for at, word in enumerate(words):
         option, equals, value = word.partition("=")
         if option.replace("_", "-") == name:

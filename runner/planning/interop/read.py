@@ -1,4 +1,4 @@
-"""A file of another launcher → a profile: the kinds that are known, and MPI's hostfiles."""
+"""Translates a file of another launcher to a profile: recognises its kind, and reads MPI hostfiles."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from disttui.runner.profile.problems import ProfileErrors, ProfileProblem
 from disttui.runner.profile.schema import MOST_HOSTS
 
 _MOST_PROBLEMS = 50
-"""After so many the rest is not looked at."""
+"""Problems after which reading stops."""
 
 
 _IS_LIMIT = re.compile(r"max[_-]?slots=\d+", re.IGNORECASE)
 _NEAR_SLOTS = re.compile(
     r"(?:max[_-]?)?slots?|count|cpu|port|np?=|ppn|n?procs?|processes|n?tasks|n?gpus?|\d|[^=]*$", re.IGNORECASE
 )
-"""An option that may say how many processes a host has, in a form that no launcher here reads."""
+"""An option that may set the processes of a host, in a form that no known launcher reads."""
 _COUNT_BEHIND = re.compile(r".+[=*]\d{1,6}")
-"""A count in a form that no launcher here reads: n1=4, n1*4."""
+"""A count in a form that no known launcher reads: n1=4, n1*4."""
 _LOOPBACK = re.compile(r"localhost[46]?(?:\.localdomain[46]?)?|127(?:\.\d{1,3}){3}|::1|ip6-localhost", re.IGNORECASE)
 
 
 def read(text: str, draft: Translation) -> None:
-    """Take over every line; a host on several lines has the slots of all, one for a line that gives none."""
+    """Translate a hostfile; the slots of a host on several lines add up, with one for a line without slots."""
     counts: dict[str, int | None] = {}
     for line in host_lines(text):
         if len(draft.problems) >= _MOST_PROBLEMS:
@@ -91,7 +91,7 @@ def _add(draft: Translation, line: HostLine, name: str, counts: dict[str, int | 
         what = "the machine that runs mpirun: write its name, or local for this one"
         draft.ambiguous(line.number, shown(name), what)
     for word in line.rest:
-        # A word without a value may be the next host: LSF writes all of them into one line.
+        # A word without a value may be another host: LSF writes all hosts into one line.
         known = _NEAR_SLOTS.match(word)
         if known and not _IS_LIMIT.fullmatch(word):
             draft.wrong(line.number, 1, f"{shown(name)}: {shown(word)}", "write it like: node1 slots=4")
@@ -106,7 +106,7 @@ _STARTS = re.compile(
     r"^(?:[A-Z_]\w{0,40}=\S{0,200}\s){0,20}(?:srun|torchrun|accelerate launch|deepspeed|mpirun|python3?)\s+[^\s=:]",
     re.MULTILINE,
 )
-"""A line of a shell script without `#!` that starts a job."""
+"""A line that starts a job, which identifies a shell script without `#!`."""
 _ACCELERATE = re.compile(
     r"""^[ \t{]*["']?(?:distributed_type|compute_environment|num_machines|machine_rank)["']?\s*:""", re.MULTILINE
 )
@@ -122,7 +122,7 @@ _COUNTED_NAMES = re.compile(r"\s*(?=[^#]*:\d)[^\s:,#\[\]{}\"']+(?::\d+)?(?:,[^\s
 
 
 def recognise(text: str) -> Kind | Literal["profile"] | None:
-    """The kind of a file; None if it is not recognised."""
+    """Return the kind of a file, or None if it is not recognised."""
     if _SBATCH.search(text):
         return "sbatch"
     if _PROFILE.search(text):
@@ -139,7 +139,7 @@ def recognise(text: str) -> Kind | Literal["profile"] | None:
 
 
 MAX_SIZE = 1024 * 1024
-"""Bytes of a file."""
+"""Bytes of the largest file to import."""
 _KINDS = "accelerate, hostfile, deepspeed or sbatch"
 
 
@@ -151,17 +151,17 @@ def read_foreign(
     script: str | None = None,
     login: str | None = None,
 ) -> Imported:
-    """The profile that says the same as a file of another launcher.
+    """Translate a file of another launcher to an equivalent profile.
 
     Args:
-        source: The file's name, in messages and for the profile.
-        kind: None: recognised from the content.
-        hosts: For a file that names none, in the order of the node ranks.
-        script: The script, if the file does not name one.
-        login: The login node: a job script becomes a profile that is run as a job of Slurm.
+        source: The file's name, for messages and for the profile's name.
+        kind: The kind of file; None to recognise it from the content.
+        hosts: Hosts in the order of node ranks, for a file that names none.
+        script: The script to use instead of the file's, or None.
+        login: The login node of a job script, whose profile then runs as a Slurm job.
 
     Raises:
-        InputError: It cannot be used, with the lines.
+        InputError: The file cannot be used or the options do not fit it; ProfileErrors if lines have errors.
     """
     found = kind or recognise(text)
     if found == "profile":
@@ -186,7 +186,7 @@ def read_foreign(
 
 
 def _mapping(text: str, draft: Translation) -> MappingNode:
-    # YAML allows no tab where JSON does; inside a string of JSON none stands.
+    # YAML forbids tabs where JSON allows them; a JSON string cannot contain one.
     node = compose(text.expandtabs(2) if text.lstrip().startswith("{") else text, draft.source, draft.problems)
     if isinstance(node, MappingNode):
         return node

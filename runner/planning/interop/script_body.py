@@ -1,4 +1,4 @@
-"""The body of a job script → job, environment and `activate` of a draft, with a note on every command."""
+"""Translates the body of a job script to job, environment and `activate` of a draft, with a note on each command."""
 
 from __future__ import annotations
 
@@ -96,40 +96,40 @@ _PLAIN_WRAPPERS = (
     "tini",
     "setsid",
 )
-"""Start the next program as it is."""
+"""Programs that start the next one unchanged."""
 _CONTAINERS = {
     **dict.fromkeys(("apptainer", "singularity"), "apptainer"),
     **{name: name for name in ("docker", "podman", "enroot")},
     **dict.fromkeys(("nvidia-docker", "shifter", "sarus", "ch-run"), ""),
 }
-"""Each with the runtime that a profile has for it."""
+"""Container program → its runtime in a profile, "" if not supported."""
 _ENVIRONMENTS = ("uv", "poetry", "pixi", "pipenv", "conda", "mamba", "micromamba", "hatch", "pdm", "rye", "rez-env")
 _AROUND = ("numactl", "taskset", "nsys", "ncu", "nvprof", "dlprof", "perf", "strace", "catchsegv", "chrt", "hwloc-bind")
 _WRAPPERS = {*_PLAIN_WRAPPERS, *_CONTAINERS, *_ENVIRONMENTS, *_AROUND}
 _INNER = {"env", "nohup", "timeout", *_ENVIRONMENTS, *_AROUND}
-"""Those that a container is given to start."""
+"""Wrappers that a container may start."""
 _OTHER_LAUNCHERS = {
     *("jsrun", "aprun", "flux", "lrun", "tune", "colossalai", "torchx", "lightning", "fabric", "xargs", "ssh"),
     *("xpmem", "bagua", "xla_dist", "runai", "sky", "pdsh", "clush", "parallel"),
 }
-"""Start processes in a way of their own."""
+"""Programs that start processes in their own way, which is not translated."""
 _WORDS_READ = "its arguments are another command's output", "Write the arguments after the command, without xargs."
 _ELSEWHERE = (
     "the script connects to the other hosts itself",
     "Write only the launcher's command there, and add --host for each host in the order of node ranks.",
 )
 _GIVES_LOCAL_RANK = "--pass-local-rank"
-"""In place of an option: torch.distributed.launch gives the script an argument that torchrun does not give."""
+"""A made-up option for torch.distributed.launch, which passes the script an argument that torchrun does not."""
 _TO_DECIDE = {
     "pass-local-rank": "torch.distributed.launch passes --local-rank: let the script read LOCAL_RANK instead",
     "no-local-rank": "launcher deepspeed passes --local_rank: if the script rejects it, use launcher: torchrun",
 }
-"""Options that change what the script is given."""
+"""Options that change the script's arguments, each with what the user must decide."""
 _SHORT = re.compile(r"\A--(?:(nproc).*|nnode)\Z", re.DOTALL)
-"""Options of torchrun that are often shortened."""
+"""Abbreviated options of torchrun."""
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*(?:=.*)?", re.DOTALL)
 _IN_PLACE = {"xargs": _WORDS_READ, **dict.fromkeys(("ssh", "pdsh", "clush", "parallel"), _ELSEWHERE)}
-"""Why they are not translated where they start a launcher, and what to write."""
+"""Program → why it is not translated if it starts a launcher, and what to write instead."""
 _NAMES_LAUNCHER = re.compile(
     r"(?:^|[\s/])(?:torchrun|accelerate launch|deepspeed|mpirun|mpiexec|torch\.distributed\.\w+)\s"
 )
@@ -139,53 +139,53 @@ _PREPARES = {
     *("pip3", "scontrol", "sbcast", "killall", "which", "true", "sudo", "test", "[", "module", "ulimit", "find", "sed"),
     *("venv", "virtualenv", "ensurepip"),
 }
-"""Trains nothing, also where srun starts it."""
+"""Programs that never train, even if srun starts them."""
 
 
 @dataclass
 class JobLine:
-    """A line that starts a job, taken apart; nothing in it is expanded."""
+    """The parts of a command that starts a job."""
 
     srun: dict[str, str] = field(default_factory=dict)
-    """Options of srun, long names without dashes where they have them."""
+    """srun's options, as `--name` or `-n` → value; nonempty if srun starts the job."""
     assigned: dict[str, str] = field(default_factory=dict)
-    """Variables in front of it."""
+    """Variables assigned before it."""
     around: list[tuple[str, ...]] = field(default_factory=list)
-    """The programs in front of it, each with its arguments: uv run, numactl, apptainer exec."""
+    """The programs before it, each with its arguments: uv run, numactl, apptainer exec."""
     launcher: str = ""
-    """torchrun, accelerate, deepspeed or mpirun; empty: each task is a rank."""
+    """torchrun, accelerate, deepspeed or mpirun; "" if each task is a rank."""
     options: dict[str, str] = field(default_factory=dict)
-    """Of the launcher, with `-` in place of `_`."""
+    """The launcher's options, with `-` instead of `_`."""
     line: int = 0
     names: frozenset[str] = frozenset()
     """The variables in its words."""
     python: str = ""
     program: str = ""
-    """The launcher, where it is named with its folder."""
+    """The launcher's path, if it is given with its folder."""
     kind: str = ""
-    """script, module, command, shell: `value` is a script of its own, or unread: `value` starts the job unseen."""
+    """script, module, command, shell (`value` is the text of a script), or unread (`value` cannot be translated)."""
     value: str = ""
     args: tuple[str, ...] = ()
     known: Mapping[str, str] = field(default_factory=dict)
     """The script's variables."""
     why: str = ""
-    """Of an unread line: why it is not translated, and what to write in its place."""
+    """If `kind` is unread: `why` it is not translated, and as `cure` what to write instead."""
     cure: str = ""
 
 
 def command_of(given: Sequence[str], known: Mapping[str, str], outer: JobLine) -> JobLine | None:
-    """The job that a command starts, or has a shell start; None: it starts none.
+    """Return the job that a command starts, directly or by a shell, or None.
 
     Args:
         known: The script's variables.
-        outer: What starts the shell around it.
+        outer: The command that starts the shell around it.
     """
     becomes_rank = given[:1] == ["exec"] and bool(outer.srun or outer.launcher)
     return _started(list(given[becomes_rank:]), JobLine(known=known, srun={"": ""} if becomes_rank else {}))
 
 
 def _started(words: list[str], found: JobLine) -> JobLine | None:
-    """What the words start, behind the programs that start others."""
+    """Return the job that the words start, after the wrappers before it."""
     before = words[: words.index(":")] if ":" in words else []
     if any(_base(word) == "srun" or _PROGRAMS.get(_base(word)) == "mpirun" for word in before):
         found.kind, found.value = "unread", " ".join(words)
@@ -197,7 +197,7 @@ def _started(words: list[str], found: JobLine) -> JobLine | None:
 
 
 def _with_python(words: list[str]) -> list[str]:
-    """`uv run -m pkg.train` as `uv run python -m pkg.train`."""
+    """Rewrite `uv run -m pkg.train` as `uv run python -m pkg.train`."""
     if _base(words[0]) in _ENVIRONMENTS and words[1:2] == ["run"]:
         at = next((at for at in range(2, len(words)) if words[at] in ("-m", "--module") or _starts(words, at)), 0)
         if at and not _starts(words, at):
@@ -206,7 +206,7 @@ def _with_python(words: list[str]) -> list[str]:
 
 
 def _inner(words: list[str], found: JobLine) -> int:
-    """How many words stand before the program that the first of them starts; 0: it is the job itself."""
+    """Return the number of words before the program that the first word starts, or 0 if the first is the job."""
     name, equals, value = words[0].partition("=")
     if equals and name.isidentifier():
         found.assigned[name] = value
@@ -222,7 +222,7 @@ def _inner(words: list[str], found: JobLine) -> int:
         return 0  # docker build -t deepspeed .
     if base in _ENVIRONMENTS and base != "rez-env" and "run" not in words:
         return 0  # uv pip install deepspeed accelerate
-    known = base in _WRAPPERS  # of another program a script may be an argument: xtuner train config.py
+    known = base in _WRAPPERS  # a script may be an argument of other programs: xtuner train config.py
     at = next(
         (
             at
@@ -239,7 +239,7 @@ def _inner(words: list[str], found: JobLine) -> int:
 
 
 def _starts(words: Sequence[str], at: int) -> bool:
-    """Whether a word is a program that is known here, and no value of an option."""
+    """Whether a word is a known program, and not the value of an option."""
     if words[at - 1 if at else 0] in ("--python", "-p", "--entrypoint"):
         return False
     base = _base(words[at])
@@ -258,7 +258,7 @@ def _base(word: str) -> str:
 def _options(
     words: Sequence[str], found: dict[str, str], valued: AbstractSet[str], flags: AbstractSet[str]
 ) -> list[str]:
-    """Take a program's options off; the rest is what it starts."""
+    """Move a program's options from the words to `found`; return the remaining words, which it starts."""
     rest = list(words)
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
@@ -301,7 +301,7 @@ def _program(words: list[str], found: JobLine) -> JobLine | None:
 
 
 def _behind(words: list[str], found: JobLine) -> JobLine | None:
-    """A program of a library that runs a launcher, or starts ranks itself."""
+    """Translate a library's program that runs a launcher or starts ranks itself."""
     behind = front_ends.behind(words, {**found.known, **found.assigned})
     if not behind.words:
         found.kind, found.value, found.why, found.cure = "unread", " ".join(words), behind.why, behind.cure
@@ -312,7 +312,7 @@ def _behind(words: list[str], found: JobLine) -> JobLine | None:
 
 
 def _other(words: list[str], found: JobLine) -> JobLine | None:
-    """A program that is not known here: a single rank, what starts ranks in its own way, or no part of the job."""
+    """Classify an unknown program: it is a rank, starts ranks in its own way (unread), or is no part of the job."""
     first, rest = words[0], words[1:]
     base = _base(first)
     starts = base in {"srun", *_OTHER_LAUNCHERS} or base.endswith(".sh") or (base in _AROUND and len(rest) > 1)
@@ -329,7 +329,7 @@ def _other(words: list[str], found: JobLine) -> JobLine | None:
 
 
 def _shell(words: list[str], found: JobLine) -> JobLine | None:
-    """What a shell runs: `-c TEXT`, behind other options such as `-l` or `-x`; else a script that is not read."""
+    """Translate a shell: the text of `-c`, possibly after other options such as `-l`, or a script that is not read."""
     rest = words[1:]
     while rest and rest[0][:1] in ("-", "+"):
         option = rest.pop(0)
@@ -411,8 +411,8 @@ def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | 
     found.around += [_mpirun_words(found)] if found.launcher == "mpirun" else []
     found.launcher, found.options = launcher, options
     if launcher == "mpirun":
-        return _started(rest, found)  # a program for each rank, or a launcher that starts them on its host
-    # It takes a script, and starts no program.
+        return _started(rest, found)  # a program for each rank, or a launcher that starts the ranks of its host
+    # These launchers run a script, not a program such as python.
     python = kind == "script" and re.fullmatch(r"python[\d.]*", _base(rest[0]))
     started = ("unread", " ".join((launcher, *rest)), ()) if python else (kind, rest[0], tuple(rest[1:]))
     found.kind, found.value, found.args = started
@@ -420,12 +420,12 @@ def _launcher(launcher: str, words: Sequence[str], found: JobLine) -> JobLine | 
 
 
 def _mpirun_words(job: JobLine) -> tuple[str, ...]:
-    """Its mpirun, where that starts another launcher on each host."""
+    """Return the mpirun command of a job in which mpirun starts another launcher on each host."""
     return ("mpirun", *(word for pair in job.options.items() for word in pair if word))
 
 
 def _put_into(job: JobLine, outer: JobLine) -> None:
-    """Add to a job what stands around the shell that starts it."""
+    """Add to a job the options, variables and wrappers of the shell that starts it."""
     job.srun, job.assigned = outer.srun | job.srun, outer.assigned | job.assigned
     job.around = [*outer.around, *job.around]
     if outer.launcher == "mpirun" and not job.launcher:
@@ -435,7 +435,7 @@ def _put_into(job: JobLine, outer: JobLine) -> None:
 
 
 def _take_variable(option: str, value: str, rest: list[str], found: JobLine, options: dict[str, str]) -> None:
-    """Take over what mpirun sets for the ranks: `-x NAME=value`, `-x NAME`, `-genv NAME value`."""
+    """Translate a variable that mpirun sets for the ranks: `-x NAME=value`, `-x NAME`, `-genv NAME value`."""
     name, equals, text = value.partition("=")
     stored = found.known.get(name)
     if equals or option != "-x":
@@ -454,12 +454,12 @@ _OPENS = {"if": "fi", "for": "done", "while": "done", "until": "done", "select":
 _WITHIN = ("then", "do", "else", "elif", "!", "{")
 _TESTS = ("[", "[[", "test", "command", "which", "type", "grep")
 _SETUP = ("source", ".", "module", "ml", "conda", "mamba", "micromamba", "spack", "ulimit", "umask")
-"""What prepares the environment of the job, as `activate` does."""
+"""Commands that prepare the job's environment, which become `activate`."""
 _HOOK = re.compile("conda|mamba")
 _PREPARED = re.compile(
     r"(?:^|/)(?:activate|\.?bashrc|\.?(?:bash_)?profile|conda\.sh|mamba\.sh|(?:modules?|lmod)\.sh|bash)$"
 )
-"""Files that set up an environment, and no variables of a script."""
+"""Files that set up an environment, but not the script's own variables."""
 _OF_THE_SCRIPT = {
     **dict.fromkeys(("echo", "printf", "date", "which", "ls", "pwd", "env", "nvidia-smi", "clear"), "it prints only"),
     **dict.fromkeys(("((", "let"), "it is computed when the job starts"),
@@ -468,7 +468,7 @@ _OF_THE_SCRIPT = {
 }
 MPI_TOTAL = ("np", "n", "c")
 MPI_EACH = ("npernode", "N", "ppn", "perhost", "map-by", "pernode")
-"""Options of mpirun, without dashes, that say how many ranks there are: in all, and on each host."""
+"""Options of mpirun, without dashes, for the number of ranks: in total (MPI_TOTAL) and on each host (MPI_EACH)."""
 _BY_DISTTUI = "disttui sets it"
 _COUNTED_OPTIONS = ("--nproc-per-node", "--num-processes", "--num-gpus")
 _GPUS_OF_HOST = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
@@ -489,36 +489,36 @@ _LAUNCHER_DOES = {
 }
 _READ_WHOLE = re.compile(r"(?:IFS=\S* )?read (?:-r )?-r?d *(?:''|\"\") (?:-r )?(\w+)\b.*", re.DOTALL)
 _SETS = re.compile(r"([A-Za-z_]\w*)\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)")
-"""What a calculation sets."""
+"""The variables that an arithmetic expression sets."""
 _READS = {"read": "adinNptu", "mapfile": "CcdnOsu", "readarray": "CcdnOsu"}
-"""What sets variables by what it reads, with its options that have a value."""
+"""Command that reads input into variables → its options that take a value."""
 _PLAIN_XARGS = re.compile(r"-[rtx]+|--no-run-if-empty|--verbose|--exit")
 _LONGEST_XARGS = 100_000
-"""Characters that become the words of one command."""
+"""Characters of the input that xargs turns into words."""
 _SSH_VALUED = frozenset("-" + letter for letter in "BbcDEeFIiJLlmOoPpRSWw")
 """Options of ssh that take the next word as their value."""
 _COST_OF_ALIASES = 64
-"""Characters of a value that cost as much as one that is read as a command."""
+"""Cost of a character of an alias, which is parsed at each use, in characters of an inserted value."""
 _BY_LOOP = "the number of hosts in the `for`"
 _READS_ITS_SCRIPT = re.compile(r"(?:^|[\s/])(?:ba)?sh(?: -\w+)* *(?:-s )? *<<")
-"""A shell whose script is what it reads."""
+"""A shell that reads its script from standard input."""
 _MOST_NESTED = 5
 _KINDS = ("module", "script")
-"""Of jobs that are surely trainings."""
+"""Kinds of jobs that are certainly a training."""
 
 
 class _Step(NamedTuple):
-    """What the script does before the job."""
+    """A command before the job that prepares it."""
 
     line: int
     source: str
     name: str = ""
-    """Of an exported variable; `source` is its assignment then."""
+    """The exported variable, if any; `source` is then its assignment."""
     value: str = ""
 
 
 def take_export(line: int, value: str, draft: Translation) -> None:
-    """Take over `--export=ALL,NAME=value` of sbatch and srun."""
+    """Translate `--export=ALL,NAME=value` of sbatch and srun."""
     given = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
     for name, text in given.items():
         draft.variable(line, name, text)
@@ -527,10 +527,10 @@ def take_export(line: int, value: str, draft: Translation) -> None:
 
 
 def read(text: str, known: Mapping[str, str], draft: Translation) -> JobLine | None:
-    """Take over what prepares the job, and the command that starts it; returns that.
+    """Translate the commands that prepare and start the job; return the one that starts it, or None.
 
     Args:
-        known: Variables that Slurm sets.
+        known: Variables that Slurm sets, with their values.
     """
     body = _Body(known, draft)
     body.read(text, 0, JobLine())
@@ -538,7 +538,7 @@ def read(text: str, known: Mapping[str, str], draft: Translation) -> JobLine | N
 
 
 class _Before(NamedTuple):
-    """What was known, and how much there was, before a shell of its own."""
+    """The state before a subshell: known variables, and the numbers of steps, jobs and notes."""
 
     mark: int
     arguments: list[str] | None
@@ -551,35 +551,35 @@ _IN_A_SHELL = "it applies only inside brackets or a pipe, where no job starts"
 
 
 class _Folder(NamedTuple):
-    """A `cd` to a folder that is known."""
+    """A `cd` that was translated."""
 
     note: int
-    """Where its note is among all."""
+    """Index of its note in the draft."""
     jobs: int
-    """How many commands that may be the job stand before it."""
+    """Number of possible jobs before it."""
     before: object
-    """The folder that it leaves, None where it is not known."""
+    """The previous folder, or None if unknown."""
 
 
 @dataclass
 class _Flow:
-    """What surrounds a command, and whether it is reached."""
+    """The control flow around a command."""
 
     chained: bool = False
     """Whether it follows `&&` or `||`."""
     piped: bool = False
-    """Whether the command before prints into it, which then runs in a shell of its own."""
+    """Whether it reads from a pipe, and so runs in a subshell."""
     folders: list[_Folder] = field(default_factory=list)
     braces: list[tuple[_Before, bool]] = field(default_factory=list)
-    """Of each `{` that is evaluated: what was known before, and whether another command prints into it."""
+    """For each open `{`: the state before it, and whether it reads from a pipe."""
     ended: int = 0
-    """The line that surely ends the script, or the shell in it that is read; negative once that was noted."""
+    """The line that ends the script or the shell being read; 0 if none does, negated once a note was written."""
     sourced: list[tuple[int, str]] = field(default_factory=list)
-    """The files that the script reads as its own, unseen here."""
+    """Line and name of files that the script sources, which are not read."""
     pushed: list[object] = field(default_factory=list)
-    """The folders that `popd` goes back to."""
+    """The folder stack of `pushd` and `popd`."""
     doubt: Unread | None = None
-    """A command whose program only its shell knows: it may be the job."""
+    """A command whose program is unknown: it may be the job."""
 
 
 class _Body:
@@ -589,42 +589,42 @@ class _Body:
         self._steps: list[_Step] = []
         self._assigned: list[tuple[int, str]] = []
         self._jobs: list[tuple[JobLine, int]] = []
-        """Each with the number of the steps before it."""
+        """Possible jobs, each with the number of steps before it."""
         self._open: list[str] = []
         self._block = (0, "", list[str]())
-        """Of what is not evaluated: its line, its first word, and the variables that it may set."""
+        """The current unevaluated block: its line, its first word, and the variables that it may set."""
         self._last = 0
         """The last line of the script."""
         self._files: dict[str, str] = {}
-        """The files that the script writes from a text of its own."""
+        """Name → text of the files that the script itself writes."""
         self._functions: dict[str, tuple[int, list[SimpleCommand]]] = {}
         """Name → the line of a function, and its commands."""
         self._called: dict[str, bool] = {}
-        """The functions that were called, and whether they start a job."""
+        """Called function → whether it starts a job."""
         self._arguments: list[str] | None = None
-        """Those of the function that runs."""
+        """Arguments of the current function; None if unknown."""
         self._input: str | None = None
-        """What the command before prints into this one."""
+        """Output of the previous command that is piped into this one; None if unknown."""
         self._printed: str | None = None
-        """What this command prints into the next one."""
+        """Output of this command that is piped into the next one; None if unknown."""
         self._asks = False
-        """Whether the next command of a chain depends on what this one asks."""
+        """Whether an `&&` after this command makes the next one conditional."""
         self._asked = False
-        """Whether this command depends on one before."""
+        """Whether this command runs only under a condition."""
         self._flow = _Flow()
-        """What surrounds this command, and whether it is reached."""
+        """The control flow around this command."""
         self._local: list[list[State]] = []
-        """Of each function that runs: what its own variables were before."""
+        """For each active function, the previous states of its local variables."""
         self._doubtful: dict[str, int] = {}
-        """Name → the line of the block in which a function is defined."""
+        """Name of a function that is defined inside a block → the line of the block."""
         self._aliases: dict[str, str] = {}
         self._integers: set[str] = set()
-        """Variables to which numbers are added."""
+        """Variables declared as integers, for which `+=` adds numbers."""
         self._hosts: tuple[str, list[str]] | None = None
-        """The variable of a `for`, and the words that it goes through, where they are known."""
+        """The variable of the current `for` and its words, if they are known host names."""
 
     def read(self, text: str, above: int, outer: JobLine, depth: int = 0) -> None:
-        """Take over the commands of a script, or of one inside a word of line `above`."""
+        """Translate the commands of a script; if `above` is not 0, the script is inside a word of that line."""
         self._last = max(self._last, above or len(text.splitlines()))
         try:
             given = (replace(command, line=above) if above else command for command in commands(text))
@@ -634,7 +634,7 @@ class _Body:
             self._draft.ambiguous(above or line, "…", what)
 
     def _each(self, given: Iterable[SimpleCommand], outer: JobLine, depth: int) -> None:
-        """Take over commands; what those in brackets set is not known behind them."""
+        """Translate commands; changes made in a subshell are undone after it."""
         kept: _Before | None = None
         for command in given:
             if command.inside and kept is None:
@@ -651,7 +651,7 @@ class _Body:
         return _Before(self._variables.mark(), self._arguments, *counts)
 
     def _leave_shell(self, before: _Before) -> None:
-        """Undo what a shell of its own has set; what it has prepared is only for a job in it."""
+        """Undo the changes of a subshell; its preparation only applies to a job inside it."""
         self._variables.undo(before.mark)
         self._flow.ended = 0
         if self._arguments is not before.arguments:
@@ -667,7 +667,7 @@ class _Body:
         del self._steps[before.steps :]
 
     def _leave_folders_after(self, place: int) -> None:
-        """Undo every `cd` behind the job that has this place among the commands that may be it."""
+        """Undo every `cd` after the job with this index in `_jobs`."""
         while self._flow.folders and self._flow.folders[-1].jobs > place:
             self._undo_folder(self._flow.folders.pop(), "after the job")
 
@@ -679,7 +679,7 @@ class _Body:
             self._draft.job["workdir"] = folder.before
 
     def _outside_functions(self, given: Iterator[SimpleCommand]) -> Iterator[SimpleCommand]:
-        """The commands outside functions; those inside are stored for the call."""
+        """Yield the commands outside functions; store those inside for the calls."""
         name, line, depth, body = "", 0, 0, list[SimpleCommand]()
         try:
             for command in given:
@@ -712,7 +712,7 @@ class _Body:
         yield from body
 
     def _call(self, line: int, name: str, words: Sequence[Word], outer: JobLine, depth: int) -> None:
-        """Read the commands of a function, where it is called first."""
+        """Read the commands of a function at its first call."""
         if name in self._called or depth >= _MOST_NESTED:
             if self._called.get(name):
                 self._draft.ambiguous(line, shown(name), "another command: a profile starts one; dropped")
@@ -769,7 +769,7 @@ class _Body:
             if first in ("if", "while", "until"):
                 before = len(self._jobs)
                 self._command(replace(command, words=tuple(words[1:])), outer, depth)
-                # A condition may start ranks, but a plain program in it only checks something.
+                # A condition may start ranks, but a plain program in it is only a test.
                 self._jobs[before:] = [job for job in self._jobs[before:] if job[0].launcher or job[0].srun]
         elif piped or command.end in ("|", "&"):
             kept = self._before()
@@ -782,7 +782,7 @@ class _Body:
                 self._flow.ended = command.line
 
     def _begin_braces(self, line: int, words: list[Word], *, piped: bool) -> None:
-        """Take `then`, `do` and the like off the front of a command, and `{` with what it begins."""
+        """Remove leading keywords such as `then`, `do` and `{` from a command, and begin the block of each `{`."""
         while words and words[0].source in _WITHIN:
             if words.pop(0).source != "{":
                 continue
@@ -792,14 +792,14 @@ class _Body:
                 self._flow.braces.append((self._before(), piped))
 
     def _skip(self, command: SimpleCommand) -> None:
-        """Note, once, what stands behind the end of the script."""
+        """Note once that commands after the end of the script are ignored."""
         if self._flow.ended > 0:
             what = f"line {self._flow.ended} ends the script: nothing is read from here on"
             self._draft.dropped(command.line, shown(command.words[0].source), what)
             self._flow.ended = -self._flow.ended
 
     def _close_brace(self, *, own_shell: bool) -> None:
-        """Undo what `{ …; }` has set where a pipe makes a shell of it."""
+        """Undo the changes of `{ …; }` if it runs in a subshell because of a pipe or `&`."""
         if not self._flow.braces:
             return
         before, piped = self._flow.braces.pop()
@@ -809,7 +809,7 @@ class _Body:
             self._variables.release(before.mark, ())
 
     def _run(self, command: SimpleCommand, words: list[Word], outer: JobLine, depth: int) -> None:
-        """A command that opens or closes no block: assignments, or what a program, a function or the shell does."""
+        """Translate a command that does not open or close a block: assignments, a builtin, a function or a program."""
         assignments = []
         while words and re.match(r"[A-Za-z_]\w*\+?=", words[0].source):
             assignments.append(words.pop(0))
@@ -840,7 +840,7 @@ class _Body:
     def _expand(
         self, line: int, alias: str, before: list[str], words: Sequence[Word], outer: JobLine, depth: int
     ) -> None:
-        """Read the text of an alias, which is not expanded again within it, as in bash."""
+        """Read the text of an alias. The alias is not expanded inside its own text, as in bash."""
         text = self._aliases.pop(alias)
         if self._variables.has_room(len(text) * _COST_OF_ALIASES):
             self.read(" ".join((*before, text, *(word.source for word in words))), line, outer, depth + 1)
@@ -849,7 +849,7 @@ class _Body:
         self._aliases[alias] = text
 
     def _declare(self, line: int, first: str, words: Sequence[Word]) -> None:
-        """`export`, `local` and the like, with the names behind it."""
+        """Translate `export`, `local` and similar builtins with their names."""
         if first in ("local", "declare", "typeset") and self._local:
             names = (re.match(r"[A-Za-z_]\w*", word.source) for word in words)
             self._local[-1] += [self._variables.state(name[0]) for name in names if name]
@@ -865,7 +865,7 @@ class _Body:
                 self._assign(line, word)
 
     def _sets(self, words: Sequence[Word]) -> list[str]:
-        """The variables that a command sets to what is not known here."""
+        """Return the variables that a command sets to unknown values."""
         first, rest = words[0].source, [word.source for word in words[1:]]
         if element := re.match(r"([A-Za-z_]\w*)\[[^\]]{0,200}\]\+?=", first):
             return [element[1]]
@@ -885,14 +885,14 @@ class _Body:
         return [name for name in found if name.isidentifier()]
 
     def _forget(self, line: int, name: str) -> None:
-        """Note that a command sets a variable."""
+        """Record that a command sets a variable to an unknown value."""
         if self._open:
             self._block[2].append(name)
         may_stay = bool(self._open) or self._asked
         self._variables.forget(name, f"line {line} sets it", may_stay=may_stay)
 
     def _set_arguments(self, words: Sequence[Word]) -> None:
-        """What `shift` and `set -- WORDS` make of the arguments."""
+        """Update the arguments for `shift` and `set -- WORDS`."""
         if self._open or self._asked or ("@" not in self._variables.arrays and words[0].source == "shift"):
             self._arguments = None
         elif words[0].source == "set":
@@ -925,7 +925,7 @@ class _Body:
         self._draft.ambiguous(line, first, f"lines {line} to {end} are not evaluated but dropped{may}")
 
     def _assign(self, line: int, word: Word) -> str:
-        """Take over `NAME=value`; returns the name."""
+        """Record `NAME=value` or `NAME+=value`; return the name."""
         name, _, _ = word.source.partition("=")
         added, name = name.endswith("+"), name.rstrip("+")
         if self._open:
@@ -993,13 +993,13 @@ class _Body:
             self._prepares(command, words, fields)
 
     def _without_prefix(self, line: int, fields: list[str]) -> list[str]:
-        """The words without a first one that only the environment can set, as in `$PROFILE python a.py`."""
+        """Drop a first word whose value is unknown, as in `$PROFILE python a.py`."""
         name = only_unknown(fields[0]) if len(fields) > 1 else ""
         if not name.isidentifier():
             return fields
         free = name not in self._variables.why and name not in self._variables.defaults
         rest = self._without_prefix(line, fields[1:])
-        # A launcher says how many ranks it starts, whatever comes before it.
+        # A launcher's options set the number of ranks regardless of what comes before it.
         counts = _PROGRAMS.get(_base(rest[0])) not in (None, "mpirun")
         if not (free or counts) or not _starts(rest, 0) or rest[0].endswith(".py"):
             return fields
@@ -1008,12 +1008,12 @@ class _Body:
         return rest
 
     def _program_words(self, field: str) -> list[str]:
-        """The default of a word that names the program: `${PYTHON:-python}`."""
+        """Return the words of a program's default, as in `${PYTHON:-python}`; other fields are unchanged."""
         words = self._variables.defaults.get(only_unknown(field), "").split()
         return words if words and not words[0].endswith(".py") and _starts(words, 0) else [field]
 
     def _with_words(self, fields: list[str]) -> list[str]:
-        """The command that `| xargs` starts, with the words that it is given; as it is where they are not known."""
+        """Return the command that `| xargs` starts, with its input as words; unchanged if the input is unknown."""
         at = next((at for at, word in enumerate(fields) if at and not _PLAIN_XARGS.fullmatch(word)), len(fields))
         text = self._input
         if (
@@ -1027,7 +1027,7 @@ class _Body:
         return [*fields[at:], *text.split()]
 
     def _starts_by_ssh(self, line: int, given: Sequence[Word], fields: list[str], outer: JobLine, depth: int) -> bool:
-        """Take over what `ssh $HOST COMMAND` starts on each host of a `for`."""
+        """Translate `ssh $HOST COMMAND` in a `for` over hosts; return whether it starts a job."""
         at = 1
         while at < len(fields) and fields[at].startswith("-"):
             at += 2 if fields[at] in _SSH_VALUED else 1
@@ -1051,7 +1051,7 @@ class _Body:
         return True
 
     def _written(self, job: JobLine) -> str:
-        """The script that a start names, where this script has written it; else empty."""
+        """Return the text of the script that a job starts if this script has written it, or ""."""
         words = [word for word in job.value.split(" ") if not word.startswith("-")]
         if job.kind != "unread" or job.why or not words:
             return ""
@@ -1059,7 +1059,7 @@ class _Body:
         return self._files.get(words[at].removeprefix("./"), "")
 
     def _writes(self, command: SimpleCommand, words: list[Word], fields: list[str]) -> bool:
-        """Keep what a command writes into a file; False where it writes none, or what it writes is not known."""
+        """Store what a command writes to a file; return False if it writes no file, or unknown text."""
         first, target = words[0].source, command.writes
         if first == "tee" and len(words) > 1:
             target = words[-1]
@@ -1075,7 +1075,7 @@ class _Body:
         return True
 
     def _prints(self, command: SimpleCommand, first: str, fields: list[str]) -> str | None:
-        """What a command prints; None where that is not known."""
+        """Return what a command prints, or None if unknown."""
         if first == "tee" or (first == "cat" and len(fields) == 1):
             return self._variables.text(command.text) if command.text else self._input
         if first == "printf" and len(fields) > 1:
@@ -1089,7 +1089,7 @@ class _Body:
         return None
 
     def _prepares(self, command: SimpleCommand, words: list[Word], fields: list[str]) -> None:
-        """Take over a command that starts no job."""
+        """Translate a command that does not start a job."""
         line, first = command.line, words[0].source
         if command.text and (stored := _READ_WHOLE.fullmatch(command.source)):
             source = f"{stored[1]}={command.text.source}"
@@ -1119,13 +1119,13 @@ class _Body:
                 self._flow.doubt = self._draft.unread if fields and only_unknown(fields[0]) else self._flow.doubt
 
     def _alias(self, line: int, word: Word) -> None:
-        """Keep `alias NAME=TEXT` for where it stands."""
+        """Store `alias NAME=TEXT` for its uses."""
         name, _, text = self._variables.text(word).partition("=")
         self._draft.dropped(line, shown(f"alias {name}"), "inserted where it is used")
         self._aliases[name] = text
 
     def _folder(self, line: int, fields: list[str]) -> None:
-        """What `cd`, `pushd` and `popd` make the folder of the job."""
+        """Set the job's folder by `cd`, `pushd` or `popd`."""
         draft, flow = self._draft, self._flow
         first, *given = fields or ["cd"]
         where = at_home(given[-1]) if given else "~" if first == "cd" else ""
@@ -1140,7 +1140,7 @@ class _Body:
             joined = f"{before}/{written}"
             usual = written = joined if "${var:" in joined else posixpath.normpath(joined)
         known = usual.startswith(("/", "~", "${var:")) and not unknown_names(usual)
-        draft.job.pop("workdir", None)  # also by a folder that is not known
+        draft.job.pop("workdir", None)  # the old folder is wrong even if the new one is unknown
         if known:
             draft.job["workdir"] = written
             draft.translated(line, first, f"{shown(written)} → job.workdir")
@@ -1153,20 +1153,20 @@ class _Body:
             flow.folders.append(_Folder(notes, len(self._jobs), before))
 
     def finish(self) -> JobLine | None:
-        """Put the job together, with what stands before it."""
+        """Choose the job, and translate it and the steps before it; return it, or None if none was understood."""
         if self._open:
             self._end_block(self._last)
         self._take_uncalled()
         best, job = len(self._steps), None
         if self._jobs:
-            # What starts ranks comes before what only prepares.
+            # Prefer commands that start ranks to those that may only prepare.
             job, best = max(
                 self._jobs,
                 key=lambda each: (
                     bool(each[0].launcher),
                     bool(each[0].why),
                     bool(each[0].srun),
-                    each[0].srun.get("-n", each[0].srun.get("--ntasks")) != "1",  # it prepares the nodes
+                    each[0].srun.get("-n", each[0].srun.get("--ntasks")) != "1",  # one task only prepares the nodes
                     each[0].kind in _KINDS,
                 ),
             )
@@ -1202,7 +1202,7 @@ class _Body:
         return job
 
     def _doubt_sourced(self, used: set[str]) -> None:
-        """Name the values that a file may have changed which the script reads as its own."""
+        """Note values of the job that a sourced file may have changed."""
         if not self._flow.sourced:
             return
         line, name = self._flow.sourced[-1]
@@ -1213,7 +1213,7 @@ class _Body:
             self._draft.ambiguous(line, shown(f"source {self._variables.shown(name)}"), what)
 
     def _take_uncalled(self) -> None:
-        """The functions that nothing here calls: the job is in one of them, or they are lost."""
+        """Read uncalled functions until one contains a job; note the others as dropped."""
         for name, (line, body) in self._functions.items():
             if name not in self._called and not self._jobs:
                 self._call(line, name, (), JobLine(), 0)
@@ -1221,14 +1221,14 @@ class _Body:
                 self._draft.ambiguous(line, shown(name), "an uncalled function; dropped")
 
     def _used(self, job: JobLine | None) -> set[str]:
-        """The names whose values are in the job's command, at any depth."""
+        """Return the names whose values are in the job's command, directly or through other variables."""
         found = set(job.names) if job else set()
         while more := {part for name in found for part in self._variables.parts.get(name, ())} - found:
             found |= more
         return found
 
     def _environment(self, step: _Step, used: set[str], job: JobLine | None) -> list[str]:
-        """Take over an export; returns what `activate` has to do for it."""
+        """Translate an export; return the commands that `activate` needs for it."""
         draft, line, name = self._draft, step.line, step.name
         if name in (*OWN_VARIABLES, "NODE_RANK"):
             draft.dropped(line, name, _BY_DISTTUI)
@@ -1249,12 +1249,12 @@ class _Body:
         return []
 
     def _computed(self, value: str) -> bool:
-        """Whether something in it is not the environment's."""
+        """Whether a value contains unknown names that do not come from the environment."""
         known = (self._variables.why, self._variables.defaults)
         return any(name in each for name in unknown_names(value) for each in known)
 
     def _kept(self, line: int, source: str, seen: tuple[str, ...] = ()) -> list[str]:
-        """A line for `activate`, behind the assignments that it needs; empty, and a note, where it cannot be kept."""
+        """Return a line for `activate` after the assignments that it needs; [] and a note if it cannot be kept."""
         before, variables = list[str](), self._variables
         if self._draft.container:
             self._draft.ambiguous(line, shown(source), "the container's image has it; dropped")
@@ -1278,7 +1278,7 @@ class _Body:
         return [*before, source]
 
     def _job(self, job: JobLine) -> JobLine:
-        """Take over the command; returns it with references to variables in place of what is not known."""
+        """Translate the job's command; return it with references to profile variables for unknown names."""
         draft, line, values = self._draft, job.line, self._variables
         args = tuple(word for word in job.args if only_unknown(word) != "@")
         if len(args) < len(job.args):
@@ -1324,13 +1324,13 @@ class _Body:
         return made
 
     def _counted(self, name: str, value: str) -> str:
-        """An option of the launcher; `gpu` where it counts the GPUs of the host."""
+        """Return the value of a launcher's option; `gpu` if it counts the GPUs of the host."""
         value = self._variables.settled(value)
         counts = only_unknown(value) in _GPUS_OF_HOST or self._variables.why.get(only_unknown(value)) == COUNTS_GPUS
         return "gpu" if counts and name in _COUNTED_OPTIONS else value
 
     def _take_python(self, line: int, job: JobLine) -> None:
-        """Take over the interpreter, or note it where only a shell finds it."""
+        """Translate the interpreter, or note it if its path is unknown."""
         python, launcher = at_home(job.python), at_home(job.program)
         if python.startswith(("/", "~/")) and not unknown_names(python):
             self._draft.python = python
@@ -1360,7 +1360,7 @@ class _Body:
             draft.dropped(line, f"srun {shown(name)}", "disttui starts the ranks")
 
     def _around(self, line: int, words: tuple[str, ...]) -> None:
-        """A program that starts the job's: a container, an environment, a binding."""
+        """Translate a program around the job: a container, an environment or a binding."""
         draft, base = self._draft, _base(words[0])
         label = shown(as_written(base))
         if runtime := _CONTAINERS.get(base):
@@ -1379,7 +1379,7 @@ class _Body:
             draft.ambiguous(line, label, what)
 
     def _name_unknown(self, line: int, uses: list[str], args: tuple[str, ...]) -> None:
-        """Name what a profile's variables have to give; a default of several words, or of none, is a list."""
+        """Note the variables that the user must set; a default that is not exactly one word becomes a list."""
         values = self._variables
         words = {only_unknown(word) for word in args} & values.divided
         for name in sorted(set(uses)):
@@ -1394,12 +1394,12 @@ class _Body:
 
     @staticmethod
     def _becomes_variable(launcher: str, option: str) -> str | None:
-        """The variable by which Accelerate gives an option of its launcher to the script."""
+        """Return the variable through which Accelerate passes a launcher option to the script, or None."""
         key = option.lstrip("-").replace("-", "_")
         return from_accelerate.variable_of(key) if launcher == "accelerate" else None
 
     def _option(self, line: int, launcher: str, name: str, value: str) -> None:
-        """An option of the launcher."""
+        """Translate an option of the launcher."""
         draft, plain = self._draft, name.lstrip("-")
         label = f"{launcher} {shown(name)}"
         variable = self._becomes_variable(launcher, name)
@@ -1420,7 +1420,7 @@ class _Body:
         elif plain in ("hostfile", "H", "host", "machinefile", "f", "include", "i", "exclude", "e") and launcher in (
             "deepspeed",
             "mpirun",
-            "torchrun",  # behind colossalai run
+            "torchrun",  # from `colossalai run`
         ):
             draft.ambiguous(line, label, f"{shown(value)} names hosts: add --host, or import a hostfile")
         elif plain == "cpu" and launcher == "accelerate":

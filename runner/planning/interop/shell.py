@@ -1,4 +1,4 @@
-"""A script of a shell as its commands, and what its variables are known to be. Nothing of it is run."""
+"""Splits a shell script into commands and tracks the known values of its variables, without running anything."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _BRACE = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"|'[^']*'", re.DOTALL)
 _BRACE_IN_QUOTES = re.compile(r"\$\{|\}|\\.|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _COUNT_OF_GPUS = re.compile(r"nvidia-smi|rocm-smi|device_count\(|_VISIBLE_DEVICES|/dev/nvidia")
 COUNTS_GPUS = "GPUs are counted when the job starts"
-"""Why a number of processes is not known that is one for each GPU."""
+"""The reason for an unknown value that a command derives from the number of GPUs."""
 _DEEPEST = 8
-"""Defaults inside defaults that are looked at."""
+"""Nested `${NAME:-default}` that are evaluated."""
 _LARGEST = 1 << 22
-"""Characters that all values together may become: each may hold others twice."""
+"""Characters of all values together: a value that contains others twice grows exponentially."""
 _MOST_WORDS = 50_000
 """Words of one command."""
 _OPEN, _CLOSE = "\ue000", "\ue001"
-"""Around the name of what is not known, inside a value."""
+"""Enclose the name of an unknown variable inside a value; the characters are for private use in Unicode."""
 _UNKNOWN = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
 
 
 class UnreadScriptError(Exception):
-    """What is not read, with all that follows it; the arguments are its line and why."""
+    """The script cannot be read from a line on. Arguments: the line and the reason."""
 
 
 class Piece(NamedTuple):
@@ -48,18 +48,18 @@ class Piece(NamedTuple):
 
     kind: Literal["text", "name", "count", "sum", "output", "array"]
     text: str = ""
-    """Text as it is, the name of a variable or of an array whose words are counted, what is calculated, the words of an
-    array, or what prints an output."""
+    """By kind: literal text, a variable's name, the name of an array whose words are counted, an arithmetic expression,
+    a command whose output is inserted, or the words of an array."""
     quoted: bool = False
     default: str | None = None
-    """Of a name."""
+    """The default of a `name`, as written, or None."""
     number: str = ""
-    """Of an array: the number of a word, `@` or `*` for all, `2:` or `2:3` for some; the first, where it is empty."""
+    """The subscript of an array: an index, `@` or `*` for all words, `2:` or `2:3` for a slice, "" for the first."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word as it was written."""
+    """A word as written, and its parts."""
 
     source: str
     pieces: tuple[Piece, ...]
@@ -73,34 +73,34 @@ class SimpleCommand:
     source: str
     words: tuple[Word, ...]
     text: Word | None = None
-    """What it reads, where the script has it: `<<END`, `<<< TEXT`."""
+    """Its standard input, if it is in the script: `<<END`, `<<< TEXT`."""
     writes: Word | None = None
-    """The file that its output goes to: `> FILE`, or `>> FILE`."""
+    """The file to which its output is redirected: `> FILE` or `>> FILE`."""
     appends: bool = False
     end: str = ""
-    """What ends it, such as `|`; `(` behind the name of a function."""
+    """The operator after it, such as `|`; `(` after the name of a function."""
     after: str = ""
-    """`&&` or `||` in front of it."""
+    """The `&&` or `||` before it, or ""."""
     inside: int = 0
-    """How many round brackets are open around it: each is a shell of its own."""
+    """Number of parentheses around it; each starts a subshell."""
 
 
 class _Scanner:
     def __init__(self, text: str) -> None:
         self.text, self.at, self._start = text, 0, 0
         self._here: list[Word] = []
-        """What ends the texts that begin at the next line."""
+        """Delimiters of the here-documents that begin at the next line."""
         self._waiting: list[tuple[SimpleCommand, int]] = []
-        """The commands of a line before its texts, each with the number of the text behind it that it reads."""
+        """Commands of a line that has here-documents, each with the number of its own, counted from 1; 0 for none."""
         self._writes: Word | None = None
-        """The file that the output of the newest command goes to."""
+        """The file to which the current command's output is redirected."""
         self._appends = False
         self._inside = 0
         self._given: Word | None = None
-        """What the newest command reads, by `<<<`."""
+        """The current command's `<<<` text."""
 
     def commands(self) -> Iterator[SimpleCommand]:
-        """Each simple command. Raises UnreadScriptError."""
+        """Yield each simple command. Raises UnreadScriptError."""
         text, words, start, stop, after = self.text, list[Word](), 0, 0, ""
         line, counted, texts = 1, 0, 0
         while self.at <= len(text):
@@ -142,14 +142,14 @@ class _Scanner:
                 stop = self.at
 
     def _calculated(self) -> int:
-        """The end of `((N = N + 1))`, which no subshell runs; 0 if it is not one."""
+        """Return the end of an arithmetic command such as `((N = N + 1))`, or 0 if the parentheses are subshells."""
         if not self.text.startswith("((", self.at) or self.text[self.at - 1 : self.at] == "(":
             return 0
         closing = self._closing(self.at)
         return closing if self._closing(self.at + 1) == closing - 1 else 0
 
     def _begin_next(self, end: re.Match[str] | None) -> None:
-        """Go behind what ends a command."""
+        """Move past the operator that ends a command."""
         self._inside = max(0, self._inside + {"(": 1, ")": -1}.get(end[0] if end else "", 0))
         self._writes = self._given = None
         self.at = end.end() if end else self.at + 1
@@ -174,7 +174,7 @@ class _Scanner:
                 self._writes, self._appends = word, found[1] == ">>"
 
     def _with_texts(self) -> Iterator[SimpleCommand]:
-        """The commands of a line with the texts that they read, which stand below it."""
+        """Yield the waiting commands of a line with the here-documents below it."""
         read = []
         for word in self._here:
             ending, lines = "".join(piece.text for piece in word.pieces), list[str]()
@@ -250,7 +250,7 @@ class _Scanner:
         raise self._unclosed(self._start)
 
     def _closing(self, at: int) -> int:
-        """The end of the brackets that open there."""
+        """Return the position after the parenthesis that closes the one at `at`. Raises UnreadScriptError."""
         depth = 0
         while found := _BRACKET.search(self.text, at):
             at = found.end()
@@ -301,7 +301,7 @@ class _Scanner:
 
 
 def _braced(inside: str, quoted: bool) -> Piece | None:
-    """The parameter in braces, None where it is not read."""
+    """Parse the inside of `${…}`; None if its form is not supported."""
     if counted := _COUNTED.fullmatch(inside):
         return Piece("count", counted[1], quoted)
     if sliced := _SLICED.fullmatch(inside):
@@ -312,7 +312,7 @@ def _braced(inside: str, quoted: bool) -> Piece | None:
 
 
 def _printed_text(command: str, quoted: bool) -> list[Piece]:
-    """What `cat <<END` and `echo WORDS` print, and the program for which `which` prints a path; else empty."""
+    """Return the output of `cat <<END` or `echo WORDS`, or the program's name for `which PROGRAM`; [] if unknown."""
     if program := _WHICH.fullmatch(command):
         return [Piece("text", program[1], quoted)]
     if not re.match(r"\s*(?:cat\s*<<|echo\s+[^-\s])", command) or command.count("<<") > 1:
@@ -331,10 +331,10 @@ def _printed_text(command: str, quoted: bool) -> list[Piece]:
 
 
 def _text_of(text: str, *, plain: bool) -> Word:
-    """A text below a command as a word; in a plain one nothing is expanded."""
+    """Return a here-document as a word; nothing is expanded if its delimiter was quoted (`plain`)."""
     if plain:
         return Word(text, (Piece("text", text, quoted=True),))
-    # It is expanded like a word in quotes, but its own quotes are only characters.
+    # It is expanded like a word in double quotes, except that double quotes inside it are literal.
     quoted = re.sub(r'(\\*)"', lambda found: f'{found[1]}{chr(92) * (len(found[1]) % 2)}{chr(92)}"', text)
     try:
         return _Scanner(f'"{quoted}"')._word()
@@ -343,9 +343,9 @@ def _text_of(text: str, *, plain: bool) -> Word:
 
 
 def commands(text: str) -> Iterator[SimpleCommand]:
-    """The simple commands of a script, in its order; the words of `if`, `do` and the like count as theirs.
+    """Yield the simple commands of a script in order; keywords such as `if` and `do` are words of the next command.
 
-    Raises UnreadScriptError, after the commands before it.
+    Raises UnreadScriptError after it has yielded the commands before the error.
     """
     return _Scanner(text).commands()
 
@@ -357,7 +357,7 @@ def _put(known: dict[str, _T], name: str, value: _T | None) -> None:
 
 
 class State(NamedTuple):
-    """What was known of a name."""
+    """Everything known about a name at one point of the script."""
 
     name: str
     value: str | None
@@ -368,42 +368,42 @@ class State(NamedTuple):
 
 @dataclass
 class Variables:
-    """What the variables of a script are known to be, as far as it was read."""
+    """What is known about the variables of a script at the position that was read so far."""
 
     values: dict[str, str]
     defaults: dict[str, str] = field(default_factory=dict)
-    """Of names that are not known: what they are if nobody gives them."""
+    """Unknown name → its value if the environment does not set it."""
     assigned: dict[str, str] = field(default_factory=dict)
-    """How each value was written in the script."""
+    """Name → its assignment, as written in the script."""
     why: dict[str, str] = field(default_factory=dict)
-    """Of names that are not known, though the environment does not give them: what does."""
+    """Unknown name that does not come from the environment → the reason."""
     parts: dict[str, frozenset[str]] = field(default_factory=dict)
     """Name → the names in its value."""
     arrays: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Name → the words of an array."""
     size: int = 0
-    """Characters of all values that were put in."""
+    """Characters of all values that were inserted."""
     printed: dict[str, str] = field(default_factory=dict)
-    """A command whose output is used → the name of that output."""
+    """Command whose output is used → the name given to that output."""
     divided: set[str] = field(default_factory=set)
-    """Names that stand outside quotes, so that a shell makes words of their values."""
+    """Unknown names used outside quotes, whose values a shell splits into words."""
     marks: int = 0
-    """How many times what is set may have to be undone."""
+    """Number of open marks; see `mark`."""
     before: list[State] = field(default_factory=list)
-    """What the names that were set since the first of the marks were before."""
+    """Previous states of names that were set since the first open mark."""
 
     def has_room(self, characters: int) -> bool:
-        """Whether so many more may be put in."""
+        """Count characters to be inserted; return whether the limit permits them."""
         self.size += characters
         return self.size <= _LARGEST
 
     def mark(self) -> int:
-        """Begin what `undo` ends."""
+        """Start recording changes, until `undo` or `release` gets the returned mark."""
         self.marks += 1
         return len(self.before)
 
     def undo(self, mark: int) -> list[str]:
-        """Take back what was set since a mark; returns its names."""
+        """Undo all changes since a mark; return the changed names."""
         self.marks -= 1
         names = [state.name for state in self.before[mark:]]
         while len(self.before) > mark:
@@ -411,7 +411,7 @@ class Variables:
         return names
 
     def release(self, mark: int, names: Sequence[str]) -> None:
-        """Take back what was set to some names since a mark, and leave the rest as it is."""
+        """Undo the changes to `names` since a mark, and keep all others."""
         self.marks -= 1
         for name in names:
             first = next(state for state in self.before[mark:] if state.name == name)
@@ -420,18 +420,18 @@ class Variables:
             self.before.clear()
 
     def state(self, name: str) -> State:
-        """What is known of a name."""
+        """Return what is known about a name."""
         return State(name, self.values.get(name), self.assigned.get(name), self.arrays.get(name), self.why.get(name))
 
     def restore(self, state: State) -> None:
-        """Know of a name what was known before."""
+        """Reset a name to an earlier state."""
         _put(self.values, state.name, state.value)
         _put(self.assigned, state.name, state.assigned)
         _put(self.arrays, state.name, state.array)
         _put(self.why, state.name, state.why)
 
     def assign(self, name: str, word: Word) -> None:
-        """Take over an assignment; `word` is what stands behind the equals sign."""
+        """Record an assignment; `word` is its right-hand side."""
         self._remember(name)
         self.parts[name] = frozenset(piece.text for piece in word.pieces if piece.kind == "name")
         array = next((piece for piece in word.pieces if piece.kind == "array"), None)
@@ -459,7 +459,7 @@ class Variables:
             self.why.pop(name, None)
 
     def _assign_array(self, name: str, text: str, before: tuple[str, ...]) -> None:
-        """`NAME=(a b)`, and `NAME+=(c)` behind the words that it has."""
+        """Record `NAME=(a b)`, or `NAME+=(c)`, which appends to the words in `before`."""
         try:
             words = [word for command in commands(text) for word in command.words]
         except UnreadScriptError as error:
@@ -483,7 +483,7 @@ class Variables:
             self.before.append(self.state(name))
 
     def forget(self, name: str, why: str, *, may_stay: bool = True) -> None:
-        """Note that a variable has another value from here on, and why; with `may_stay` only perhaps."""
+        """Record that a variable is unknown from here on, and why; with `may_stay` its old value is its default."""
         self._remember(name)
         before = self.values.pop(name, "")
         self.assigned.pop(name, None)
@@ -495,7 +495,7 @@ class Variables:
         self.why[name] = why
 
     def give(self, arguments: Sequence[str] | None) -> None:
-        """Take over the arguments of a function that begins; None: they are not known."""
+        """Set the positional parameters, as for a function call; None if they are unknown."""
         for number in range(len(self.arrays.pop("@", ()))):
             self.values.pop(str(number + 1), None)
         self.size += len(arguments or ())
@@ -504,11 +504,11 @@ class Variables:
             self.arrays["@"] = tuple(arguments)
 
     def text(self, word: Word) -> str:
-        """A word's value, undivided."""
+        """Return a word's value without splitting it."""
         return "".join(self._of(piece) for piece in word.pieces)
 
     def fields(self, word: Word) -> list[str]:
-        """The words that it becomes."""
+        """Return the words that a shell splits a word's value into."""
         found, current = list[str](), None
         for piece in word.pieces:
             if piece.kind == "name" and piece.text in self.arrays:
@@ -532,7 +532,7 @@ class Variables:
         return found if current is None else [*found, current]
 
     def _words(self, piece: Piece) -> tuple[str, ...]:
-        """Those of an array that a piece names."""
+        """Return the words of an array that a piece selects."""
         words = self.arrays[piece.text]
         if ":" in piece.number:
             start, _, length = piece.number.partition(":")
@@ -544,7 +544,7 @@ class Variables:
         return words[at : at + 1]
 
     def shown(self, text: str) -> str:
-        """A value with references to variables of a profile in place of what is not known."""
+        """Return a value for the profile, with `${var:NAME}` references for unknown names."""
         text = re.sub(r"\$\{(?=(?:var|env|file|cmd):)", "$ {", text)
 
         def reference(found: re.Match[str]) -> str:
@@ -555,7 +555,7 @@ class Variables:
         return _UNKNOWN.sub(reference, text)
 
     def settled(self, text: str) -> str:
-        """A value with the defaults in place of what is not known, as far as there are any."""
+        """Return a value in which unknown names are replaced by their defaults, if they have any."""
         return _UNKNOWN.sub(lambda found: self.defaults.get(found[1], found[0]), text)
 
     def _of(self, piece: Piece) -> str:
@@ -591,7 +591,7 @@ class Variables:
         return f"{_OPEN}{name}{_CLOSE}"
 
     def _take_default(self, name: str, written: str) -> None:
-        """Note what a name is if nobody gives it, by `${NAME:-written}`."""
+        """Record the default of a name from `${NAME:-written}`."""
         plain = written[:1] == '"' or re.fullmatch("'[^']*'", written)
         default = self.text(_Scanner(written if plain else f'"{written}"')._word())
         if not _UNKNOWN.search(default) and not re.search(r"[{}\n]", default):
@@ -616,7 +616,7 @@ _ESCAPED = {"n": "\n", "t": "\t"}
 
 
 def formatted(form: str, given: Sequence[str]) -> str | None:
-    """What `printf` prints of texts; None where it formats something else, or it is too long."""
+    """Return what `printf` prints for string arguments; None for other conversions or if it is too long."""
     rest = list(given)
     if re.search(r"[%\\]", _PRINTS.sub("", form)) or len(form) * (len(rest) + 1) > _LARGEST:
         return None
@@ -633,37 +633,37 @@ def formatted(form: str, given: Sequence[str]) -> str | None:
 
 
 def is_printed(word: Word) -> bool:
-    """Whether a word is nothing but what a command prints."""
+    """Whether a word consists only of a command's output."""
     kinds = [piece.kind for piece in word.pieces if piece.kind != "text" or piece.text]
     return kinds == ["output"]
 
 
 def only_unknown(text: str) -> str:
-    """The name of what is not known where a word is nothing else, `@` for all arguments; empty for other words."""
+    """Return the name if a text is exactly one unknown value (`@` is all arguments), or ""."""
     found = _UNKNOWN.fullmatch(text)
     return found[1] if found else ""
 
 
 def at_home(path: str) -> str:
-    """A path with `~` in place of `$HOME`."""
+    """Replace a leading `$HOME` of a path by `~`."""
     return re.sub(f"^{_OPEN}HOME{_CLOSE}(?=/|$)", "~", path)
 
 
 def variable_name(name: str) -> str:
-    """The name that a profile's variable has for what is not known."""
+    """Return the name of the profile's variable for an unknown name."""
     return "ARGS" if name == "@" else name
 
 
 def as_written(text: str) -> str:
-    """A text with references to variables in place of what is not known."""
+    """Return a text with shell references `${NAME}` for unknown names."""
     return _UNKNOWN.sub(r"${\1}", text)
 
 
 def unknown_names(text: str) -> list[str]:
-    """The names of what is not known in a value."""
+    """Return the unknown names in a value."""
     return _UNKNOWN.findall(text)
 
 
 def without_marks(text: str) -> str:
-    """A script without the characters that mark what is not known."""
+    """Remove from a script the characters that mark unknown names here."""
     return text.replace(_OPEN, "").replace(_CLOSE, "")

@@ -1,4 +1,4 @@
-"""A plan → files of other launchers, which run without disttui. Secrets stay references of the shell."""
+"""Exports a plan to files of other launchers, which run without disttui. Secrets remain shell references."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _OMPI = {
 
 @dataclass(frozen=True)
 class Exported:
-    """Name → text of each file, and what is to be known about them."""
+    """Exported files as name → text, and notes for the user."""
 
     files: dict[str, str]
     notes: tuple[str, ...]
 
 
 def write(plan: Plan, target: Target) -> Exported:
-    """The files of one target. Raises InputError where it cannot do what the plan says."""
+    """Write the files of one target. Raises InputError if it does not support the plan."""
     makers = {"accelerate": _accelerate, "hostfile": _hostfile, "sbatch": _sbatch, "script": _script}
     if target in ("hostfile", "sbatch"):
         plan = replace(plan, hosts=tuple(_routed(plan, host) for host in plan.hosts))
@@ -62,7 +62,7 @@ def write(plan: Plan, target: Target) -> Exported:
 
 
 def _routed(plan: Plan, host: HostPlan) -> HostPlan:
-    """A host without the interface that its probe found: one file for all hosts finds it where it runs."""
+    """Remove an interface found by the probe from a host: a file for all hosts looks it up on each."""
     if plan.profile.hosts[host.node_rank].interface:
         return host
     own = plan.profile.host_env(host.node_rank)
@@ -83,7 +83,7 @@ def _script(plan: Plan) -> Exported:
 
 
 def _hostfile(plan: Plan) -> Exported:
-    """`name slots=n`, and the mpirun that uses it."""
+    """Write a hostfile with lines `name slots=n`, and a script with the mpirun that uses it."""
     lines, notes = [], []
     for host, entry in zip(plan.hosts, plan.profile.hosts, strict=True):
         if "#" in entry.host:
@@ -110,7 +110,7 @@ def _hostfile(plan: Plan) -> Exported:
 
 
 def _sbatch(plan: Plan) -> Exported:
-    """One torchrun on each node, with the first node as master."""
+    """Write a job script that starts one torchrun on each node, with the first node as master."""
     _alike(plan, "a job script is the same on all nodes")
     first, name = plan.hosts[0], plan.profile.name
     processes = _equal(plan, "a job script starts equally many processes on each node")
@@ -133,7 +133,7 @@ def _sbatch(plan: Plan) -> Exported:
     options += ["--max-restarts", "0"]
     master = '--node-rank "$SLURM_NODEID" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT"'
     python = [*(outer(word, first) for word in first.around), folder(first.python)]
-    # A node may be known by its name alone.
+    # Slurm may have only the name of a node.
     address = """"$(getent ahosts "$MASTER_ADDR" | awk '{print $1; exit}')\""""
     words = [*python, "-m torch.distributed.run", *options, master, *_words(_job(plan), plan)]
     inner = f"{_interface(plan, first, address)}exec {' '.join(words)}"
@@ -144,7 +144,7 @@ def _sbatch(plan: Plan) -> Exported:
         + _exports(env)
         + 'FIRST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)\n'
         + "MASTER_ADDR=$(scontrol -o show node \"$FIRST\" | grep -o 'NodeAddr=[^ ]*' | cut -d= -f2)\n"
-        # Without an address each node would train alone, and say nothing.
+        # Without an address each node would silently train alone.
         + 'export MASTER_ADDR="${MASTER_ADDR:?the address of the first node is not known}"\n'
         + "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))\n"
         + f"srun {tasks}--kill-on-bad-exit=1 bash -c {quote(inner)}\n"
@@ -154,7 +154,7 @@ def _sbatch(plan: Plan) -> Exported:
 
 
 def _accelerate(plan: Plan) -> Exported:
-    """One configuration for each machine rank, and the command that uses it."""
+    """Write a configuration and a script with the `accelerate launch` that uses it for each machine rank."""
     _equal(plan, "Accelerate needs equally many processes on each machine")
     files: dict[str, str] = {}
     for host in plan.hosts:
@@ -180,7 +180,7 @@ def _accelerate(plan: Plan) -> Exported:
 
 
 def _settings(plan: Plan, host: HostPlan) -> tuple[dict[str, object], dict[str, str]]:
-    """The configuration of one machine, and the variables that have no place in it."""
+    """Return the configuration of one machine, and the variables that it cannot contain."""
     env = dict(host.env)
     kind = "NO" if plan.world_size == 1 and plan.backend != "gloo" else "MULTI_GPU"
     if env.get(variables.SWITCHES["fsdp_config"]) == "true":
@@ -230,7 +230,7 @@ def _words(words: Iterable[str], plan: Plan) -> list[str]:
 
 
 def _rank_command(plan: Plan, host: HostPlan) -> str:
-    """What one rank runs where no torchrun starts it."""
+    """Return the command of one rank that is not started by torchrun."""
     words = list(_job(plan))
     before = [*map(quote, host.around)]
     if words[0] == "--no-python":
@@ -268,7 +268,7 @@ def _equal(plan: Plan, why: str) -> int:
 
 
 def _alike(plan: Plan, why: str) -> None:
-    """Raise InputError where a host has settings of its own, which one command for all cannot have."""
+    """Raise InputError if a host's settings differ, since all hosts share one command."""
     first = plan.hosts[0]
     for host in plan.hosts[1:]:
         differing = [*_differing(first, host)]
@@ -287,17 +287,17 @@ def _differing(one: HostPlan, other: HostPlan) -> Iterable[str]:
 
 Need = Literal["python", "master"]
 BUILTIN = "bytegpt.zip"
-"""The built-in job as a file, beside what is exported."""
+"""File name of the built-in job next to the exported files."""
 
 
 def explicit_plan(profile: Profile, *, needs: Sequence[Need] = ()) -> Plan:
-    """What a profile says.
+    """Make a plan from the profile alone, without facts.
 
     Args:
-        needs: What is needed besides the counts. Where it is not, python3 and loopback take its place.
+        needs: Values needed besides the counts; others default to python3 and loopback.
 
     Raises:
-        InputError: A value depends on the hosts.
+        InputError: A needed value depends on the hosts.
     """
     lacking = [f"hosts.{rank}.num_processes" for rank, host in enumerate(profile.hosts) if host.num_processes is None]
     master = master_of(profile)
@@ -328,7 +328,7 @@ def explicit_plan(profile: Profile, *, needs: Sequence[Need] = ()) -> Plan:
 
 
 def master_of(profile: Profile) -> str | None:
-    """The address of the first host, as the profile says it; None where it does not."""
+    """Return the address of the first host that the profile sets, or None."""
     first = profile.hosts[0]
     if len(profile.hosts) == 1:
         return LOOPBACK
@@ -360,7 +360,7 @@ def _host(profile: Profile, rank: int, target: JobTarget, master: str) -> HostPl
 
 
 def _devices(profile: Profile, host: Host) -> dict[str, str]:
-    """As the plan of a run has them."""
+    """Return the same device variables as the plan of a run."""
     if host.gpus:
         return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, host.gpus)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if profile.launch.backend != "gloo" and host.gpus is None:
